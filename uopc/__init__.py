@@ -1,0 +1,37 @@
+"""A tensor compiler: build a graph of UOps, `compile` it, call the Program with NumPy arrays."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import Error, InvalidIR, Unsupported, UserError
+from uopc.ir import Ops, UOp, dtypes
+from uopc.ir.build import variable
+from uopc.ir.movement import cat, stack
+from uopc.ir.sources import arange, constant, eye, full, ones, param, zeros
+from uopc.ir.tensor import where
+
+if TYPE_CHECKING:
+    from uopc.config import options
+    from uopc.driver import Program, compile
+    from uopc.ir import PatternMatcher, UPat, graph_rewrite
+    from uopc.ir.text import parse, print_graph
+
+__all__ = [
+    "Error", "InvalidIR", "Ops", "PatternMatcher", "Program", "UOp", "UPat", "Unsupported",
+    "UserError", "arange", "cat", "compile", "constant", "dtypes", "eye", "full", "graph_rewrite",
+    "ones", "options", "param", "parse", "print_graph", "stack", "variable", "where", "zeros",
+]  # fmt: skip
+
+# What costs time to import is imported when it is first used.
+_LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
+_LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text")
+_LAZY |= {"compile": "uopc.driver", "Program": "uopc.driver", "options": "uopc.config"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'uopc' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return found

@@ -1,0 +1,91 @@
+"""LLVM IR text → object file bytes, for this machine or for a named one of its kind.
+
+No pass pipeline runs: the emitter writes explicit vectors in SSA form, where LLVM's passes cost
+several times the code generation and gain nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from uopc.errors import InvalidIR
+
+
+@cache
+def _initialize() -> None:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def host_cpu() -> tuple[str, str]:
+    """The name and the feature string of this machine's processor, as LLVM knows them."""
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@cache
+def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
+    import llvmlite.binding as llvm
+
+    _initialize()
+    if cpu is None:
+        cpu, host_features = host_cpu()
+        features = host_features if features is None else features
+    # The small position-independent model is what image.py can lay out on its own.
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features or "", opt=opt, jit=True, reloc="pic", codemodel="small"
+    )
+
+
+class _Module:
+    """A parsed and verified module in a context of its own, closed on exit.
+
+    LLVM aborts the process on a module that was not verified, so there is no way around it. The
+    global context would keep every type and constant for ever; a context must outlive its module.
+    """
+
+    def __init__(self, ir_text: str) -> None:
+        import llvmlite.binding as llvm
+
+        self._context = llvm.create_context()
+        try:
+            self._module = llvm.parse_assembly(ir_text, self._context)
+        except RuntimeError as error:
+            raise InvalidIR(f"LLVM cannot parse the IR: {error}") from None
+
+    def __enter__(self) -> Any:
+        try:
+            self._module.verify()
+        except RuntimeError as error:
+            self._module.close()
+            raise InvalidIR(f"LLVM rejects the IR: {error}") from None
+        return self._module
+
+    def __exit__(self, *_: object) -> None:
+        self._module.close()
+
+
+def compile_object(
+    ir_text: str, cpu: str | None = None, features: str | None = None, opt: int = 2
+) -> bytes:
+    """Machine code for textual LLVM IR, as the bytes of a relocatable object file.
+
+    Without `cpu` the code is for this machine. A name LLVM does not know ends the process inside
+    LLVM, so callers pass names from a table, never from a user.
+    """
+    machine = _target_machine(cpu, features, opt)
+    with _Module(ir_text) as module:
+        return bytes(machine.emit_object(module))
+
+
+def assembly(
+    ir_text: str, cpu: str | None = None, features: str | None = None, opt: int = 2
+) -> str:
+    """The same machine code as text, to read."""
+    machine = _target_machine(cpu, features, opt)
+    with _Module(ir_text) as module:
+        return str(machine.emit_assembly(module))

@@ -1,0 +1,282 @@
+"""Running launches and spreading one over threads: the rest of the runtime, as LLVM IR.
+
+A job is published by storing its function, context and number of chunks, then a new `word`: the
+epoch in the upper half, the next chunk in the lower. Whoever advances the word by one owns that
+chunk. The caller claims chunks like a worker, so it never waits for a worker to show up, only for
+chunks already claimed. It closes the word before the job's fields may change again: a late worker
+then fails to claim, whatever mixture of old and new fields it read.
+"""
+
+RUN = """
+; table: launches, widest, pool, helpers; per launch: kernel, chunks, parallel, words, then per word
+; a base number and an offset. A plain number is an offset from the last base, which is zero.
+define void @run(ptr %table, ptr %bases) {
+start:
+  %launches = field i64 %table 0
+  %widest = field i64 %table 8
+  %pool = field ptr %table 16
+  %helpers = field i64 %table 24
+  %words = alloca i64, i64 %widest, align 64
+  %first = getelementptr i8, ptr %table, i64 32
+  br label %next
+next:
+  %i = phi i64 [0, %start], [%i_next, %launched]
+  %record = phi ptr [%first, %start], [%record_next, %launched]
+  %more = icmp ult i64 %i, %launches
+  br i1 %more, label %launch, label %end
+launch:
+  %kernel = field ptr %record 0
+  %chunks = field i64 %record 8
+  %parallel = field i64 %record 16
+  %count = field i64 %record 24
+  %pairs = getelementptr i8, ptr %record, i64 32
+  br label %fill
+fill:
+  %w = phi i64 [0, %launch], [%w_next, %word]
+  %more_words = icmp ult i64 %w, %count
+  br i1 %more_words, label %word, label %call
+word:
+  %pair = getelementptr [2 x i64], ptr %pairs, i64 %w
+  %base_number = field i64 %pair 0
+  %offset = field i64 %pair 8
+  %base_at = getelementptr i64, ptr %bases, i64 %base_number
+  %base = load i64, ptr %base_at
+  %value = add i64 %base, %offset
+  %word_at = getelementptr i64, ptr %words, i64 %w
+  store i64 %value, ptr %word_at
+  %w_next = add i64 %w, 1
+  br label %fill
+call:
+  %record_next = getelementptr [2 x i64], ptr %pairs, i64 %count
+  %i_next = add i64 %i, 1
+  %is_serial = icmp eq i64 %parallel, 0
+  br i1 %is_serial, label %serial, label %spread
+spread:
+  call void @spread(ptr %pool, ptr %kernel, ptr %words, i64 %chunks, i64 %helpers)
+  br label %launched
+serial:
+  call void @in_order(ptr %kernel, ptr %words, i64 %chunks)
+  br label %launched
+launched:
+  br label %next
+end:
+  ret void
+}
+
+define internal void @in_order(ptr %function, ptr %context, i64 %chunks) {
+start:
+  br label %next
+next:
+  %i = phi i64 [0, %start], [%i_next, %one]
+  %more = icmp slt i64 %i, %chunks
+  br i1 %more, label %one, label %end
+one:
+  call void %function(ptr %context, i64 %i)
+  %i_next = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define i64 @try_acquire(ptr %flag) {
+  %taking = cmpxchg ptr %flag, i64 0, i64 1 acquire monotonic
+  %taken = extractvalue {i64, i1} %taking, 1
+  %answer = zext i1 %taken to i64
+  ret i64 %answer
+}
+
+define void @relax(i64 %times) {
+start:
+  br label %next
+next:
+  %i = phi i64 [0, %start], [%i_next, %next]
+  {pause}
+  %i_next = add i64 %i, 1
+  %more = icmp ult i64 %i_next, %times
+  br i1 %more, label %next, label %end
+end:
+  ret void
+}
+"""
+
+# Claim and run chunks of the current job until there are none or the epoch is over. The caller of
+# `spread` and the workers do the same.
+CLAIM = """
+define internal void @claim(ptr %pool, i64 %epoch) {
+start:
+  %word_at = getelementptr i8, ptr %pool, i64 {p.word}
+  %done_at = getelementptr i8, ptr %pool, i64 {p.done}
+  %function_at = getelementptr i8, ptr %pool, i64 {p.function}
+  %context_at = getelementptr i8, ptr %pool, i64 {p.context}
+  %chunks_at = getelementptr i8, ptr %pool, i64 {p.chunks}
+  br label %look
+look:
+  %word = load atomic i64, ptr %word_at acquire, align 8
+  %now = lshr i64 %word, 32
+  %same = icmp eq i64 %now, %epoch
+  br i1 %same, label %open, label %end
+open:
+  %chunk = and i64 %word, 4294967295
+  %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
+  %function = load atomic ptr, ptr %function_at monotonic, align 8
+  %context = load atomic ptr, ptr %context_at monotonic, align 8
+  %left = icmp ult i64 %chunk, %chunks
+  br i1 %left, label %try, label %end
+try:
+  %advanced = add i64 %word, 1
+  %claiming = cmpxchg ptr %word_at, i64 %word, i64 %advanced acq_rel monotonic
+  %claimed = extractvalue {i64, i1} %claiming, 1
+  br i1 %claimed, label %work, label %look
+work:
+  call void %function(ptr %context, i64 %chunk)
+  %done = atomicrmw add ptr %done_at, i64 1 release
+  br label %look
+end:
+  ret void
+}
+"""
+
+SPREAD = """
+define void @spread(ptr %pool, ptr %function, ptr %context, i64 %chunks, i64 %helpers) {
+start:
+  %beyond_first = sub i64 %chunks, 1
+  %useful = call i64 @llvm.smin.i64(i64 %helpers, i64 %beyond_first)
+  %several = icmp sgt i64 %useful, 0
+  %countable = icmp slt i64 %chunks, {closed}
+  %worthwhile = and i1 %several, %countable
+  br i1 %worthwhile, label %enter, label %serial
+enter:
+  %busy_at = getelementptr i8, ptr %pool, i64 {p.busy}
+  %taking = cmpxchg ptr %busy_at, i64 0, i64 1 acquire monotonic
+  %taken = extractvalue {i64, i1} %taking, 1
+  br i1 %taken, label %publish, label %serial
+publish:
+  %word_at = getelementptr i8, ptr %pool, i64 {p.word}
+  %done_at = getelementptr i8, ptr %pool, i64 {p.done}
+  %function_at = getelementptr i8, ptr %pool, i64 {p.function}
+  %context_at = getelementptr i8, ptr %pool, i64 {p.context}
+  %chunks_at = getelementptr i8, ptr %pool, i64 {p.chunks}
+  %helpers_at = getelementptr i8, ptr %pool, i64 {p.helpers}
+  store atomic ptr %function, ptr %function_at monotonic, align 8
+  store atomic ptr %context, ptr %context_at monotonic, align 8
+  store atomic i64 %chunks, ptr %chunks_at monotonic, align 8
+  store atomic i64 %useful, ptr %helpers_at monotonic, align 8
+  store atomic i64 0, ptr %done_at monotonic, align 8
+  %closed_word = load atomic i64, ptr %word_at monotonic, align 8
+  %last_epoch = lshr i64 %closed_word, 32
+  %epoch_wide = add i64 %last_epoch, 1
+  %epoch = and i64 %epoch_wide, 4294967295
+  %open_word = shl i64 %epoch, 32
+  store atomic i64 %open_word, ptr %word_at seq_cst, align 8
+  br label %waking
+waking:
+  %i = phi i64 [0, %publish], [%i_next, %woken]
+  %more = icmp slt i64 %i, %useful
+  br i1 %more, label %look, label %help
+look:
+  %line = mul i64 %i, {line}
+  %worker_offset = add i64 %line, {p.workers}
+  %asleep_at = getelementptr i8, ptr %pool, i64 %worker_offset
+  %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
+  %parked = icmp ne i64 %asleep, 0
+  br i1 %parked, label %claim_waking, label %woken
+claim_waking:
+  %was = atomicrmw xchg ptr %asleep_at, i64 0 seq_cst
+  %still = icmp ne i64 %was, 0
+  br i1 %still, label %wake, label %woken
+wake:
+  %lock = field ptr %asleep_at 8
+  %release = field ptr %pool {p.release}
+  call void %release(ptr %lock)
+  br label %woken
+woken:
+  %i_next = add i64 %i, 1
+  br label %waking
+help:
+  call void @claim(ptr %pool, i64 %epoch)
+  %limit = field i64 %pool {p.spin}
+  br label %join
+join:
+  %spun = phi i64 [0, %help], [%spun_next, %rest], [0, %yield]
+  %done = load atomic i64, ptr %done_at acquire, align 8
+  %finished = icmp eq i64 %done, %chunks
+  br i1 %finished, label %close, label %rest
+rest:
+  {pause}
+  %spun_next = add i64 %spun, 1
+  %patient = icmp ult i64 %spun_next, %limit
+  br i1 %patient, label %join, label %yield
+yield:
+  %give_way = field ptr %pool {p.yield}
+  %ignored = call i32 %give_way()
+  br label %join
+close:
+  %closed = or i64 %open_word, {closed}
+  store atomic i64 %closed, ptr %word_at release, align 8
+  store atomic i64 0, ptr %busy_at release, align 8
+  ret void
+serial:
+  call void @in_order(ptr %function, ptr %context, i64 %chunks)
+  ret void
+}
+declare i64 @llvm.smin.i64(i64, i64)
+"""
+
+WORKER = """
+define void @worker(ptr %pool, i64 %index, i64 %epoch_at_start) {
+start:
+  %word_at = getelementptr i8, ptr %pool, i64 {p.word}
+  %helpers_at = getelementptr i8, ptr %pool, i64 {p.helpers}
+  %stop_at = getelementptr i8, ptr %pool, i64 {p.stop}
+  %line = mul i64 %index, {line}
+  %own_offset = add i64 %line, {p.workers}
+  %asleep_at = getelementptr i8, ptr %pool, i64 %own_offset
+  %lock = field ptr %asleep_at 8
+  %acquire = field ptr %pool {p.acquire}
+  br label %wait
+wait:
+  %seen = phi i64 [%epoch_at_start, %start], [%epoch, %news], [%epoch, %help]
+  %limit = field i64 %pool {p.spin}
+  br label %spin
+spin:
+  %spun = phi i64 [0, %wait], [%spun_next, %rest], [0, %awake]
+  %word = load atomic i64, ptr %word_at acquire, align 8
+  %epoch = lshr i64 %word, 32
+  %changed = icmp ne i64 %epoch, %seen
+  br i1 %changed, label %check_stop, label %rest
+rest:
+  {pause}
+  %spun_next = add i64 %spun, 1
+  %patient = icmp ult i64 %spun_next, %limit
+  br i1 %patient, label %spin, label %park
+park:
+  %mark = atomicrmw xchg ptr %asleep_at, i64 1 seq_cst
+  %word_again = load atomic i64, ptr %word_at seq_cst, align 8
+  %epoch_again = lshr i64 %word_again, 32
+  %changed_again = icmp ne i64 %epoch_again, %seen
+  br i1 %changed_again, label %cancel, label %sleep
+cancel:
+  ; If someone took the mark meanwhile, the lock is released too and has to be consumed.
+  %was = atomicrmw xchg ptr %asleep_at, i64 0 seq_cst
+  %still = icmp ne i64 %was, 0
+  br i1 %still, label %awake, label %sleep
+sleep:
+  %slept = call i32 %acquire(ptr %lock, i32 1)
+  br label %awake
+awake:
+  br label %spin
+check_stop:
+  %stop = load atomic i64, ptr %stop_at monotonic, align 8
+  %stopping = icmp ne i64 %stop, 0
+  br i1 %stopping, label %end, label %news
+news:
+  %helpers = load atomic i64, ptr %helpers_at monotonic, align 8
+  %wanted = icmp slt i64 %index, %helpers
+  br i1 %wanted, label %help, label %wait
+help:
+  call void @claim(ptr %pool, i64 %epoch)
+  br label %wait
+end:
+  ret void
+}
+"""

@@ -1,0 +1,149 @@
+"""The part of the runtime that is machine code: written once as LLVM IR, compiled once a process.
+
+    entry         what CPython calls when a program is called (vectorcall)
+    run           walks the launch table of one program
+    spread        one parallel launch: the caller and the pool's workers claim chunks
+    worker        the loop of one worker thread
+    try_acquire   set a flag if it is clear
+    relax         spin a number of times, to measure how long that takes
+
+The code holds no address of this process. Objects and functions of the interpreter come from
+`@globals`, filled at load; struct offsets are in the text, so the text tells versions apart.
+The text uses one abbreviation over LLVM IR: `%x = field TYPE %p OFFSET` is a load at a byte offset.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from uopc.backends.cpu.entry_code import ENTRY
+from uopc.backends.cpu.image import Image, load
+from uopc.backends.cpu.jit import compile_object
+from uopc.backends.cpu.launch_code import CLAIM, RUN, SPREAD, WORKER
+from uopc.backends.cpu.layout import OFFSETS
+
+# Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call goes the
+# slow way. `instance`: where a program object has its native fields.
+GLOBALS = (
+    "stale", "instance", "ndarray", "out", "slow", "vectorcall", "new_array", "incref", "decref",
+    "save_thread", "restore_thread", "malloc", "free", "no_memory", "new_tuple", "set_tuple",
+    "new_list", "set_list",
+)  # fmt: skip
+
+# Words of a program's state, as the entry reads it. `records` has one record per argument, then one
+# per fresh result.
+STATE = (
+    "arguments", "takes_out", "fresh", "results", "structure", "nogil", "bases", "table",
+    "records", "base_template", "sources", "written", "written_count", "arena_flag",
+)  # fmt: skip
+RECORD = ("dtype", "type_number", "ndim", "flags", "nbytes", "dims")
+STRUCTURES = {"single": 0, "tuple": 1, "list": 2}
+
+# Bytes of a pool's memory. What callers and workers write often is on cache lines of its own; each
+# worker has a line from `workers` on: asleep flag, lock.
+POOL = {
+    "word": 0, "done": 64, "function": 128, "context": 136, "chunks": 144, "helpers": 152,
+    "busy": 192, "stop": 256, "spin": 264, "acquire": 272, "release": 280, "yield": 288,
+    "workers": 320,
+}  # fmt: skip
+POOL_LINE = 64
+# `next chunk` of a closed job: above every chunk number, so that no late worker can claim.
+CLOSED = 0x7FFFFFFF
+
+GLOBALS_TABLE = """
+@globals = global [{globals_count} x i64] zeroinitializer
+{declare_pause}
+"""
+
+# The instruction that tells the processor this is a waiting loop.
+_PAUSE = {
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+}
+_MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
+
+
+def _names() -> dict[str, object]:
+    """What stands for `{name}` in the text."""
+    machine = platform.machine()
+    pause, declaration = _PAUSE.get(_MACHINES.get(machine, machine), ("", ""))
+    names: dict[str, object] = {"pause": pause, "declare_pause": declaration, **OFFSETS}
+    names |= {"line": POOL_LINE, "closed": CLOSED, "record_words": len(RECORD)}
+    names |= {"list": STRUCTURES["list"], "globals_count": len(GLOBALS)}
+    for prefix, table in (("g", GLOBALS), ("s", STATE), ("r", RECORD)):
+        names |= {f"{prefix}.{name}": 8 * index for index, name in enumerate(table)}
+    return names | {f"p.{name}": offset for name, offset in POOL.items()}
+
+
+def _expand_fields(text: str) -> str:
+    """Spell out `%x = field TYPE %p OFFSET`."""
+    return re.sub(
+        r"^  %(\w+) = field (\S+) (\S+) (\d+)$",
+        r"  %\1.at = getelementptr i8, ptr \3, i64 \4\n  %\1 = load \2, ptr %\1.at",
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def source() -> str:
+    """The runtime's LLVM IR: the same on every machine of a kind and with one struct layout."""
+    names = _names()
+    text = "".join((GLOBALS_TABLE, ENTRY, RUN, CLAIM, SPREAD, WORKER))
+    return _expand_fields(re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text))
+
+
+EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax")
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The loaded code and its functions as Python calls them; it stays for the process's life."""
+
+    image: Image
+    run: Callable[[int, int], None]
+    run_holding: Callable[[int, int], None]
+    spread: Callable[[int, int, int, int, int], None]
+    worker: Callable[[int, int, int], None]
+    try_acquire: Callable[[int], int]
+    relax: Callable[[int], None]
+
+    def set_global(self, name: str, value: int) -> None:
+        """Fill one slot of the code's table of addresses."""
+        address = self.image.symbols["globals"] + 8 * GLOBALS.index(name)
+        ctypes.c_int64.from_address(address).value = value
+
+
+def _bind(image: Image) -> Runtime:
+    word, nothing = ctypes.c_int64, None
+
+    def function(name: str, *arguments: type[ctypes.c_int64]) -> Callable[..., None]:
+        return ctypes.CFUNCTYPE(nothing, *arguments)(image.symbols[name])
+
+    return Runtime(
+        image=image,
+        run=function("run", word, word),
+        run_holding=ctypes.PYFUNCTYPE(nothing, word, word)(image.symbols["run"]),
+        spread=function("spread", word, word, word, word, word),
+        worker=function("worker", word, word, word),
+        try_acquire=ctypes.PYFUNCTYPE(word, word)(image.symbols["try_acquire"]),
+        relax=function("relax", word),
+    )
+
+
+_installed: list[Runtime] = []
+_installing = threading.Lock()
+
+
+def install(data: bytes | None = None) -> Runtime:
+    """The process's runtime. The first call loads it, from `data` (what `source` compiles to, so
+    that it can be cached) or by compiling it."""
+    if not _installed:
+        with _installing:
+            if not _installed:
+                _installed.append(_bind(load(data or compile_object(source()), EXPORTS)))
+    return _installed[0]

@@ -1,0 +1,110 @@
+"""The typed constant part of nodes: one frozen dataclass for each op whose arg has structure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+AxisKind = Literal[
+    "loop", "reduce", "thread", "upcast", "unroll", "lane",
+    "global", "local", "group", "warp",
+]  # fmt: skip
+Space = Literal["global", "local", "reg"]
+
+# A shape in an arg: None stands for a dimension that is a source of the node, in order.
+Dims = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParamArg:
+    """An argument: of the program (tensor level) or, by slot, of a kernel."""
+
+    name: str
+    dims: Dims
+    slot: int = -1
+    device: str = ""
+    space: Space = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferArg:
+    """Storage of `size` elements made by the program; `slot` tells buffers apart."""
+
+    slot: int
+    dims: Dims
+    device: str = ""
+    space: Space = "global"
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class DataArg:
+    """Storage that holds a constant array, known by its content hash."""
+
+    key: str
+    dims: tuple[int, ...]
+    array: npt.NDArray[Any] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VariableArg:
+    """A named integer with inclusive bounds."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeArg:
+    """A loop: its place in the nest (lexicographic order, outer first) and what becomes of it."""
+
+    axis: tuple[int, ...]
+    kind: AxisKind = "loop"
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceArg:
+    """`op` is add, mul, max or min; `axes` are tensor axes, empty where ranges are sources."""
+
+    op: Literal["add", "mul", "max", "min"]
+    axes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageArg:
+    """A stored value: why, whether cost may drop it, and where it lives."""
+
+    reason: str
+    removable: bool = True
+    device: str = ""
+    space: Space = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """One transformation of a kernel's ranges: what, on which axis, with which amount."""
+
+    op: str
+    axis: int = 0
+    arg: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.op}({self.axis}, {self.arg})"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArg:
+    """What a SINK knows of its kernel: a name, and the Opts applied or asked for."""
+
+    name: str = ""
+    opts: tuple[Opt, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionArg:
+    """A graph called with arguments: its name, and whether it is scheduled on its own."""
+
+    name: str = ""
+    precompile: bool = False

@@ -1,0 +1,168 @@
+"""Element types. One row a type; everything else about a type is derived from its row.
+
+A `DType` is a singleton, so types compare by identity. `dtype.vec(n)` is the type of a value of `n`
+lanes (levels vector and linear). `index` is the type of dimensions, ranges and addresses: integers
+that never wrap, committed to 64 bits by the backends.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, Literal
+
+import numpy as np
+
+Kind = Literal["bool", "int", "uint", "float", "index", "void"]
+
+
+class DType:
+    """A scalar type, or `lanes` > 1 values of one. Made only by this module."""
+
+    __slots__ = ("_vectors", "bits", "kind", "lanes", "name", "scalar", "short")
+
+    def __init__(self, name: str, short: str, kind: Kind, bits: int) -> None:
+        self.name, self.short, self.kind, self.bits = name, short, kind, bits
+        self.lanes = 1
+        self.scalar: DType = self
+        self._vectors: dict[int, DType] = {1: self}
+
+    def vec(self, lanes: int) -> DType:
+        """The type of `lanes` values of this scalar type."""
+        base = self.scalar
+        found = base._vectors.get(lanes)
+        if found is None:
+            found = DType(f"{base.name}x{lanes}", f"{base.short}x{lanes}", base.kind, base.bits)
+            found.lanes, found.scalar, found._vectors = lanes, base, base._vectors
+            found = base._vectors.setdefault(lanes, found)
+        return found
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory (a bool takes one)."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        """A fixed-width integer, signed or not; neither bool nor index."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_integral(self) -> bool:
+        """Exact arithmetic: fixed-width integers and index."""
+        return self.kind in ("int", "uint", "index")
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value of an integral or bool type; index is unbounded in principle."""
+        if self.kind == "bool":
+            return 0, 1
+        if self.kind == "uint":
+            return 0, (1 << self.bits) - 1
+        return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy type of one element; index is int64."""
+        return _numpy_dtype(self.scalar.name)
+
+    def __repr__(self) -> str:
+        return f"dtypes.{self.name}"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return by_name, (self.short,)
+
+
+# fmt: off
+void: Final       = DType("void",     "void",     "void",  0)
+bool_: Final      = DType("bool",     "bool",     "bool",  1)
+index: Final      = DType("index",    "index",    "index", 64)
+int8: Final       = DType("int8",     "i8",       "int",   8)
+int16: Final      = DType("int16",    "i16",      "int",   16)
+int32: Final      = DType("int32",    "i32",      "int",   32)
+int64: Final      = DType("int64",    "i64",      "int",   64)
+uint8: Final      = DType("uint8",    "u8",       "uint",  8)
+uint16: Final     = DType("uint16",   "u16",      "uint",  16)
+uint32: Final     = DType("uint32",   "u32",      "uint",  32)
+uint64: Final     = DType("uint64",   "u64",      "uint",  64)
+fp8e4m3: Final    = DType("fp8e4m3",  "fp8e4m3",  "float", 8)
+fp8e5m2: Final    = DType("fp8e5m2",  "fp8e5m2",  "float", 8)
+fp8e4m3fnuz: Final = DType("fp8e4m3fnuz", "fp8e4m3fnuz", "float", 8)
+fp8e5m2fnuz: Final = DType("fp8e5m2fnuz", "fp8e5m2fnuz", "float", 8)
+float16: Final    = DType("float16",  "f16",      "float", 16)
+bfloat16: Final   = DType("bfloat16", "bf16",     "float", 16)
+float32: Final    = DType("float32",  "f32",      "float", 32)
+float64: Final    = DType("float64",  "f64",      "float", 64)
+# fmt: on
+
+ALL: Final = (
+    void, bool_, index, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    fp8e4m3, fp8e5m2, fp8e4m3fnuz, fp8e5m2fnuz, float16, bfloat16, float32, float64,
+)  # fmt: skip
+ARRAY_TYPES: Final = tuple(t for t in ALL if t.kind not in ("void", "index"))
+_BY_NAME: Final = {t.short: t for t in ALL} | {t.name: t for t in ALL}
+_ML_NAMES: Final = {
+    "bfloat16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2",
+    "fp8e4m3fnuz": "float8_e4m3fnuz", "fp8e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
+
+
+@functools.cache
+def _numpy_dtype(name: str) -> np.dtype[np.generic]:
+    if name in _ML_NAMES:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_NAMES[name]))
+    return np.dtype("int64" if name == "index" else name)
+
+
+def by_name(name: str) -> DType:
+    """`f32`, `float32` or `f32x8`; KeyError when there is no such type."""
+    found = _BY_NAME.get(name)
+    if found is not None:
+        return found
+    stem, _, lanes = name.rpartition("x")
+    if not lanes.isdigit():
+        raise KeyError(name)
+    return _BY_NAME[stem].vec(int(lanes))
+
+
+@functools.cache
+def from_numpy(dtype: np.dtype[np.generic]) -> DType:
+    """The type of a NumPy array's elements; KeyError when uopc has none."""
+    for t in ARRAY_TYPES:
+        if t.numpy == dtype:
+            return t
+    raise KeyError(str(dtype))
+
+
+@functools.cache
+def promote(a: DType, b: DType) -> DType:
+    """The common type of two operands, as NumPy promotes arrays (index gives way to any integer)."""
+    if a is b:
+        return a
+    if a.kind == "index" or b.kind == "index":
+        other = b if a.kind == "index" else a
+        return index if other is bool_ else other
+    small = {a.name, b.name} & set(_ML_NAMES)
+    if small and a.is_float and b.is_float:
+        # Two different narrow floats meet in float32; a wider one wins.
+        return max((a, b, float32), key=lambda t: t.bits) if a.bits < 64 > b.bits else float64
+    if small:  # a narrow float with an integer or bool
+        return a if a.is_float else b
+    return from_numpy(np.promote_types(a.numpy, b.numpy))
+
+
+@functools.cache
+def accumulator(t: DType) -> DType:
+    """The type in which a sum or product of `t` accumulates (design: 32 bits at least)."""
+    if t.kind == "bool" or (t.kind == "int" and t.bits < 32):
+        return int32
+    if t.kind == "uint" and t.bits < 32:
+        return uint32
+    return float32 if t.is_float and t.bits < 32 else t
+
+bool = bool_  # the name users write: dtypes.bool

@@ -1,0 +1,58 @@
+"""The levels of the IR: named subsets of the ops, from tensor expressions to an ordered program.
+
+A pass takes a graph at one level to the next (or the same). `ops.py` says for each op where it is
+legal, `verify.py` checks that and the invariants listed here.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class Level(IntFlag):
+    """A set of levels; a single flag is one level."""
+
+    TENSOR = 1
+    INDEXED = 2
+    KERNEL = 4
+    VECTOR = 8
+    LINEAR = 16
+    PROGRAM = 32
+
+    @property
+    def text(self) -> str:
+        return (self.name or str(int(self))).lower()
+
+
+TENSOR, INDEXED, KERNEL = Level.TENSOR, Level.INDEXED, Level.KERNEL
+VECTOR, LINEAR, PROGRAM = Level.VECTOR, Level.LINEAR, Level.PROGRAM
+SCALAR = INDEXED | KERNEL | VECTOR | LINEAR
+EVERYWHERE = TENSOR | SCALAR | PROGRAM
+
+MEANING: dict[Level, str] = {
+    TENSOR: "Values have shapes; movement ops, reduces by axis; STAGE marks what is stored.",
+    INDEXED: "Values are scalars inside ranges; one SINK over the stores of the whole program.",
+    KERNEL: "One SINK per kernel; storage is its PARAMs, in slot order, with flat indices.",
+    VECTOR: "No unrolled or lane ranges: their copies and lanes are spelled out; loads explicit.",
+    LINEAR: "One LINEAR node: UOps in execution order; RANGE opens a loop, END closes it.",
+    PROGRAM: "One LINEAR node of CALLs: kernels with their storage, in launch order.",
+}
+
+# Invariants beyond "the op is legal at this level and its operands fit its row".
+INVARIANTS: dict[str, tuple[Level, str]] = {
+    "legal-op": (EVERYWHERE, "Every op is legal at the level."),
+    "operand-count": (EVERYWHERE, "A node has as many operands as its op's row says."),
+    "arg-type": (EVERYWHERE, "The arg has the type its op's row says."),
+    "result-dtype": (EVERYWHERE, "The dtype follows from the operands by the op's rule."),
+    "shape-rule": (TENSOR, "The shape follows from the operands by the op's rule."),
+    "scalar-values": (SCALAR, "Values have no shape: storage is read through INDEX."),
+    "index-count": (SCALAR, "An INDEX has as many indices as its storage has dimensions, or fewer."),
+    "index-dtype": (SCALAR, "Every index is of dtype index (or INVALID)."),
+    "range-closed-once": (SCALAR, "Every range is closed by a REDUCE or END on each way to the sink."),
+    "ranges-nest": (SCALAR, "The ranges around a value form one chain of loops."),
+    "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),
+    "explicit-loads": (VECTOR | LINEAR, "Memory is read by LOAD and written by STORE only."),
+    "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),
+    "defined-before-use": (LINEAR, "Every operand stands before its user in the list."),
+    "balanced-loops": (LINEAR, "Each RANGE is ended, innermost first."),
+}

@@ -1,0 +1,207 @@
+"""The hash-consed node: fields, interning, nothing else.
+
+Every node is a value and exists once: `intern` (used by the builders) and the metaclass call
+`UOp(...)` (the public constructor) look in one table. Outside of a compile the table holds nodes
+weakly; inside `arena()` it holds them strongly, which is cheaper, and lets go at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import InvalidIR
+from uopc.ir.dtypes import DType
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+Key = tuple[Any, ...]
+
+# key -> node (strong, made inside an arena) or _Ref (weak).
+_table: dict[Key, Any] = {}
+_births = itertools.count()
+_arena_lock = threading.Lock()
+_arena_keys: list[Key] = []
+_arena_depth = 0
+
+
+class _Ref(weakref.ref[Any]):
+    __slots__ = ("key",)
+    key: Key
+
+
+def _forget(ref: _Ref) -> None:
+    if _table.get(ref.key) is ref:
+        del _table[ref.key]
+
+
+class UCache(type):
+    """Calling the class interns: the same fields give the same object."""
+
+    def __call__(
+        cls,
+        op: Op,
+        dtype: DType | None = None,
+        src: tuple[UOp, ...] = (),
+        arg: Any = None,
+        tag: Any = None,
+    ) -> UOp:
+        """The node with these fields, folding nothing. Without a dtype the op's rule gives it."""
+        if not isinstance(op, Op):
+            raise InvalidIR(f"UOp: op must be one of Ops, got {op!r}")
+        if not isinstance(src, tuple):
+            src = tuple(src)
+        for s in src:
+            if not isinstance(s, Node):
+                raise InvalidIR(f"UOp({op!r}): a source must be a UOp, got {s!r}")
+        from uopc.ir import construct
+
+        return construct.checked(op, dtype, src, arg, tag)
+
+
+class Node(metaclass=UCache):
+    """`op`, `dtype`, `src`, `arg`, `tag`; `seq` grows with creation, sources before users."""
+
+    __slots__ = (
+        "__weakref__", "_bounds", "_form", "_ranges", "_shape", "arg", "dtype", "op", "origin",
+        "seq", "src", "tag",
+    )  # fmt: skip
+    op: Op
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    tag: Any
+    seq: int
+    # Where the user made it: (code object, line), for the nodes of public builders; else None.
+    origin: Any
+    # Caches of analysis.py and affine.py; None until asked for.
+    _shape: Any
+    _bounds: Any
+    _ranges: Any
+    _form: Any
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "a UOp has no truth value: use .where(), & and |, or int(u) on a constant graph"
+        )
+
+    def __reduce__(self) -> tuple[object, tuple[object]]:
+        from uopc.ir import pickling
+
+        return pickling.load, (pickling.rows(self),)  # type: ignore[arg-type]
+
+
+_node_class: type = Node
+
+
+def set_node_class(cls: type) -> None:
+    """Called once, by uop.py: the class of every node."""
+    global _node_class
+    _node_class = cls
+
+
+def intern(
+    op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None
+) -> UOp:
+    """The node with these fields. The arg must be canonical: see `construct.canonical_arg`."""
+    key = (op, dtype, src, arg, tag)
+    if op is Ops.CONST:
+        key = (op, dtype, src, const_key(arg), tag)
+    found = _table.get(key)
+    if found is not None:
+        if type(found) is not _Ref:
+            return found  # type: ignore[no-any-return]
+        found = found()
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    return _make(key, arg)
+
+
+def const_key(arg: Any) -> Any:
+    """What tells constants of one dtype apart: 0.0 from -0.0, and one NaN for all."""
+    if type(arg) is float and (arg == 0.0 or arg != arg):
+        return repr(arg)
+    if type(arg) is tuple:
+        return tuple([const_key(a) for a in arg])
+    return arg
+
+
+def _make(key: Key, arg: Any) -> UOp:
+    node = object.__new__(_node_class)
+    node.op, node.dtype, node.src, _, node.tag = key
+    node.arg = arg
+    node.seq = next(_births)
+    node.origin = node._shape = node._bounds = node._ranges = node._form = None
+    if _arena_depth:
+        entry: Any = node
+        _arena_keys.append(key)
+    else:
+        entry = _Ref(node, _forget)
+        entry.key = key
+    while True:
+        # setdefault is atomic: of two threads that make the same node, one wins.
+        found = _table.setdefault(key, entry)
+        if found is entry:
+            return node
+        if type(found) is not _Ref:
+            return found  # type: ignore[no-any-return]
+        alive = found()
+        if alive is not None:
+            return alive  # type: ignore[no-any-return]
+        _forget(found)
+
+
+@contextlib.contextmanager
+def arena() -> Iterator[None]:
+    """Hold every node made in here until the end; the cycle collector rests meanwhile.
+
+    Nests, and may be entered by several threads: the last one out releases.
+    """
+    global _arena_depth
+    with _arena_lock:
+        _arena_depth += 1
+        collecting = gc.isenabled()
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _arena_lock:
+            _arena_depth -= 1
+            if _arena_depth == 0:
+                _release()
+        if collecting:
+            gc.enable()
+
+
+def _release() -> None:
+    """Weaken what the arena made: users before sources, so that dead graphs go at once."""
+    held_only_here = 3  # the table, `node` below, and getrefcount's own argument
+    while _arena_keys:
+        key = _arena_keys.pop()
+        node = _table.get(key)
+        if node is None or type(node) is _Ref:
+            continue
+        if sys.getrefcount(node) <= held_only_here:
+            del _table[key]
+        else:
+            ref = _Ref(node, _forget)
+            ref.key = key
+            _table[key] = ref
+
+
+def in_arena() -> bool:
+    """Whether a compile is going on somewhere in the process."""
+    return _arena_depth > 0
+
+
+def live_nodes() -> int:
+    """How many nodes the table holds."""
+    return len(_table)

@@ -1,0 +1,68 @@
+"""Rebuilding a graph with some nodes replaced: constants fold, index arithmetic stays normal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_INDEX: dict[Op, Callable[[UOp, UOp], UOp]] = {
+    Ops.ADD: affine.add,
+    Ops.SUB: affine.sub,
+    Ops.MUL: affine.mul,
+    Ops.FLOORDIV: affine.floordiv,
+    Ops.FLOORMOD: affine.floormod,
+    Ops.CMPLT: affine.less,
+}
+
+
+def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` on other sources, as the builders would make it."""
+    op = u.op
+    if op.is_alu and op is not Ops.WHERE:
+        if op in _INDEX and all([s.dtype.scalar is dtypes.index for s in src]):
+            return _INDEX[op](*src)
+        folded = build.fold(op, src)
+        if folded is not None:
+            return folded
+        lanes = max([s.dtype.lanes for s in src])
+        return intern(op, u.dtype.vec(lanes), src, u.arg, u.tag)
+    if op is Ops.WHERE:
+        return build.where(*src)
+    if op is Ops.CAST:
+        return build.cast(src[0], u.dtype)
+    return intern(op, u.dtype, src, u.arg, u.tag)
+
+
+def rebuild(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
+    """`root` with every key of the mapping replaced; what lies below a key is not visited."""
+    done: dict[UOp, UOp] = dict(mapping)
+    for u in analysis.toposort(root, gate=lambda n: n not in mapping):
+        if u in done:
+            continue
+        src = tuple([done[s] for s in u.src])
+        made = u if src == u.src else remake(u, src)
+        if made is not u and made.origin is None:
+            made.origin = u.origin
+        done[u] = made
+    return done[root]
+
+
+def rewritten(root: UOp, change: Callable[[UOp, tuple[UOp, ...]], UOp | None]) -> UOp:
+    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it."""
+    done: dict[UOp, UOp] = {}
+    for u in analysis.toposort(root):
+        src = tuple([done[s] for s in u.src])
+        made = change(u, src)
+        if made is None:
+            made = u if src == u.src else remake(u, src)
+        if made is not u and made.origin is None:
+            made.origin = u.origin
+        done[u] = made
+    return done[root]

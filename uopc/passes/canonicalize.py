@@ -1,0 +1,126 @@
+"""Bring a tensor graph to one form: what changes nothing goes, empty values become constants.
+
+Before (tensor)                               After (tensor)
+  %1 = param x : f32[0, 4]                      %4 = expand 0.0:f32 (4,) : f32[4]
+  %2 = detach %1 : f32[0, 4]
+  %3 = reduce.add %2 axes=(0,) : f32[4]
+
+DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a reduce over nothing is its
+identity, and a large reduce to few elements is cut in two, so that its first half runs in parallel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis, build, movement, remake, semantics
+from uopc.ir.args import ReduceArg
+from uopc.ir.levels import TENSOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD)
+
+# A reduce of at least this many elements to one is cut in two (documented threshold).
+SPLIT_RATIO = 32768
+# The first half keeps at most this many elements, in 8 to 256 pieces.
+SPLIT_SIZE = 1 << 22
+SPLIT_PIECES = range(256, 7, -1)
+
+
+def canonicalize(graph: UOp, context: Context) -> UOp:
+    """One walk, sources first."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op in _TRANSPARENT:
+            return src[0]
+        if u.op is Ops.BIND:
+            return src[0]
+        if u.op is Ops.REDUCE:
+            return _reduce(u, src[0], context)
+        if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
+            return movement.reshape(src[0].src[0], analysis.shape(u))
+        if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST:
+            return src[0]
+        if u.op.movement or u.op.is_alu:
+            return _emptied(u, src)
+        return None
+
+    return remake.rewritten(graph, change)
+
+
+def _empty(dims: analysis.Shape) -> bool:
+    return any(isinstance(d, int) and d == 0 for d in dims)
+
+
+def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """A value without elements is a constant; a padded one without a source, zeros."""
+    dims = analysis.shape(u)
+    if _empty(dims) or (u.op is Ops.PAD and _empty(analysis.shape(src[0]))):
+        return build.filled(build.const(u.dtype, 0), dims)
+    return None
+
+
+def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
+    """Empty: the identity. Over axes of size 1: a reshape. Large: two reduces."""
+    dims = analysis.shape(value)
+    if any(isinstance(dims[a], int) and dims[a] == 0 for a in u.arg.axes):
+        identity = build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
+        return build.filled(identity, analysis.shape(u))
+    if _empty(dims):
+        return build.filled(build.const(u.dtype, 0), analysis.shape(u))
+    long = tuple([a for a in u.arg.axes if not (isinstance(dims[a], int) and dims[a] == 1)])
+    if not long:
+        return movement.reshape(value, analysis.shape(u))
+    if long != u.arg.axes:
+        kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
+        return movement.reshape(kept, analysis.shape(u))
+    return _split(u, value, dims) if context.optimize else None
+
+
+def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:
+    """reduce over n  →  reduce over p of (reduce over n/p), the pieces as a new last axis."""
+    if not all(isinstance(d, int) for d in dims):
+        return None
+    ints = [int(d) for d in dims]
+    result = 1
+    for i, d in enumerate(ints):
+        result *= 1 if i in u.arg.axes else d
+    whole = 1
+    for d in ints:
+        whole *= d
+    if whole // result < SPLIT_RATIO:
+        return None
+    for axis in u.arg.axes:
+        if _is_repeated(value, axis):
+            continue
+        for pieces in SPLIT_PIECES:
+            if ints[axis] % pieces == 0 and result * pieces <= SPLIT_SIZE:
+                return _in_pieces(u, value, ints, axis, pieces)
+    return None
+
+
+def _is_repeated(value: UOp, axis: int) -> bool:
+    """Whether an axis only repeats one element."""
+    if value.op is not Ops.EXPAND:
+        return False
+    inner = analysis.shape(value.src[0])
+    offset = len(analysis.shape(value)) - len(inner)
+    return axis < offset or inner[axis - offset] == 1
+
+
+def _in_pieces(u: UOp, value: UOp, dims: list[int], axis: int, pieces: int) -> UOp:
+    cut = dims[:axis] + [pieces, dims[axis] // pieces] + dims[axis + 1 :]
+    order = [i for i in range(len(cut)) if i != axis] + [axis]
+    moved = movement.permute(movement.reshape(value, tuple(cut)), tuple(order))
+    first = intern(Ops.REDUCE, u.dtype, (moved,), u.arg)
+    stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
+    last = len(analysis.shape(first)) - 1
+    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (last,)))
+
+
+PASS = Pass("canonicalize", TENSOR, TENSOR, canonicalize, "graph", reassociates=True)

@@ -1,0 +1,38 @@
+"""What a pass is: a function from graph to graph, with the level it accepts and the one it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from uopc.ir.args import Opt
+from uopc.ir.levels import Level
+
+if TYPE_CHECKING:
+    from uopc.backends.target import Target
+    from uopc.ir.uop import UOp
+
+
+@dataclass
+class Context:
+    """What a pass may know besides its graph. `notes` is for the dump, never read by a pass."""
+
+    target: Target
+    optimize: bool = True
+    threads: int = 1
+    opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
+    user_rules: Any = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """`scope`: one run over the whole program's graph, or one run for each distinct kernel."""
+
+    name: str
+    accepts: Level
+    promises: Level
+    run: Callable[[UOp, Context], UOp]
+    scope: Literal["graph", "kernel"]
+    reassociates: bool = False

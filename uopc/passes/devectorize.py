@@ -1,0 +1,176 @@
+"""Make memory accesses explicit: neighbours fold into one vector load or store.
+
+Before (vector)                               After (vector)
+  %i = ((%o*16)+%l)  (%l = lanes 16)            %x = load (index %a, (%o*16)) : f32x16
+  %x = index %a, %i : f32x16                    store (index %b, (%o*16)), %x
+  store (index %b, %i), %x
+
+The flat index as a sum says what its lanes do: step 1 is one vector access, step -1 a reversed one,
+no step one scalar, anything else one access a lane. A guard becomes the access's gate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, build, dtypes, indexing, remake
+from uopc.ir.dtypes import DType
+from uopc.ir.levels import VECTOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+class _Memory:
+    """Rewrites of accesses; lanes of index expressions are taken apart by memo."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[UOp, int], UOp] = {}
+
+    def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is Ops.STORE:
+            return self.store(u, src)
+        if u.op is Ops.LOAD:
+            return src[0] if len(src) == 1 else self.gated_load(src)
+        if u.op is Ops.INDEX:
+            return None
+        if any(s.op is Ops.INDEX for s in src):
+            loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
+            return remake.remake(u, loaded)
+        return None
+
+    def gated_load(self, src: tuple[UOp, ...]) -> UOp:
+        """A LOAD with a gate, as an INDEX under a guard: `load` makes it explicit for its user."""
+        address, gate = src
+        index = indexing.gated(address.src[1:], gate)
+        return intern(Ops.INDEX, address.dtype, (address.src[0], *index))
+
+    def load(self, u: UOp) -> UOp:
+        """The value of an INDEX."""
+        flat, gate = indexing.ungated(u.src[1])
+        lanes = u.dtype.lanes
+        step = lane_step(flat)
+        if lanes == 1 or (step == 0 and (gate is None or gate.dtype.lanes == 1)):
+            return _load(u, u.dtype.scalar, flat, gate)
+        if step == 1:
+            return _load(u, u.dtype, self.lane(flat, 0), gate)
+        if step == -1:
+            gate = None if gate is None else _reversed(gate, lanes)
+            return _reversed(_load(u, u.dtype, self.lane(flat, lanes - 1), gate), lanes)
+        parts = []
+        for i in range(lanes):
+            gate_i = None if gate is None else self.lane(gate, i)
+            parts.append(_load(u, u.dtype.scalar, self.lane(flat, i), gate_i))
+        return intern(Ops.STACK, u.dtype, tuple(parts))
+
+    def store(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        target, value = src[0], src[1]
+        if value.op is Ops.INDEX:
+            value = self.load(value)
+        flat, gate = indexing.ungated(target.src[1])
+        if len(src) == 3:
+            extra = self.load(src[2]) if src[2].op is Ops.INDEX else src[2]
+            gate = extra if gate is None else indexing.both(gate, extra)
+        storage = target.src[0]
+        lanes = max(target.dtype.lanes, value.dtype.lanes)
+        if lanes == 1:
+            return _store(storage, flat, value, gate)
+        if lane_step(flat) == 1:
+            return _store(storage, self.lane(flat, 0), _splat(value, lanes), gate)
+        stores = []
+        for i in range(lanes):
+            gate_i = None if gate is None else self.lane(gate, i)
+            stores.append(_store(storage, self.lane(flat, i), self.lane(value, i), gate_i))
+        return intern(Ops.GROUP, dtypes.void, tuple(stores))
+
+    def lane(self, u: UOp, i: int) -> UOp:
+        """Lane i of a value. Index arithmetic is redone on lanes; other vectors are taken apart."""
+        if u.dtype.lanes == 1:
+            return u
+        stack = [u]
+        while stack:
+            v = stack[-1]
+            if (v, i) in self.lanes:
+                stack.pop()
+                continue
+            if not _is_arithmetic(v):
+                self.lanes[(v, i)] = _take_lane(v, i)
+                stack.pop()
+                continue
+            missing = [s for s in v.src if s.dtype.lanes > 1 and (s, i) not in self.lanes]
+            if missing:
+                stack += missing
+                continue
+            src = tuple([s if s.dtype.lanes == 1 else self.lanes[(s, i)] for s in v.src])
+            narrow = intern(v.op, v.dtype.scalar, v.src, v.arg) if v.op is Ops.CAST else v
+            self.lanes[(v, i)] = remake.remake(narrow, src)
+            stack.pop()
+        return self.lanes[(u, i)]
+
+
+def _is_arithmetic(u: UOp) -> bool:
+    """Expressions over LANES and scalars that are better computed a lane at a time."""
+    index_like = u.dtype.scalar is dtypes.index or (
+        u.dtype.kind == "bool" and all(s.dtype.scalar in (dtypes.index, dtypes.bool_) for s in u.src)
+    )
+    return index_like and (u.op.is_alu or u.op is Ops.CAST) and u.op is not Ops.LOAD
+
+
+def _take_lane(u: UOp, i: int) -> UOp:
+    if u.op is Ops.LANES:
+        return affine.const(i)
+    if u.op is Ops.CONST:
+        return build.const(u.dtype.scalar, u.arg[i] if type(u.arg) is tuple else u.arg)
+    if u.op is Ops.STACK:
+        return u.src[i]
+    return intern(Ops.LANE, u.dtype.scalar, (u,), i)
+
+
+def lane_step(flat: UOp) -> int | None:
+    """By how much a flat index grows from lane to lane; None where that differs."""
+    if flat.dtype.lanes == 1:
+        return 0
+    step = 0
+    for m, k in affine.form(flat)[1].items():
+        if m.op is Ops.LANES:
+            step += k
+        elif m.dtype.lanes > 1:
+            return None
+    return step
+
+
+def _splat(value: UOp, lanes: int) -> UOp:
+    if value.dtype.lanes == lanes:
+        return value
+    return intern(Ops.STACK, value.dtype.vec(lanes), (value,) * lanes)
+
+
+def _reversed(value: UOp, lanes: int) -> UOp:
+    if value.dtype.lanes == 1:
+        return value
+    parts = [intern(Ops.LANE, value.dtype.scalar, (value,), i) for i in reversed(range(lanes))]
+    return intern(Ops.STACK, value.dtype, tuple(parts))
+
+
+def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
+    """A LOAD of `dtype` (its lanes are neighbours) from the storage of the INDEX `u`."""
+    address = intern(Ops.INDEX, dtype, (u.src[0], flat))
+    made = intern(Ops.LOAD, dtype, (address,) if gate is None else (address, gate))
+    made.origin = u.origin
+    return made
+
+
+def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None) -> UOp:
+    address = intern(Ops.INDEX, value.dtype, (storage, flat))
+    src = (address, value) if gate is None else (address, value, gate)
+    return intern(Ops.STORE, dtypes.void, src)
+
+
+def devectorize(kernel: UOp, context: Context) -> UOp:
+    return remake.rewritten(kernel, _Memory().change)
+
+
+PASS = Pass("devectorize", VECTOR, VECTOR, devectorize, "kernel")

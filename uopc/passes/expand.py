@@ -1,0 +1,141 @@
+"""Spell out the copies and lanes: no upcast, unroll or lane ranges remain.
+
+Before (kernel)                               After (vector)
+  %o = range 4                                  %o = range 4
+  %l = range 16 kind=lane                       %l = lanes 16 : indexx16
+  %x = index %a, ((%o*16)+%l)                   %x = index %a, ((%o*16)+%l) : f32x16
+  store (index %b, ((%o*16)+%l)), %x            store (index %b, ((%o*16)+%l)), %x
+
+A node is expanded by memo on (node, the copy of each unrolled range it is inside of): what does not
+depend on a range is not copied. A reduce gets one accumulator a copy, combined after the loop, and
+its lanes are combined last.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir.levels import KERNEL, VECTOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+from uopc.ir.remake import remake
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_COPIED = ("upcast", "unroll")
+_ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
+Key = tuple["UOp", tuple[int, ...]]
+Step = Generator[list[Key], list["UOp"], "UOp"]
+
+
+class _Expansion:
+    def __init__(self) -> None:
+        self.memo: dict[Key, UOp] = {}
+        self.copied: dict[UOp, tuple[UOp, ...]] = {}
+
+    def copied_ranges(self, u: UOp) -> tuple[UOp, ...]:
+        """The unrolled ranges around a node, in a fixed order."""
+        found = self.copied.get(u)
+        if found is None:
+            wide = [r for r in analysis.ranges(u) if r.arg.kind in _COPIED]
+            found = self.copied[u] = tuple(sorted(wide, key=lambda r: r.arg.axis))
+        return found
+
+    def key(self, u: UOp, where: dict[UOp, int]) -> Key:
+        return u, tuple([where[r] for r in self.copied_ranges(u)])
+
+    def expand(self, root: UOp) -> UOp:
+        memo = self.memo
+        start: Key = (root, ())
+        stack: list[tuple[Key, Step, list[Key]]] = []
+        self._enter(start, stack)
+        while stack:
+            key, step, wanted = stack[-1]
+            missing = next((k for k in wanted if k not in memo), None)
+            if missing is not None:
+                self._enter(missing, stack)
+                continue
+            try:
+                stack[-1] = (key, step, step.send([memo[k] for k in wanted]))
+            except StopIteration as done:
+                memo[key] = done.value
+                stack.pop()
+        return memo[start]
+
+    def _enter(self, key: Key, stack: list[tuple[Key, Step, list[Key]]]) -> None:
+        step = self._step(*key)
+        try:
+            stack.append((key, step, next(step)))
+        except StopIteration as done:
+            self.memo[key] = done.value
+
+    def _step(self, u: UOp, copy: tuple[int, ...]) -> Step:
+        where = dict(zip(self.copied_ranges(u), copy))
+        if u.op is Ops.RANGE and u.arg.kind in _COPIED:
+            return affine.const(where[u])
+        if u.op is Ops.RANGE and u.arg.kind == "lane":
+            n = u.src[0].arg
+            return intern(Ops.LANES, dtypes.index.vec(n), (), n)
+        if u.op in (Ops.REDUCE, Ops.END):
+            return (yield from self._close(u, where))
+        if not u.src:
+            return u
+        src = tuple((yield [self.key(s, where) for s in u.src]))
+        return _remade(u, src)
+
+    def _close(self, u: UOp, where: dict[UOp, int]) -> Step:
+        """A REDUCE or END: one for each copy of the ranges that it closes."""
+        closed = analysis.closed_ranges(u)
+        wide = [r for r in closed if r.arg.kind in _COPIED]
+        lanes = [r for r in closed if r.arg.kind == "lane"]
+        loops = [r for r in closed if r not in wide and r not in lanes]
+        copies = [
+            where | dict(zip(wide, at))
+            for at in itertools.product(*[range(r.src[0].arg) for r in wide])
+        ]
+        keys = [self.key(u.src[0], at) for at in copies]
+        got = yield keys + [self.key(r, where) for r in loops]
+        bodies, ranges = got[: len(keys)], tuple(got[len(keys) :])
+        if u.op is Ops.END:
+            body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
+            return intern(Ops.END, dtypes.void, (body, *ranges)) if ranges else body
+        return _combine(u, bodies, ranges, lanes)
+
+
+def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
+    """The accumulators of a reduce, combined pairwise, then their lanes."""
+    op = u.arg.op
+    if lanes:
+        n = lanes[0].src[0].arg
+        bodies = [b if b.dtype.lanes > 1 else intern(Ops.STACK, b.dtype.vec(n), (b,) * n) for b in bodies]
+    parts = bodies
+    if ranges:
+        parts = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
+    while len(parts) > 1:
+        pairs = [build.alu(a, _ALU[op], b) for a, b in zip(parts[::2], parts[1::2])]
+        parts = pairs + parts[len(parts) - len(parts) % 2 :]
+    return intern(Ops.HREDUCE, u.dtype, (parts[0],), op) if lanes else parts[0]
+
+
+def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The node on its expanded sources, as wide as the widest of them."""
+    if src == u.src:
+        return u
+    if u.op is Ops.INDEX:
+        wide = max([s.dtype.lanes for s in src[1:]])
+        return intern(Ops.INDEX, u.dtype.scalar.vec(wide), src)
+    if u.op in (Ops.CAST, Ops.BITCAST):
+        return remake(intern(u.op, u.dtype.scalar.vec(src[0].dtype.lanes), src), src)
+    return remake(u, src)
+
+
+def expand(kernel: UOp, context: Context) -> UOp:
+    return _Expansion().expand(kernel)
+
+
+PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)

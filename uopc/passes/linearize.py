@@ -1,0 +1,273 @@
+"""Put a kernel in execution order: RANGE opens a loop, END closes it, registers carry reduces.
+
+Before (vector)                               After (linear)
+  %r = range 8 kind=reduce                      %r = range 8
+  %x = load (index %a, %r) : f32                  %c = carry 0.0, %r
+  %s = reduce.add %x, %r : f32                    %x = load (index %a, %r) : f32
+  store (index %o, 0), %s                         %n = add %c, %x : f32
+                                                end %r, %c, %n
+                                                store (index %o, 0), %c
+
+A value stands in the innermost loop that it depends on; a loop stands in the innermost loop that
+what it computes depends on, so work is done as far outside as it can. Inside a loop the order is
+that of a depth-first walk from the stores: an operand stands shortly before its first use.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR
+from uopc.ir import analysis, build, dtypes, semantics
+from uopc.ir.levels import LINEAR, VECTOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
+
+
+class _Loops:
+    """The tree of loops: the parent of each range, found from what its closers depend on."""
+
+    def __init__(self, order: list[UOp]) -> None:
+        self.parent: dict[UOp, UOp | None] = {}
+        self.depth: dict[UOp | None, int] = {None: 0}
+        # Users come before their operands here, so outer loops are placed before inner ones.
+        for u in reversed(order):
+            closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
+            if closed:
+                self._place(u, closed)
+
+    def _place(self, u: UOp, closed: list[UOp]) -> None:
+        around = set().union(*[analysis.ranges(r) for r in closed], analysis.ranges(u.src[0]))
+        parent = self.innermost(u, frozenset(around.difference(closed)))
+        for r in closed:
+            known = self.parent.setdefault(r, parent)
+            if known is not parent:
+                raise InvalidIR(f"linearize: {r!r} is closed in two places of the loop nest")
+            self.depth[r] = self.depth[parent] + 1
+            parent = r
+
+    def innermost(self, u: UOp, ranges: frozenset[UOp]) -> UOp | None:
+        """The deepest of some ranges, which must be one inside the other."""
+        if not ranges:
+            return None
+        missing = [r for r in ranges if r not in self.depth]
+        if missing:
+            raise InvalidIR(f"linearize: {missing[0]!r} is never closed around {u.op!r}")
+        return max(ranges, key=lambda r: (self.depth[r], r.arg.axis))
+
+
+class _Schedule:
+    """Nodes by loop, and loops as items of the loop around them, each block in order."""
+
+    def __init__(self, sink: UOp) -> None:
+        self.order = list(analysis.toposort(sink))
+        self.loops = _Loops(self.order)
+        self.place = {u: i for i, u in enumerate(self.order)}
+        self.home: dict[UOp, UOp | None] = {}
+        self.blocks: dict[UOp | None, list[UOp]] = {None: []}
+        for u in self.order:
+            if u.op is Ops.RANGE:
+                self.blocks.setdefault(u, [])
+                self.home[u] = self.loops.parent.get(u)
+            else:
+                self.home[u] = self.loops.innermost(u, analysis.ranges(u))
+        for u in self.order:
+            self.blocks.setdefault(self.home[u], []).append(u)
+
+    def item(self, u: UOp, block: UOp | None) -> UOp:
+        """What stands for a node in a block around it: itself, or the loop it is in."""
+        child, home = u, self.home[u]
+        while home is not block:
+            assert home is not None
+            child, home = home, self.loops.parent[home]
+        return child
+
+    def edges(self) -> dict[UOp, set[UOp]]:
+        """item -> the items of its block that come before it."""
+        before: dict[UOp, set[UOp]] = {u: set() for b in self.blocks.values() for u in b}
+        for u in self.order:
+            for s in u.src:
+                self._link(before, u, s)
+            if u.op is Ops.REDUCE:  # its value is there when its outermost loop has ended
+                outer = min(analysis.closed_ranges(u), key=lambda r: self.loops.depth[r])
+                before[u].add(outer)
+        return before
+
+    def _link(self, before: dict[UOp, set[UOp]], user: UOp, source: UOp) -> None:
+        a, b = self.inside_of(user), self.home[source]
+        block = self._common(a, b)
+        x = self._item_from(user, a, block)
+        y = self.item(source, block)
+        if x is not y and x is not None:
+            before[x].add(y)
+
+    def inside_of(self, u: UOp) -> UOp | None:
+        """The loop in which a node uses its operands: closers use them inside their loops."""
+        closed = analysis.closed_ranges(u)
+        return max(closed, key=lambda r: self.loops.depth[r]) if closed else self.home[u]
+
+    def _common(self, a: UOp | None, b: UOp | None) -> UOp | None:
+        depth, parent = self.loops.depth, self.loops.parent
+        while a is not b:
+            if depth[a] >= depth[b]:
+                assert a is not None
+                a = parent[a]
+            else:
+                assert b is not None
+                b = parent[b]
+        return a
+
+    def _item_from(self, user: UOp, inside: UOp | None, block: UOp | None) -> UOp | None:
+        if inside is block:
+            return user if self.home[user] is block else None
+        child = inside
+        while child is not None and self.loops.parent[child] is not block:
+            child = self.loops.parent[child]
+        return child
+
+    def sorted_block(self, block: UOp | None, before: dict[UOp, set[UOp]]) -> list[UOp]:
+        """Topological order; among what is ready, the order of the depth-first walk."""
+        items = self.blocks[block]
+        members = set(items)
+        users: dict[UOp, list[UOp]] = {u: [] for u in items}
+        waiting: dict[UOp, int] = {}
+        for u in items:
+            needed = [s for s in before[u] if s in members]
+            waiting[u] = len(needed)
+            for s in needed:
+                users[s].append(u)
+        rank = self._ranks(items)
+        ready = [(rank[u], i) for i, u in enumerate(items) if not waiting[u]]
+        number = {u: i for i, u in enumerate(items)}
+        heapq.heapify(ready)
+        out: list[UOp] = []
+        while ready:
+            u = items[heapq.heappop(ready)[1]]
+            out.append(u)
+            for v in users[u]:
+                waiting[v] -= 1
+                if not waiting[v]:
+                    heapq.heappush(ready, (rank[v], number[v]))
+        if len(out) < len(items):
+            raise InvalidIR("linearize: loops that share a range wait for each other")
+        return out
+
+    def _ranks(self, items: list[UOp]) -> dict[UOp, int]:
+        """A loop ranks where the last node that closes it does."""
+        rank = {u: self.place[u] for u in items}
+        for u in self.order:
+            for r in analysis.closed_ranges(u):
+                if r in rank:
+                    rank[r] = max(rank[r], self.place[u])
+        return rank
+
+
+class _Emitter:
+    """The ordered list, with reduces as carried registers."""
+
+    def __init__(self, schedule: _Schedule) -> None:
+        self.schedule = schedule
+        self.before = schedule.edges()
+        self.made: dict[UOp, UOp] = {}
+        self.out: list[UOp] = []
+        self.carries: dict[UOp, list[tuple[UOp, UOp]]] = {}
+        self.reduces: dict[UOp, list[UOp]] = {}
+        self.number = 0
+        for u in schedule.order:
+            if u.op is Ops.REDUCE:
+                for r in analysis.closed_ranges(u):
+                    self.reduces.setdefault(r, []).append(u)
+        self.carried: dict[tuple[UOp, UOp], UOp] = {}
+
+    def run(self) -> list[UOp]:
+        """Blocks are walked with a stack of iterators: loops may nest deeper than Python does."""
+        stack = [(None, iter(self.schedule.sorted_block(None, self.before)))]
+        while stack:
+            block, items = stack[-1]
+            for u in items:
+                if u.op is Ops.RANGE and u in self.schedule.loops.parent:
+                    self._open(u)
+                    stack.append((u, iter(self.schedule.sorted_block(u, self.before))))
+                    break
+                self._emit(u)
+            else:
+                stack.pop()
+                if block is not None:
+                    self._close(block)
+        return self.out
+
+    def _append(self, u: UOp) -> UOp:
+        self.out.append(u)
+        return u
+
+    def _open(self, r: UOp) -> None:
+        src = tuple([self.made[s] for s in r.src])
+        self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg))
+        for u in self.reduces.get(r, ()):
+            outer = self._around(u, r)
+            initial = self.carried[(u, outer)] if outer is not None else self._identity(u)
+            self.number += 1
+            made = intern(Ops.CARRY, u.dtype, (initial, self.made[r]), self.number)
+            self.carried[(u, r)] = self._append(made)
+
+    def _identity(self, u: UOp) -> UOp:
+        value = build.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
+        if u.dtype.lanes > 1:
+            value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
+        if value not in self.made:
+            self.made[value] = value
+            self.out.append(value)
+        return value
+
+    def _around(self, u: UOp, r: UOp) -> UOp | None:
+        """The next outer loop of the same reduce."""
+        parent = self.schedule.loops.parent[r]
+        return parent if parent is not None and parent in u.src[1:] else None
+
+    def _close(self, r: UOp) -> None:
+        pairs: list[UOp] = []
+        for u in self.reduces.get(r, ()):
+            inner = next((q for q in u.src[1:] if self.schedule.loops.parent[q] is r), None)
+            carry = self.carried[(u, r)]
+            if inner is not None:
+                following = self.carried[(u, inner)]
+            else:
+                following = self._append(
+                    intern(_ALU[u.arg.op], u.dtype, (carry, self.made[u.src[0]]))
+                )
+            pairs += [carry, following]
+        self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
+
+    def _emit(self, u: UOp) -> None:
+        if u.op is Ops.REDUCE:
+            outer = min(u.src[1:], key=lambda r: self.schedule.loops.depth[r])
+            self.made[u] = self.carried[(u, outer)]
+            return
+        if u.op in (Ops.END, Ops.GROUP, Ops.SINK):
+            return
+        if u.op is Ops.AFTER:
+            self.made[u] = self.made[u.src[0]]
+            return
+        src = tuple([self.made[s] for s in u.src])
+        made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
+        if made is not u:
+            made.origin = u.origin
+        self.made[u] = made
+        if made not in self.made or u is made:
+            self._append(made)
+        self.made[made] = made
+
+
+def linearize(kernel: UOp, context: Context) -> UOp:
+    schedule = _Schedule(kernel)
+    return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(schedule).run()), kernel.arg)
+
+
+PASS = Pass("linearize", VECTOR, LINEAR, linearize, "kernel")

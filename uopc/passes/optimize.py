@@ -1,0 +1,107 @@
+"""Apply a list of Opts to a kernel: the user's, or the one `choose_opts` chooses.
+
+Before (kernel)                               After (kernel), Opts VECTOR(0, 16)
+  %i = range 64 axis=0.0                        %o = range 4 axis=0.0.0
+  %x = index %a, %i                             %l = range 16 axis=0.0.1 kind=lane
+  store (index %b, %i), %x                      %x = index %a, ((%o*16)+%l)
+                                                store (index %b, ((%o*16)+%l)), %x
+
+An Opt names a range by its position among the kernel's ranges (output loops first, then reduce
+loops, outer first) as they are when it is applied. The list is recorded in the SINK: replaying it
+on the unoptimised kernel gives the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from uopc.errors import UserError
+from uopc.ir import analysis
+from uopc.ir.args import KernelArg, Opt
+from uopc.ir.levels import KERNEL
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes import choose_opts
+from uopc.passes.contract import Context, Pass
+from uopc.passes.range_tiling import Refused, is_reduce, kernel_axes, split, thread, tile
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+def _vector(kernel: UOp, r: UOp, n: int) -> UOp:
+    used = [u for u in analysis.toposort(kernel) if r in analysis.ranges(u)]
+    if any(q.arg.kind == "lane" for u in used for q in analysis.ranges(u)):
+        raise Refused("values inside this range already have lanes")
+    return tile(kernel, r, n, "lane")
+
+
+def _upcast(kernel: UOp, r: UOp, n: int) -> UOp:
+    if is_reduce(kernel, r):
+        raise Refused("UPCAST is for output loops; use UNROLL")
+    return tile(kernel, r, n, "upcast")
+
+
+def _unroll(kernel: UOp, r: UOp, n: int) -> UOp:
+    if not is_reduce(kernel, r):
+        raise Refused("UNROLL is for reduce loops; use UPCAST")
+    end = r.src[0]
+    if n == 0:
+        if end.op is not Ops.CONST:
+            raise Refused("the length of the range is not known")
+        n = end.arg
+    return tile(kernel, r, n, "unroll")
+
+
+OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
+    "VECTOR": (_vector, "the inner n iterations become the lanes of vectors"),
+    "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
+    "UNROLL": (_unroll, "the inner n iterations of a reduce become copies (0: all), each with its own accumulator"),
+    "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
+    "THREAD": (thread, "an output loop around the whole kernel is cut in n chunks, run in parallel"),
+}  # fmt: skip
+
+
+def apply_opt(kernel: UOp, opt: Opt) -> UOp:
+    """The kernel after one Opt. Refused (with the reason) where it is not legal."""
+    if opt.op not in OPTS:
+        raise UserError(f"unknown Opt {opt.op!r}; there are {', '.join(OPTS)}")
+    axes = kernel_axes(kernel)
+    if not 0 <= opt.axis < len(axes):
+        raise Refused(f"{opt}: the kernel has {len(axes)} ranges")
+    r = axes[opt.axis]
+    if r.arg.kind not in ("loop", "reduce"):
+        raise Refused(f"{opt}: range {opt.axis} is already {r.arg.kind}")
+    try:
+        return OPTS[opt.op][0](kernel, r, opt.arg)
+    except Refused as why:
+        raise Refused(f"{opt}: {why}") from None
+
+
+def optimize(kernel: UOp, context: Context) -> UOp:
+    """The kernel with its Opts applied and recorded, and a name from its shape."""
+    given = kernel.arg.opts if isinstance(kernel.arg, KernelArg) else None
+    name = (kernel.arg.name if isinstance(kernel.arg, KernelArg) else "") or kernel_name(kernel)
+    opts = given if given is not None else context.opts
+    if opts is None and context.optimize:
+        opts, kernel = choose_opts.choose_opts(kernel, context, apply_opt)
+    else:
+        opts = opts or ()
+        for opt in opts:
+            try:
+                kernel = apply_opt(kernel, opt)
+            except Refused as why:
+                raise UserError(f"kernel {name}: {why}") from None
+    return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts)))
+
+
+def kernel_name(kernel: UOp) -> str:
+    """`E_25_4` for elementwise, `r_64_128` with a reduce: the lengths of its loops, outer first."""
+    axes = kernel_axes(kernel)
+    kind = "r" if any(u.op is Ops.REDUCE for u in analysis.toposort(kernel)) else "E"
+    lengths = [str(analysis.bounds(r.src[0])[1]) for r in axes]
+    return "_".join([kind, *(lengths or ["1"])])
+
+
+PASS = Pass("optimize", KERNEL, KERNEL, optimize, "kernel", reassociates=True)

@@ -1,0 +1,322 @@
+"""Choose what is stored: a STAGE around each value that is computed once and read back.
+
+Before (tensor)                               After (tensor)
+  %1 = param x : f32[8, 4]                      %1 = param x : f32[8, 4]
+  %2 = reduce.add %1 axes=(0,) : f32[4]         %2 = reduce.add %1 axes=(0,) : f32[4]
+  %3 = sub %1, %2 : f32[8, 4]                   %3 = stage %2 … : f32[4]
+                                                %4 = sub %1, %3 : f32[8, 4]
+
+One walk from the outputs to the inputs. A demand on a value is the index at which a reader wants
+it and the loops around that read, outer first. Values a user, an output or an effect fixes are
+stored; for the rest the demands say how often an element would be computed, and `storage_cost`
+decides. A loop counts only down to the innermost range the index uses: what does not depend on the
+loops further in is computed outside of them, so a row's maximum costs nothing inside its row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake
+from uopc.ir.args import RangeArg, StageArg
+from uopc.ir.indexing import Index
+from uopc.ir.levels import TENSOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes import storage_cost
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
+_FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
+# A value read at more different places than this is stored rather than analysed further.
+MOST_DEMANDS = 12
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A read of a value: for which stored value, at which index, inside which loops."""
+
+    reader: UOp
+    index: Index
+    loops: tuple[UOp, ...]
+
+
+class _Placement:
+    """The walk: demands flow from readers to sources."""
+
+    def __init__(self, graph: UOp) -> None:
+        self.order = list(analysis.toposort(graph))
+        self.graph = graph
+        self.demands: dict[UOp, list[Demand]] = {}
+        self.reasons: dict[UOp, str] = {}
+        self.notes: dict[UOp, str] = {}
+        self.cost: dict[UOp, float] = {}
+        self.axes = itertools.count(1)
+        self.reduces: set[UOp] = set()
+
+    def _measure(self) -> None:
+        """Cost and content of every value, sources first; what the user or an effect fixes."""
+        for u in self.order:
+            below = [self.cost.get(s, 0.0) for s in u.src]
+            if u.op in STORAGE:
+                self.cost[u] = storage_cost.LOAD
+            elif u.dtype is not dtypes.void:
+                self.cost[u] = storage_cost.element_cost(u, below)
+                if u.op is Ops.REDUCE or any(s in self.reduces for s in u.src):
+                    self.reduces.add(u)
+            if u.op in _FORCED:
+                self.reasons[u] = _FORCED[u.op]
+        for i, v in enumerate(self.graph.src):
+            if v.dtype is not dtypes.void and not _is_view(v):
+                self.reasons.setdefault(v, f"output {i}")
+
+    def run(self, own_copies: set[UOp]) -> None:
+        """`own_copies`: stored values that must exist before their STORE begins."""
+        self._measure()
+        for u in own_copies:
+            self.reasons[u] = "reads the storage it is written to at other places"
+        for v in self.graph.src:
+            if v.dtype is not dtypes.void and _is_view(v) and not _is_whole_param(v):
+                self._start(self.graph, v)
+        for u in reversed(self.order):
+            if u.op is Ops.STORE:
+                self._start_store(u)
+            elif u.dtype is dtypes.void or u.op in STORAGE or u.op is Ops.CONST:
+                continue
+            elif u in self.reasons:
+                index, loops = _fresh_index(analysis.shape(u))
+                self._pass_on(u, Demand(u, index, loops))
+            elif u in self.demands:
+                self._decide(u)
+
+    def _start(self, reader: UOp, value: UOp) -> None:
+        """A stored value has a loop for each axis longer than 1."""
+        index, loops = _fresh_index(analysis.shape(value))
+        self._demand(value, Demand(reader, index, loops))
+
+    def _start_store(self, u: UOp) -> None:
+        index, loops = _fresh_index(analysis.shape(u.src[0]))
+        for s in u.src[1:]:
+            mapped = indexing.broadcast_index(index, analysis.shape(s))
+            self._demand(s, Demand(u, mapped, loops))
+
+    def self_reads(self) -> set[UOp]:
+        """Values of STOREs that read the storage they go to at other places than they write."""
+        found: set[UOp] = set()
+        for u in self.order:
+            if u.op is not Ops.STORE or u.src[1] in self.reasons or u.src[1].op in STORAGE:
+                continue
+            written, _ = _fresh_index(analysis.shape(u.src[0]))
+            root, place = root_index(u.src[0], written)
+            reads = [d for d in self.demands.get(root, ()) if d.reader is u]
+            if any(d.index != place for d in reads):
+                found.add(u.src[1])
+        return found
+
+    def _demand(self, u: UOp, demand: Demand) -> None:
+        known = self.demands.setdefault(u, [])
+        if all(d.reader is not demand.reader or d.index != demand.index for d in known):
+            known.append(demand)
+
+    def _decide(self, u: UOp) -> None:
+        demands = self.demands[u]
+        if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not u.op.movement:
+            choice = self._choose(u, demands)
+            self.notes[u] = choice.reason
+            if choice.stored:
+                self.reasons[u] = choice.reason
+                index, loops = _fresh_index(analysis.shape(u))
+                demands = [Demand(u, index, loops)]
+        for d in demands:
+            self._pass_on(u, d)
+
+    def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
+        value = storage_cost.Value(
+            float(_count(analysis.shape(u))), self.cost[u], u in self.reduces
+        )
+        if len(demands) > MOST_DEMANDS and self.cost[u] > storage_cost.LOAD:
+            return storage_cost.Choice(True, f"read at {len(demands)} different places")
+        evaluations = sum(_product(_around(d)) for d in demands)
+        return storage_cost.choose_storage(value, evaluations, len(demands))
+
+    def _pass_on(self, u: UOp, demand: Demand) -> None:
+        """The demands that a read of `u` makes on its sources."""
+        index, loops = demand.index, _around(demand)
+        if u.op.movement or u.op is Ops.AFTER:
+            mapped, _ = indexing.source_index(u, index)
+            self._demand(u.src[0], Demand(demand.reader, mapped, loops))
+        elif u.op is Ops.REDUCE:
+            mapped, inner = reduce_index(u, index, self.axes)
+            self._demand(u.src[0], Demand(demand.reader, mapped, loops + inner))
+        elif u.op is Ops.INDEX:
+            self._pass_on_gather(u, demand, loops)
+        elif u.op in (Ops.STACK, Ops.CAT):
+            self._pass_on_parts(u, demand, loops)
+        else:
+            for s in u.src:
+                mapped = indexing.broadcast_index(index, analysis.shape(s))
+                self._demand(s, Demand(demand.reader, mapped, loops))
+
+    def _pass_on_gather(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+        rows = len(u.src) - 1
+        rank = len(analysis.shape(u)) - (len(analysis.shape(u.src[0])) - rows)
+        place, rest = demand.index[:rank], demand.index[rank:]
+        gathered = []
+        for s in u.src[1:]:
+            mapped = indexing.broadcast_index(place, analysis.shape(s))
+            self._demand(s, Demand(demand.reader, mapped, loops))
+            gathered.append(_closed_index(s, mapped))
+        self._demand(u.src[0], Demand(demand.reader, (*gathered, *rest), loops))
+
+    def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+        """Each part of a STACK or CAT is computed for its own piece of the loop."""
+        begin: analysis.Dim = 0
+        for s in u.src:
+            if u.op is Ops.STACK:
+                mapped = demand.index[1:]
+            else:
+                moved = affine.sub(demand.index[u.arg], build.dim_uop(begin))
+                mapped = (*demand.index[: u.arg], moved, *demand.index[u.arg + 1 :])
+                begin = begin + analysis.shape(s)[u.arg]
+            self._demand(s, Demand(demand.reader, mapped, loops))
+
+    def placed(self, context: Context) -> UOp:
+        """The graph with its STAGEs."""
+        context.notes["demands"] = self.demands
+        context.notes["storage"] = self.notes
+
+        def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if u.op in _FORCED:
+                return _stage(src[0], self.reasons[u], False)
+            if u in self.reasons:
+                return _stage(remake.remake(u, src), self.reasons[u], True)
+            if u is self.graph:
+                return intern(u.op, u.dtype, _outputs(src), u.arg, u.tag)
+            return None
+
+        return remake.rewritten(self.graph, change)
+
+
+def _stage(value: UOp, reason: str, removable: bool) -> UOp:
+    if value.op is Ops.STAGE:
+        return value
+    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable))
+
+
+def _outputs(values: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Each output has storage of its own; what an assignment returns is the caller's array."""
+    out: list[UOp] = []
+    for i, v in enumerate(values):
+        if v.dtype is dtypes.void or _is_whole_param(v):
+            out.append(v)
+        elif v.op is Ops.STAGE and v not in out:
+            out.append(v)
+        else:
+            out.append(intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False)))
+    return tuple(out)
+
+
+def _is_view(v: UOp) -> bool:
+    """Storage, a constant, or movement: nothing that is computed under this name."""
+    return v.op.movement or v.op in STORAGE or v.op in (Ops.AFTER, Ops.CONST, Ops.IOTA)
+
+
+def root_index(view: UOp, index: Index) -> tuple[UOp, Index]:
+    """The storage a view is rooted in, and where in it an index of the view lies."""
+    while view.op not in STORAGE:
+        if not (view.op.movement or view.op is Ops.AFTER):
+            raise InvalidIR(f"store: the target must be a view of storage, found {view.op!r}")
+        index, _ = indexing.source_index(view, index)
+        view = view.src[0]
+    return view, index
+
+
+def _is_whole_param(v: UOp) -> bool:
+    """A PARAM after assignments to it (not a plain PARAM, which is copied to the output)."""
+    if v.op is not Ops.AFTER:
+        return False
+    while v.op is Ops.AFTER:
+        v = v.src[0]
+    return v.op is Ops.PARAM
+
+
+def _fresh_index(dims: analysis.Shape) -> tuple[Index, tuple[UOp, ...]]:
+    """An index with a new range for each axis longer than 1, and those ranges, outer first."""
+    index = tuple(
+        [
+            indexing.zero()
+            if indexing.is_one(d)
+            else intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
+            for i, d in enumerate(dims)
+        ]
+    )
+    return index, tuple([r for r in index if r.op is Ops.RANGE])
+
+
+def reduce_index(
+    u: UOp, index: Index, axes: itertools.count[int]
+) -> tuple[Index, tuple[UOp, ...]]:
+    """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
+    dims = analysis.shape(u.src[0])
+    rest = iter(index)
+    made: list[UOp] = []
+    out: list[UOp] = []
+    for i, d in enumerate(dims):
+        if i not in u.arg.axes:
+            out.append(next(rest))
+        elif indexing.is_one(d):
+            out.append(indexing.zero())
+        else:
+            arg = RangeArg((next(axes),), "reduce")
+            made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
+            out.append(made[-1])
+    return tuple(out), tuple(made)
+
+
+def _closed_index(s: UOp, index: Index) -> UOp:
+    """What an index operand is worth at an index, as far as its ranges go."""
+    if s.op is Ops.IOTA:
+        return index[0]
+    return intern(Ops.INDEX, dtypes.index, (s, *index))
+
+
+def _around(demand: Demand) -> tuple[UOp, ...]:
+    """The loops a value at this index is computed in: down to the innermost that it uses."""
+    used: set[UOp] = set()
+    for x in demand.index:
+        used |= analysis.ranges(x)
+    last = max((i for i, r in enumerate(demand.loops) if r in used), default=-1)
+    return demand.loops[: last + 1]
+
+
+def _product(loops: tuple[UOp, ...]) -> float:
+    total = 1.0
+    for r in loops:
+        total *= analysis.max_dim(r.src[0])
+    return total
+
+
+def _count(dims: analysis.Shape) -> int:
+    total = 1
+    for d in dims:
+        total *= analysis.max_dim(d)
+    return total
+
+
+def place_stages(graph: UOp, context: Context) -> UOp:
+    placement = _Placement(graph)
+    placement.run(set())
+    copies = placement.self_reads()
+    if copies:  # a value staged on its own reads in a kernel of its own: this ends here
+        placement = _Placement(graph)
+        placement.run(copies)
+    return placement.placed(context)
+
+
+PASS = Pass("place-stages", TENSOR, TENSOR, place_stages, "graph")

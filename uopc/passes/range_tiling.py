@@ -1,0 +1,144 @@
+"""Transformations of one range of a kernel: tile it, cut it in two, hand it to threads.
+
+Each gives a kernel that computes the same numbers (reduces in another order), or raises `Refused`
+with the reason. `optimize.py` names them as Opts; nothing else changes a kernel's ranges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.errors import Error
+from uopc.ir import affine, analysis, build, dtypes, remake
+from uopc.ir.args import AxisKind, RangeArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_REDUCE_ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
+# Suffixes of a range's axis: parts of a tile or cut, and a renamed copy.
+_FIRST, _SECOND, _COPY = 0, 1, 2
+# Chunks of threads start at multiples of this many iterations, so that vectors stay whole.
+CHUNK_MULTIPLE = 64
+
+
+class Refused(Error):
+    """A transformation that is not legal here, and why."""
+
+
+def make_range(end: UOp, axis: tuple[int, ...], kind: AxisKind) -> UOp:
+    return intern(Ops.RANGE, dtypes.index, (end,), RangeArg(axis, kind))
+
+
+def kernel_axes(kernel: UOp) -> list[UOp]:
+    """The ranges an Opt can name, by position: output loops first, then reduce loops, by axis."""
+    order = analysis.toposort(kernel)
+    found = {r: None for u in order for r in analysis.closed_ranges(u)}
+    return sorted(found, key=lambda r: (r.arg.kind in ("reduce", "unroll"), r.arg.axis))
+
+
+def is_reduce(kernel: UOp, r: UOp) -> bool:
+    """Whether REDUCEs close the range."""
+    return any(u.op is Ops.REDUCE and r in u.src[1:] for u in analysis.toposort(kernel))
+
+
+def _replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+    """The kernel with `value` for the range, and `ranges` closed where it was."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u is r:
+            return value
+        if u.op in (Ops.END, Ops.REDUCE) and r in u.src[1:]:
+            kept = [s for s, old in zip(src, u.src) if old is not r]
+            return intern(u.op, u.dtype, (*kept, *ranges), u.arg, u.tag)
+        return None
+
+    return remake.rewritten(kernel, change)
+
+
+def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
+    """r  →  outer·n + inner, the inner one of the given kind. n must divide the range."""
+    outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
+    if not (rest.op is Ops.CONST and rest.arg == 0):
+        raise Refused(f"{n} does not divide the range of {r.src[0].render()}")
+    axis, kind = r.arg.axis, r.arg.kind
+    inner = make_range(affine.const(n), (*axis, _SECOND), inner_kind)
+    if outer_end.op is Ops.CONST and outer_end.arg == 1:
+        return _replaced(kernel, r, inner, (inner,))
+    outer = make_range(outer_end, (*axis, _FIRST), kind)
+    value = affine.add(affine.mul(outer, affine.const(n)), inner)
+    return _replaced(kernel, r, value, (outer, inner))
+
+
+def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
+    """r  →  chunk·size + i with i < min(size, n - chunk·size); the chunk is the caller's."""
+    if r.arg.kind != "loop" or analysis.ranges(r.src[0]):
+        raise Refused("only an output loop can be shared among threads")
+    others = [u for u in kernel.src if u.op is not Ops.END or r not in u.src[1:]]
+    if others:
+        raise Refused("the range is not around the whole kernel")
+    end, axis = r.src[0], r.arg.axis
+    size = affine.floordiv(affine.plus(end, chunks - 1), affine.const(chunks))
+    if analysis.bounds(end)[1] >= chunks * CHUNK_MULTIPLE * 4:
+        rounded = affine.floordiv(affine.plus(size, CHUNK_MULTIPLE - 1), affine.const(CHUNK_MULTIPLE))
+        size = affine.mul(rounded, affine.const(CHUNK_MULTIPLE))
+    chunk = make_range(affine.const(chunks), (*axis, _FIRST), "thread")
+    first = affine.mul(chunk, size)
+    left = affine.sub(end, first)
+    length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
+    inner = make_range(length, (*axis, _SECOND), "loop")
+    return _replaced(kernel, r, affine.add(first, inner), (chunk, inner))
+
+
+def split(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Cut r at the last multiple of n: a first loop that n divides, and the rest."""
+    whole = affine.mul(affine.floordiv(r.src[0], affine.const(n)), affine.const(n))
+    rest = affine.sub(r.src[0], whole)
+    if rest.op is Ops.CONST and rest.arg == 0:
+        raise Refused(f"{n} divides the range: there is no rest")
+    if whole.op is Ops.CONST and whole.arg == 0:
+        raise Refused(f"the range is shorter than {n}")
+    return cut(kernel, r, whole)
+
+
+def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
+    """for r < n: f(r)  →  for r < at: f(r); for r < n - at: f(at + r). Needs 0 ≤ at ≤ n."""
+    axis, kind = r.arg.axis, r.arg.kind
+    first = make_range(at, (*axis, _FIRST), kind)
+    second = make_range(affine.sub(r.src[0], at), (*axis, _SECOND), kind)
+    shifted = affine.add(at, second)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op not in (Ops.END, Ops.REDUCE) or r not in u.src[1:]:
+            return None
+        body, closed = src[0], list(src[1:])
+        inner = [q for q in closed if q.arg.axis > axis] if u.op is Ops.END else closed
+        inner = [q for q in inner if q is not r]
+        a = remake.rebuild(body, {r: first})
+        names = _copies(body, r, inner)
+        b = remake.rebuild(body, {r: shifted, **names})
+        copied = [names[q] for q in inner]
+        if u.op is Ops.REDUCE:
+            one = intern(u.op, u.dtype, (a, first, *inner), u.arg)
+            two = intern(u.op, u.dtype, (b, second, *copied), u.arg)
+            return build.alu(one, _REDUCE_ALU[u.arg.op], two)
+        one = intern(Ops.END, dtypes.void, (a, first, *inner))
+        two = intern(Ops.END, dtypes.void, (b, second, *copied))
+        both = intern(Ops.GROUP, dtypes.void, (one, two))
+        outer = [q for q in closed if q is not r and q not in inner]
+        return intern(Ops.END, dtypes.void, (both, *outer)) if outer else both
+
+    return remake.rewritten(kernel, change)
+
+
+def _copies(body: UOp, r: UOp, inner: list[UOp]) -> dict[UOp, UOp]:
+    """New names for the loops inside a copied body: each range has one place in the nest."""
+    loops = dict.fromkeys(inner)
+    for u in analysis.toposort(body):
+        if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):
+            loops.update(dict.fromkeys(analysis.closed_ranges(u)))
+    return {
+        q: make_range(q.src[0], (*q.arg.axis, _COPY), q.arg.kind) for q in loops if q is not r
+    }

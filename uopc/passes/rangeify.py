@@ -1,0 +1,291 @@
+"""Turn shapes into loops: every stored value becomes a loop nest that writes its buffer.
+
+Before (tensor)                               After (indexed)
+  %1 = param x : f32[4, 8]                      %1 = param x : f32[4, 8]
+  %2 = permute %1 (1, 0) : f32[8, 4]            %2 = buffer … : f32[8]
+  %3 = reduce.add %2 axes=(1,) : f32[8]         %3 = range 8 …
+  %4 = stage %3 … : f32[8]                      %4 = range 4 … kind=reduce
+  sink %4                                       %5 = index %1, %4, %3 : f32
+                                                %6 = reduce.add %5, %4 : f32
+                                                %7 = index %2, %3 : f32
+                                                %8 = store %7, %6
+                                                %9 = end %8, %3
+                                                sink %9
+
+A value is lowered by memo on (node, index, guard): movement ops only change the index, so no
+producer is ever substituted into a consumer, and a value read twice at one index is one node.
+A guard is the condition under which the access happens (PAD, parts of a CAT).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import InvalidIR
+from uopc.ir import affine, analysis, build, dtypes, indexing
+from uopc.ir.args import BufferArg, RangeArg
+from uopc.ir.indexing import Index
+from uopc.ir.levels import INDEXED, TENSOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.ir.remake import remake
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
+Key = tuple["UOp", Index, "UOp"]
+Step = Generator[list[Key], list["UOp"], "UOp"]
+
+
+class _Lowering:
+    """One stored value: its ranges and the memo of what was lowered inside them."""
+
+    def __init__(self, storage: dict[UOp, UOp]) -> None:
+        self.storage = storage  # STAGE or STORE -> the effect that fills it, or what to read
+        self.memo: dict[Key, UOp] = {}
+        self.axes = itertools.count(1)
+
+    def lower(self, root: Key) -> UOp:
+        """The scalar value of a node at an index; a stack of steps instead of recursion."""
+        memo = self.memo
+        stack: list[tuple[Key, Step, list[Key]]] = []
+        self._enter(root, stack)
+        while stack:
+            key, step, wanted = stack[-1]
+            missing = next((k for k in wanted if k not in memo), None)
+            if missing is not None:
+                self._enter(missing, stack)
+                continue
+            try:
+                stack[-1] = (key, step, step.send([memo[k] for k in wanted]))
+            except StopIteration as done:
+                memo[key] = done.value
+                stack.pop()
+        return memo[root]
+
+    def _enter(self, key: Key, stack: list[tuple[Key, Step, list[Key]]]) -> None:
+        step = self._step(*key)
+        try:
+            stack.append((key, step, next(step)))
+        except StopIteration as done:
+            self.memo[key] = done.value
+
+    def _step(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """How one node is lowered: yields the values it needs, returns its own."""
+        op = u.op
+        if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
+            return u
+        if op is Ops.STAGE or op in STORAGE or op is Ops.AFTER:
+            return self._read(u, index, guard)
+        if op.movement:
+            return (yield from self._move(u, index, guard))
+        if op is Ops.REDUCE:
+            return (yield from self._reduce(u, index, guard))
+        if op is Ops.IOTA:
+            return index[0]
+        if op is Ops.INDEX:
+            return (yield from self._gather(u, index, guard))
+        if op in (Ops.STACK, Ops.CAT):
+            return (yield from self._parts(u, index, guard))
+        if not (op.is_alu or op in (Ops.CAST, Ops.BITCAST)):
+            raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
+        keys = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src]
+        src = yield keys
+        made = remake(u, tuple(src))
+        if made.origin is None:
+            made.origin = u.origin
+        return made
+
+    def _read(self, u: UOp, index: Index, guard: UOp) -> UOp:
+        """An access to storage through the views that lead to it."""
+        if u.op is Ops.AFTER:
+            root, index, more = root_access(u, index)
+            target = self.storage_after(u)
+            return intern(Ops.INDEX, root.dtype, (target, *indexing.gated(index, indexing.both(guard, more))))
+        target = self.storage.get(u, u)
+        return intern(Ops.INDEX, u.dtype, (target, *indexing.gated(index, guard)))
+
+    def storage_after(self, view: UOp) -> UOp:
+        """The root of a view, after the effects along the way."""
+        effects: list[UOp] = []
+        while view.op not in STORAGE:
+            if view.op is Ops.STAGE:
+                break
+            if view.op is Ops.AFTER:
+                effects += [self.storage[e] for e in _effects(view.src[1:]) if e in self.storage]
+            view = view.src[0]
+        root = self.storage.get(view, view)
+        effects = list(dict.fromkeys(e for e in effects if e.op is not Ops.NOOP))
+        return intern(Ops.AFTER, root.dtype, (root, *effects)) if effects else root
+
+    def _move(self, u: UOp, index: Index, guard: UOp) -> Step:
+        mapped, more = indexing.source_index(u, index)
+        if more is None:
+            return (yield [(u.src[0], mapped, guard)])[0]
+        if more.op is Ops.CONST and not more.arg:
+            return build.const(u.dtype, 0)
+        inside = (yield [(u.src[0], mapped, indexing.both(guard, more))])[0]
+        return build.where(more, inside, build.const(u.dtype, 0))
+
+    def _reduce(self, u: UOp, index: Index, guard: UOp) -> Step:
+        rest = iter(index)
+        inner: list[UOp] = []
+        ranges: list[UOp] = []
+        for i, d in enumerate(analysis.shape(u.src[0])):
+            if i not in u.arg.axes:
+                inner.append(next(rest))
+                continue
+            arg = RangeArg((next(self.axes),), "reduce")
+            ranges.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
+            inner.append(ranges[-1])
+        value = (yield [(u.src[0], tuple(inner), guard)])[0]
+        arg = type(u.arg)(u.arg.op)
+        return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
+
+    def _gather(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """x[i, j, …]: the indices are values; where one is INVALID nothing is read."""
+        rank = len(index) - (len(analysis.shape(u.src[0])) - (len(u.src) - 1))
+        place, rest = index[:rank], index[rank:]
+        keys = [(s, indexing.broadcast_index(place, analysis.shape(s)), guard) for s in u.src[1:]]
+        valid = indexing.true()
+        chosen: list[UOp] = []
+        for value in (yield keys):
+            plain, condition = indexing.ungated(value)
+            chosen.append(plain)
+            valid = valid if condition is None else indexing.both(valid, condition)
+        inside = (yield [(u.src[0], (*chosen, *rest), indexing.both(guard, valid))])[0]
+        return build.where(valid, inside, build.const(u.dtype, 0))
+
+    def _parts(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """STACK and CAT: the part that the index falls in."""
+        axis = 0 if u.op is Ops.STACK else u.arg
+        at = index[axis]
+        begin: analysis.Dim = 0
+        pieces: list[tuple[UOp, Key]] = []
+        for s in u.src:
+            length: analysis.Dim = 1 if u.op is Ops.STACK else analysis.shape(s)[axis]
+            end = begin + length
+            moved = affine.sub(at, build.dim_uop(begin))
+            inner = index[1:] if u.op is Ops.STACK else (*index[:axis], moved, *index[axis + 1 :])
+            after = affine.less(affine.const(-1), moved)
+            before = affine.less(at, build.dim_uop(end))
+            inside = indexing.both(after, before)
+            if not (inside.op is Ops.CONST and not inside.arg):
+                pieces.append((before, (s, inner, indexing.both(guard, inside))))
+            begin = end
+        values = yield [key for _, key in pieces]
+        result = values[-1]
+        for (before, _), value in reversed(list(zip(pieces[:-1], values[:-1]))):
+            result = build.where(before, value, result)
+        return result
+
+
+def root_access(view: UOp, index: Index) -> tuple[UOp, Index, UOp]:
+    """The storage (or STAGE) under a view, the index into it, and the guard of PADs on the way."""
+    guard = indexing.true()
+    while view.op not in STORAGE and view.op is not Ops.STAGE:
+        if not (view.op.movement or view.op is Ops.AFTER):
+            raise InvalidIR(f"rangeify: expected a view of storage, found {view.op!r}")
+        index, more = indexing.source_index(view, index)
+        guard = guard if more is None else indexing.both(guard, more)
+        view = view.src[0]
+    return view, index, guard
+
+
+def _effects(roots: tuple[UOp, ...]) -> list[UOp]:
+    """The STOREs among effects, through GROUP, END and AFTER."""
+    out: list[UOp] = []
+    stack = list(reversed(roots))
+    while stack:
+        u = stack.pop()
+        if u.op in (Ops.GROUP, Ops.AFTER, Ops.SINK):
+            stack += [s for s in reversed(u.src) if s.op in (Ops.STORE, Ops.GROUP, Ops.AFTER)]
+        elif u.op is Ops.STORE:
+            out.append(u)
+    return out
+
+
+def output_index(dims: analysis.Shape) -> tuple[Index, tuple[UOp, ...]]:
+    """The index of a stored value: a range for each axis longer than 1, and those ranges."""
+    index: list[UOp] = []
+    for i, d in enumerate(dims):
+        arg = RangeArg((0, i))
+        one = indexing.is_one(d)
+        index.append(
+            indexing.zero() if one else intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg)
+        )
+    return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
+
+
+def _is_empty(dims: analysis.Shape) -> bool:
+    return any(isinstance(d, int) and d == 0 for d in dims)
+
+
+def _closed_store(target: UOp, value: UOp, ranges: tuple[UOp, ...], origin: Any) -> UOp:
+    if value.op is Ops.INVALID:
+        return intern(Ops.NOOP, dtypes.void)
+    store = intern(Ops.STORE, dtypes.void, (target, value))
+    store.origin = origin
+    return intern(Ops.END, dtypes.void, (store, *ranges)) if ranges else store
+
+
+def _lower_stage(u: UOp, slot: int, storage: dict[UOp, UOp]) -> UOp:
+    """A new buffer, filled: AFTER(BUFFER, END(STORE))."""
+    dims = analysis.shape(u)
+    arg, symbolic = build.split_dims(dims)
+    buffer = intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, arg, u.arg.device, u.arg.space))
+    if _is_empty(dims):
+        return buffer
+    index, ranges = output_index(dims)
+    value = _Lowering(storage).lower((u.src[0], index, indexing.true()))
+    target = intern(Ops.INDEX, u.dtype, (buffer, *index))
+    effect = _closed_store(target, value, ranges, u.src[0].origin)
+    return intern(Ops.AFTER, u.dtype, (buffer, effect))
+
+
+def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
+    """A write through a view into the storage it is rooted in."""
+    dims = analysis.shape(u.src[0])
+    if _is_empty(dims):
+        return intern(Ops.NOOP, dtypes.void)
+    lowering = _Lowering(storage)
+    index, ranges = output_index(dims)
+    root, place, guard = root_access(u.src[0], index)
+    inputs = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src[1:]]
+    value, *gates = [lowering.lower(k) for k in inputs]
+    for gate in gates:
+        guard = indexing.both(guard, gate)
+    value, valid = indexing.ungated(value)
+    guard = guard if valid is None else indexing.both(guard, valid)
+    into = lowering.storage_after(u.src[0])
+    target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
+    return _closed_store(target, value, ranges, u.origin)
+
+
+def rangeify(graph: UOp, context: Context) -> UOp:
+    """The SINK of the program's stores; `context.notes['outputs']` are the stored outputs."""
+    order = analysis.toposort(graph)
+    slots = itertools.count(
+        1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1)
+    )
+    storage: dict[UOp, UOp] = {}
+    for u in order:
+        if u.op is Ops.STAGE:
+            storage[u] = _lower_stage(u, next(slots), storage)
+        elif u.op is Ops.STORE:
+            storage[u] = _lower_store(u, storage)
+    lowering = _Lowering(storage)
+    roots = []
+    for v in graph.src:
+        if v.dtype is dtypes.void:
+            roots += [storage[e] for e in _effects((v,))]
+        else:
+            roots.append(storage[v] if v in storage else lowering.storage_after(v))
+    return intern(Ops.SINK, dtypes.void, tuple(roots), graph.arg)
+
+
+PASS = Pass("rangeify", TENSOR, INDEXED, rangeify, "graph")

@@ -1,0 +1,91 @@
+"""Simplify a kernel's loops: neighbours become one where no index gets harder.
+
+Before (kernel)                               After (kernel)
+  %i = range 4 axis=0.0                         %k = range 32 axis=0.0
+  %j = range 8 axis=0.1                         %x = index %a, %k
+  %x = index %a, ((%i*8)+%j)                    store (index %o, %k), %x
+  store (index %o, ((%i*8)+%j)), %x
+
+Fewer, longer loops vectorise better and equal kernels meet more often. Two neighbours i, j merge
+into k = i·n + j when the quotients and remainders of k vanish from every index again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, dtypes, remake
+from uopc.ir.args import RangeArg
+from uopc.ir.levels import KERNEL
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
+
+
+def simplify_ranges(kernel: UOp, context: Context) -> UOp:
+    """Merge neighbours, inner pairs first, until none merges."""
+    if not context.optimize:
+        return kernel
+    changed = True
+    while changed:
+        changed = False
+        for outer, inner in _neighbours(kernel):
+            merged = _merge(kernel, outer, inner)
+            if merged is not None:
+                kernel, changed = merged, True
+                break
+    return kernel
+
+
+def _closers(kernel: UOp) -> list[UOp]:
+    return [u for u in analysis.toposort(kernel) if u.op in (Ops.END, Ops.REDUCE)]
+
+
+def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
+    """Pairs of ranges that the same nodes close, the inner one of each right inside the outer."""
+    pairs: dict[tuple[UOp, UOp], None] = {}
+    for u in _closers(kernel):
+        closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
+        for outer, inner in reversed(list(zip(closed, closed[1:]))):
+            if outer.arg.kind == inner.arg.kind and not inner.src[0]._ranges:
+                pairs[(outer, inner)] = None
+    return list(pairs)
+
+
+def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
+    """The kernel with one range for two, or None where an index would get harder."""
+    nodes = analysis.toposort(kernel)
+    for u in nodes:
+        if u.op in (Ops.END, Ops.REDUCE) and (outer in u.src) != (inner in u.src):
+            return None
+    n = inner.src[0]
+    end = affine.mul(outer.src[0], n)
+    arg = RangeArg(outer.arg.axis, outer.arg.kind)
+    whole = intern(Ops.RANGE, dtypes.index, (end,), arg)
+    quotient, remainder = affine.divmod_(whole, n)
+    closers = {u for u in nodes if u.op in (Ops.END, Ops.REDUCE) and inner in u.src}
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u is outer:
+            return quotient
+        if u is inner:
+            return remainder
+        if u in closers:
+            kept = [s for s, old in zip(src, u.src) if old is not outer and old is not inner]
+            return intern(u.op, u.dtype, (*kept, whole), u.arg, u.tag)
+        return None
+
+    merged = remake.rewritten(kernel, change)
+    before = sum(u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in nodes)
+    after = sum(
+        u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in analysis.toposort(merged)
+    )
+    return merged if after <= before else None
+
+
+PASS = Pass("simplify-ranges", KERNEL, KERNEL, simplify_ranges, "kernel", reassociates=True)

@@ -1,0 +1,177 @@
+"""Cut the program into kernels and put them in order.
+
+Before (indexed)                              After (program)
+  sink (end (store (index %buf …) …) …)         call (sink …kernel over PARAMs…) %buf %x
+  … one sink over all stores                    call …                              in launch order
+
+Each closed store is a kernel: its storage becomes PARAMs by slot (what it writes first), its
+indices one flat index each. What the indices of one storage share as a constant offset moves into
+the call as a SLICE, so kernels that differ only in place are one object. A kernel runs after those
+that write what it reads, and before those that overwrite it; a circular wait is an error.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake
+from uopc.ir.args import KernelArg, ParamArg
+from uopc.ir.levels import INDEXED, PROGRAM
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+@dataclass
+class _Piece:
+    """One closed store: the storage it writes, the effects it must follow."""
+
+    effect: UOp
+    written: UOp
+    reads: list[tuple[UOp, frozenset[UOp]]] = field(default_factory=list)
+    after: set[UOp] = field(default_factory=set)
+
+
+def root_of(storage: UOp) -> UOp:
+    """The PARAM, BUFFER or DATA under AFTERs."""
+    while storage.op is Ops.AFTER:
+        storage = storage.src[0]
+    return storage
+
+
+def body(effect: UOp) -> list[UOp]:
+    """The nodes of a kernel, sources first; storage operands are its leaves."""
+    return list(analysis.toposort(effect, gate=lambda u: u.op is not Ops.AFTER))
+
+
+def _pieces(graph: UOp) -> dict[UOp, _Piece]:
+    """Every closed store, those it reads from before it."""
+    effects: dict[UOp, None] = {}
+    for u in analysis.toposort(graph):
+        roots = u.src[1:] if u.op is Ops.AFTER else u.src if u is graph else ()
+        effects.update({e: None for e in roots if e.op in (Ops.END, Ops.STORE)})
+    closure: dict[UOp, frozenset[UOp]] = {}
+    pieces: dict[UOp, _Piece] = {}
+    for effect in effects:
+        store = effect.src[0] if effect.op is Ops.END else effect
+        target = store.src[0].src[0]
+        piece = _Piece(effect, root_of(target))
+        for u in body(effect):
+            if u.op is Ops.INDEX:
+                seen = _seen(u.src[0], closure)
+                piece.reads.append((root_of(u.src[0]), seen))
+                piece.after |= seen
+        closure[effect] = frozenset((effect,)) | _seen(target, closure)
+        pieces[effect] = piece
+    return pieces
+
+
+def _seen(storage: UOp, closure: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+    """The effects that storage has been through."""
+    out: frozenset[UOp] = frozenset()
+    while storage.op is Ops.AFTER:
+        for e in storage.src[1:]:
+            out |= closure[e]
+        storage = storage.src[0]
+    return out
+
+
+def launch_order(pieces: dict[UOp, _Piece]) -> list[_Piece]:
+    """Readers of a version come before the store that overwrites it; otherwise as found."""
+    writers: dict[UOp, list[UOp]] = {}
+    for e, piece in pieces.items():
+        writers.setdefault(piece.written, []).append(e)
+    before: dict[UOp, set[UOp]] = {e: set(p.after) for e, p in pieces.items()}
+    for e, piece in pieces.items():
+        for storage, seen in piece.reads:
+            for w in writers.get(storage, ()):
+                if w is not e and w not in seen:
+                    before[w].add(e)
+    return [pieces[e] for e in _stable_order(before)]
+
+
+def _stable_order(before: dict[UOp, set[UOp]]) -> list[UOp]:
+    place = {e: i for i, e in enumerate(before)}
+    names = list(before)
+    users: dict[UOp, list[UOp]] = {e: [] for e in before}
+    waiting = {e: len(b) for e, b in before.items()}
+    for e, b in before.items():
+        for w in b:
+            users[w].append(e)
+    ready = [place[e] for e, n in waiting.items() if n == 0]
+    heapq.heapify(ready)
+    out: list[UOp] = []
+    while ready:
+        e = names[heapq.heappop(ready)]
+        out.append(e)
+        for u in users[e]:
+            waiting[u] -= 1
+            if waiting[u] == 0:
+                heapq.heappush(ready, place[u])
+    if len(out) < len(before):
+        stuck = [e for e, n in waiting.items() if n > 0]
+        raise InvalidIR(
+            f"circular wait between {len(stuck)} stores: each overwrites what another still reads"
+        )
+    return out
+
+
+def _flat(u: UOp) -> tuple[UOp, UOp]:
+    """The flat index of an INDEX into storage, and its guard."""
+    guard = indexing.true()
+    plain: list[UOp] = []
+    for component in u.src[1:]:
+        x, condition = indexing.ungated(component)
+        plain.append(x)
+        guard = guard if condition is None else indexing.both(guard, condition)
+    return indexing.flat_index(analysis.shape(root_of(u.src[0])), plain), guard
+
+
+def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """The kernel SINK of a closed store, and the storage it is called with, by slot."""
+    store = effect.src[0] if effect.op is Ops.END else effect
+    nodes = body(effect)
+    accesses = [u for u in nodes if u.op is Ops.INDEX]
+    roots = dict.fromkeys([root_of(store.src[0].src[0]), *[root_of(u.src[0]) for u in accesses]])
+    flats = {u: _flat(u) for u in accesses}
+    args: list[UOp] = []
+    params: dict[UOp, tuple[UOp, int]] = {}
+    for slot, root in enumerate(roots):
+        offset = min(affine.form(f)[0] for u, (f, _) in flats.items() if root_of(u.src[0]) is root)
+        size = analysis.size(analysis.shape(root))
+        offset = offset if isinstance(size, int) and 0 < offset < size else 0
+        length = size - offset
+        arg, symbolic = build.split_dims((length,))
+        param = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", arg, slot))
+        params[root] = (param, offset)
+        sliced = (offset, length)
+        args.append(intern(Ops.SLICE, root.dtype, (root,), sliced) if offset else root)
+    mapping: dict[UOp, UOp] = {}
+    for u in accesses:
+        param, offset = params[root_of(u.src[0])]
+        flat, guard = flats[u]
+        guard = remake.rebuild(guard, mapping)
+        flat = affine.plus(remake.rebuild(flat, mapping), -offset)
+        place = indexing.gated((flat,), guard)
+        mapping[u] = intern(Ops.INDEX, u.dtype, (param, *place))
+    kernel = intern(Ops.SINK, dtypes.void, (remake.rebuild(effect, mapping),), KernelArg())
+    return kernel, tuple(args)
+
+
+def split_kernels(graph: UOp, context: Context) -> UOp:
+    calls = []
+    for piece in launch_order(_pieces(graph)):
+        kernel, args = make_kernel(piece.effect)
+        kernel.origin = piece.effect.origin
+        variables = analysis.variables(kernel)
+        calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables)))
+    return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
+
+
+PASS = Pass("split-kernels", INDEXED, PROGRAM, split_kernels, "graph")

@@ -1,0 +1,497 @@
+"""Transcendental functions as straight-line expressions over UOps, for float32 and float64.
+
+Arithmetic, integer shifts and selects only (no branch, memory or call), so that they vectorise.
+Results are IEEE over the whole format: subnormals, signed zeros, infinities, NaN. Folding
+`(x + c) - c` or reassociating breaks them; contracting a product into an addition does not.
+
+Worst error in ulp, measured (float32 of one argument: every input), and number of operations:
+TABLE
+Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
+sum; with a bias added beforehand these are the exponent field of 2^n. Arguments are reduced with
+fused multiply-adds (Cody and Waite 1980); huge ones of sin, cos, tan by a window into the bits of
+1/pi (Payne and Hanek 1983). float64 log is FDLIBM's. erf is 1 - exp(-q), q fitted to -log(erfc x)
+over the whole range. `python -m tests.ulp --coefficients` prints the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from uopc.ir import dtypes
+
+if TYPE_CHECKING:
+    from uopc.ir.dtypes import DType
+    from uopc.ir.uop import UOp
+
+# fmt: off
+LOG2E_32: Final = 1.44269502
+LN2_32: Final = (0.693147182, -1.90465421e-09)
+LOG2E_64: Final = (1.4426950408889634, 2.0355273740931033e-17)
+LN2_64: Final = (0.6931471805599453, 2.3190468138462996e-17)
+EXP_32: Final = (0.49999997, 0.16666542, 0.0416675285, 0.00836669281, 0.00138621568)
+EXP_64: Final = (0.5000000000000006, 0.166666666666666, 0.04166666666657362, 0.008333333333383519,
+    0.0013888888932399315, 0.00019841269731676298, 2.480150439420565e-05, 2.755739643193934e-06,
+    2.762635760774076e-07, 2.5057264000887157e-08)
+EXP2_32: Final = (0.693147182, 0.240226507, 0.0555035807, 0.00961807743, 0.00133916433,
+    0.000154563575)
+EXP2_64: Final = (0.6931471805599453, 0.24022650695910136, 0.055504108664822936,
+    0.009618129107592436, 0.0013333558146164316, 0.00015403530459036856, 1.5252734037022494e-05,
+    1.3215434398659551e-06, 1.0177985498492046e-07, 7.073924586475366e-09, 4.465566862098615e-10)
+LOG_32: Final = (-0.499999881, 0.333333373, -0.250016004, 0.200012371, -0.166081786, 0.14195393,
+    -0.1326361, 0.128275156, -0.0747935176)
+LOG2_32: Final = (1.44269502, 1.82859328e-08, -0.721347332, 0.480898529, -0.360697985, 0.288553119,
+    -0.23958084, 0.204832792, -0.191557124, 0.184965685, -0.107376426)
+LOG_64: Final = (0.6666666666666736, 0.39999999999405034, 0.2857142874423165, 0.22222198403083,
+    0.18183572504150583, 0.1531385313789698, 0.14797840067142343)
+POW_LOG2_32: Final = (1.4426950409599, -0.72134752487046, 0.48089831025793, -0.3606728487304,
+    0.28854152423735, -0.24050269762645, 0.20606958889005, -0.17905137383039, 0.15933889555426,
+    -0.15724806235617, 0.1533369477467, -0.084166936990409)
+POW_EXP2_32: Final = (1.0, 0.69314720671062, 0.2402265108415, 0.055503272142092, 0.0096180359586009,
+    0.0013400432165378, 0.00015467364972895)
+POW_LOG2_64: Final = (0.20000000000001192, 0.14285714285023715, 0.11111111264063103,
+    0.09090891860173733, 0.07693392303330024, 0.06628114658085615, 0.06600717893311979)
+THIRD_64: Final = (0.3333333333333333, 1.850371707708594e-17)
+TWO_BY_LN2_64: Final = (2.8853900817779268, 4.0710547481862066e-17)
+WINDOW_STARTS: Final = (2.0**49, 2.0**76, 2.0**102)
+INVERSE_PI_32: Final = ((0.3183098861837907, -1.9678676675182486e-17), (1.284127663345183e-08,
+    -2.7170920538718753e-25), (-7.518982790644032e-17, 5.090832193749855e-33),
+    (-2.7170920538718753e-25, 1.9429493537593412e-41))
+TWO_BY_PI_32: Final = ((0.6366197723675814, -3.935735335036497e-17), (-4.119769120791653e-09,
+    2.8376220177865265e-25), (7.166494911215068e-17, -2.1442872565786008e-33),
+    (-5.434184107743751e-25, 3.8858987075186823e-41))
+SIN_32: Final = (3.141592625182, -5.1677080701296, 2.5500352321539, -0.59800856150688,
+    0.077070445778548)
+TAN_SIN_32: Final = (1.5707963195518, -0.64596325904254, 0.079677451682143, -0.0045937443717558)
+TAN_COS_32: Final = (0.99999999992132, -1.2337005359099, 0.2536690962017, -0.020859308361836,
+    0.00090197626134627)
+REDUCE_LIMIT: Final = 2.0**40
+PI_64: Final = (3.141592653589793, 1.224646799147353e-16, 2.1657133478438278e-32)
+INVERSE_PI_64: Final = 0.3183098861837907
+SIN_64: Final = (-0.16666666666666666, 0.008333333333333208, -0.00019841269841213365,
+    2.7557319211743382e-06, -2.5052106921474298e-08, 1.605894189407033e-10, -7.643043166023409e-13,
+    2.7216743258720103e-15)
+TAN_64: Final = ((-0.13338344604831479, 0.0034248812628277676, -1.7861596937379078e-05), (1.0,
+    -0.46671677938164813, 0.025663807723377206, -0.0003118142220981962, 4.981890135194099e-07))
+ERF_32: Final = (-1.12837923, 5.49764003e-08, -0.636619449, -0.102777079, 0.019149933,
+    0.000166634505, -0.00167360937, 0.000636590703, -0.000118729986, 9.38165067e-06)
+ERF_64: Final = (-1.1283791670955126, (-0.6366197723675836, -1.1731091288881683,
+    -1.0091481588837348, -0.5132133569905841, -0.16328356025520127, -0.031665914961235955,
+    -0.003288580214749132, -0.00011987172892670219), (1.0, 1.681280682825404, 1.3437958580115688,
+    0.6400640683021773, 0.19142155441526804, 0.03495947855124821, 0.0034214081031061533,
+    0.00011989272158268913))
+PI_LEAD: Final = 16
+INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8A5664F10,
+    0xE4107F9458EAF7AE, 0xF1586DC91B8E9093, 0x74B801924BBA8274, 0x64873F877AC72C4A,
+    0x69CFBA208D7D4BAE, 0xD1213A671C09AD17, 0xDF904E64758E60D4, 0xCE7D272117E2EF7E,
+    0x4A0EC7FE25FFF781, 0x6603FBCBC462D682, 0x9B47DB4D9FB3C9F2, 0xC26DD3D18FD9A797,
+    0xFA8B5D49EEB1FAF9, 0x7C5ECF41CE7DE294, 0xA4BA9AFED7EC47E3, 0x57421580CC11BF1E)
+# fmt: on
+
+
+class _Format(NamedTuple):
+    """A float format and the constants that the functions need in it."""
+
+    uint: DType
+    mantissa: int
+    bias: int
+    round: float  # adding it rounds to an integer, which is then the low bits of the sum
+    log2e: float
+    ln2: tuple[float, float]
+    exp: tuple[float, float]  # below the first exp is 0, above the second infinity
+    exp2: tuple[float, float]
+    q: Sequence[float]  # e^r = 1 + r + r^2 q(r)
+    g: Sequence[float]  # 2^r = 1 + r g(r)
+
+
+_F32: Final = _Format(
+    dtypes.uint32, 23, 127, 1.5 * 2.0**23, LOG2E_32, LN2_32, (-104.0, 89.0), (-151.0, 129.0),
+    EXP_32, EXP2_32,
+)  # fmt: skip
+_F64: Final = _Format(
+    dtypes.uint64, 52, 1023, 1.5 * 2.0**52, LOG2E_64[0], LN2_64, (-746.0, 710.0), (-1076.0, 1025.0),
+    EXP_64, EXP2_64,
+)  # fmt: skip
+
+
+def _format(x: UOp) -> _Format:
+    return _F64 if x.dtype.scalar is dtypes.float64 else _F32
+
+
+def _bits(x: UOp) -> UOp:
+    """The bits of a float, as an unsigned integer of its size."""
+    return x.bitcast(_format(x).uint)
+
+
+def _float(bits: UOp) -> UOp:
+    """The float with these bits: what `_bits` takes apart."""
+    return bits.bitcast(dtypes.float64 if bits.dtype.bits == 64 else dtypes.float32)
+
+
+def _polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
+    """c0 + c1 x + c2 x^2 + ... by Horner's rule; c0 first."""
+    result = x.const_like(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = result.mulacc(x, c)
+    return result
+
+
+def _clamp(x: UOp, low: float, high: float) -> UOp:
+    """x within [low, high]; NaN stays."""
+    x = (x > high).where(high, x)
+    clamped: UOp = (x < low).where(low, x)
+    return clamped
+
+
+def _sign_of(x: UOp) -> UOp:
+    """The sign bit of x alone."""
+    sign: UOp = _bits(x) & (1 << (x.dtype.bits - 1))
+    return sign
+
+
+def _with_sign(magnitude: UOp, sign: UOp) -> UOp:
+    """The float with its sign flipped where `sign` has the sign bit."""
+    return _float(_bits(magnitude) ^ sign)
+
+
+def _scaled(value: UOp, rounded: UOp) -> UOp:
+    """value * 2^n, where `rounded` is n + 2*bias + round: two factors, so that it rounds once."""
+    f = _format(value)
+    total = _bits(rounded)
+    half = total >> 1
+    scaled: UOp = value * _float(half << f.mantissa) * _float((total - half) << f.mantissa)
+    return scaled
+
+
+def exp(x: UOp) -> UOp:
+    """e to the x: x = n ln2 + r, |r| <= ln2/2, a polynomial in r, scaled by 2^n."""
+    f = _format(x)
+    x = _clamp(x, *f.exp)
+    shift = f.round + 2 * f.bias
+    rounded = x.mulacc(f.log2e, shift)
+    n = rounded - shift
+    r = n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
+    return _scaled(_polynomial(r, (1.0, 1.0, *f.q)), rounded)
+
+
+def exp2(x: UOp) -> UOp:
+    """2 to the x: x = n + r exactly, |r| <= 1/2, a polynomial in r, scaled by 2^n."""
+    f = _format(x)
+    x = _clamp(x, *f.exp2)
+    shift = f.round + 2 * f.bias
+    rounded = x + shift
+    r = x - (rounded - shift)
+    return _scaled(_polynomial(r, (1.0, *f.g)), rounded)
+
+
+def _expm1_parts(x: UOp) -> tuple[UOp, UOp]:
+    """(s, p) with e^x = s (1 + p), s a power of two and p = e^r - 1 in full; |x| < 2^6."""
+    f = _format(x)
+    shift = f.round + f.bias
+    rounded = x.mulacc(f.log2e, shift)
+    n = rounded - shift
+    r = n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
+    return _float(_bits(rounded) << f.mantissa), (r * r).mulacc(_polynomial(r, f.q), r)
+
+
+def tanh(x: UOp) -> UOp:
+    """Hyperbolic tangent: t/(t+2) with t = e^(2|x|) - 1, and the sign of x."""
+    a = abs(x)
+    a = (a > 20.0).where(20.0, a)
+    s, p = _expm1_parts(a + a)
+    t = s.mulacc(p, s - 1.0)
+    return _with_sign(t / (t + 2.0), _sign_of(x))
+
+
+def erf(x: UOp) -> UOp:
+    """Error function: 1 - e^-q, q = a R(a) = -log(erfc a), a = |x| (the tables hold -R)."""
+    a = abs(x)
+    if _format(x) is _F64:
+        a = (a > 6.0).where(6.0, a)
+        ratio = _polynomial(a, ERF_64[1]) / _polynomial(a, ERF_64[2])
+        minus_q = a.mulacc(ERF_64[0], a * a * ratio)
+    else:
+        a = (a > 4.0).where(4.0, a)
+        minus_q = a.mulacc(ERF_32[0], a * _polynomial(a, ERF_32[1:]))
+    s, p = _expm1_parts(minus_q)
+    return _with_sign((-s).mulacc(p, 1.0 - s), _sign_of(x))
+
+
+def _exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
+    """(k, m) with x = 2^k m and sqrt(1/2) <= m < sqrt(2), for 0 < x < infinity; k is a float."""
+    f = _format(x)
+    k_bias: UOp | float = 2.0**f.mantissa + f.bias
+    if subnormals:
+        tiny = x < 2.0 ** (1 - f.bias)
+        x = tiny.where(x * 2.0 ** (f.mantissa + 1), x)
+        k_bias = tiny.where(k_bias + f.mantissa + 1, x.const_like(k_bias))
+    root = 0x3FE6A09E667F3BCD if f.mantissa == 52 else 0x3F3504F3
+    one = f.bias << f.mantissa
+    shifted = _bits(x) + (one - root)
+    m = _float((shifted & ((1 << f.mantissa) - 1)) + root)
+    # The exponent field as the low bits of 2^mantissa + exponent.
+    k = _float((shifted >> f.mantissa) | ((f.bias + f.mantissa) << f.mantissa)) - k_bias
+    return k, m
+
+
+def _log_limits(x: UOp, result: UOp) -> UOp:
+    """The logarithm at 0, below 0, at infinity and NaN put in."""
+    result = (x < math.inf).where(result, x)
+    edge = x.eq(0.0).where(-math.inf, x.const_like(math.nan))
+    complete: UOp = (x <= 0.0).where(edge, result)
+    return complete
+
+
+def _log1p_tail(f: UOp) -> UOp:
+    """log(1 + f) - f + f^2/2 for float64: s (f^2/2 + R(s^2)) with s = f/(2 + f)."""
+    s = f / (f + 2.0)
+    z = s * s
+    tail: UOp = s * z.mulacc(_polynomial(z, LOG_64), f * 0.5 * f)
+    return tail
+
+
+def log(x: UOp) -> UOp:
+    """Natural logarithm: x = 2^k (1 + f)."""
+    k, m = _exponent_and_fraction(x)
+    f = m - 1.0
+    high, low = _format(x).ln2
+    if _format(x) is _F64:
+        square = f * 0.5 * f
+        result = k.mulacc(high, f - (square - k.mulacc(low, _log1p_tail(f))))
+    else:
+        tail = (f * f).mulacc(_polynomial(f, LOG_32), k * low)
+        result = k.mulacc(high, f + tail)
+    return _log_limits(x, result)
+
+
+def log2(x: UOp) -> UOp:
+    """Base-2 logarithm: x = 2^k (1 + f); exact at powers of two."""
+    k, m = _exponent_and_fraction(x)
+    f = m - 1.0
+    if _format(x) is _F64:
+        # log(1 + f) as high + low, times log2(e) as two parts.
+        minus_half = f * -0.5
+        high = minus_half.mulacc(f, f)
+        low = minus_half.mulacc(f, f - high) + _log1p_tail(f)
+        fraction = high.mulacc(LOG2E_64[0], low.mulacc(LOG2E_64[0], high * LOG2E_64[1]))
+    else:
+        fraction = f.mulacc(LOG2_32[0], f * _polynomial(f, LOG2_32[1:]))
+    return _log_limits(x, k + fraction)
+
+
+def _reduced_32(x: UOp, windows: Sequence[tuple[float, float]]) -> tuple[UOp, UOp]:
+    """(r, rounded) in float64 with c |x| = n + r modulo 2; n is the low bits of rounded.
+
+    c is 1/pi or 2/pi in two parts: whole in the first window; in the others, chosen by selects,
+    without the bits whose product with x is a multiple of 2. The first product is exact.
+    """
+    a = abs(x)
+    y = a.cast(dtypes.float64)
+    high, low = (y.const_like(part) for part in windows[0])
+    for start, window in zip(WINDOW_STARTS, windows[1:]):
+        beyond = a >= start
+        high, low = beyond.where(window[0], high), beyond.where(window[1], low)
+    rounded = y.mulacc(high, _F64.round)
+    return y.mulacc(low, y.mulacc(high, -(rounded - _F64.round))), rounded
+
+
+def sin(x: UOp) -> UOp:
+    """Sine. In float32 all is done in float64: |x|/pi = n + r, sin |x| = (-1)^n sin(pi r)."""
+    if _format(x) is _F64:
+        return _sin_64(x)
+    r, rounded = _reduced_32(x, INVERSE_PI_32)
+    sine = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
+    return _with_sign(sine.cast(dtypes.float32), _sign_of(x))
+
+
+def cos(x: UOp) -> UOp:
+    """Cosine. As sin: cos x = (-1)^n cos(pi r) = (-1)^n sin(pi (1/2 - |r|))."""
+    if _format(x) is _F64:
+        return _cos_64(x)
+    r, rounded = _reduced_32(x, INVERSE_PI_32)
+    r = 0.5 - abs(r)
+    sine: UOp = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
+    return sine.cast(dtypes.float32)
+
+
+def tan(x: UOp) -> UOp:
+    """Tangent. 2|x|/pi = n + r; sin over cos of r, or for odd n minus cos over sin."""
+    if _format(x) is _F64:
+        return _tan_64(x)
+    r, rounded = _reduced_32(x, TWO_BY_PI_32)
+    odd = _bits(rounded) << 63
+    sine = (_with_sign(r, odd) * _polynomial(r * r, TAN_SIN_32)).cast(dtypes.float32)
+    cosine = _polynomial(r * r, TAN_COS_32).cast(dtypes.float32)
+    swap = odd.ne(0)
+    return _with_sign(swap.where(cosine, sine) / swap.where(sine, cosine), _sign_of(x))
+
+
+def _reduced_64(x: UOp, n: UOp, pi: Sequence[float]) -> UOp:
+    """x - n pi: the products are exact inside the fused operations, so one rounding remains."""
+    for part in pi:
+        x = n.mulacc(-part, x)
+    return x
+
+
+def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
+    """m (53 bits) times the 192 bits of w, modulo 2^192: the top word, the next, what is to add."""
+    low32 = 0xFFFFFFFF
+    m0, m1 = m & low32, m >> 32
+    c0, c1 = w[1] & low32, w[1] >> 32
+    d0, d1 = w[2] & low32, w[2] >> 32
+    middle = m1 * c0 + ((m0 * c0) >> 32)
+    cross = m0 * c1 + (middle & low32)
+    top = m * w[0] + m1 * c1 + (middle >> 32) + (cross >> 32)
+    return top, m * w[1], m1 * d1 + ((m0 * d1) >> 32) + ((m1 * d0) >> 32)
+
+
+def _payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp, UOp]:
+    """|x| = n pi + r from the bits of 1/(2 pi): r, the sign bit where n is odd, and where to use it.
+
+    |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
+    The word of the table is chosen by four levels of selects, then shifted into place.
+    """
+    bits = _bits(x)
+    m = (bits & ((1 << 52) - 1)) | (1 << 52)
+    offset = ((bits >> 52) & 0x7FF) - (1075 - PI_LEAD - turn)
+    words = [m.const_like(w) for w in INVERSE_TWO_PI_BITS]
+    for level in (8, 4, 2, 1):
+        beyond = (offset & (level * 64)).ne(0)
+        count = min(len(words) - level, level + 3)
+        words = [beyond.where(words[j + level], words[j]) for j in range(count)]
+    left = offset & 63
+    right = left.const_like(64) - left
+    window = [(words[j] << left) | (words[j + 1] >> right) for j in range(3)]
+    top, low, extra = _times_window(m, window)
+    top = top + quarter
+    odd = (top ^ (top << 1)) & (1 << 63)
+    top = top ^ odd
+    # The signed top word in two exact floats: 53 bits, and the rest joined to the low word.
+    rest = ((top & 0x1FF) << 54) + (low >> 10) + (extra >> 10)
+    high_part = (top & 0xFFFFFFFFFFFFFE00).bitcast(dtypes.int64).cast(dtypes.float64)
+    rest_part = rest.bitcast(dtypes.int64).cast(dtypes.float64)
+    scale = 2.0**-63
+    r = high_part.mulacc(pi[1] * scale, rest_part * (pi[0] * 2.0**-117))
+    a = abs(x)  # at infinity the short reduction gives NaN
+    huge = (a > REDUCE_LIMIT) & (a < math.inf)
+    return high_part.mulacc(pi[0] * scale, r), odd, huge
+
+
+def _sine_64(r: UOp) -> UOp:
+    """sin r = r + r u for |r| <= pi/2, u a polynomial in r^2 that is +0 at 0."""
+    z = r * r
+    u = z.mulacc(SIN_64[0], z * (z * _polynomial(z, SIN_64[1:])))
+    return r.mulacc(u, r)
+
+
+def _sin_64(x: UOp) -> UOp:
+    """x = n pi + r, sin x = (-1)^n sin r."""
+    rounded = x.mulacc(INVERSE_PI_64, _F64.round)
+    near = _with_sign(_reduced_64(x, rounded - _F64.round, PI_64), _bits(rounded) << 63)
+    far, odd, huge = _payne_hanek(x, 0, 0, PI_64)
+    return _sine_64(huge.where(_with_sign(far, odd ^ _sign_of(x)), near))
+
+
+def _cos_64(x: UOp) -> UOp:
+    """x = (n + 1/2) pi + r, cos x = -(-1)^n sin r."""
+    rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
+    n = rounded - (_F64.round + 1.0)
+    near = _with_sign(_reduced_64(x, n + 0.5, PI_64), _bits(rounded) << 63)
+    far, odd, huge = _payne_hanek(x, 0, 1 << 62, PI_64)
+    return _sine_64(huge.where(_with_sign(far, odd), near))
+
+
+def _tan_64(x: UOp) -> UOp:
+    """|x| = n pi/2 + r; r N(r^2) / D(r^2), or for odd n minus its reciprocal; the sign of x."""
+    half_pi = [part / 2 for part in PI_64]
+    rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
+    near = _reduced_64(abs(x), rounded - _F64.round, half_pi)
+    far, far_odd, huge = _payne_hanek(x, 1, 0, half_pi)
+    odd = huge.where(far_odd, _bits(rounded) << 63)
+    r = _with_sign(huge.where(far, near), odd)
+    z = r * r
+    above = r.mulacc(z * _polynomial(z, TAN_64[0]), r)
+    below = _polynomial(z, TAN_64[1])
+    swap = odd.ne(0)
+    return _with_sign(swap.where(below, above) / swap.where(above, below), _sign_of(x))
+
+
+def _power_32(a: UOp, y: UOp) -> UOp:
+    """a^y for a >= 0, computed in float64: 2^(y log2 a)."""
+    wide = a.cast(dtypes.float64)
+    k, m = _exponent_and_fraction(wide, subnormals=False)
+    f = m - 1.0
+    logarithm = f.mulacc(_polynomial(f, POW_LOG2_32), k)
+    logarithm = (a < math.inf).where(logarithm, wide)
+    logarithm = a.eq(0.0).where(-math.inf, logarithm)
+    e = _clamp(logarithm * y.cast(dtypes.float64), -160.0, 130.0)
+    shift = _F64.round + _F64.bias
+    rounded = e + shift
+    fraction = _polynomial(e - (rounded - shift), POW_EXP2_32)
+    value: UOp = fraction * _float(_bits(rounded) << 52)
+    return value.cast(dtypes.float32)
+
+
+def _log2_pair(a: UOp) -> tuple[UOp, UOp]:
+    """log2(a) as high + low, to about 2^-64; a is positive and finite.
+
+    2^k m, s = (m-1)/(m+1) as s + s_low; log2 m = (2/ln 2) (s + s c), c = z/3 + z^2 R(z), z = s^2.
+    Products enter sums through `mulacc` only, so contraction cannot change them.
+    """
+    k, m = _exponent_and_fraction(a)
+    f = m - 1.0
+    d = m + 1.0
+    d_low = m - (d - 1.0)
+    inverse = d.reciprocal()
+    s = f * inverse
+    s_low = (-s).mulacc(d_low, (-s).mulacc(d, f)) * inverse
+    z = s * s
+    z_low = (s + s).mulacc(s_low, s.mulacc(s, -z))
+    third, third_low = THIRD_64
+    c = z * third
+    c_low = z.mulacc(third, -c) + z_low.mulacc(third, z * third_low)
+    c_low = (z * z).mulacc(_polynomial(z, POW_LOG2_64), c_low)
+    two, two_low = TWO_BY_LN2_64
+    t = s * two
+    t_low = s_low.mulacc(two, s.mulacc(two_low, s.mulacc(two, -t)))
+    high = s.mulacc(two, k)
+    low = s.mulacc(two, k - high) + s_low.mulacc(two, s * two_low)
+    total = t.mulacc(c, high)
+    low = low + t.mulacc(c, high - total) + t_low.mulacc(c, t * c_low)
+    high = total + low
+    return high, (total - high) + low
+
+
+def _power_64(a: UOp, y: UOp) -> UOp:
+    """a^y for a >= 0: 2^(y log2 a), the exponent as a sum of two."""
+    logarithm, logarithm_low = _log2_pair(a)
+    logarithm = (a < math.inf).where(logarithm, a)
+    logarithm = a.eq(0.0).where(-math.inf, logarithm)
+    product = logarithm * y
+    low = y.mulacc(logarithm_low, y.mulacc(logarithm, -product))
+    e = _clamp(product, -1100.0, 1025.0)
+    low = e.eq(product).where(low, low.const_like(0.0))
+    shift = _F64.round + 2 * _F64.bias
+    rounded = e + shift
+    r = (e - (rounded - shift)) + low
+    return _scaled(_polynomial(r, (1.0, *EXP2_64)), rounded)
+
+
+def power(x: UOp, y: UOp) -> UOp:
+    """x to the y, with the special cases of C's pow (C17 F.10.4.4)."""
+    limit = 2.0**100  # any x but 1 overflows or vanishes long before
+    exponent = _clamp(y, -limit, limit)
+    result = (_power_64 if _format(x) is _F64 else _power_32)(abs(x), exponent)
+    half, fractional = y * 0.5, y.trunc().ne(y)
+    odd = y.trunc().eq(y) & half.trunc().ne(half)
+    result = odd.where(_with_sign(result, _sign_of(x)), result)
+    invalid = (x < 0.0) & (x > -math.inf) & fractional
+    complete: UOp = (x.eq(1.0) | y.eq(0.0)).where(1.0, invalid.where(math.nan, result))
+    return complete
+
+
+DECOMPOSITIONS: Final[dict[str, Callable[..., UOp]]] = {
+    "exp": exp, "exp2": exp2, "log": log, "log2": log2, "sin": sin, "cos": cos, "tan": tan,
+    "tanh": tanh, "erf": erf, "pow": power,
+}  # fmt: skip
