@@ -1,7 +1,9 @@
 """Worst error of the transcendental functions, in units in the last place of the exact result.
 
-`python -m tests.ulp` measures compiled functions; `--coefficients` prints the tables of
-`uopc/passes/transcendental.py`. mpmath is needed for the tables and for the float64 references.
+`python -m tests.ulp` measures compiled functions (`--all`: every float32 input); it exits with 1
+when one is beyond its limit. `--coefficients` prints the tables of
+`uopc/passes/transcendental.py`. References: float64 for float32 functions; 80-bit floats and, on
+fewer points, mpmath with 40 digits for float64 functions.
 """
 
 from __future__ import annotations
@@ -21,6 +23,173 @@ LIMITS = {
     "float32": {f: 1.0 if f in FUNCTIONS[:6] else 3.0 for f in FUNCTIONS},
     "float64": {f: 1.5 if f in FUNCTIONS[:6] else 3.0 for f in FUNCTIONS},
 }
+
+# Measuring
+
+
+def ulp_error(got: Array, exact: Array) -> npt.NDArray[np.float64]:
+    """|got - exact| in units in the last place of `exact` in the format of `got`.
+
+    `exact` is of a wider format. Infinite where one alone is NaN, an infinity has no cause or the
+    sign of an exact zero differs; a result that overflowed counts as the power of two above.
+    """
+    info = np.finfo(got.dtype)
+    with np.errstate(all="ignore"):
+        wide, rounded = got.astype(exact.dtype), exact.astype(got.dtype)
+    top = np.ldexp(np.ones((), exact.dtype), info.maxexp)
+    with np.errstate(all="ignore"):
+        exponent = np.frexp(np.where(np.isfinite(exact), exact, 1))[1] - (info.nmant + 1)
+        exponent = np.maximum(exponent, info.minexp - info.nmant)
+        finite = np.where(np.isinf(wide), np.copysign(top, wide), wide)
+        error = np.abs(finite - exact) / np.ldexp(np.ones((), exact.dtype), exponent)
+    same = (np.isnan(got) & np.isnan(exact)) | (np.isinf(rounded) & (got == rounded))
+    zeros = (wide == 0) & (exact == 0)
+    error = np.where(same | (zeros & (np.signbit(got) == np.signbit(exact))), 0.0, error)
+    wrong = ~same & (np.isnan(got) | ~np.isfinite(exact))
+    wrong |= zeros & (np.signbit(got) != np.signbit(exact))
+    return np.where(wrong, np.inf, error).astype(np.float64)
+
+
+def reference(function: str, *arguments: Array) -> Array:
+    """The exact values in the next wider format NumPy has."""
+    wide = np.float64 if arguments[0].dtype == np.float32 else np.longdouble
+    with np.errstate(all="ignore"):
+        values = [a.astype(wide) for a in arguments]
+        if function == "erf":
+            if wide is np.longdouble:
+                return reference_mpmath("erf", *arguments)
+            return np.array([math.erf(v) for v in values[0].tolist()])
+        return np.asarray(getattr(np, "power" if function == "pow" else function)(*values))
+
+
+def reference_mpmath(function: str, *arguments: Array) -> Array:
+    """The exact values to 40 digits, as long doubles."""
+    import mpmath as mp
+
+    named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2), "pow": mp.power}
+    f = named.get(function) or getattr(mp, function)
+    out = np.empty(arguments[0].shape, np.longdouble)
+    with mp.workdps(40):
+        for i, xs in enumerate(zip(*[a.tolist() for a in arguments])):
+            if not all(math.isfinite(x) and x != 0 for x in xs):
+                out[i] = reference_special(function, *xs)
+                continue
+            value = f(*[mp.mpf(x) for x in xs])
+            if isinstance(value, mp.mpc):
+                out[i] = math.nan
+            elif abs(value) > mp.mpf(2) ** 1025 or 0 < abs(value) < mp.mpf(2) ** -1100:
+                out[i] = math.copysign(math.inf if abs(value) > 1 else 0.0, float(mp.sign(value)))
+            else:
+                mantissa, exponent = mp.frexp(value)
+                high = np.longdouble(float(mantissa))
+                low = np.longdouble(float(mantissa - mp.mpf(float(mantissa))))
+                out[i] = np.ldexp(high + low, exponent)
+    return out
+
+
+def reference_special(function: str, *xs: float) -> float:
+    """At zeros, infinities and NaN every format gives the same."""
+    if function == "erf":
+        return math.erf(xs[0])
+    if function == "pow" and xs[0] == 0 and xs[1] < 0:
+        odd = math.isfinite(xs[1]) and xs[1] % 2 == 1
+        return math.copysign(math.inf, xs[0]) if odd else math.inf
+    if function == "pow":
+        return math.pow(*xs)
+    with np.errstate(all="ignore"):
+        return float(getattr(np, function)(np.float64(xs[0])))
+
+
+_RANGES = {
+    "exp": (-746.0, 710.0), "exp2": (-1076.0, 1025.0), "log": (0.5, 2.0), "log2": (0.5, 2.0),
+    "sin": (-1000.0, 1000.0), "cos": (-1000.0, 1000.0), "tan": (-1000.0, 1000.0),
+    "tanh": (-20.0, 20.0), "erf": (-6.0, 6.0), "pow": (0.5, 2.0),
+}  # fmt: skip
+EDGES = (
+    0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 3.0, -3.0,
+    39800.0, 1e6, 1e9, 1e22, 3e38, 1e300, 6381956970095103 * 2.0**797, 1.1754943508222875e-38,
+    1e-45, -1e-45, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 16777215.0,
+    -16777215.0, 9007199254740991.0, -9007199254740991.0, 88.72284, -103.97208, 709.782712893384,
+    -745.1332191019411, 0.9999999999999999, 1.0000000000000002, 0.70710678118654757,
+)  # fmt: skip
+
+
+def points(function: str, dtype: str, n: int, seed: int = 0) -> list[Array]:
+    """About n arguments: the edges, the whole format, where the function lives, odd corners."""
+    rng = np.random.default_rng(seed)
+    t = np.dtype(dtype)
+    unsigned = np.uint32 if t.itemsize == 4 else np.uint64
+    third = n // 3
+    scale = 0.125 if t.itemsize == 4 and function in ("exp", "exp2") else 1.0
+    low, high = (v * scale for v in _RANGES[function])
+    anything = rng.integers(0, np.iinfo(unsigned).max, third, unsigned, endpoint=True).view(t)
+    with np.errstate(all="ignore"):
+        edges = np.array(EDGES, t)
+        quarters = (np.arange(third) - third // 2) * (math.pi / 2)
+        if function != "pow":
+            inside = rng.uniform(low, high, third)
+            return [np.concatenate([edges, anything, inside, quarters]).astype(t)]
+        base = np.concatenate(
+            [anything, rng.uniform(low, high, third), rng.uniform(0.999, 1.001, third)]
+        )
+        reach = 1100.0 if t.itemsize == 8 else 160.0
+        power = rng.uniform(-reach, reach, base.size) / np.abs(np.log2(np.abs(base.astype(t))))
+        whole = rng.random(base.size) < 0.5
+        power = np.where(whole, np.trunc(power), power)
+        xs, ys = np.meshgrid(edges, edges)
+        return [
+            np.concatenate([xs.ravel(), base]).astype(t),
+            np.concatenate([ys.ravel(), power]).astype(t),
+        ]
+
+
+def compiled(function: str, dtype: str, n: int) -> Callable[..., Array]:
+    """The function on arrays of n elements, compiled."""
+    import uopc
+    from uopc import dtypes
+
+    arguments = [
+        uopc.param(name, (n,), getattr(dtypes, dtype))
+        for name in (("x", "y") if function == "pow" else ("x",))
+    ]
+    program = uopc.compile(getattr(arguments[0], function)(*arguments[1:]), inputs=arguments)
+    return lambda *arrays: np.asarray(program(*arrays))
+
+
+def worst(
+    function: str, dtype: str, arguments: Sequence[Array], f: Callable[..., Array],
+    exact: Callable[..., Array] = reference,
+) -> tuple[float, tuple[float, ...]]:  # fmt: skip
+    """The greatest error over the arguments, and where it is."""
+    error = ulp_error(f(*arguments), exact(function, *arguments))
+    at = int(np.argmax(error))
+    return float(error[at]), tuple(float(a[at]) for a in arguments)
+
+
+def measure(function: str, dtype: str, n: int, every: bool) -> tuple[float, tuple[float, ...]]:
+    """The greatest error found; `every` takes all inputs of a float32 function of one argument."""
+    if every and dtype == "float32" and function != "pow":
+        chunk = 1 << 22
+        f = compiled(function, dtype, chunk)
+        steps = range(0, 1 << 32, chunk)
+        return max(
+            worst(function, dtype, [np.arange(i, i + chunk, dtype=np.uint32).view("f4")], f)
+            for i in steps
+        )
+    exact: Callable[..., Array] = reference
+    found = []
+    extended = np.finfo(np.longdouble).nmant > 52
+    counts = [n] if dtype == "float32" or (extended and function != "erf") else []
+    if dtype == "float64":
+        counts.append(min(n, 20_000))
+    for count in counts:
+        if dtype == "float64" and count == counts[-1]:
+            exact = reference_mpmath
+        arguments = points(function, dtype, count)
+        f = compiled(function, dtype, arguments[0].size)
+        found.append(worst(function, dtype, arguments, f, exact))
+    return max(found)
+
 
 # Coefficients
 
@@ -183,7 +352,12 @@ def coefficients() -> dict[str, Any]:
 
     def tangent() -> tuple[list[float], list[float]]:
         above, below = rational_fit(
-            lambda z: mp.tan(mp.sqrt(z)) / mp.sqrt(z), tiny, z_tan * margin, (3, 4), one, start=(1.0,)
+            lambda z: mp.tan(mp.sqrt(z)) / mp.sqrt(z),
+            tiny,
+            z_tan * margin,
+            (3, 4),
+            one,
+            start=(1.0,),
         )
         return above[1:], below
 
@@ -196,7 +370,7 @@ def coefficients() -> dict[str, Any]:
         fraction = int(mp.floor(mp.ldexp(1 / (2 * mp.pi), count * 64 - lead)))
     words = [(fraction >> (64 * (count - 1 - i))) & (2**64 - 1) for i in range(count)]
     log2_rest = fit(
-        lambda x: (log2_ratio(x) - log2e_32), f_low, f_high, 9, 32, lambda x: 1 / log2_ratio(x)
+        lambda x: log2_ratio(x) - log2e_32, f_low, f_high, 9, 32, lambda x: 1 / log2_ratio(x)
     )
     erf_32, erf_64 = split(-2 / mp.sqrt(pi), 1, 32)[0], mp.mpf(split(-2 / mp.sqrt(pi), 1)[0])
     return {
@@ -268,5 +442,30 @@ def print_coefficients() -> None:
     print("# fmt: on")
 
 
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--function", choices=FUNCTIONS, action="append")
+    parser.add_argument("--dtype", choices=tuple(LIMITS), action="append")
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--all", action="store_true", help="every float32 input")
+    parser.add_argument("--coefficients", action="store_true", help="print the tables")
+    options = parser.parse_args()
+    if options.coefficients:
+        print_coefficients()
+        return 0
+    bad = 0
+    print(f"{'function':9}{'dtype':9}{'worst':>8}{'limit':>7}  at")
+    for dtype in options.dtype or LIMITS:
+        for function in options.function or FUNCTIONS:
+            error, at = measure(function, dtype, options.points, options.all)
+            limit = LIMITS[dtype][function]
+            bad += error > limit
+            where = ", ".join(repr(x) for x in at)
+            mark = "  BEYOND" if error > limit else ""
+            print(f"{function:9}{dtype:9}{error:8.3f}{limit:7.1f}  {where}{mark}", flush=True)
+    return 1 if bad else 0
+
+
 if __name__ == "__main__":
-    print_coefficients()
+    sys.exit(main())

@@ -5,18 +5,19 @@ an ADD chain of monomials in a fixed order (each an atom, or a product of atoms,
 with the constant last. Atoms are ranges, variables, and whatever the form cannot see through:
 quotients and remainders, loads, selections. Integers of dtype index never wrap.
 
-`form(u)` reads a UOp as that sum; `add`, `mul`, `floordiv`, `floormod`, `less` build canonical
-UOps. Sums are collected n-ary, so a long chain costs its length, not its square.
+`form(u)` reads a UOp as that sum; `add`, `mul`, `floordiv`, `floormod`, `less`, `equal` build
+canonical UOps (quotients and remainders: `divmod.py`). Sums are collected n-ary, so a long chain
+costs its length, not its square.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uopc.ir import analysis, dtypes
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -25,38 +26,54 @@ Terms = dict["UOp", int]
 Form = tuple[int, Terms]
 
 _LINEAR_OPS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
+DIVMOD_OPS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD))
+
+# A product of two sums with more terms than this is an atom: writing out (a+b)·(c+d)·… doubles the
+# terms with every factor.
+_MOST_PRODUCTS = 36
 
 
 def const(value: int) -> UOp:
     return intern(Ops.CONST, dtypes.index, (), value)
 
 
-def _key(u: UOp) -> tuple[int, str, int]:
-    """Order of monomials: ranges by axis, variables by name, the rest by creation."""
+def _true(value: bool) -> UOp:
+    return intern(Ops.CONST, dtypes.bool_, (), value)
+
+
+def _key(u: UOp) -> tuple[Any, ...]:
+    """Order of monomials: ranges by axis, the rest by creation, variables by name, lanes."""
     if u.op is Ops.RANGE:
-        return 0, ",".join(f"{a:06d}" for a in u.arg.axis), u.seq
+        return 0, u.arg.axis, u.seq
     if u.op is Ops.VARIABLE:
-        return 2, u.arg.name, 0
-    return (3 if u.op is Ops.LANES else 1), "", u.seq
+        return 2, u.arg.name, u.seq
+    return (3 if u.op is Ops.LANES else 1), u.seq
 
 
 def factors(u: UOp) -> list[UOp]:
     """The atoms of a monomial."""
-    return [*factors(u.src[0]), u.src[1]] if u.op is Ops.MUL else [u]
+    out = []
+    while u.op is Ops.MUL:
+        u, last = u.src
+        out.append(last)
+    out.append(u)
+    out.reverse()
+    return out
 
 
-def _product(atoms: list[UOp]) -> UOp:
+def product(atoms: list[UOp]) -> UOp:
     """The canonical monomial of some atoms."""
     atoms = sorted(atoms, key=_key)
     out = atoms[0]
     for a in atoms[1:]:
-        out = _node(Ops.MUL, out, a)
+        out = node(Ops.MUL, out, a)
     return out
 
 
-def _node(op: Ops | object, a: UOp, b: UOp) -> UOp:
-    lanes = max(a.dtype.lanes, b.dtype.lanes)
-    return intern(op, dtypes.index.vec(lanes), (a, b))  # type: ignore[arg-type]
+def node(op: Op, a: UOp, b: UOp) -> UOp:
+    """The op on two index values, as it is."""
+    t = a.dtype if a.dtype.lanes >= b.dtype.lanes else b.dtype
+    return intern(op, t, (a, b))
 
 
 # ---------------------------------------------------------------- reading
@@ -65,111 +82,118 @@ def form(u: UOp) -> Form:
     found: Form | None = u._form
     if found is not None:
         return found
-    if u.op not in _LINEAR_OPS:
-        u._form = found = (u.arg, {}) if _is_const(u) else (0, {_atom(u): 1})
-        return found
-    return _read(u)
+    if u.op in _LINEAR_OPS:
+        return _read(u)
+    u._form = found = (u.arg, {}) if is_const(u) else (0, {u: 1})
+    return found
 
 
-def _is_const(u: UOp) -> bool:
+def is_const(u: UOp) -> bool:
     return u.op is Ops.CONST and type(u.arg) is int
 
 
-def _atom(u: UOp) -> UOp:
-    return u
+def _unread(u: UOp) -> bool:
+    return u._form is None and u.op in _LINEAR_OPS
 
 
 def _read(root: UOp) -> Form:
-    """Collect a tree of + - and products; the whole tree at once, n-ary."""
+    """Collect a graph of + - · at once. Products first, then sums, each node once."""
+    order = list(analysis.toposort(root, gate=_unread))
+    for u in order:
+        if u.op is Ops.MUL and u._form is None and not _scaled(u):
+            u._form = _multiply(_collect(u.src[0]), _collect(u.src[1]))
+    return _collect(root)
+
+
+def _scaled(u: UOp) -> bool:
+    return is_const(u.src[1]) or is_const(u.src[0])
+
+
+def _collect(root: UOp) -> Form:
+    """The form of a graph of + - and products with constants, users before sources."""
+    if not _unread(root):
+        return form(root)
     constant, terms = 0, dict[UOp, int]()
-    stack: list[tuple[UOp, int]] = [(root, 1)]
-    while stack:
-        u, scale = stack.pop()
-        if u.op is Ops.ADD:
-            stack += [(u.src[1], scale), (u.src[0], scale)]
-        elif u.op is Ops.SUB:
-            stack += [(u.src[1], -scale), (u.src[0], scale)]
-        elif u.op is Ops.NEG:
-            stack.append((u.src[0], -scale))
-        elif u.op is Ops.MUL:
-            c, t = _multiply(form(u.src[0]), form(u.src[1]))
-            constant += c * scale
-            _accumulate(terms, t, scale)
-        else:
+    scale = {root: 1}
+    for u in reversed(analysis.toposort(root, gate=_unread)):
+        k = scale.pop(u, 0)
+        if k == 0:
+            continue
+        if not _unread(u):
             c, t = form(u)
-            constant += c * scale
-            _accumulate(terms, t, scale)
+            constant += c * k
+            accumulate(terms, t, k)
+            continue
+        a, b = u.src[0], u.src[-1]
+        if u.op is Ops.MUL:
+            a, f = (a, b.arg) if is_const(b) else (b, a.arg)
+            scale[a] = scale.get(a, 0) + k * f
+            continue
+        scale[a] = scale.get(a, 0) + (-k if u.op is Ops.NEG else k)
+        if u.op is not Ops.NEG:
+            scale[b] = scale.get(b, 0) + (-k if u.op is Ops.SUB else k)
     root._form = found = (constant, terms)
     return found
 
 
-def _accumulate(into: Terms, terms: Terms, scale: int) -> None:
+def accumulate(into: Terms, terms: Terms, scale: int) -> None:
+    """into += scale · terms"""
     for m, k in terms.items():
         k = into.get(m, 0) + k * scale
         if k:
             into[m] = k
         else:
-            del into[m]
+            into.pop(m, None)
+
+
+def _scale(f: Form, k: int) -> Form:
+    return f[0] * k, {m: c * k for m, c in f[1].items()} if k else {}
 
 
 def _multiply(a: Form, b: Form) -> Form:
     if not b[1]:
-        a, b = b, a
-    if not a[1]:  # a constant times a sum
-        k = a[0]
-        return (b[0] * k, {m: f * k for m, f in b[1].items()} if k else {})
+        return _scale(a, b[0])
+    if not a[1]:
+        return _scale(b, a[0])
+    if (len(a[1]) + 1) * (len(b[1]) + 1) > _MOST_PRODUCTS:
+        return 0, {product([*_whole(a), *_whole(b)]): 1}
     terms: Terms = {}
-    _accumulate(terms, a[1], b[0])
-    _accumulate(terms, b[1], a[0])
+    accumulate(terms, a[1], b[0])
+    accumulate(terms, b[1], a[0])
     for m, f in a[1].items():
         for n, g in b[1].items():
-            _accumulate(terms, {_product(factors(m) + factors(n)): f * g}, 1)
-    return a[0] * b[0], {m: k for m, k in terms.items() if k}
+            accumulate(terms, {product(factors(m) + factors(n)): f * g}, 1)
+    return a[0] * b[0], terms
+
+
+def _whole(f: Form) -> list[UOp]:
+    """A form as factors of a monomial."""
+    u = build(*f)
+    return [u] if u.op is not Ops.MUL or is_const(u.src[1]) else factors(u)
 
 
 # ---------------------------------------------------------------- writing
 def build(constant: int, terms: Terms) -> UOp:
     """The canonical UOp of a sum."""
-    if any(m.op is Ops.FLOORMOD for m in terms):
-        extra, terms = _recombine(dict(terms))
+    mods = [m for m in terms if m.op is Ops.FLOORMOD]
+    if mods and len(terms) > 1:
+        from uopc.ir import divmod
+
+        extra, terms = divmod.recombine(dict(terms), mods)
         constant += extra
     if not terms:
         return const(constant)
-    order = sorted(terms, key=_key) if len(terms) > 1 else list(terms)
     out: UOp | None = None
-    for m in order:
+    for m in sorted(terms, key=_key) if len(terms) > 1 else terms:
         k = terms[m]
-        piece = m if k == 1 else _node(Ops.MUL, m, const(k))
-        out = piece if out is None else _node(Ops.ADD, out, piece)
+        piece = m if k == 1 else node(Ops.MUL, m, const(k))
+        out = piece if out is None else node(Ops.ADD, out, piece)
     assert out is not None
     if constant:
-        out = _node(Ops.ADD, out, const(constant))
+        out = node(Ops.ADD, out, const(constant))
     if out._form is None:
         out._form = (constant, terms)
     return out
-
-
-def _recombine(terms: Terms) -> Form:
-    """k·n·(e // n) + k·(e % n)  →  k·e, as far as it goes."""
-    constant = 0
-    for m in list(terms):
-        if m.op is not Ops.FLOORMOD or m not in terms:
-            continue
-        e, n = m.src
-        whole, want = intern(Ops.FLOORDIV, m.dtype, (e, n)), terms[m]
-        if n.op is Ops.CONST:
-            want *= n.arg
-        else:
-            whole = _product(factors(whole) + factors(n))
-        if terms.get(whole) != want:
-            continue
-        k = terms.pop(m)
-        del terms[whole]
-        c, inner = form(e)
-        _accumulate(terms, inner, k)
-        again, terms = _recombine(terms)
-        return constant + c * k + again, terms
-    return constant, terms
 
 
 def canonical(u: UOp) -> UOp:
@@ -178,25 +202,30 @@ def canonical(u: UOp) -> UOp:
 
 
 def add(a: UOp, b: UOp) -> UOp:
-    if _is_const(b) and b.arg == 0:
-        return a
     (c, s), (d, t) = form(a), form(b)
-    if not t and not s:
-        return const(c + d)
+    if not t:
+        return build(c + d, s) if d or a.op in _LINEAR_OPS else a
+    if not s:
+        return build(c + d, t) if c or b.op in _LINEAR_OPS else b
     terms = dict(s)
-    _accumulate(terms, t, 1)
+    accumulate(terms, t, 1)
     return build(c + d, terms)
 
 
 def sub(a: UOp, b: UOp) -> UOp:
     (c, s), (d, t) = form(a), form(b)
     terms = dict(s)
-    _accumulate(terms, t, -1)
+    accumulate(terms, t, -1)
     return build(c - d, terms)
 
 
 def mul(a: UOp, b: UOp) -> UOp:
     return build(*_multiply(form(a), form(b)))
+
+
+def scaled(a: UOp, k: int) -> UOp:
+    """a · k"""
+    return build(*_scale(form(a), k))
 
 
 def plus(a: UOp, k: int) -> UOp:
@@ -206,136 +235,38 @@ def plus(a: UOp, k: int) -> UOp:
 
 # ---------------------------------------------------------------- quotient and remainder
 def floordiv(a: UOp, n: UOp) -> UOp:
+    """a // n rounded toward −∞; 0 for n = 0."""
     return divmod_(a, n)[0]
 
 
 def floormod(a: UOp, n: UOp) -> UOp:
+    """a − n·(a // n); 0 for n = 0."""
     return divmod_(a, n)[1]
 
 
 def divmod_(a: UOp, n: UOp) -> tuple[UOp, UOp]:
     """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
-    if not _is_const(n):
-        return _divmod_symbolic(a, n)
-    k = n.arg
-    if k <= 0:
-        if k == 0:
-            return const(0), const(0)
-        if not form(a)[1]:
-            c = form(a)[0]
-            return const(c // k), const(c % k)
-        return _opaque(a, n)
-    return _divmod_const(a, k)
+    from uopc.ir import divmod
+
+    return divmod.divmod_(a, n)
 
 
-def _opaque(a: UOp, n: UOp) -> tuple[UOp, UOp]:
-    return _node(Ops.FLOORDIV, a, n), _node(Ops.FLOORMOD, a, n)
-
-
-def _divmod_const(a: UOp, n: int) -> tuple[UOp, UOp]:
-    if n == 1:
-        return a, const(0)
-    low, high = analysis.bounds(a)
-    if low // n == high // n:
-        return const(low // n), plus(a, -(low // n) * n)
-    constant, terms = form(a)
-    whole: Terms = {}
-    rest: Terms = {}
+# ---------------------------------------------------------------- bounds
+def interval(constant: int, terms: Terms) -> tuple[int, int]:
+    """The least and greatest value of a sum, each monomial taken on its own."""
+    low = high = constant
     for m, f in terms.items():
-        if f % n == 0:
-            whole[m] = f // n
-        else:
-            rest[m] = f
-    left = constant % n
-    quotient = build((constant - left) // n, whole)
-    q, r = _divmod_rest(build(left, rest), n)
-    return add(quotient, q), r
+        a, b = analysis.bounds(m)
+        low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
+    return low, high
 
 
-def _divmod_rest(a: UOp, n: int) -> tuple[UOp, UOp]:
-    """a divmod n where no coefficient of a is a multiple of n and 0 ≤ constant < n."""
-    low, high = analysis.bounds(a)
-    if low // n == high // n:
-        return const(low // n), plus(a, -(low // n) * n)
-    constant, terms = form(a)
-    g = math.gcd(n, *terms.values())
-    if g > 1:  # g·u + c  →  (u + c//g) divmod n/g, the remainder scaled back
-        scaled = build(constant // g, {m: f // g for m, f in terms.items()})
-        q, r = _divmod_const(scaled, n // g)
-        return q, add(mul(r, const(g)), const(constant % g))
-    split = _split_by_bounds(constant, terms, n)
-    if split is not None:
-        return split
-    if not constant and len(terms) == 1 and next(iter(terms.values())) == 1:
-        return _divmod_atom(next(iter(terms)), n)
-    return _opaque(a, const(n))
-
-
-def _split_by_bounds(constant: int, terms: Terms, n: int) -> tuple[UOp, UOp] | None:
-    """Terms with a coefficient above n give part of it to the quotient when the rest stays in
-    [0, n): f·m = (f // n)·n·m + (f % n)·m."""
-    if not any(abs(f) > n for f in terms.values()):
-        return None
-    small = build(constant, {m: f % n for m, f in terms.items() if f % n})
-    low, high = analysis.bounds(small)
-    if low < 0 or high >= n:
-        return None
-    return build(0, {m: f // n for m, f in terms.items() if f // n}), small
-
-
-def _divmod_atom(m: UOp, n: int) -> tuple[UOp, UOp]:
-    """Nested quotients and remainders: (e//c)//n → e//(c·n); (e%c)%n → e%n where n divides c."""
-    if m.op in (Ops.FLOORDIV, Ops.FLOORMOD) and _is_const(m.src[1]) and m.src[1].arg > 0:
-        e, c = m.src[0], m.src[1].arg
-        if m.op is Ops.FLOORDIV:
-            return _divmod_const(e, c * n)[0], _node(Ops.FLOORMOD, m, const(n))
-        if c % n == 0:
-            return _node(Ops.FLOORDIV, m, const(n)), _divmod_const(e, n)[1]
-    return _opaque(m, const(n))
-
-
-def _divmod_symbolic(a: UOp, n: UOp) -> tuple[UOp, UOp]:
-    """Terms that hold n as a factor leave; the rest is all remainder when provably in [0, n)."""
-    divisor = factors(n) if n.op in (Ops.MUL, Ops.VARIABLE) else None
-    scale = 1
-    if divisor is not None and divisor[-1].op is Ops.CONST:
-        divisor, scale = divisor[:-1], divisor[-1].arg
-    constant, terms = form(a)
-    whole: Terms = {}
-    rest: Terms = {}
-    extra = 0
-    for m, f in terms.items():
-        left = _cancel(m, divisor) if divisor is not None and f % scale == 0 else None
-        if left is None:
-            rest[m] = f
-        elif left.op is Ops.CONST:
-            extra += f // scale
-        else:
-            _accumulate(whole, {left: f // scale}, 1)
-    quotient, remainder = build(extra, whole), build(constant, rest)
-    if analysis.bounds(remainder)[0] >= 0 and at_most(remainder, plus(n, -1)):
-        return quotient, remainder
-    q, r = _opaque(remainder, n)
-    return add(quotient, q), r
-
-
-def _cancel(m: UOp, divisor: list[UOp]) -> UOp | None:
-    """The monomial without the divisor's atoms (1 when nothing is left), or None."""
-    atoms = factors(m)
-    for d in divisor:
-        if d not in atoms:
-            return None
-        atoms.remove(d)
-    return _product(atoms) if atoms else const(1)
-
-
-# ---------------------------------------------------------------- comparison
 def upper(a: UOp) -> UOp:
     """A symbolic upper bound: positive terms at their greatest, ranges at end - 1."""
     constant, terms = form(a)
     out = const(constant)
     for m, f in terms.items():
-        out = add(out, mul(_upper_monomial(m) if f > 0 else _lower_monomial(m), const(f)))
+        out = add(out, scaled(_upper_monomial(m) if f > 0 else _lower_monomial(m), f))
     return out
 
 
@@ -363,27 +294,99 @@ def _lower_monomial(m: UOp) -> UOp:
     return m
 
 
+def _is_symbolic(terms: Terms) -> bool:
+    """Whether bounds as numbers may miss what bounds as expressions prove."""
+    for m in terms:
+        for a in factors(m) if m.op is Ops.MUL else (m,):
+            if a.op is Ops.VARIABLE or (a.op is Ops.RANGE and not is_const(a.src[0])):
+                return True
+            if a.op in DIVMOD_OPS and not is_const(a.src[1]):
+                return True
+    return False
+
+
 def at_most(a: UOp, b: UOp) -> bool:
     """Whether a ≤ b is proved by bounds, symbolically where it takes it."""
     gap = sub(b, a)
-    if analysis.bounds(gap)[0] >= 0:
+    if interval(*form(gap))[0] >= 0:
         return True
-    return bool(analysis.bounds(sub(b, upper(a)))[0] >= 0)
+    return _is_symbolic(form(gap)[1]) and bool(interval(*form(sub(b, upper(a))))[0] >= 0)
 
 
+# ---------------------------------------------------------------- comparison
 def less(a: UOp, b: UOp) -> UOp:
-    """a < b as a bool UOp: folded by bounds, else (terms) < (constant) over their common factor."""
+    """a < b as a bool UOp: folded by bounds, else Σ coefficient·monomial < constant.
+
+    The terms are divided by their common factor, and those too small to matter are dropped.
+    """
     gap = sub(a, b)  # a < b  ⇔  gap < 0
-    low, high = analysis.bounds(gap)
-    if high < 0 or at_most(plus(a, 1), b):
-        return intern(Ops.CONST, dtypes.bool_, (), True)
-    if low >= 0 or at_most(b, a):
-        return intern(Ops.CONST, dtypes.bool_, (), False)
     constant, terms = form(gap)
-    g = math.gcd(*terms.values())
-    if g > 1:
-        terms = {m: f // g for m, f in terms.items()}
-    limit = -(constant // g)  # Σ < -constant/g, rounded up
+    low, high = interval(constant, terms)
+    if high < 0:
+        return _true(True)
+    if low >= 0:
+        return _true(False)
+    if _is_symbolic(terms):
+        if at_most(plus(a, 1), b):
+            return _true(True)
+        if at_most(b, a):
+            return _true(False)
+    return _below(terms, -constant)
+
+
+def _below(terms: Terms, limit: int) -> UOp:
+    """Σ < limit, where neither always nor never so."""
+    terms, limit = _coarse(terms, limit)
+    if len(terms) == 1:
+        ((m, f),) = terms.items()
+        if m.op is Ops.FLOORDIV and is_const(m.src[1]) and abs(f) == 1 and m.src[1].arg > 0:
+            # e//n < c ⇔ e < c·n;   −(e//n) < c ⇔ e ≥ (1 − c)·n ⇔ −e < (c − 1)·n + 1
+            e, n = m.src[0], m.src[1].arg
+            if f == 1:
+                return less(e, const(limit * n))
+            return less(const((1 - limit) * n - 1), e)
     lhs = build(0, terms)
+    return intern(Ops.CMPLT, dtypes.bool_.vec(lhs.dtype.lanes), (lhs, const(limit)))
+
+
+def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
+    """g·A + r < limit with 0 ≤ r < g becomes A < ⌈limit / g⌉ where r cannot matter.
+
+    With limit = g·q + s, 0 ≤ s < g: for s = 0 it is A < q; for r < s always, A < q + 1; for
+    r ≥ s > 0 always, A < q.
+    """
+    for g in sorted({abs(f) for f in terms.values()}, reverse=True):
+        if g == 1:
+            break
+        rest = {m: f % g for m, f in terms.items() if f % g}
+        low, high = interval(0, rest)
+        q, s = divmod(limit, g)
+        if 0 <= low and high < g and (s == 0 or high < s or low >= s):
+            coarse = {m: f // g for m, f in terms.items() if f // g}
+            return _coarse(coarse, q + 1 if high < s else q)
+    g = math.gcd(*terms.values())
+    return ({m: f // g for m, f in terms.items()}, -(-limit // g)) if g > 1 else (terms, limit)
+
+
+def equal(a: UOp, b: UOp) -> UOp:
+    """a = b as a bool UOp: folded by bounds and common factors, else Σ = constant."""
+    constant, terms = form(sub(a, b))
+    low, high = interval(constant, terms)
+    g = math.gcd(*terms.values())
+    if low > 0 or high < 0 or (g and constant % g):
+        return _true(False)
+    if not terms:
+        return _true(True)
+    first = min(terms, key=_key)
+    g = -g if terms[first] < 0 else g
+    lhs = build(0, {m: f // g for m, f in terms.items()})
     lanes = dtypes.bool_.vec(lhs.dtype.lanes)
-    return intern(Ops.CMPLT, lanes, (lhs, const(limit)))
+    return intern(Ops.CMPEQ, lanes, (lhs, const(-constant // g)))
+
+
+def unequal(a: UOp, b: UOp) -> UOp:
+    """a ≠ b as a bool UOp."""
+    same = equal(a, b)
+    if same.op is Ops.CONST:
+        return _true(not same.arg)
+    return intern(Ops.CMPNE, same.dtype, same.src)

@@ -58,6 +58,8 @@ class Parts:
 
     def leftover(self) -> str | None:
         """A part that no form took, as the reader should call it."""
+        if self.operands:
+            return "operands"
         if self.suffix is not None:
             return f"suffix .{self.suffix}"
         if self.label is not None:
@@ -76,9 +78,12 @@ class Form(NamedTuple):
     read: Callable[[Parts], tuple[tuple[UOp, ...], Any]]
 
 
-def write(u: UOp, operand: OperandText) -> Written:
-    """The parts of a node's statement; `operand` names what stands inside them."""
-    made = FORMS[u.op].write(u, operand)
+def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
+    """The parts of a node's statement; `operand` names what stands inside them.
+
+    Where the type cannot show the shape, storage shows its dimensions itself.
+    """
+    made = FORMS[u.op].write(u, operand) if shape_known or u.op not in _IN_TYPE else None
     if made is None:
         made = Written(u.op.name, u.src, f" arg={write_value(u.arg)}")
     if u.tag is not None:
@@ -91,6 +96,8 @@ def read(parts: Parts) -> UOp:
     tag = parts.fields.pop("tag", None)
     if "arg" in parts.fields:
         src, arg = _operands(parts), parts.fields.pop("arg")
+        if parts.op is Ops.CONST:
+            arg = constant(arg, parts.dtype).arg
     else:
         src, arg = FORMS[parts.op].read(parts)
     left = parts.leftover()
@@ -100,7 +107,8 @@ def read(parts: Parts) -> UOp:
 
 
 def _operands(parts: Parts) -> tuple[UOp, ...]:
-    return tuple(parts.operands)
+    taken, parts.operands = tuple(parts.operands), []
+    return taken
 
 
 # ---------------------------------------------------------------- constants and types
@@ -117,8 +125,6 @@ def constant(value: Any, dtype: DType | None) -> UOp:
         if type(value) is float:
             raise InvalidIR(f"a float needs a dtype: {value}:f32")
         dtype = dtypes.bool_ if type(value) is bool else dtypes.index
-    if value == "invalid":
-        return intern(Ops.INVALID, dtype)
     numbers = value if type(value) is tuple else (value,)
     if not numbers or not all(type(v) in (bool, int, float) for v in numbers):
         raise InvalidIR(f"expected a constant, got {write_value(value)}")
@@ -128,17 +134,15 @@ def constant(value: Any, dtype: DType | None) -> UOp:
 
 def _check_constant(numbers: tuple[Any, ...], dtype: DType) -> None:
     """A literal must be of its dtype: nothing is truncated or wrapped behind the writer's back."""
-    kind = dtype.kind
     for v in numbers:
-        if kind == "float" and type(v) is not bool:
-            continue
-        if kind == "bool" and type(v) is bool:
-            continue
-        if kind in ("int", "uint", "index") and type(v) is int:
-            low, high = dtype.bounds
-            if kind == "index" or low <= v <= high:
-                continue
-        raise InvalidIR(f"{write_value(v)} is not a value of {dtype.short}")
+        if dtype.is_float:
+            fits = type(v) is float or (type(v) is int and abs(v) < 1 << 1000)
+        elif type(v) is int and dtype.is_int:
+            fits = dtype.bounds[0] <= v <= dtype.bounds[1]
+        else:
+            fits = dtype.kind == {bool: "bool", int: "index"}.get(type(v))
+        if not fits:
+            raise InvalidIR(f"{write_value(v)} is not a value of {dtype.short}")
 
 
 def given_dtype(u: UOp) -> DType | None:
@@ -147,7 +151,7 @@ def given_dtype(u: UOp) -> DType | None:
     rule = op.dtype
     if rule == "first" and src:
         first = src[0].dtype
-        if u.dtype is first and all([s.dtype is first for s in src]):
+        if u.dtype is first and all(s.dtype is first for s in src):
             return first
         if op is Ops.STACK:
             return u.dtype if u.dtype is first.vec(len(src)) else first
@@ -228,7 +232,7 @@ def _write_moved(u: UOp, operand: OperandText) -> Written | None:
 def _read_moved(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
     arg, symbolic = _filled(parts.dims)
     parts.dims = None
-    return (*parts.operands, *symbolic), arg
+    return (*_operands(parts), *symbolic), arg
 
 
 def _write_window(u: UOp, operand: OperandText) -> Written | None:
@@ -248,24 +252,32 @@ def _read_window(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
     size, second = _filled(parts.fields.pop("size", None))
     if len(begin) != len(size):
         raise InvalidIR(f"{parts.op.name}: {len(begin)} begins but {len(size)} sizes")
-    return (*parts.operands, *first, *second), begin + size
+    return (*_operands(parts), *first, *second), begin + size
+
+
+def _as_in_row(u: UOp) -> bool:
+    """Whether the arg is the record that the op's row asks for."""
+    return type(u.arg) is u.op.arg[-1]
 
 
 # Storage: its dimensions are those of its type.
 def _in_type(dims: Any, src: tuple[UOp, ...], operand: OperandText) -> bool:
     if type(dims) is not tuple or sum([d is None for d in dims]) != len(src):
         return False
-    return not any([operand(s).endswith("]") for s in src])  # an INDEX has no name to give
+    return not any(operand(s).endswith("]") for s in src)  # an INDEX has no name to give
 
 
 def _from_type(parts: Parts) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
     if parts.dtype is None or parts.type_dims is None:
         raise InvalidIR(f"{parts.op.name}: expected a type with dimensions, such as : f32[4, 8]")
+    for d in parts.type_dims:
+        if isinstance(d, str):
+            raise InvalidIR(f"expected a number or a node as a dimension, got {d}")
     return _filled(parts.type_dims)
 
 
 def _write_storage(u: UOp, operand: OperandText) -> Written | None:
-    if type(u.arg) is not u.op.arg[0] or not _in_type(u.arg.dims, u.src, operand):
+    if not _as_in_row(u) or not _in_type(u.arg.dims, u.src, operand):
         return None
     head, fields = u.op.name, written_fields(u.arg)
     if fields[0][0] == "name":
@@ -324,7 +336,7 @@ def _array(key: str, arrays: Arrays) -> DataArg:
 def _write_record(u: UOp, operand: OperandText) -> Written | None:
     if u.arg is None and type(None) in u.op.arg:
         return Written(u.op.name, u.src)
-    if type(u.arg) is not u.op.arg[-1]:
+    if not _as_in_row(u):
         return None
     fields = written_fields(u.arg)
     if not fields and type(None) in u.op.arg:  # tell an arg of defaults from no arg
@@ -347,7 +359,7 @@ def _write_range(u: UOp, operand: OperandText) -> Written | None:
     arg = u.arg
     if type(arg) is not RangeArg:
         return None
-    dotted = arg.axis and all([a >= 0 for a in arg.axis])
+    dotted = arg.axis and all(a >= 0 for a in arg.axis)
     axis = ".".join(map(str, arg.axis)) if dotted else write_value(arg.axis)
     return Written("range", u.src, f" axis={axis} kind={write_value(arg.kind)}")
 
@@ -363,11 +375,9 @@ def _write_reduce(u: UOp, operand: OperandText) -> Written | None:
 
 
 def _read_reduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    arg = make_record(
-        ReduceArg, {"op": _suffix(parts), "axes": parts.fields.pop("axes", ())}
-    )
+    arg = make_record(ReduceArg, {"op": _suffix(parts), "axes": parts.fields.pop("axes", ())})
     over, parts.over = parts.over or [], None
-    return (*parts.operands, *over), arg
+    return (*_operands(parts), *over), arg
 
 
 def _suffix(parts: Parts) -> str:
@@ -431,4 +441,5 @@ def _form(op: Op) -> Form:
     return _MOVED if op.arg == (tuple,) and op.operands[:1] == ("a",) else _SCALAR
 
 
+_IN_TYPE = (Ops.PARAM, Ops.BUFFER, Ops.IOTA)
 FORMS: dict[Op, Form] = {op: _form(op) for op in Op.all()}

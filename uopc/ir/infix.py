@@ -6,11 +6,12 @@ Variables, parameters and ranges by name; every operator in parentheses. What ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from uopc.ir import analysis
-from uopc.ir.ops import Ops
+from uopc.ir.literals import write_string
+from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -56,11 +57,11 @@ def range_name(u: UOp) -> str:
     return "r" + "_".join(map(str, u.arg.axis)).replace("-", "m")
 
 
-_LEAVES = {
+_LEAVES: dict[Op, Callable[[UOp], str]] = {
     Ops.RANGE: range_name,
-    Ops.SPECIAL: lambda u: str(u.arg),
-    Ops.VARIABLE: lambda u: str(u.arg.name),
-    Ops.PARAM: lambda u: str(u.arg.name),
+    Ops.SPECIAL: lambda u: write_string(u.arg),
+    Ops.VARIABLE: lambda u: write_string(u.arg.name),
+    Ops.PARAM: lambda u: write_string(u.arg.name),
     Ops.INVALID: lambda u: "invalid",
     Ops.CONST: lambda u: _constant(u.arg),
 }
@@ -109,6 +110,6 @@ def _access_pieces(u: UOp) -> Pieces | None:
         return (src[0],)
     if op is Ops.BIND:
         return ("bind(", src[0], ", ", src[1], ")")
-    if op is Ops.STACK and not analysis.shape(src[0]):
+    if op is Ops.STACK:
         return ("{", *_listed(src, ","), "}")
     return None

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.errors import UserError
+from uopc.errors import InvalidIR, UserError
+from uopc.ir import interpret_loops
+from uopc.ir.interpret_loops import Machine
 from uopc.ir.interpret_tensor import TensorRun
-from uopc.ir.interpret_values import Array, Variables, check_array, name_of, order
+from uopc.ir.interpret_values import STORAGE, Array, Variables, check_array, name_of, order
 from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
@@ -87,3 +89,57 @@ def _write_back(storage: UOp, array: Array, contents: Array) -> None:
     if not array.flags.writeable:
         raise UserError(f"{name_of(storage)} is stored to, but its array is read-only")
     array[...] = contents
+
+
+# ---------------------------------------------------------------- levels with ranges
+def run_kernel(
+    kernel: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = _NO_VARIABLES
+) -> None:
+    """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
+
+    `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
+    with at least as many elements. InvalidIR when the kernel accesses anything outside of them.
+    """
+    interpret_loops.run_kernel(kernel, buffers, Variables(variables))
+
+
+def run_indexed(
+    sink: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
+) -> dict[UOp, Array]:
+    """Run a SINK of level indexed in place on the arrays of its PARAMs and BUFFERs.
+
+    A BUFFER without an array gets one. Returns the arrays of all storage, those too.
+    """
+    machine = _machine(sink, storage, variables)
+    machine.run(sink)
+    return machine.storages
+
+
+def run_program(
+    program: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
+) -> dict[UOp, Array]:
+    """Run a LINEAR of CALLs in order, in place; otherwise as `run_indexed`."""
+    machine = _machine(program, storage, variables)
+    with np.errstate(all="ignore"):
+        for u in order(program.src):
+            if u.op is not Ops.CALL:
+                machine.step(u)
+        for u in program.src:
+            if u.op is not Ops.CALL:
+                raise InvalidIR(f"a program is a list of CALLs, got {u.op!r}")
+            machine.step(u)
+    return machine.storages
+
+
+def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]) -> Machine:
+    bound = Variables(variables)
+    for u in order(root.src):
+        if u.op in STORAGE and u in storage:
+            bound.solve(u, storage[u])
+
+    def argument(u: UOp) -> Array:
+        if u not in storage:
+            raise UserError(f"{name_of(u)} got no array")
+        return storage[u]
+
+    return Machine(argument, bound, dict(storage))

@@ -19,7 +19,7 @@ from uopc.ir import interpret_loops
 from uopc.ir.analysis import filled
 from uopc.ir.interpret_values import (
     STORAGE, Array, Variables, apply, bitcast, check_array, fold, misplaced, operands, order,
-    undefined, unsupported,
+    present, undefined, unsupported,
 )  # fmt: skip
 from uopc.ir.ops import Op, Ops
 
@@ -212,8 +212,9 @@ class TensorRun:
 
     def _compute(self, u: UOp) -> None:
         if u.op.is_alu or u.op is Ops.CAST:
-            value = apply(u, [self.values[s] for s in u.src])
-            ok = self._elementwise_mask(u)
+            sources = [self.values[s] for s in u.src]
+            value = apply(u, sources)
+            ok = present(u, [self.masks.get(s) for s in u.src], sources[0])
             self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
         elif u.op is Ops.REDUCE:
             ok = self.masks.get(u.src[0])
@@ -228,19 +229,6 @@ class TensorRun:
             raise unsupported(u) if u.op in _LATER else misplaced(u, "tensor")
 
     # ------------------------------------------------------------ INVALID
-    def _elementwise_mask(self, u: UOp) -> Array | None:
-        """Arithmetic on a missing element is missing; WHERE only looks at what it picks."""
-        present = [self.masks.get(s) for s in u.src]
-        if all([m is None for m in present]):
-            return None
-        known = [np.True_ if m is None else m for m in present]
-        if u.op is Ops.WHERE:
-            return np.asarray(known[0] & np.where(self.values[u.src[0]], known[1], known[2]))
-        out = known[0]
-        for m in known[1:]:
-            out = out & m
-        return np.asarray(out)
-
     def _joined_mask(self, u: UOp, parts: list[Array]) -> Array | None:
         if not any([s in self.masks for s in u.src]):
             return None
@@ -270,7 +258,7 @@ class TensorRun:
         picked = []
         for axis, s in enumerate(u.src[1:]):
             i = np.where(ok, self.values[s], 0)
-            bad = i[(i < 0) | (i >= a.shape[axis])] if ok.any() else i[:0]
+            bad = i[(i < 0) | (i >= a.shape[axis])] if ok.any() else np.empty(0)
             if bad.size:
                 raise UserError(
                     f"index {bad.flat[0]} is out of bounds for axis {axis} of size {a.shape[axis]}"
@@ -280,7 +268,7 @@ class TensorRun:
         if not ok.any():
             return np.full((*shape, *rest), fill, a.dtype)
         out = np.asarray(a[tuple(picked)])
-        return np.where(ok.reshape(*shape, *[1] * len(rest)), out, np.asarray(fill, a.dtype))
+        return np.where(np.reshape(ok, (*shape, *[1] * len(rest))), out, np.asarray(fill, a.dtype))
 
     def _path(self, u: UOp) -> list[UOp]:
         """The views from the storage to `u`, in order."""

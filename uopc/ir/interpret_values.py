@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +26,12 @@ def operands(u: UOp) -> tuple[UOp, ...]:
     return u.src[1:] if u.op is Ops.CALL else u.src
 
 
-def order(roots: Iterable[UOp]) -> list[UOp]:
-    """Every node below the roots, sources first, without the bodies of calls."""
+def order(
+    roots: Iterable[UOp],
+    sources: Callable[[UOp], Sequence[UOp]] = operands,
+    stop: Callable[[UOp], bool] = lambda u: False,
+) -> list[UOp]:
+    """Every node below the roots, sources first; what is below a node that stops is left out."""
     done: dict[UOp, None] = {}
     for root in roots:
         stack: list[tuple[UOp, bool]] = [(root, False)]
@@ -35,11 +39,11 @@ def order(roots: Iterable[UOp]) -> list[UOp]:
             u, ready = stack.pop()
             if u in done:
                 continue
-            if ready:
+            if ready or stop(u):
                 done[u] = None
                 continue
             stack.append((u, True))
-            stack.extend([(s, False) for s in reversed(operands(u)) if s not in done])
+            stack.extend([(s, False) for s in reversed(sources(u)) if s not in done])
     return list(done)
 
 
@@ -61,6 +65,22 @@ def _without_invalid(u: UOp, sources: Sequence[Array]) -> list[Array]:
     typed = [s.dtype for s in u.src[u.op is Ops.WHERE :] if s.op is not Ops.INVALID]
     t = typed[0].numpy if typed else u.dtype.numpy
     return [a.astype(t) if s.op is Ops.INVALID else a for s, a in zip(u.src, sources)]
+
+
+def present(u: UOp, masks: Sequence[Array | None], condition: Array) -> Array | None:
+    """Which elements of an elementwise node exist, given which of its operands' do (None: all).
+
+    Arithmetic on a missing element is missing; WHERE looks only at what its `condition` picks.
+    """
+    if all([m is None for m in masks]):
+        return None
+    known = [np.True_ if m is None else m for m in masks]
+    if u.op is Ops.WHERE:
+        return np.asarray(known[0] & np.where(condition, known[1], known[2]))
+    out = np.asarray(known[0])
+    for m in known[1:]:
+        out = out & m
+    return out
 
 
 def bitcast(a: Array, dtype: np.dtype[Any]) -> Array:

@@ -33,6 +33,7 @@ RECORDS: dict[str, type] = {
     for name, cls in vars(args).items()
     if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls is not args.DataArg
 }
+_CALLS = frozenset((*RECORDS, "dtype", "opaque"))  # words that an Opt may not be printed as
 _DEEPEST = 50  # nested values: far more than any arg has, far less than Python's stack
 
 
@@ -51,7 +52,7 @@ def write_value(value: Any) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if kind is DType:
         return f"dtype({value.short})"
-    if kind is Opt and _is_word(value.op) and value.op not in RECORDS and value.op != "dtype":
+    if kind is Opt and _is_word(value.op) and value.op not in _CALLS:
         return f"{value.op}({write_value(value.axis)}, {write_value(value.arg)})"
     if kind.__name__ in RECORDS:
         inner = ", ".join([f"{k}={write_value(v)}" for k, v in written_fields(value)])
@@ -221,7 +222,7 @@ class Reader:
     def _number(self) -> int | float:
         text = self.peek()[1]
         try:
-            number: int | float = int(text) if text.lstrip("-").isdigit() else float(text)
+            number: int | float = int(text) if text.lstrip("-").isdecimal() else float(text)
         except ValueError:
             self.expected("a number")
         self.take()
@@ -274,6 +275,14 @@ class Reader:
             self.fail(str(error), column)
 
 
+def read_int(text: str) -> int:
+    """Decimal digits as a number; InvalidIR when there are more than Python reads."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidIR(str(error)) from None
+
+
 def _called(name: str, items: list[Any], fields: dict[str, Any]) -> Any:
     if name == "opaque":
         raise InvalidIR("an opaque value is for reading only")
@@ -281,7 +290,7 @@ def _called(name: str, items: list[Any], fields: dict[str, Any]) -> Any:
         return read_dtype(str(items[0]))
     if name in RECORDS and not items:
         return make_record(RECORDS[name], fields)
-    if name not in RECORDS and len(items) == 2 and not fields:
+    if name not in _CALLS and len(items) == 2 and not fields:
         return make_record(Opt, {"op": name, "axis": items[0], "arg": items[1]})
     raise InvalidIR(f"expected the fields of {name} as name=value, or OPT(axis, amount)")
 

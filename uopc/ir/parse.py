@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy.typing as npt
 
 from uopc.errors import InvalidIR
-from uopc.ir import construct, forms
+from uopc.ir import construct, dtypes, forms
 from uopc.ir.dtypes import DType
 from uopc.ir.forms import Parts
-from uopc.ir.literals import Reader, fail, read_dtype
+from uopc.ir.literals import Reader, fail, read_dtype, read_int
+from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.typetext import TypeText
 
@@ -200,7 +201,9 @@ class _Parser:
             parts.over = self._operands(reader)
         self._fields(reader, parts)
         if reader.peek()[0] != "end":
-            reader.expected("a field or the end" if parts.operands else "operands, fields or the end")
+            reader.expected(
+                "a field or the end" if parts.operands else "operands, fields or the end"
+            )
 
     def _fields(self, reader: Reader, parts: Parts) -> None:
         while reader.peek()[0] == "word" and reader.ahead() == "=":
@@ -248,7 +251,10 @@ class _Parser:
         value = reader.value()
         dtype = self._dtype(reader) if reader.accept(":") else None
         try:
-            u = forms.constant(value, dtype)
+            if value == "invalid":
+                u = intern(Ops.INVALID, dtypes.index if dtype is None else dtype)
+            else:
+                u = forms.constant(value, dtype)
         except InvalidIR as error:
             reader.fail(str(error), column)
         self.operands.setdefault(forms.literal(u), u)
@@ -272,22 +278,22 @@ class _Parser:
             self._fail(column, "expected a type such as f32[4, %n]")
         try:
             dtype = read_dtype(m[1])
+            dims = () if m[2] is None else tuple([self._dim(d) for d in _split(m[2])])
         except InvalidIR as error:
             self._fail(column, str(error))
-        dims = () if m[2] is None else tuple([self._dim(d, column) for d in _split(m[2])])
         found = self.type_texts[text] = dtype, dims
         return found
 
-    def _dim(self, text: str, column: int) -> Any:
+    def _dim(self, text: str) -> Any:
         if text.isdecimal():
-            return int(text)
+            return read_int(text)
         if _NAME.fullmatch(text):
             if text not in self.nodes:
-                self._fail(column, f"expected a dimension defined above, got {text}")
+                raise InvalidIR(f"expected a dimension defined above, got {text}")
             return self.nodes[text]
         value, colon, dtype = text.partition(":")
         if colon and value.lstrip("-").isdecimal():
-            return forms.constant(int(value), read_dtype(dtype))
+            return forms.constant(read_int(value), read_dtype(dtype.strip()))
         return text.replace(" ", "")
 
     def _check_type(self, u: UOp, text: str, column: int) -> None:
@@ -314,7 +320,7 @@ def _is_labelled(op: Op, kind: str) -> bool:
 def _dotted(reader: Reader) -> tuple[int, ...]:
     """`0.1` as (0, 1): the place of a range."""
     parts = reader.peek()[1].split(".")
-    if not all([p.isdecimal() for p in parts]):
+    if not all(p.isdecimal() for p in parts):
         reader.expected("a place such as 0 or 0.1")
     reader.take()
     return tuple([int(p) for p in parts])

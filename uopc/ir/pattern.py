@@ -237,7 +237,8 @@ class UPat:
         """Whether op, dtype, arg and tag are as described."""
         if self.ops is not None and u.op not in self.ops:
             return False
-        if self.dtypes is not None and not (u.dtype in self.dtypes or u.dtype.scalar in self.dtypes):
+        t = u.dtype
+        if self.dtypes is not None and t not in self.dtypes and t.scalar not in self.dtypes:
             return False
         if self.arg is not None and not same_arg(u.arg, self.arg):
             return False
@@ -366,6 +367,11 @@ class Rule:
     def place(self) -> str:
         """file:line"""
         return f"{self.location[0]}:{self.location[1]}"
+
+    @property
+    def label(self) -> str:
+        """Name and place; a rule without a name of its own has only a place."""
+        return self.place if self.place.endswith(self.name) else f"{self.name} ({self.place})"
 
     def apply(self, u: Node, ctx: Any = None) -> Any:
         """What the rule gives for `u`, found by the interpretive matcher; None when nothing."""

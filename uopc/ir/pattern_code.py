@@ -84,7 +84,7 @@ class _Constants:
         return self._names[key]
 
 
-class _Impossible(Exception):  # noqa: N818
+class _Impossible(Exception):
     """No node of this op fits the pattern."""
 
 
@@ -150,9 +150,9 @@ class _Steps:
         """Check the number of sources, name them, and test their ops."""
         count = len(sources)
         arities = {o.arity for o in self._ops_of(node, var) or ()}
-        if arities and all(isinstance(a, int) for a in arities):
-            if not any(a == count or (node.longer and a > count) for a in arities):  # type: ignore[operator]
-                raise _Impossible
+        fixed = [a for a in arities if isinstance(a, int)]
+        if fixed and len(fixed) == len(arities) and not _fitting(fixed, count, node.longer):
+            raise _Impossible
         if arities != {count}:
             self._test(f"len({var}.src) {'>=' if node.longer else '=='} {count}")
         names = [f"{var}_{i}" for i in range(count)]
@@ -178,6 +178,10 @@ class _Steps:
             self._test(f"all([s.op in {self.constants.name(p.ops)} for s in {var}.src])")
         else:
             self._test(f"all([{self.constants.name(p.match)}(s) for s in {var}.src])")
+
+
+def _fitting(arities: list[int], count: int, longer: bool) -> bool:
+    return any(a == count or (longer and a > count) for a in arities)
 
 
 # A decision tree: (step, what follows it); a leaf is the call of a rule.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LONGEST_CHAIN = 10_000
 
 
-class Gate(Exception):  # noqa: N818
+class Gate(Exception):
     """Raised by a rule's function: leave this node and what lies below it as they are."""
 
 
@@ -50,7 +50,7 @@ class Fired:
     after: UOp
 
     def __str__(self) -> str:
-        return f"{self.rewrite}: {self.rule.name} ({self.rule.place})"
+        return f"{self.rewrite}: {self.rule.label}"
 
 
 Listener = Callable[[Fired], None]
@@ -240,12 +240,12 @@ class _Rewrite:
         if made not in self.state:
             self.chain[made] = length = self.chain.get(u, 0) + 1
             if length > self.longest:
-                self._check_length(made, length)
+                self._check_length(u, rule, length)
         return made, rule
 
     def _report(self, u: UOp, made: UOp, rule: Rule) -> None:
         if not isinstance(made, Node):
-            raise InvalidIR(f"{self.name}: rule {rule.name} ({rule.place}) gave {made!r}, not a UOp")
+            raise InvalidIR(f"{self.name}: rule {rule.label} gave {made!r}, not a UOp")
         if made.origin is None:
             made.origin = u.origin
         if self.listener is not None:
@@ -318,26 +318,26 @@ class _Rewrite:
         rules = [r for r in [seen[n] for n in circle] if r is not None]
         return _endless(self.name, rules, u, "a rewritten node came back")
 
-    def _check_length(self, u: UOp, length: int) -> None:
+    def _check_length(self, u: UOp, rule: Rule, length: int) -> None:
         """A chain longer than any that the size of the graph explains is endless."""
         self.longest = max(LONGEST_CHAIN, 2 * len(analysis.toposort(self.root)))
         if length > self.longest:
-            raise _endless(self.name, self._history(u), u, f"{length} rewrites, each of the last")
+            raise _endless(self.name, self._cycle(u, rule), u, f"after {length} rewrites in a row")
 
-    def _history(self, u: UOp) -> list[Rule]:
-        """The rules that made `u`, last first reversed: what repeats at the end of the chain."""
-        before = {to: (u, rule) for u, (to, rule) in self.became.items()}
-        rules: list[Rule] = []
-        while len(rules) < 64:
-            if u not in before:
-                above = next((w for w in reversed(self.stack) if u in w.src), None)
-                if above is None:
-                    break
-                u = above
+    def _cycle(self, u: UOp, rule: Rule) -> list[Rule]:
+        """What repeats at the end of the chain of rules that led to `u`, and `rule` on it."""
+        before = {to: (u, r) for u, (to, r) in self.became.items()}
+        rules = [rule]
+        while len(rules) < _LONGEST_CYCLE:
+            if u in before:
+                u, made_by = before[u]
+                if made_by is not None:
+                    rules.append(made_by)
                 continue
-            u, rule = before[u]
-            if rule is not None:
-                rules.append(rule)
+            user = next((w for w in reversed(self.stack) if u in w.src), None)
+            if user is None:
+                break
+            u = user
         rules.reverse()
         for period in range(1, len(rules) // 2 + 1):
             if rules[-period:] == rules[-2 * period : -period]:
@@ -345,9 +345,12 @@ class _Rewrite:
         return list(dict.fromkeys(rules))
 
 
+_LONGEST_CYCLE = 64
+
+
 def _endless(name: str, rules: list[Rule], u: UOp, why: str) -> EndlessRewriteError:
-    cycle = " → ".join([f"{r.name} ({r.place})" for r in [*rules, *rules[:1]]])
-    return EndlessRewriteError(f"{name} never ends at {u.op!r} ({why}); cycle of rules: {cycle}")
+    cycle = " → ".join([r.label for r in [*rules, *rules[:1]]])
+    return EndlessRewriteError(f"{name} never ends at {u.op!r}: {why}; cycle of rules: {cycle}")
 
 
 # ---------------------------------------------------------------- rebuilding

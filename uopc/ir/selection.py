@@ -92,8 +92,9 @@ def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
 def _taken(item: Any, n: Dim, axis: int) -> _Axis:
     if isinstance(item, slice):
         return _sliced(item, n)
+    if isinstance(item, np.ndarray) and not item.ndim:
+        item = item[()]
     if isinstance(item, (list, np.ndarray)):
-        item = np.asarray(item) if len(np.shape(item)) else item
         return _picked(_constant_index(item, n, axis), n)
     if isinstance(item, Node):
         _check_index_dtype(item.dtype)
@@ -147,7 +148,7 @@ def _sliced(s: slice, n: Dim) -> _Axis:
         raw = _bound(s.stop, n, 0, 1), _bound(s.start, n, n, 1)
     begin, end = _clamped(raw[0], n), _clamped(raw[1], n)
     size = _length(begin, end)
-    if not isinstance(size, int) and isinstance(as_dim(raw[1] - raw[0]), int):
+    if _is_sure(s, raw) and not isinstance(size, int):
         raise UserError(
             f"the slice {_text(raw[0])}:{_text(raw[1])} may leave the axis of size {_text(n)}: "
             "narrow the bounds of its variables"
@@ -156,6 +157,12 @@ def _sliced(s: slice, n: Dim) -> _Axis:
         return _Axis(begin, size, size)
     count = size if abs(step) == 1 else as_dim((size + (abs(step) - 1)) // abs(step))
     return _Axis(begin, size, count, step)
+
+
+def _is_sure(s: slice, raw: tuple[Dim, Dim]) -> bool:
+    """Whether the user gives two symbolic bounds a fixed distance apart, such as pos:pos+1."""
+    both = isinstance(s.start, Node) and isinstance(s.stop, Node)
+    return both and isinstance(as_dim(raw[1] - raw[0]), int)
 
 
 def _text(d: Dim) -> str:
@@ -316,7 +323,7 @@ def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
     axis = movement.normal_axis(axis, rank, "take")
     if not rank:
         a = movement.reshape(a, (1,))
-    chosen = indices if isinstance(indices, (Node, int)) else np.asarray(indices)
+    chosen = list(indices) if isinstance(indices, tuple) else indices
     return getitem(a, (*(slice(None),) * axis, chosen))
 
 

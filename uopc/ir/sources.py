@@ -63,7 +63,7 @@ def buffer(shape: Any, dtype: DType, space: Space = "global", device: str = "") 
 
 def constant(value: Any, dtype: DType | None = None) -> UOp:
     """A number or an array as part of the graph. The array is not copied and must not change."""
-    if isinstance(value, (bool, int, float)):
+    if type(value) in (bool, int, float):
         return build.as_uop(value) if dtype is None else build.const(_element(dtype), value)
     array = np.asarray(value)
     try:

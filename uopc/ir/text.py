@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis, forms
 from uopc.ir.args import KernelArg
 from uopc.ir.infix import infix
+from uopc.ir.literals import write_string
 from uopc.ir.ops import Ops
 from uopc.ir.parse import parse, parse_header
 from uopc.ir.typetext import TypeText
@@ -98,13 +99,13 @@ def print_graph(u: UOp, names: Namer | None = None) -> str:
             title = "program" if root is u else f"kernel {_kernel_name(root)}".rstrip()
             lines.append(f"// {title}")
         section = _Section(root, namer, referenced, inner)
-        section.write()
+        section.write(nodes if not inner else section.order())
         lines += section.lines if root is u else ["  " + line for line in section.lines]
     return "\n".join(lines)
 
 
 def _kernel_name(u: UOp) -> str:
-    return u.arg.name if type(u.arg) is KernelArg else ""
+    return write_string(u.arg.name) if type(u.arg) is KernelArg else ""
 
 
 class _Section:
@@ -121,9 +122,12 @@ class _Section:
         self.types = TypeText(self.names)
         self.lines: list[str] = []
 
-    def write(self) -> None:
-        """Fill `lines`, sources first, the root last."""
-        order = analysis.toposort(self.root, lambda u: u not in self.inner)
+    def order(self) -> dict[UOp, None]:
+        """The nodes of this section, sources first, and the roots of those it refers to."""
+        return analysis.toposort(self.root, lambda u: u not in self.inner)
+
+    def write(self, order: dict[UOp, None]) -> None:
+        """Fill `lines` with the nodes in order; the root is the last."""
         if self.root.op is Ops.LINEAR:
             self._block(order)
             return
@@ -154,9 +158,9 @@ class _Section:
         return all(named) and u.src[0] in self.names and self.types.text(u) == u.dtype.short
 
     def _line(self, u: UOp, indent: str = "", entry: str = "") -> None:
-        head, src, tail = forms.write(u, self.operands.__getitem__)
-        text = " " + ", ".join([self.operands[s] for s in src]) if src else ""
         kind = self.types.text(u)
+        head, src, tail = forms.write(u, self.operands.__getitem__, "?" not in kind)
+        text = " " + ", ".join([self.operands[s] for s in src]) if src else ""
         kind = " : " + kind if kind else ""
         name = ""
         if kind or u in self.referenced:
@@ -174,15 +178,13 @@ class _Section:
         for u in order:
             if u in within:
                 continue
-            if any([s in within for s in u.src]):
+            if any(s in within for s in u.src):
                 within.add(u)
             elif not self._inline(u):
                 self._line(u)
-        head = forms.write(self.root, self.operands.__getitem__)
-        name = ""
-        if self.root in self.referenced:
-            name = self.namer.name(self.root) + " = "
-        self.lines.append(f"{name}{head.head}{head.tail} {{")
+        head, _, tail = forms.write(self.root, self.operands.__getitem__)
+        name = self.namer.name(self.root) + " = " if self.root in self.referenced else ""
+        self.lines.append(f"{name}{head}{tail} {{")
         self._entries(iter(order), within)
         self.lines.append("}")
 
@@ -241,7 +243,7 @@ def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
         again = node in seen and not forms.is_literal(node)
         rows.append((depth, node, again))
         seen.add(node)
-        if not again:
+        if not again and not _shown_inside(node):
             stack.extend([(depth + 1, s) for s in reversed(node.src)])
     return rows, seen, not stack
 
@@ -249,9 +251,16 @@ def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
 def _tree_line(u: UOp, types: TypeText) -> str:
     if forms.is_literal(u):
         return forms.literal(u)
-    head, _, tail = forms.write(u, lambda s: infix(s, _INSIDE) or "…")
+    head, src, tail = forms.write(u, lambda s: infix(s, _INSIDE) or "…")
+    if _shown_inside(u):
+        head += " " + ", ".join([forms.literal(s) for s in src])
     kind = types.text(u)
     return f"{head}{tail} : {kind}" if kind else head + tail
+
+
+def _shown_inside(u: UOp) -> bool:
+    """Whether the operands are constants, which stand in the line itself."""
+    return bool(u.src) and all(forms.is_literal(s) for s in u.src)
 
 
 def _summary(u: UOp, printed: set[UOp]) -> str:

@@ -43,7 +43,7 @@ class TypeText:
         """The shape, or None where the op's rule cannot give one."""
         if u._shape is not None:
             return u._shape  # type: ignore[no-any-return]
-        if any([s in self._broken for s in u.src]):
+        if any(s in self._broken for s in u.src):
             self._broken.add(u)
             return None
         try:
@@ -58,7 +58,7 @@ class TypeText:
             made = dtype.short
         else:
             made = f"{dtype.short}[{', '.join([self.dim(d) for d in dims])}]"
-        if all([type(d) is int for d in dims]):  # the name of a node may change, a number not
+        if all(type(d) is int for d in dims):  # the name of a node may change, a number not
             self._known[dtype, dims] = made
         return made
 
@@ -68,4 +68,5 @@ class TypeText:
             return str(d)
         if forms.is_literal(d):
             return forms.literal(d, always_typed=True)
-        return self._names.get(d) or infix(d, _DIM_CHARACTERS) or "?"
+        found = self._names.get(d) or infix(d, _DIM_CHARACTERS) or "?"
+        return "?" if '"' in found else found  # a quoted name has no place in a type

@@ -26,6 +26,7 @@ class UOp(Node):
     """
 
     __slots__ = ()
+    __array_ufunc__ = None  # an array on the left leaves the operator to the UOp
 
     # ------------------------------------------------------------ the graph
     def toposort(self, gate: Any = None) -> dict[UOp, None]:

@@ -1,0 +1,50 @@
+"""The pipeline: every pass in order, and the reasons for the order. Nothing else."""
+
+from uopc.passes import (
+    apply_rules, canonicalize, decompose, devectorize, expand, flatten_indices, linearize,
+    optimize, place_stages, rangeify, simplify_ranges, split_kernels,
+)  # fmt: skip
+from uopc.passes.contract import Pass
+
+PIPELINE: tuple[tuple[int, Pass], ...] = (
+    (10, canonicalize.PASS),
+    (20, place_stages.PASS),
+    (30, rangeify.PASS),
+    (40, split_kernels.PASS),
+    (50, flatten_indices.PASS),
+    (60, simplify_ranges.PASS),
+    (70, optimize.PASS),
+    (80, expand.PASS),
+    (90, devectorize.PASS),
+    (100, decompose.PASS),
+    (110, apply_rules.PASS),
+    (120, linearize.PASS),
+)
+
+ORDER: tuple[tuple[str, str, str], ...] = (
+    ("canonicalize", "place-stages", "a value that vanishes must not be weighed for storage"),
+    ("place-stages", "rangeify", "loops are made for stored values only"),
+    ("rangeify", "split-kernels", "a kernel is a closed store, and stores appear with the loops"),
+    ("split-kernels", "flatten-indices", "storage is an argument before its index is one number"),
+    ("flatten-indices", "simplify-ranges", "loops merge where the flat index stays simple"),
+    ("simplify-ranges", "optimize", "one long loop takes lanes better than two short ones"),
+    ("optimize", "expand", "lanes and copies are chosen before they are spelled out"),
+    ("expand", "devectorize", "only vector indices show which accesses are neighbours"),
+    ("devectorize", "decompose", "index arithmetic folds best before divisions are taken apart"),
+    ("decompose", "apply-rules", "the user's rules see the kernel as it will be"),
+    ("apply-rules", "linearize", "order is chosen for the final operations"),
+)
+
+
+def _check() -> None:
+    names = [p.name for _, p in PIPELINE]
+    for first, second, reason in ORDER:
+        if names.index(first) > names.index(second):
+            raise ImportError(f"passes: {first} must come before {second}: {reason}")
+    for (_, a), (_, b) in zip(PIPELINE, PIPELINE[1:]):
+        fits = a.promises is b.accepts or (a.scope == "graph" and b.scope == "kernel")
+        if not fits:
+            raise ImportError(f"passes: {a.name} gives {a.promises}, {b.name} takes {b.accepts}")
+
+
+_check()

@@ -5,7 +5,9 @@ Results are IEEE over the whole format: subnormals, signed zeros, infinities, Na
 `(x + c) - c` or reassociating breaks them; contracting a product into an addition does not.
 
 Worst error in ulp, measured (float32 of one argument: every input), and number of operations:
-TABLE
+             exp   exp2  log   log2  sin   cos   tan   tanh  erf   pow
+    float32  0.91  0.88  0.88  0.96  0.66  0.66  2.05  2.57  1.80  0.65   20-35 operations, pow 66
+    float64  0.88  0.85  0.86  0.87  1.49  1.49  2.88  2.57  1.69  1.02   24-42, trig. 124, pow 119
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
 sum; with a bias added beforehand these are the exponent field of 2^n. Arguments are reduced with
 fused multiply-adds (Cody and Waite 1980); huge ones of sin, cos, tan by a window into the bits of
@@ -347,7 +349,7 @@ def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
 
 
 def _payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp, UOp]:
-    """|x| = n pi + r from the bits of 1/(2 pi): r, the sign bit where n is odd, and where to use it.
+    """|x| = n pi + r from the bits of 1/(2 pi): r, the sign bit for odd n, and where to use them.
 
     |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
     The word of the table is chosen by four levels of selects, then shifted into place.

@@ -1,0 +1,42 @@
+"""What the tests of tensor methods share: params from arrays, evaluation, equality."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import uopc
+from uopc.ir import dtypes, interpret
+
+SEED = np.random.default_rng(0)
+
+
+def as_param(array, name="x"):
+    return uopc.param(name, array.shape, dtypes.from_numpy(array.dtype))
+
+
+def run(function, *arrays):
+    """function(params) on the arrays; the graph must know the shape and dtype of the result."""
+    params = [as_param(a, f"p{i}") for i, a in enumerate(arrays)]
+    graph = function(*params)
+    out = interpret.evaluate(graph, {f"p{i}": a for i, a in enumerate(arrays)})
+    assert graph.shape == out.shape
+    assert graph.dtype.numpy == out.dtype
+    return out
+
+
+def values(shape, dtype="float32", low=-3.0, high=3.0):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return SEED.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        return SEED.integers(0 if dtype.kind == "u" else -100, 100, shape).astype(dtype)
+    return SEED.uniform(low, high, shape).astype(dtype)
+
+
+def same(out, expected, rtol=0.0):
+    assert out.dtype == expected.dtype, (out.dtype, expected.dtype)
+    assert out.shape == expected.shape
+    if rtol:
+        np.testing.assert_allclose(out.astype("f8"), expected.astype("f8"), rtol, rtol)
+    else:
+        np.testing.assert_array_equal(out, expected)

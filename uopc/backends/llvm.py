@@ -1,0 +1,548 @@
+"""Linear UOps to LLVM IR: one function a kernel, `void name(ptr words, i64 chunk)`.
+
+`words` holds the kernel's storage pointers by slot, then its variables by name; `chunk` is the
+value of a range of kind thread. Values are in SSA form from the start (loop-carried registers are
+phis) and vectors are explicit, so no LLVM pass is needed. Each op is one function in a table.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from uopc.errors import Unsupported
+from uopc.ir import analysis, dtypes
+from uopc.ir.dtypes import DType
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_SCALARS = {
+    "bool": "i1", "index": "i64", "float16": "half", "bfloat16": "bfloat", "float32": "float",
+    "float64": "double",
+}  # fmt: skip
+
+
+def llvm_type(t: DType) -> str:
+    """The type of a value in a register."""
+    scalar = _SCALARS.get(t.scalar.name) or f"i{t.bits}"
+    return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
+
+
+def memory_type(t: DType) -> str:
+    """The type of a value in memory: a bool takes a byte."""
+    if t.kind != "bool":
+        return llvm_type(t)
+    return "i8" if t.lanes == 1 else f"<{t.lanes} x i8>"
+
+
+def _suffix(t: DType) -> str:
+    """How intrinsics spell a type: v16f32, i64."""
+    name = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+    scalar = llvm_type(t.scalar)
+    return (f"v{t.lanes}" if t.lanes > 1 else "") + name.get(scalar, scalar)
+
+
+def literal(t: DType, value: object) -> str:
+    """A constant of a scalar type, exactly."""
+    if t.kind == "bool":
+        return "true" if value else "false"
+    if not t.is_float:
+        return str(value)
+    assert isinstance(value, (int, float))
+    if t.bits == 16:
+        form = "e" if t is dtypes.float16 else None
+        if form is None:
+            return f"0xR{struct.unpack('>I', struct.pack('>f', value))[0] >> 16:04X}"
+        return f"0xH{struct.unpack('>H', struct.pack('>e', value))[0]:04X}"
+    return f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}"
+
+
+class Emitter:
+    """The text of one kernel, built line by line."""
+
+    def __init__(self, name: str, kernel: UOp) -> None:
+        self.name, self.kernel = name, kernel
+        self.lines: list[str] = []
+        self.names: dict[UOp, str] = {}
+        self.count = 0
+        self.block = "entry"
+        self.declared: dict[str, None] = {}
+        self.loops: dict[UOp, _Loop] = {}
+        self.carries: dict[UOp, tuple[int, str]] = {}
+        self.opened: UOp | None = None  # a loop whose phis are being written
+
+    # -------------------------------------------------------- text
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def value(self, text: str) -> str:
+        """A new name for the value of an instruction."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def effect(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def intrinsic(self, result: str, name: str, operands: Iterable[tuple[str, str]]) -> str:
+        """A call of an LLVM intrinsic, declared on first use; void results give ''."""
+        pairs = list(operands)
+        types = ", ".join(t for t, _ in pairs)
+        self.declared[f"declare {result} @{name}({types})"] = None
+        call = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in pairs)})"
+        if result == "void":
+            self.effect(call)
+            return ""
+        return self.value(call)
+
+    # -------------------------------------------------------- operands
+    def of(self, u: UOp, lanes: int = 0) -> str:
+        """The name of an operand; a scalar one is repeated when `lanes` are wanted."""
+        if u.op is Ops.CONST:
+            return self.constant(u, lanes)
+        name = self.names[u]
+        return name if u.dtype.lanes == max(lanes, 1) or not lanes else self.splat(u, name, lanes)
+
+    def constant(self, u: UOp, lanes: int) -> str:
+        t = u.dtype.scalar
+        if type(u.arg) is tuple:
+            items = [f"{llvm_type(t)} {literal(t, v)}" for v in u.arg]
+            return "<" + ", ".join(items) + ">"
+        text = literal(t, u.arg)
+        if lanes <= 1:
+            return text
+        return "<" + ", ".join([f"{llvm_type(t)} {text}"] * lanes) + ">"
+
+    def splat(self, u: UOp, name: str, lanes: int) -> str:
+        wide = llvm_type(u.dtype.vec(lanes))
+        one = self.value(
+            f"insertelement {wide} poison, {llvm_type(u.dtype.scalar)} {name}, i64 0"
+        )
+        return self.value(
+            f"shufflevector {wide} {one}, {wide} poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    # -------------------------------------------------------- the function
+    def run(self) -> str:
+        """The definition of the kernel."""
+        self._load_words()
+        for u in self.kernel.src:
+            if self.opened is not None and u.op not in (Ops.CARRY, Ops.CONST):
+                self._open_body(self.loops[self.opened])
+                self.opened = None
+            rule = _EMIT.get(u.op)
+            if rule is None:
+                raise Unsupported(f"llvm: no code for {u.op!r} ({u.dtype.name})")
+            made = rule(self, u)
+            if made is not None:
+                self.names[u] = made
+        body = "\n".join(self.lines)
+        return f"define void @{self.name}(ptr %words, i64 %chunk) {{\nentry:\n{body}\n  ret void\n}}"
+
+    def _open_body(self, loop: _Loop) -> None:
+        """Between the phis of a loop and its body: the test, where it may run zero times."""
+        if not loop.at_least_once:
+            test = self.value(f"icmp slt i64 {loop.counter}, {loop.end}")
+            self.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
+            self.label(loop.body)
+
+    def _load_words(self) -> None:
+        params = sorted((u for u in self.kernel.src if u.op is Ops.PARAM), key=lambda u: u.arg.slot)
+        known = 1 + max((u.arg.slot for u in params), default=-1)
+        scalars = sorted((u for u in self.kernel.src if u.op is Ops.VARIABLE), key=lambda u: u.arg.name)
+        for u in params:
+            self.names[u] = self._word("ptr", u.arg.slot)
+        for i, u in enumerate(scalars):
+            self.names[u] = self._word("i64", known + i)
+
+    def _word(self, t: str, i: int) -> str:
+        place = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
+        return self.value(f"load {t}, ptr {place}, align 8")
+
+
+class _Loop:
+    """An open loop: its labels, and whether it is known to run at least once."""
+
+    def __init__(self, number: int, end: str, at_least_once: bool) -> None:
+        self.head, self.body, self.exit = f"head{number}", f"body{number}", f"exit{number}"
+        self.end, self.at_least_once = end, at_least_once
+        self.counter = ""
+        self.phi_line = 0
+        self.before = ""
+
+
+Rule = Callable[[Emitter, "UOp"], str | None]
+
+
+# ------------------------------------------------------------ control
+def _range(e: Emitter, u: UOp) -> str | None:
+    if u.arg.kind == "thread":
+        return "%chunk"
+    loop = _Loop(len(e.loops), e.of(u.src[0]), analysis.bounds(u.src[0])[0] >= 1)
+    e.loops[u], e.opened = loop, u
+    loop.before = e.block
+    e.effect(f"br label %{loop.head}")
+    e.label(loop.head)
+    loop.counter = e.fresh()
+    loop.phi_line = len(e.lines)
+    e.lines.append("")
+    return loop.counter
+
+
+def _carry(e: Emitter, u: UOp) -> str | None:
+    name = e.fresh()
+    e.carries[u] = (len(e.lines), name)
+    e.lines.append("")
+    return name
+
+
+def _end(e: Emitter, u: UOp) -> str | None:
+    r, pairs = u.src[0], u.src[1:]
+    if r.arg.kind == "thread":
+        return None
+    loop = e.loops[r]
+    following = e.value(f"add nuw nsw i64 {loop.counter}, 1")
+    latch = e.block
+    e.lines[loop.phi_line] = (
+        f"  {loop.counter} = phi i64 [ 0, %{loop.before} ], [ {following}, %{latch} ]"
+    )
+    for carry, after in zip(pairs[::2], pairs[1::2]):
+        line, name = e.carries[carry]
+        t, lanes = llvm_type(carry.dtype), carry.dtype.lanes
+        first, last = e.of(carry.src[0]), e.of(after, lanes)
+        e.lines[line] = f"  {name} = phi {t} [ {first}, %{loop.before} ], [ {last}, %{latch} ]"
+        if loop.at_least_once:
+            e.names[carry] = last
+    if loop.at_least_once:
+        test = e.value(f"icmp slt i64 {following}, {loop.end}")
+        e.effect(f"br i1 {test}, label %{loop.head}, label %{loop.exit}")
+    else:
+        e.effect(f"br label %{loop.head}")
+    e.label(loop.exit)
+    return None
+
+
+# ------------------------------------------------------------ memory
+def _index(e: Emitter, u: UOp) -> str | None:
+    return None
+
+
+def _address(e: Emitter, u: UOp, index: str) -> str:
+    return e.value(f"getelementptr {memory_type(u.dtype.scalar)}, ptr {e.names[u.src[0]]}, i64 {index}")
+
+
+def _load(e: Emitter, u: UOp) -> str | None:
+    address, index = u.src[0], e.of(u.src[0].src[1])
+    t, align = memory_type(u.dtype), u.dtype.itemsize
+    if len(u.src) == 1:
+        return _from_memory(e, u, e.value(f"load {t}, ptr {_address(e, address, index)}, align {align}"))
+    gate, lanes = u.src[1], u.dtype.lanes
+    if lanes == 1:
+        # Reading element 0 instead keeps the code free of branches.
+        safe = e.value(f"select i1 {e.of(gate)}, i64 {index}, i64 0")
+        got = e.value(f"load {t}, ptr {_address(e, address, safe)}, align {align}")
+        return _from_memory(e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer"))
+    place = _address(e, address, index)
+    mask = f"<{lanes} x i1>"
+    name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
+    e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
+    got = e.value(
+        f"call {t} @{name}(ptr align {align} {place}, {mask} {e.of(gate, lanes)}, {t} zeroinitializer)"
+    )
+    return _from_memory(e, u, got)
+
+
+def _memory_suffix(t: DType) -> str:
+    return _suffix(t if t.kind != "bool" else dtypes.uint8.vec(t.lanes))
+
+
+def _from_memory(e: Emitter, u: UOp, got: str) -> str:
+    if u.dtype.kind != "bool":
+        return got
+    return e.value(f"icmp ne {memory_type(u.dtype)} {got}, zeroinitializer" if u.dtype.lanes > 1
+                   else f"icmp ne i8 {got}, 0")  # fmt: skip
+
+
+def _store(e: Emitter, u: UOp) -> str | None:
+    address, value = u.src[0], u.src[1]
+    lanes, align = value.dtype.lanes, value.dtype.itemsize
+    t, given = memory_type(value.dtype), e.of(value, lanes)
+    if value.dtype.kind == "bool":
+        given = e.value(f"zext {llvm_type(value.dtype)} {given} to {t}")
+    index = e.of(address.src[1])
+    if len(u.src) == 2:
+        e.effect(f"store {t} {given}, ptr {_address(e, address, index)}, align {align}")
+        return None
+    gate = u.src[2]
+    if lanes > 1:
+        place, mask = _address(e, address, index), f"<{lanes} x i1>"
+        name = f"llvm.masked.store.{_memory_suffix(value.dtype)}.p0"
+        e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
+        e.effect(f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})")
+        return None
+    e.count += 1
+    write, done = f"write{e.count}", f"done{e.count}"
+    e.effect(f"br i1 {e.of(gate)}, label %{write}, label %{done}")
+    e.label(write)
+    e.effect(f"store {t} {given}, ptr {_address(e, address, index)}, align {align}")
+    e.effect(f"br label %{done}")
+    e.label(done)
+    return None
+
+
+# ------------------------------------------------------------ arithmetic
+# An instruction on operand names of type `t` (the operands' dtype, at the width of the result).
+Alu = Callable[[Emitter, DType, list[str]], str]
+
+
+def _signed(t: DType) -> bool:
+    return t.kind in ("int", "index")
+
+
+def _arithmetic(e: Emitter, u: UOp) -> str | None:
+    lanes = u.dtype.lanes
+    names = [e.of(s, lanes) for s in u.src]
+    return _ALU[u.op](e, u.src[-1].dtype.scalar.vec(lanes), names)
+
+
+def _binary(integer: str, floating: str = "", boolean: str = "") -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        code = floating if t.is_float else boolean if t.kind == "bool" and boolean else integer
+        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+
+    return emit
+
+
+def _by_sign(signed: str, unsigned: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        code = signed if _signed(t) else unsigned
+        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+
+    return emit
+
+
+def _compare(signed: str, unsigned: str, floating: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        code = f"fcmp {floating}" if t.is_float else f"icmp {signed if _signed(t) else unsigned}"
+        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+
+    return emit
+
+
+def _float_call(name: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        ty = llvm_type(t)
+        return e.intrinsic(ty, f"llvm.{name}.{_suffix(t)}", [(ty, v) for v in names])
+
+    return emit
+
+
+def _neg(e: Emitter, t: DType, names: list[str]) -> str:
+    ty = llvm_type(t)
+    if t.is_float:
+        return e.value(f"fneg {ty} {names[0]}")
+    if t.kind == "bool":
+        true = "true" if t.lanes == 1 else "<" + ", ".join(["i1 true"] * t.lanes) + ">"
+        return e.value(f"xor {ty} {names[0]}, {true}")
+    return e.value(f"sub {ty} {'0' if t.lanes == 1 else 'zeroinitializer'}, {names[0]}")
+
+
+def _abs(e: Emitter, t: DType, names: list[str]) -> str:
+    ty = llvm_type(t)
+    if t.is_float:
+        return e.intrinsic(ty, f"llvm.fabs.{_suffix(t)}", [(ty, names[0])])
+    if not _signed(t):
+        return names[0]
+    return e.intrinsic(ty, f"llvm.abs.{_suffix(t)}", [(ty, names[0]), ("i1", "false")])
+
+
+def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
+    one = f"{llvm_type(t.scalar)} {literal(t.scalar, 1.0)}"
+    ones = one.split()[1] if t.lanes == 1 else "<" + ", ".join([one] * t.lanes) + ">"
+    return e.value(f"fdiv {llvm_type(t)} {ones}, {names[0]}")
+
+
+def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        ty, (a, b) = llvm_type(t), names
+        if not t.is_float:
+            name = signed if _signed(t) else unsigned
+            return e.intrinsic(ty, f"llvm.{name}.{_suffix(t)}", [(ty, a), (ty, b)])
+        # a if it wins or is NaN, else b: a NaN on either side comes through.
+        mask = llvm_type(dtypes.bool_.vec(t.lanes))
+        first = e.value(f"fcmp {wins} {ty} {a}, {b}")
+        nan = e.value(f"fcmp uno {ty} {a}, {a}")
+        take = e.value(f"or {mask} {first}, {nan}")
+        return e.value(f"select {mask} {take}, {ty} {a}, {ty} {b}")
+
+    return emit
+
+
+_ALU: dict[Op, Alu] = {
+    Ops.ADD: _binary("add", "fadd contract", "or"),
+    Ops.SUB: _binary("sub", "fsub contract", "xor"),
+    Ops.MUL: _binary("mul", "fmul contract", "and"),
+    Ops.FDIV: _binary("", "fdiv"),
+    Ops.AND: _binary("and"),
+    Ops.OR: _binary("or"),
+    Ops.XOR: _binary("xor"),
+    Ops.SHL: _binary("shl"),
+    Ops.SHR: _by_sign("ashr", "lshr"),
+    # The decompositions made the operands of these safe: no 0, no overflow.
+    Ops.CDIV: _by_sign("sdiv", "udiv"),
+    Ops.CMOD: _by_sign("srem", "urem"),
+    Ops.CMPLT: _compare("slt", "ult", "olt"),
+    Ops.CMPLE: _compare("sle", "ule", "ole"),
+    Ops.CMPEQ: _compare("eq", "eq", "oeq"),
+    Ops.CMPNE: _compare("ne", "ne", "une"),
+    Ops.MAX: _extreme("smax", "umax", "ogt"),
+    Ops.MIN: _extreme("smin", "umin", "olt"),
+    Ops.NEG: _neg,
+    Ops.ABS: _abs,
+    Ops.RECIPROCAL: _reciprocal,
+    Ops.SQRT: _float_call("sqrt"),
+    Ops.TRUNC: _float_call("trunc"),
+    Ops.FLOOR: _float_call("floor"),
+    Ops.CEIL: _float_call("ceil"),
+    Ops.ROUND: _float_call("roundeven"),
+    Ops.MULACC: _float_call("fma"),
+}
+
+
+def _where(e: Emitter, u: UOp) -> str | None:
+    lanes = u.dtype.lanes
+    c, a, b = u.src
+    t = llvm_type(u.dtype)
+    mask = llvm_type(dtypes.bool_.vec(c.dtype.lanes))
+    return e.value(f"select {mask} {e.of(c)}, {t} {e.of(a, lanes)}, {t} {e.of(b, lanes)}")
+
+
+def _cast(e: Emitter, u: UOp) -> str | None:
+    source, target = u.src[0].dtype, u.dtype
+    a = e.of(u.src[0])
+    s, t = llvm_type(source), llvm_type(target)
+    if s == t:
+        return a
+    if source.is_float and target.is_float:
+        return e.value(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {s} {a} to {t}")
+    if target.kind == "bool":
+        zero = "zeroinitializer" if source.lanes > 1 else literal(source.scalar, 0.0 if source.is_float else 0)
+        return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
+    if source.is_float:
+        name = "fptosi" if target.kind in ("int", "index") else "fptoui"
+        return e.intrinsic(t, f"llvm.{name}.sat.{_suffix(target)}.{_suffix(source)}", [(s, a)])
+    signed = source.kind in ("int", "index")
+    if target.is_float:
+        return e.value(f"{'sitofp' if signed else 'uitofp'} {s} {a} to {t}")
+    wide = 1 if source.kind == "bool" else source.bits
+    code = "trunc" if target.bits < wide else "sext" if signed else "zext"
+    return e.value(f"{code} {s} {a} to {t}")
+
+
+def _bitcast(e: Emitter, u: UOp) -> str | None:
+    s, t = llvm_type(u.src[0].dtype), llvm_type(u.dtype)
+    return e.of(u.src[0]) if s == t else e.value(f"bitcast {s} {e.of(u.src[0])} to {t}")
+
+
+# ------------------------------------------------------------ lanes
+def _lanes(e: Emitter, u: UOp) -> str | None:
+    t = llvm_type(u.dtype.scalar)
+    return "<" + ", ".join(f"{t} {i}" for i in range(u.arg)) + ">"
+
+
+def _stack(e: Emitter, u: UOp) -> str | None:
+    wide, narrow = llvm_type(u.dtype), llvm_type(u.dtype.scalar)
+    if all(s is u.src[0] for s in u.src):
+        return e.of(u.src[0], u.dtype.lanes)
+    shuffled = _as_shuffle(e, u, wide)
+    if shuffled is not None:
+        return shuffled
+    got = "poison"
+    for i, s in enumerate(u.src):
+        got = e.value(f"insertelement {wide} {got}, {narrow} {e.of(s)}, i64 {i}")
+    return got
+
+
+def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
+    """A STACK of the lanes of one vector of the same width is one shuffle."""
+    whole = u.src[0].src[0] if u.src[0].op is Ops.LANE else None
+    if whole is None or whole.dtype is not u.dtype:
+        return None
+    if any(s.op is not Ops.LANE or s.src[0] is not whole for s in u.src):
+        return None
+    order = ", ".join(f"i32 {s.arg}" for s in u.src)
+    return e.value(
+        f"shufflevector {wide} {e.names[whole]}, {wide} poison, <{len(u.src)} x i32> <{order}>"
+    )
+
+
+def _lane(e: Emitter, u: UOp) -> str | None:
+    return e.value(f"extractelement {llvm_type(u.src[0].dtype)} {e.of(u.src[0])}, i64 {u.arg}")
+
+
+def _hreduce(e: Emitter, u: UOp) -> str | None:
+    """Halves are combined while they halve, then lane by lane."""
+    lanes, t, got = u.src[0].dtype.lanes, u.src[0].dtype.scalar, e.of(u.src[0])
+    combine = _ALU[{"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}[u.arg]]
+    while lanes > 2 and lanes % 2 == 0:
+        half, wide = lanes // 2, llvm_type(t.vec(lanes))
+        parts = []
+        for first in (0, half):
+            order = ", ".join(f"i32 {first + i}" for i in range(half))
+            parts.append(
+                e.value(f"shufflevector {wide} {got}, {wide} poison, <{half} x i32> <{order}>")
+            )
+        got, lanes = combine(e, t.vec(half), parts), half
+    wide = llvm_type(t.vec(lanes))
+    parts = [e.value(f"extractelement {wide} {got}, i64 {i}") for i in range(lanes)]
+    total = parts[0]
+    for p in parts[1:]:
+        total = combine(e, t, [total, p])
+    return total
+
+
+_EMIT: dict[Op, Rule] = {
+    Ops.PARAM: lambda e, u: None,
+    Ops.VARIABLE: lambda e, u: None,
+    Ops.CONST: lambda e, u: None,
+    Ops.INDEX: _index,
+    Ops.RANGE: _range,
+    Ops.CARRY: _carry,
+    Ops.END: _end,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+    Ops.LANES: _lanes,
+    Ops.STACK: _stack,
+    Ops.LANE: _lane,
+    Ops.HREDUCE: _hreduce,
+    Ops.NOOP: lambda e, u: None,
+    Ops.WHERE: _where,
+    Ops.CAST: _cast,
+    Ops.BITCAST: _bitcast,
+    **dict.fromkeys(_ALU, _arithmetic),
+}
+
+
+def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
+    """The function of a linear kernel, and the declarations it needs."""
+    emitter = Emitter(name, kernel)
+    text = emitter.run()
+    return text, list(emitter.declared)
+
+
+def module(functions: Iterable[tuple[str, list[str]]]) -> str:
+    """One LLVM module of rendered kernels."""
+    declared: dict[str, None] = {}
+    texts = []
+    for text, needed in functions:
+        texts.append(text)
+        declared.update(dict.fromkeys(needed))
+    return "\n\n".join([*texts, *sorted(declared)]) + "\n"

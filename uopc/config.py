@@ -1,0 +1,85 @@
+"""Every switch in one frozen value; the environment is read here and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from uopc.errors import UserError
+
+
+@dataclass(frozen=True)
+class Options:
+    """`uopc.options(debug=2, …)` sets fields for a block; the environment gives the defaults."""
+
+    debug: int = 0  # 1 to 7: see docs, each level prints what the lower ones do
+    spec: int = 0  # 1: verify every stage; 2: verify every node as it is made
+    viz: int = 0
+    noopt: bool = False
+    device: str = "cpu"
+    beam: int = 0
+    match_stats: bool = False
+    threads: int = 0  # 0: one for each CPU this process may use
+    cache_dir: str = ""
+    target_cpu: str = ""
+    no_color: bool = False
+    origins: bool = True  # note the user's source lines on nodes
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("debug", 0, 7), ("spec", 0, 2), ("threads", 0, 4096)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise UserError(f"option {name} must be {low} to {high}, got {value!r}")
+
+
+_VARIABLES = {
+    "UOPC_DEBUG": "debug", "UOPC_SPEC": "spec", "UOPC_VIZ": "viz", "UOPC_NOOPT": "noopt",
+    "UOPC_DEVICE": "device", "UOPC_BEAM": "beam", "UOPC_MATCH_STATS": "match_stats",
+    "UOPC_THREADS": "threads", "UOPC_CACHE_DIR": "cache_dir", "UOPC_TARGET_CPU": "target_cpu",
+    "NO_COLOR": "no_color",
+}  # fmt: skip
+
+
+def from_environment(environment: dict[str, str] | None = None) -> Options:
+    """The options that environment variables ask for; UserError names a bad one."""
+    given = dict(os.environ) if environment is None else environment
+    fields: dict[str, Any] = {}
+    kinds = {f.name: type(f.default) for f in dataclasses.fields(Options)}
+    for variable, name in _VARIABLES.items():
+        text = given.get(variable, "")
+        if not text:
+            continue
+        try:
+            kind = kinds[name]
+            fields[name] = text != "0" if kind is bool else kind(text)
+        except ValueError:
+            raise UserError(f"{variable} must be a number, got {text!r}") from None
+    return Options(**fields)
+
+
+_current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)
+
+
+def current() -> Options:
+    """The options in force: those of the innermost `options(…)` block, else the environment's."""
+    return _current.get() or from_environment()
+
+
+@contextlib.contextmanager
+def options(**fields: Any) -> Iterator[Options]:
+    """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name."""
+    known = {f.name for f in dataclasses.fields(Options)}
+    unknown = fields.keys() - known
+    if unknown:
+        raise UserError(f"no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
+    made = dataclasses.replace(current(), **fields)
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)

@@ -1,0 +1,174 @@
+"""compile(): a graph of UOps goes in, a Program (a fast callable) comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from uopc import config
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir import analysis, dtypes, node
+from uopc.ir.args import Opt
+from uopc.ir.node import Node, intern
+from uopc.ir.ops import Ops
+from uopc.ir.uop import UOp
+from uopc.lowering import Lowered, Verify, level_of, lower
+from uopc.ir.levels import TENSOR
+from uopc.passes.contract import Context
+from uopc.program import Program, build_program
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `compile` was asked for, checked: enough to do it again."""
+
+    graph: UOp  # SINK of the outputs, or a kernel
+    structure: str
+    keys: tuple[Any, ...]
+    params: tuple[UOp, ...]
+    optimize: bool
+    threads: int
+    name: str
+    options: config.Options
+
+
+def compile(
+    graph: Any,
+    *,
+    device: str | None = None,
+    inputs: Sequence[UOp | str] | None = None,
+    optimize: bool = True,
+    beam: int = 0,
+    threads: int | None = None,
+    verify: bool | None = None,
+    name: str | None = None,
+    rules: Any = None,
+) -> Program:
+    """Machine code for a graph, ready to be called.
+
+    graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
+    that is a kernel written by hand. inputs: the order of positional arguments. rules: a
+    PatternMatcher run right before each kernel is final. verify: check every stage.
+    Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.
+    """
+    options = config.current()
+    _check_device(device if device is not None else options.device)
+    if beam or options.beam:
+        raise Unsupported("beam search is not built yet: compile with beam=0")
+    request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options)
+    check = options.spec > 0 if verify is None else verify
+    start = time.perf_counter()
+    with node.arena():
+        lowered = lower(request.graph, make_context(request, rules), _verifier(check))
+        program = build_program(request, lowered, start)
+    if options.debug:
+        from uopc import debug
+
+        debug.compiled(program, options.debug)
+    return program
+
+
+def _check_device(device: str) -> None:
+    kind, _, part = device.partition(":")
+    if kind == "cuda":
+        raise Unsupported(f"device {device}: the CUDA backend is not built yet; use device='cpu'")
+    if kind != "cpu" or (part and not part.isdigit()):
+        raise UserError(f"unknown device {device!r}; there are cpu and cpu:N")
+
+
+def _verifier(on: bool) -> Verify | None:
+    if not on:
+        return None
+    from uopc.ir import verify
+
+    return verify.verify
+
+
+def make_context(request: Request, rules: Any = None) -> Context:
+    """What the passes may know of the request."""
+    from uopc.backends import target
+
+    return Context(
+        target.host(request.options.target_cpu),
+        request.optimize,
+        request.threads,
+        user_rules=rules,
+    )
+
+
+def prepare(
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, threads: int | None,
+    name: str | None, options: config.Options,
+) -> Request:  # fmt: skip
+    """Check what the user gave, and put it in one form."""
+    from uopc.backends.cpu.pool import default_threads
+
+    wanted = threads if threads is not None else options.threads
+    if not isinstance(wanted, int) or wanted < 0:
+        raise UserError(f"threads must be a number of threads, got {wanted!r}")
+    outputs, structure, keys = _structure(graph)
+    single = outputs[0] if len(outputs) == 1 else None
+    if single is not None and single.op is Ops.SINK:
+        sink, structure = single, "kernel" if level_of(single) is not TENSOR else "tuple"
+    else:
+        sink = intern(Ops.SINK, dtypes.void, outputs)
+    params = _ordered_params(sink, inputs)
+    return Request(
+        sink, structure, keys, params, optimize, wanted or default_threads(), name or "", options
+    )
+
+
+def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
+    """The outputs, the kind of container they came in, and a dict's keys."""
+    if isinstance(graph, Node):
+        return (graph,), "single", ()  # type: ignore[return-value]
+    if isinstance(graph, Mapping):
+        values, kind, keys = tuple(graph.values()), "dict", tuple(graph)
+    elif isinstance(graph, (tuple, list)):
+        values, kind, keys = tuple(graph), "list" if isinstance(graph, list) else "tuple", ()
+    else:
+        raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {graph!r}")
+    for v in values:
+        if not isinstance(v, Node):
+            raise UserTypeError(f"compile: expected UOps in the {kind}, got {v!r}")
+    return values, kind, keys
+
+
+def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp, ...]:
+    """The program's params in the order of its positional arguments."""
+    found: dict[str, UOp] = {}
+    for u in analysis.toposort(sink):
+        if u.op is not Ops.PARAM:
+            continue
+        if found.setdefault(u.arg.name, u) is not u:
+            raise UserError(f"two params are named {u.arg.name!r}, with different shapes or dtypes")
+    if level_of(sink) is not TENSOR:
+        return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
+    if inputs is None:
+        return tuple(found.values())
+    ordered: dict[str, UOp] = {}
+    for given in inputs:
+        param = found.get(given, None) if isinstance(given, str) else given
+        if not isinstance(param, Node) or param.op not in (Ops.PARAM, Ops.VARIABLE):
+            raise UserError(f"inputs: {given!r} is not a param of the graph")
+        if param.op is Ops.PARAM:
+            if param.arg.name in ordered:
+                raise UserError(f"inputs: {param.arg.name!r} is given twice")
+            ordered[param.arg.name] = param  # type: ignore[assignment]
+    missing = [n for n, u in found.items() if ordered.get(n) is not u]
+    if missing:
+        raise UserError(f"inputs: the graph also reads {', '.join(missing)}")
+    return tuple(ordered.values())
+
+
+def lower_only(
+    graph: Any, *, optimize: bool = True, threads: int | None = None, verify: bool = True,
+    rules: Any = None, opts: tuple[Opt, ...] | None = None,
+) -> Lowered:  # fmt: skip
+    """The stages of a graph without machine code: what `uopc dump` shows."""
+    request = prepare(graph, None, optimize, threads, None, config.current())
+    context = make_context(request, rules)
+    context.opts = opts
+    return lower(request.graph, context, _verifier(verify))

@@ -1,0 +1,263 @@
+"""Quotient and remainder of sums, in the normal form of `affine.py`.
+
+Each step below is an identity of floor division for n > 0, proved beside it. Write a = Σ fᵢ·mᵢ + c.
+Throughout, floor((n·A + b) / n) = A + floor(b / n) for integers A, b, and the remainder is that of
+b; a negative divisor turns into a positive one by a // n = −a // −n and a % n = −(−a % −n).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis
+from uopc.ir.affine import Form, Terms, build, const, form, interval, is_const
+from uopc.ir.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+Pair = tuple["UOp", "UOp"]
+
+
+def divmod_(a: UOp, n: UOp) -> Pair:
+    """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
+    low, high = analysis.bounds(n)
+    if low == high == 0:
+        return const(0), const(0)
+    if high < 0:
+        q, r = divmod_(affine.scaled(a, -1), affine.scaled(n, -1))
+        return q, affine.scaled(r, -1)
+    if is_const(n):
+        return _by_const(a, n.arg)
+    if low <= 0:  # n may be 0, where both are 0 by definition: no identity holds
+        return _opaque(a, n)
+    return _by_symbol(a, n)
+
+
+def _opaque(a: UOp, n: UOp) -> Pair:
+    return affine.node(Ops.FLOORDIV, a, n), affine.node(Ops.FLOORMOD, a, n)
+
+
+# ---------------------------------------------------------------- by a constant
+def _by_const(a: UOp, n: int) -> Pair:
+    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
+    if n == 1:
+        return a, const(0)
+    constant, terms = form(a)
+    low, high = interval(constant, terms)
+    if low // n == high // n:
+        return const(low // n), affine.plus(a, -(low // n) * n)
+    if 0 <= constant < n and all([-n < f < n for f in terms.values()]):
+        return _rest(a, n)
+    whole, rest = dict[UOp, int](), dict[UOp, int]()
+    for m, f in terms.items():
+        k = f // n if f > 0 else -(-f // n)
+        if k:
+            whole[m] = k
+        if f != k * n:
+            rest[m] = f - k * n
+    q, r = _rest(build(constant % n, rest), n)
+    return affine.add(build(constant // n, whole), q), r
+
+
+def _rest(a: UOp, n: int) -> Pair:
+    constant, terms = form(a)
+    low, high = interval(constant, terms)
+    if low // n == high // n:
+        return const(low // n), affine.plus(a, -(low // n) * n)
+    found = _residues(constant, terms, n) or _common(constant, terms, n)
+    if found is not None:
+        return found
+    return _quotient(a, constant, terms, n), _remainder(a, constant, terms, n)
+
+
+def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
+    """Other residues of the coefficients that keep the sum between two multiples of n.
+
+    f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ; when all
+    values of b have one quotient, that is the whole answer.
+    """
+    nearest = {m: f - n if 2 * f > n else f + n if 2 * f < -n else f for m, f in terms.items()}
+    positive = {m: f % n for m, f in terms.items()}
+    for choice in (nearest, positive):
+        low, high = interval(constant, choice)
+        if low // n == high // n:
+            k = low // n
+            moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
+            return build(k, moved), build(constant - k * n, choice)
+    return None
+
+
+def _common(constant: int, terms: Terms, n: int) -> Pair | None:
+    """a = g·A + b with g | n and 0 ≤ b < g:  a // n = A // (n/g),  a % n = g·(A % (n/g)) + b.
+
+    Proof: a // n = ((g·A + b) // g) // (n/g) = A // (n/g); the remainder is a less n times that.
+    """
+    for g in sorted({math.gcd(f, n) for f in terms.values()}, reverse=True):
+        if g == 1:
+            break
+        small = {m: f % g for m, f in terms.items() if f % g}
+        low, high = interval(constant % g, small)
+        if low < 0 or high >= g:
+            continue
+        coarse = build(constant // g, {m: f // g for m, f in terms.items() if f // g})
+        q, r = _by_const(coarse, n // g)
+        return q, affine.add(affine.scaled(r, g), build(constant % g, small))
+    return None
+
+
+def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
+    """Nested: (e//k + c) // n = (e + c·k) // (k·n);  (e % k) // n = (e // n) % (k/n) for n | k."""
+    if len(terms) == 1:
+        ((m, f),) = terms.items()
+        k = _positive_divisor(m)
+        if f == 1 and k and m.op is Ops.FLOORDIV:
+            return _by_const(affine.plus(m.src[0], constant * k), k * n)[0]
+        if f == 1 and k and m.op is Ops.FLOORMOD and k % n == 0 and constant == 0:
+            return _by_const(_by_const(m.src[0], n)[0], k // n)[1]
+    return affine.node(Ops.FLOORDIV, a, const(n))
+
+
+def _remainder(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
+    """f·(e % k) ≡ f·e (mod n) where n | f·k: a remainder inside a remainder goes."""
+    inner = {m: f for m, f in terms.items() if _is_inner_mod(m, f, n)}
+    if not inner:
+        return affine.node(Ops.FLOORMOD, a, const(n))
+    bare: Terms = {m: f for m, f in terms.items() if m not in inner}
+    for m, f in inner.items():
+        c, t = form(m.src[0])
+        constant += c * f
+        affine.accumulate(bare, t, f)
+    return _by_const(build(constant, bare), n)[1]
+
+
+def _is_inner_mod(m: UOp, f: int, n: int) -> bool:
+    return m.op is Ops.FLOORMOD and _positive_divisor(m) * f % n == 0 < _positive_divisor(m)
+
+
+def _positive_divisor(m: UOp) -> int:
+    """The divisor of an e // k or e % k with a constant k > 0, else 0."""
+    if m.op is not Ops.FLOORDIV and m.op is not Ops.FLOORMOD:
+        return 0
+    return max(m.src[1].arg, 0) if is_const(m.src[1]) else 0
+
+
+# ---------------------------------------------------------------- by an expression
+def _by_symbol(a: UOp, n: UOp) -> Pair:
+    """n > 0 is not a constant: take out multiples of n as a polynomial, then a common factor."""
+    q = _multiples(form(a), form(n))
+    r = affine.sub(a, affine.mul(q, n))
+    if affine.interval(*form(r))[0] >= 0 and affine.at_most(r, affine.plus(n, -1)):
+        return q, r
+    if len(form(n)[1]) > 1 or form(n)[0]:  # only a whole division makes it simpler
+        q, r = const(0), a
+    more, r = _by_constant_quotient(r, n) or _over_common(r, n)
+    return affine.add(q, more), r
+
+
+def _multiples(a: Form, n: Form) -> UOp:
+    """The sum of monomials that, times the first monomial of n, occur in a."""
+    lead, k = next(iter(n[1].items()))
+    divisor = affine.factors(lead)
+    constant, terms = 0, dict[UOp, int]()
+    for m, f in a[1].items():
+        left = _cancel(m, divisor) if f % k == 0 else None
+        if left is not None and left.op is Ops.CONST:
+            constant += f // k
+        elif left is not None:
+            affine.accumulate(terms, {left: f // k}, 1)
+    return build(constant, terms)
+
+
+def _cancel(m: UOp, divisor: list[UOp]) -> UOp | None:
+    """The monomial without the divisor's atoms (1 when nothing is left), or None."""
+    atoms = affine.factors(m)
+    for d in divisor:
+        if d not in atoms:
+            return None
+        atoms.remove(d)
+    return affine.product(atoms) if atoms else const(1)
+
+
+def _by_constant_quotient(a: UOp, n: UOp) -> Pair | None:
+    low, high = analysis.bounds(affine.node(Ops.FLOORDIV, a, n))
+    if low != high:
+        return None
+    return const(low), affine.sub(a, affine.scaled(n, low))
+
+
+def _over_common(a: UOp, n: UOp) -> Pair:
+    """a = g·A + c, n = g·N, 0 ≤ c < g:  a // n = A // N,  a % n = g·(A % N) + c."""
+    (constant, terms), (c, divisor) = form(a), form(n)
+    g = math.gcd(c, *divisor.values(), *terms.values())
+    if g <= 1:
+        return _opaque(a, n)
+    coarse = build(constant // g, {m: f // g for m, f in terms.items()})
+    smaller = build(c // g, {m: f // g for m, f in divisor.items()})
+    q, r = divmod_(coarse, smaller)
+    return q, affine.plus(affine.scaled(r, g), constant % g)
+
+
+# ---------------------------------------------------------------- recombination
+def recombine(terms: Terms, mods: list[UOp]) -> Form:
+    """Put quotients and remainders of the same thing back together, as far as it goes.
+
+    k·(e % n) + k·n·(e // n) → k·e;   k·(e % n) + k·n·((e // n) % d) → k·(e % (n·d)).
+    """
+    constant = 0
+    for m in mods:
+        k = terms.get(m, 0)
+        if k:
+            c, gained = _put_back(m, k, terms)
+            constant += c
+            again = [w for w in gained if w.op is Ops.FLOORMOD and w in terms]
+            if again:
+                c, terms = recombine(terms, again)
+                constant += c
+    return constant, terms
+
+
+def _put_back(m: UOp, k: int, terms: Terms) -> Form:
+    """Try one k·(e % n); changes `terms`, gives the constant and the terms that came in."""
+    e, n = m.src
+    if not is_const(n):
+        return _put_back_symbolic(m, k, terms)
+    step = k * n.arg
+    near = [w for w, f in terms.items() if f == step and w.op in affine.DIVMOD_OPS and w is not m]
+    if not near:
+        return 0, {}
+    c, whole = form(divmod_(e, n)[0])
+    if all([terms.get(w) == step * f for w, f in whole.items() if w.op in affine.DIVMOD_OPS]):
+        return _exchange(terms, {m: k} | {w: step * f for w, f in whole.items()}, -c * step, e, k)
+    quotient = build(c, whole)
+    for w in near:
+        d = _positive_divisor(w)
+        if w.op is Ops.FLOORMOD and d and _by_const(quotient, d)[1] is w:
+            merged = _by_const(e, n.arg * d)[1]
+            return _exchange(terms, {m: k, w: step}, 0, merged, k)
+    return 0, {}
+
+
+def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
+    """The same where n is a product of atoms, so that n·(e // n) is a monomial."""
+    e, n = m.src
+    whole = affine.node(Ops.FLOORDIV, e, n)
+    if analysis.bounds(n)[0] <= 0 or n.op is Ops.ADD:
+        return 0, {}
+    atoms = affine.factors(n)
+    scale = atoms.pop().arg if is_const(atoms[-1]) else 1
+    both = affine.product([whole, *atoms])
+    if terms.get(both) != k * scale:
+        return 0, {}
+    return _exchange(terms, {m: k, both: k * scale}, 0, e, k)
+
+
+def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
+    """terms − out + k·into; the constant that comes with it, and the new terms."""
+    affine.accumulate(terms, out, -1)
+    c, gained = form(into)
+    affine.accumulate(terms, gained, k)
+    return constant + c * k, gained
+
+

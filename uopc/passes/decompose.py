@@ -1,0 +1,237 @@
+"""Replace what the target has no instruction for: functions, divisions, narrow arithmetic.
+
+Before (vector)                               After (vector)
+  %q = floordiv %a, 10:i32                      %q = cdiv %a, 10:i32      (where a ≥ 0 is known)
+  %e = exp %x : f32x16                          … its polynomial …
+
+Quotients become the machine's truncating ones with operands that cannot trap; shifts by an unknown
+count are guarded; float16 functions are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis, build, dtypes, remake, semantics
+from uopc.ir.dtypes import DType
+from uopc.ir.levels import VECTOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+from uopc.passes.contract import Context, Pass
+from uopc.passes.transcendental import DECOMPOSITIONS
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+Source = tuple["UOp", ...]
+_FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
+_ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
+
+
+def _raw(op: Op, a: UOp, b: UOp) -> UOp:
+    """A machine instruction, not rewritten again."""
+    lanes = max(a.dtype.lanes, b.dtype.lanes)
+    return intern(op, a.dtype.scalar.vec(lanes), (a, b))
+
+
+def _const(u: UOp, value: int | float | bool) -> UOp:
+    return build.const(u.dtype.scalar, value)
+
+
+def _is_signed(t: DType) -> bool:
+    return t.kind in ("int", "index")
+
+
+# ------------------------------------------------------------ integer division
+def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
+    """CDIV or CMOD with operands that cannot trap: 0 for b = 0, wrapping for least // -1."""
+    low, high = analysis.bounds(b)
+    zero, one = _const(a, 0), _const(b, 1)
+    may_be_zero = low <= 0 <= high
+    overflows = _is_signed(a.dtype) and low <= -1 <= high
+    overflows &= analysis.bounds(a)[0] == analysis.type_bounds(a.dtype.scalar)[0]
+    if not may_be_zero and not overflows:
+        return _raw(op, a, b)
+    is_zero, is_minus_one = b.eq(0), b.eq(-1) if overflows else None
+    unsafe = is_zero if is_minus_one is None else is_zero | is_minus_one
+    result = _raw(op, a, unsafe.where(one, b))
+    if is_minus_one is not None:
+        result = is_minus_one.where(-a if op is Ops.CDIV else zero, result)
+    return is_zero.where(zero, result)
+
+
+def _integer_division(u: UOp, src: Source) -> UOp:
+    a, b = src
+    if u.op in (Ops.CDIV, Ops.CMOD) or _same_either_way(a, b):
+        return _truncating(Ops.CDIV if u.op in (Ops.CDIV, Ops.FLOORDIV) else Ops.CMOD, a, b)
+    power = _power_of_two(b)
+    if power is not None:
+        if u.op is Ops.FLOORDIV:
+            return _raw(Ops.SHR, a, _const(a, power))
+        return a & _const(a, (1 << power) - 1)
+    remainder = _truncating(Ops.CMOD, a, b)
+    wrong_sign = remainder.ne(0) & ((remainder < 0) ^ (b < 0))
+    if u.op is Ops.FLOORMOD:
+        return wrong_sign.where(remainder + b, remainder)
+    quotient = _truncating(Ops.CDIV, a, b)
+    return wrong_sign.where(quotient - _const(quotient, 1), quotient)
+
+
+def _same_either_way(a: UOp, b: UOp) -> bool:
+    """Operands of one sign: rounding down and toward zero agree."""
+    return bool(analysis.bounds(a)[0] >= 0 and analysis.bounds(b)[0] >= 0)
+
+
+def _power_of_two(b: UOp) -> int | None:
+    if b.op is Ops.CONST and type(b.arg) is int and b.arg > 0 and b.arg & (b.arg - 1) == 0:
+        return b.arg.bit_length() - 1
+    return None
+
+
+# ------------------------------------------------------------ float division with a remainder
+def _float_division(u: UOp, src: Source) -> UOp:
+    """Quotients rounded to integers, and the remainders that belong to them."""
+    a, b = src
+    quotient = (a / b).trunc() if u.op in (Ops.CDIV, Ops.CMOD) else (a / b).floor()
+    if u.op is Ops.CDIV:
+        return quotient
+    remainder = _float_remainder(a, b)
+    if u.op is Ops.CMOD:
+        return remainder
+    adjusted = (remainder.ne(0) & ((remainder < 0) ^ (b < 0))).where(remainder + b, remainder)
+    if u.op is Ops.FLOORMOD:
+        sign = _with_sign(_const(a, 0.0), b)
+        return adjusted.eq(0).where(sign, adjusted)
+    exact = (a - adjusted) / b
+    return b.eq(0).where(a / b, exact.round())
+
+
+def _float_remainder(a: UOp, b: UOp) -> UOp:
+    """a - b·trunc(a/b) with the sign of a; NaN for b = 0 or infinite a. The quotient is taken off
+    in steps of the format's precision, so it is exact for quotients up to the square of it."""
+    size = abs(b)
+    rest = abs(a)
+    for _ in range(2):
+        rest = (-(rest / size).trunc()).mulacc(size, rest)
+        rest = (rest < 0).where(rest + size, rest)
+    rest = (size <= rest).where(rest - size, rest)
+    infinite = abs(b).eq(_const(b, float("inf")))
+    rest = infinite.where(abs(a), rest)
+    bad = b.eq(0) | abs(a).eq(_const(a, float("inf"))) | a.ne(a) | b.ne(b)
+    return bad.where(_const(a, float("nan")), _with_sign(rest, a))
+
+
+def _with_sign(size: UOp, sign: UOp) -> UOp:
+    """|size| with the sign bit of `sign`."""
+    bits = {16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}[sign.dtype.bits]
+    mask = 1 << (sign.dtype.bits - 1)
+    top = sign.bitcast(bits) & build.const(bits, mask)
+    rest = size.bitcast(bits) & build.const(bits, mask - 1)
+    return (top | rest).bitcast(sign.dtype.scalar)
+
+
+# ------------------------------------------------------------ the rest
+def _shift(u: UOp, src: Source) -> UOp | None:
+    """Counts outside of the width give 0, or the sign."""
+    a, b = src
+    low, high = analysis.bounds(b)
+    last = a.dtype.bits - 1
+    if low >= 0 and high <= last:
+        return None
+    inside = (b <= _const(b, last)) if low >= 0 else (b >= 0) & (b <= _const(b, last))
+    if u.op is Ops.SHR and _is_signed(a.dtype):
+        return _raw(Ops.SHR, a, inside.where(b, _const(b, last)))
+    return inside.where(_raw(u.op, a, inside.where(b, _const(b, 0))), _const(a, 0))
+
+
+def _integer_power(src: Source) -> UOp:
+    """Square and multiply over the bits of the exponent; negative exponents keep 1, -1 and 0."""
+    base, exponent = src
+    if base.dtype.kind == "bool":
+        return base | exponent.ne(True)
+    bits = max(1, min(analysis.bounds(exponent)[1].bit_length(), exponent.dtype.bits))
+    result, square = _const(base, 1), base
+    for i in range(bits):
+        taken = (_raw(Ops.SHR, exponent, _const(exponent, i)) & 1).ne(0)
+        result = taken.where(result * square, result)
+        square = square * square
+    if analysis.bounds(exponent)[0] >= 0:
+        return result
+    odd = (exponent & 1).ne(0)
+    negative = base.eq(1).where(_const(base, 1), _const(base, 0))
+    negative = base.eq(-1).where(odd.where(_const(base, -1), _const(base, 1)), negative)
+    return (exponent < 0).where(negative, result)
+
+
+def _threefry(src: Source) -> UOp:
+    """Twenty rounds on 32-bit halves."""
+    x, key = src
+    low, high = x.cast(dtypes.uint32), (x >> 32).cast(dtypes.uint32)
+    keys = [key.cast(dtypes.uint32), (key >> 32).cast(dtypes.uint32)]
+    keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
+    low, high = low + keys[0], high + keys[1]
+    for block in range(5):
+        for r in semantics.THREEFRY_ROTATIONS[block % 2]:
+            low = low + high
+            high = ((high << r) | (high >> (32 - r))) ^ low
+        low = low + keys[(block + 1) % 3]
+        high = high + keys[(block + 2) % 3] + (block + 1)
+    return (high.cast(dtypes.uint64) << 32) | low.cast(dtypes.uint64)
+
+
+def _narrow_float(u: UOp, src: Source) -> UOp:
+    """A float16 function in float32, rounded once."""
+    wide = [s.cast(dtypes.float32) if s.dtype.is_float else s for s in src]
+    lanes = max(s.dtype.lanes for s in src)
+    done = intern(u.op, dtypes.float32.vec(lanes), tuple(wide))
+    inner = _decomposed(done, tuple(wide))
+    return (done if inner is None else inner).cast(u.dtype.scalar)
+
+
+def _cast(u: UOp, src: Source) -> UOp | None:
+    """float64 → float16 by way of float32 rounded to odd, so that it rounds once."""
+    a = src[0]
+    if a.dtype.scalar is not dtypes.float64 or u.dtype.scalar is not dtypes.float16:
+        return None
+    single = intern(Ops.CAST, dtypes.float32.vec(a.dtype.lanes), (a,))
+    back = single.cast(dtypes.float64)
+    bits = single.bitcast(dtypes.uint32)
+    inexact = back.ne(a) & a.eq(a) & (bits & 1).eq(0)
+    # Truncate toward zero where rounding went outward, then mark what was lost in the last bit.
+    outward = abs(back) > abs(a)
+    truncated = (inexact & outward).where(bits - 1, bits)
+    odd = inexact.where(truncated | 1, bits)
+    return intern(Ops.CAST, dtypes.float16.vec(a.dtype.lanes), (odd.bitcast(dtypes.float32),))
+
+
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
+
+
+def _decomposed(u: UOp, src: Source) -> UOp | None:
+    op, t = u.op, u.dtype.scalar
+    narrow = t.is_float and t.bits < 32
+    if narrow and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
+        return _narrow_float(u, src)
+    if op in _DIVISIONS:
+        return _float_division(u, src) if t.is_float else _integer_division(u, src)
+    if op is Ops.POW and not t.is_float:
+        return _integer_power(src)
+    if op in _FUNCTIONS:
+        return _FUNCTIONS[op](*src)
+    if op in (Ops.SHL, Ops.SHR):
+        return _shift(u, src)
+    if op is Ops.THREEFRY:
+        return _threefry(src)
+    if op is Ops.MULACC and not t.is_float:
+        return src[0] * src[1] + src[2]
+    if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
+        return src[0] | src[1] if op is Ops.MAX else src[0] & src[1]
+    return _cast(u, src) if op is Ops.CAST else None
+
+
+def decompose(kernel: UOp, context: Context) -> UOp:
+    return remake.rewritten(kernel, _decomposed)
+
+
+PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")
