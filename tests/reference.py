@@ -18,6 +18,7 @@ def run(function, *arrays):
     """function(params) on the arrays; the graph must know the shape and dtype of the result."""
     params = [as_param(a, f"p{i}") for i, a in enumerate(arrays)]
     graph = function(*params)
+    assert uopc.parse(uopc.print_graph(graph)) is graph
     out = interpret.evaluate(graph, {f"p{i}": a for i, a in enumerate(arrays)})
     assert graph.shape == out.shape
     assert graph.dtype.numpy == out.dtype

@@ -14,9 +14,10 @@ from uopc.ir.tensor import where
 
 if TYPE_CHECKING:
     from uopc.config import options
-    from uopc.driver import Program, compile
+    from uopc.driver import compile
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.text import parse, print_graph
+    from uopc.program import Program
 
 __all__ = [
     "Error", "InvalidIR", "Ops", "PatternMatcher", "Program", "UOp", "UPat", "Unsupported",
@@ -27,7 +28,7 @@ __all__ = [
 # What costs time to import is imported when it is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text")
-_LAZY |= {"compile": "uopc.driver", "Program": "uopc.driver", "options": "uopc.config"}
+_LAZY |= {"compile": "uopc.driver", "Program": "uopc.program", "options": "uopc.config"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,13 +6,14 @@ with the constant last. Atoms are ranges, variables, and whatever the form canno
 quotients and remainders, loads, selections. Integers of dtype index never wrap.
 
 `form(u)` reads a UOp as that sum; `add`, `mul`, `floordiv`, `floormod`, `less`, `equal` build
-canonical UOps (quotients and remainders: `divmod.py`). Sums are collected n-ary, so a long chain
+canonical UOps (quotients and remainders: `division.py`). Sums are collected n-ary, so a long chain
 costs its length, not its square.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from uopc.ir import analysis, dtypes
@@ -113,7 +114,8 @@ def _collect(root: UOp) -> Form:
     """The form of a graph of + - and products with constants, users before sources."""
     if not _unread(root):
         return form(root)
-    constant, terms = 0, dict[UOp, int]()
+    constant = 0
+    terms: Terms = {}
     scale = {root: 1}
     for u in reversed(analysis.toposort(root, gate=_unread)):
         k = scale.pop(u, 0)
@@ -177,9 +179,9 @@ def build(constant: int, terms: Terms) -> UOp:
     """The canonical UOp of a sum."""
     mods = [m for m in terms if m.op is Ops.FLOORMOD]
     if mods and len(terms) > 1:
-        from uopc.ir import divmod
+        from uopc.ir import division
 
-        extra, terms = divmod.recombine(dict(terms), mods)
+        extra, terms = division.recombine(dict(terms), mods)
         constant += extra
     if not terms:
         return const(constant)
@@ -246,9 +248,9 @@ def floormod(a: UOp, n: UOp) -> UOp:
 
 def divmod_(a: UOp, n: UOp) -> tuple[UOp, UOp]:
     """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
-    from uopc.ir import divmod
+    from uopc.ir import division
 
-    return divmod.divmod_(a, n)
+    return division.divmod_(a, n)
 
 
 # ---------------------------------------------------------------- bounds
@@ -361,7 +363,7 @@ def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
         rest = {m: f % g for m, f in terms.items() if f % g}
         low, high = interval(0, rest)
         q, s = divmod(limit, g)
-        if 0 <= low and high < g and (s == 0 or high < s or low >= s):
+        if low >= 0 and high < g and (s == 0 or high < s or low >= s):
             coarse = {m: f // g for m, f in terms.items() if f // g}
             return _coarse(coarse, q + 1 if high < s else q)
     g = math.gcd(*terms.values())
@@ -390,3 +392,26 @@ def unequal(a: UOp, b: UOp) -> UOp:
     if same.op is Ops.CONST:
         return _true(not same.arg)
     return intern(Ops.CMPNE, same.dtype, same.src)
+
+
+def _at_most(a: UOp, b: UOp) -> UOp:
+    return less(a, plus(b, 1))
+
+
+def _negative(a: UOp) -> UOp:
+    return scaled(a, -1)
+
+
+# What builds the canonical UOp of an op on operands of dtype index.
+OPS: dict[Op, Callable[..., UOp]] = {
+    Ops.ADD: add,
+    Ops.SUB: sub,
+    Ops.MUL: mul,
+    Ops.NEG: _negative,
+    Ops.FLOORDIV: floordiv,
+    Ops.FLOORMOD: floormod,
+    Ops.CMPLT: less,
+    Ops.CMPLE: _at_most,
+    Ops.CMPEQ: equal,
+    Ops.CMPNE: unequal,
+}

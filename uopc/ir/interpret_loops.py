@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +19,30 @@ import numpy as np
 from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.analysis import filled
 from uopc.ir.interpret_plan import (
-    Block, Loop, Planner, address, indices, is_address, linear, storage, written_slots,
-)  # fmt: skip
+    Block,
+    Loop,
+    Planner,
+    address,
+    indices,
+    linear,
+    storage,
+)
 from uopc.ir.interpret_values import (
-    STORAGE, Array, Variables, apply, check_array, fold, identity, misplaced, name_of, order,
-    present, undefined, unsupported,
-)  # fmt: skip
+    STORAGE,
+    Array,
+    Variables,
+    apply,
+    check_array,
+    fold,
+    identity,
+    misplaced,
+    name_of,
+    present,
+    undefined,
+    unsupported,
+)
 from uopc.ir.ops import Op, Ops
-from uopc.ir.verify import describe
+from uopc.ir.verify_rows import describe
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -36,7 +52,7 @@ _BUDGET = 1 << 22
 _FEW_STEPS = 64
 _MOST_AXES = 30  # NumPy has 64, and a reduction of lanes takes one more
 
-# The arrays of one kernel, by slot, or of a program, by node: where PARAMs find theirs.
+# How a PARAM finds its array.
 Find = Callable[["UOp"], Array]
 
 
@@ -173,7 +189,7 @@ class Machine:
             ok = None if ok is None else ok | ~guard
         axes = range(len(new))
         value = fold(u.arg.op, np.broadcast_to(value, shape), axes, u.dtype)
-        ok = None if ok is None else np.broadcast_to(ok, shape).all(axis=tuple(axes))
+        ok = None if ok is None else np.asarray(np.broadcast_to(ok, shape).all(axis=tuple(axes)))
         if total is None:
             return value, ok
         combine = Op.by_name(u.arg.op).evaluate
@@ -352,7 +368,7 @@ def _stack(m: Machine, u: UOp) -> None:
 
 
 def _stacked_mask(m: Machine, u: UOp, parts: list[Array], grid: tuple[int, ...]) -> Array | None:
-    if not any([s in m.masks for s in u.src]):
+    if not any(s in m.masks for s in u.src):
         return None
     full = [m.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
     return _side_by_side([np.broadcast_to(k, p.shape) for k, p in zip(full, parts)], grid)
@@ -373,7 +389,11 @@ def _hreduce(m: Machine, u: UOp) -> None:
     width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
     ok = m.masks.get(u.src[0])
     parts = value.reshape(*value.shape[:-1], width, u.dtype.lanes)
-    m.set(u, fold(u.arg, parts, [-2], u.dtype), None if ok is None else ok.all(-1, keepdims=True))
+    m.set(u, fold(u.arg, parts, [-2], u.dtype), None if ok is None else _all_lanes(ok))
+
+
+def _all_lanes(ok: Array) -> Array:
+    return np.asarray(ok.all(-1, keepdims=True))
 
 
 def _reduce(m: Machine, u: UOp) -> None:
@@ -408,7 +428,7 @@ def _viewed(m: Machine, view: UOp) -> Array:
     array = m.array(view)
     for s in reversed(slices):
         offset, size = s.arg
-        array = array[offset : offset + size]
+        array = np.asarray(array[offset : offset + size])
     return array
 
 
@@ -444,8 +464,9 @@ def run_kernel(kernel: UOp, buffers: Sequence[Array], variables: Variables) -> N
     """Run a kernel's SINK, or LINEAR of steps, on arrays by slot, in place."""
 
     def argument(param: UOp) -> Array:
-        if not 0 <= param.arg.slot < len(buffers):
-            raise UserError(f"kernel: slot {param.arg.slot}, but {len(buffers)} arrays were given")
-        return buffers[param.arg.slot]
+        slot: int = param.arg.slot
+        if not 0 <= slot < len(buffers):
+            raise UserError(f"kernel: slot {slot}, but {len(buffers)} arrays were given")
+        return buffers[slot]
 
     Machine(argument, variables, {}).run(kernel)

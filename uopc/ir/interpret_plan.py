@@ -132,7 +132,7 @@ def leaves(effect: UOp) -> Iterator[UOp]:
 
 
 def inner_sources(end: UOp) -> list[UOp]:
-    """What an END needs: the sources of the effects in it, not the effects, which are only in it."""
+    """What an END needs: the sources of the effects in it, but not these effects themselves."""
     out: list[UOp] = []
     stack = [end]
     while stack:
@@ -181,7 +181,7 @@ class Planner:
     def block(
         self, roots: Sequence[UOp], opened: Ranges, outer: Ranges | None, own: frozenset[UOp]
     ) -> Block:
-        """What is inside `opened` but not only inside `outer`; the effects `own` are in any case."""
+        """What is inside of `opened` and not just of `outer`; and the effects `own` in any case."""
 
         def outside(u: UOp) -> bool:
             return outer is not None and u not in own and analysis.ranges(u) <= outer
@@ -209,7 +209,7 @@ class Planner:
         closed = analysis.closed_ranges(u)
         for r in closed:
             if r in opened:
-                raise InvalidIR(f"{u.op!r} closes range {r.arg.axis}, which is still open around it")
+                raise InvalidIR(f"{u.op!r} closes range {r.arg.axis}, which is open around it")
         return self._loop(u, _groups(closed), opened) if closed or u.op is Ops.END else u
 
     def _loop(self, u: UOp, groups: list[list[UOp]], opened: Ranges) -> Loop:
@@ -293,9 +293,7 @@ class Planner:
                 needs[w].add(u)
         return _stable_order(list(steps), needs)
 
-    def _must_precede(
-        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
-    ) -> dict[UOp, list[UOp]]:
+    def _must_precede(self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]) -> dict[UOp, list[UOp]]:
         """Steps that read → the steps that overwrite what they read, unseen by them."""
         accesses = {u: self._accesses(u, step) for u, step in steps.items()}
         writers: dict[UOp, list[UOp]] = {}
@@ -357,7 +355,7 @@ def _stable_order(steps: list[UOp], needs: dict[UOp, set[UOp]]) -> list[UOp]:
 
 # ---------------------------------------------------------------- level linear
 def linear(root: UOp) -> Block:
-    """The plan of a LINEAR: its list, with loops where RANGE and END say. InvalidIR on imbalance."""
+    """The plan of a LINEAR: its list, loops where RANGE and END say. InvalidIR on imbalance."""
     top = Block()
     stack: list[tuple[UOp | None, Block]] = [(None, top)]
     for u in root.src:
@@ -369,8 +367,8 @@ def linear(root: UOp) -> Block:
                 raise InvalidIR("END closes a loop that is not the innermost open one")
             pairs = tuple(zip(u.src[1::2], u.src[2::2]))
             stack[-1][1].steps.append(Loop(u, (opened,), body, carries=pairs, in_order=True))
-        else:
-            stack[-1][1].steps.append(u)
+        else:  # constants and the like do not depend on where they stand
+            (stack[-1][1] if u.src else top).steps.append(u)
     if len(stack) > 1:
         raise InvalidIR(f"{len(stack) - 1} loops are opened and not ended")
     return top

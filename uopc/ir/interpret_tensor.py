@@ -15,12 +15,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import UserError
-from uopc.ir import interpret_loops
 from uopc.ir.analysis import filled
+from uopc.ir.interpret_loops import run_kernel
+from uopc.ir.interpret_plan import written_slots
 from uopc.ir.interpret_values import (
-    STORAGE, Array, Variables, apply, bitcast, check_array, fold, misplaced, operands, order,
-    present, undefined, unsupported,
-)  # fmt: skip
+    STORAGE,
+    Array,
+    Variables,
+    apply,
+    bitcast,
+    check_array,
+    fold,
+    misplaced,
+    operands,
+    order,
+    present,
+    undefined,
+    unsupported,
+)
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -230,7 +242,7 @@ class TensorRun:
 
     # ------------------------------------------------------------ INVALID
     def _joined_mask(self, u: UOp, parts: list[Array]) -> Array | None:
-        if not any([s in self.masks for s in u.src]):
+        if not any(s in self.masks for s in u.src):
             return None
         full = [self.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
         return _joined(u, full)
@@ -370,7 +382,8 @@ class TensorRun:
                 variables.solve(p, argument(p))
         inner = TensorRun(argument, variables)
         inner.run(body.src)
-        self.parts[u] = [(inner.values[s], inner.masks.get(s)) for s in body.src if s in inner.values]
+        outputs = [s for s in body.src if s in inner.values]
+        self.parts[u] = [(inner.values[s], inner.masks.get(s)) for s in outputs]
         written = inner.finals(body.src)
         return {b.arg.slot: a for b, a in written.items() if b.op is Ops.PARAM and b.arg.slot >= 0}
 
@@ -382,8 +395,8 @@ class TensorRun:
             arrays.append(np.array(self.values[a], order="C"))
             if a.op in (Ops.VARIABLE, Ops.BIND):
                 variables.bind((a.src[0] if a.src else a).arg.name, int(self.values[a]))
-        interpret_loops.run_kernel(body, arrays, variables)
-        return {slot: arrays[slot] for slot in interpret_loops.written_slots(body)}
+        run_kernel(body, arrays, variables)
+        return {slot: arrays[slot] for slot in written_slots(body)}
 
 
 def _joined(u: UOp, parts: list[Array]) -> Array:

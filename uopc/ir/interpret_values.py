@@ -55,7 +55,7 @@ def apply(u: UOp, sources: Sequence[Array]) -> Array:
     if u.op is Ops.BITCAST:
         return bitcast(sources[0], u.dtype.numpy)
     assert u.op.evaluate is not None
-    if any([s.op is Ops.INVALID for s in u.src]):
+    if any(s.op is Ops.INVALID for s in u.src):
         sources = _without_invalid(u, sources)
     return np.asarray(u.op.evaluate(*sources)).astype(u.dtype.numpy, copy=False)
 
@@ -72,7 +72,7 @@ def present(u: UOp, masks: Sequence[Array | None], condition: Array) -> Array | 
 
     Arithmetic on a missing element is missing; WHERE looks only at what its `condition` picks.
     """
-    if all([m is None for m in masks]):
+    if all(m is None for m in masks):
         return None
     known = [np.True_ if m is None else m for m in masks]
     if u.op is Ops.WHERE:
@@ -177,7 +177,7 @@ def name_of(storage: UOp) -> str:
 
 
 def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -> None:
-    """UserError when an array does not have the dtype (and, where given, the shape) of a storage."""
+    """UserError when an array has not the dtype (and, where given, the shape) of a storage."""
     if not isinstance(array, np.ndarray):
         raise UserTypeError(f"{name_of(storage)}: expected an array, got {type(array).__name__}")
     if array.dtype != storage.dtype.numpy:

@@ -33,7 +33,8 @@ RECORDS: dict[str, type] = {
     for name, cls in vars(args).items()
     if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls is not args.DataArg
 }
-_CALLS = frozenset((*RECORDS, "dtype", "opaque"))  # words that an Opt may not be printed as
+_WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
+_CALLS = frozenset((*RECORDS, *_WORDS, "dtype", "opaque"))  # what an Opt may not be printed as
 _DEEPEST = 50  # nested values: far more than any arg has, far less than Python's stack
 
 
@@ -215,9 +216,9 @@ class Reader:
         if kind != "word":
             self.expected("a value")
         self.take()
-        if self.peek()[1] == "(":
-            return self._call(text)
-        return {"none": None, "true": True, "false": False}.get(text, text)
+        if text in _WORDS:
+            return _WORDS[text]
+        return self._call(text) if self.peek()[1] == "(" else text
 
     def _number(self) -> int | float:
         text = self.peek()[1]

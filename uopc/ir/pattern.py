@@ -35,7 +35,7 @@ def _several(value: Any, kind: type, what: str) -> frozenset[Any] | None:
     return found
 
 
-def _caller() -> tuple[str, int]:
+def caller() -> tuple[str, int]:
     """File and line of the first frame outside of the pattern modules."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") in _OWN_MODULES:
@@ -89,7 +89,7 @@ class UPat:
         if src is not None and not isinstance(src, UPat):
             self.sources = tuple(src)
         self.alternatives: tuple[UPat, ...] = ()
-        self.location = _caller()
+        self.location = caller()
 
     # ------------------------------------------------------------ making patterns
     @staticmethod
@@ -125,6 +125,14 @@ class UPat:
     def named(self, name: str) -> UPat:
         """This pattern, its node called `name`."""
         return self._with(name=name)
+
+    def restricted(self, dtypes: frozenset[DType]) -> UPat:
+        """This pattern, for nodes of these dtypes only."""
+        return self._with(dtypes=dtypes if self.dtypes is None else self.dtypes & dtypes)
+
+    def on(self, sources: tuple[UPat, ...]) -> UPat:
+        """This pattern with other source patterns."""
+        return self._with(sources=sources)
 
     def allow_any_len(self) -> UPat:
         """This pattern, also for nodes with further sources."""

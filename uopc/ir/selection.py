@@ -142,6 +142,8 @@ def _sliced(s: slice, n: Dim) -> _Axis:
     step = 1 if s.step is None else as_dim(s.step)
     if not isinstance(step, int) or step == 0:
         raise UserError(f"the step of a slice must be a fixed integer other than 0, got {s.step!r}")
+    if isinstance(n, int) and not isinstance(s.start, Node) and not isinstance(s.stop, Node):
+        return _sliced_now(s, n, step)
     if step > 0:
         raw = _bound(s.start, n, 0, 0), _bound(s.stop, n, n, 0)
     else:  # the same elements from below: past `stop` up to `start`
@@ -159,6 +161,19 @@ def _sliced(s: slice, n: Dim) -> _Axis:
     return _Axis(begin, size, count, step)
 
 
+def _sliced_now(s: slice, n: int, step: int) -> _Axis:
+    """A slice of which everything is known, so Python's own rules apply."""
+    try:
+        start, stop, _ = s.indices(n)
+    except TypeError:
+        raise UserTypeError(f"a bound of a slice must be an int or a variable: {s}") from None
+    count = len(range(start, stop, step))
+    if count <= 1:
+        return _Axis(start if count else 0, count, count)
+    span = (count - 1) * abs(step) + 1
+    return _Axis(start if step > 0 else start - span + 1, span, count, step)
+
+
 def _is_sure(s: slice, raw: tuple[Dim, Dim]) -> bool:
     """Whether the user gives two symbolic bounds a fixed distance apart, such as pos:pos+1."""
     both = isinstance(s.start, Node) and isinstance(s.stop, Node)
@@ -174,16 +189,22 @@ def _bound(v: Any, n: Dim, default: Dim, shift: int) -> Dim:
     if v is None:
         return default
     v = as_dim(v)
-    low, high = analysis.bounds(dim_uop(v))
+    low, high = (v, v) if isinstance(v, int) else analysis.bounds(v)
     if high < 0:
         v = as_dim(v + n)
     elif low < 0:
         v = build.where(binary(Ops.CMPLT, v, 0), v + n, v)
-    return as_dim(v + shift)
+    return as_dim(v + shift) if shift else v
 
 
 def _clamped(v: Dim, n: Dim) -> Dim:
     """v cut to [0, n]."""
+    if isinstance(n, int):
+        low, high = (v, v) if isinstance(v, int) else analysis.bounds(v)
+        if low >= 0 and high <= n:
+            return v
+    if v is n:
+        return n
     u, end = dim_uop(v), dim_uop(n)
     if affine.at_most(end, u):
         return n

@@ -136,14 +136,15 @@ class _Chooser:
         """Opt `op` by n on r, after cutting off a rest if n does not divide it; the outer range."""
         if n <= 1:
             return r
-        if not self.attempt(op, r, n):
-            if not self.attempt("SPLIT", r, n):
-                return None
+        if self.attempt(op, r, n):
+            return self.part(r, 0)
+        kernel, opts = self.kernel, list(self.opts)
+        if self.attempt("SPLIT", r, n):
             first = self.part(r, 0)
-            if first is None or not self.attempt(op, first, n):
-                return None
-            r = first
-        return self.part(r, 0)
+            if first is not None and self.attempt(op, first, n):
+                return self.part(first, 0)
+        self.kernel, self.opts = kernel, opts  # a cut that serves nothing is taken back
+        return None
 
 
 def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:

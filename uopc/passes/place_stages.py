@@ -53,34 +53,55 @@ class _Placement:
     def __init__(self, graph: UOp) -> None:
         self.order = list(analysis.toposort(graph))
         self.graph = graph
-        self.demands: dict[UOp, list[Demand]] = {}
+        self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
+        self.copied: set[UOp] = set()
         self.reasons: dict[UOp, str] = {}
         self.notes: dict[UOp, str] = {}
         self.cost: dict[UOp, float] = {}
         self.axes = itertools.count(1)
+        self.depth: dict[UOp, int] = {}
+        self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
         self.reduces: set[UOp] = set()
+        self.shared: set[UOp] = set()  # values over a reduce that something else reads too
 
     def _measure(self) -> None:
         """Cost and content of every value, sources first; what the user or an effect fixes."""
+        readers: dict[UOp, int] = {}
         for u in self.order:
-            below = [self.cost.get(s, 0.0) for s in u.src]
-            if u.op in STORAGE:
-                self.cost[u] = storage_cost.LOAD
-            elif u.dtype is not dtypes.void:
-                self.cost[u] = storage_cost.element_cost(u, below)
-                if u.op is Ops.REDUCE or any(s in self.reduces for s in u.src):
-                    self.reduces.add(u)
+            for s in set(u.src):
+                readers[s] = readers.get(s, 0) + 1
+        for u in self.order:
+            if u.dtype is not dtypes.void:
+                self._measure_value(u, readers)
             if u.op in _FORCED:
                 self.reasons[u] = _FORCED[u.op]
         for i, v in enumerate(self.graph.src):
             if v.dtype is not dtypes.void and not _is_view(v):
                 self.reasons.setdefault(v, f"output {i}")
 
-    def run(self, own_copies: set[UOp]) -> None:
-        """`own_copies`: stored values that must exist before their STORE begins."""
+    def _measure_value(self, u: UOp, readers: dict[UOp, int]) -> None:
+        if u.op in STORAGE:
+            self.cost[u] = self.light[u] = storage_cost.LOAD
+            return
+        depth = 1 + max([self.depth.get(s, 0) for s in u.src], default=0)
+        if depth > storage_cost.MOST_DEPTH and not _is_view(u):
+            self.reasons.setdefault(u, f"{storage_cost.MOST_DEPTH} operations deep")
+            depth = 0
+        self.depth[u] = depth
+        self.cost[u] = storage_cost.element_cost(u, [self.cost.get(s, 0.0) for s in u.src])
+        self.light[u] = storage_cost.element_cost(u, [self.light.get(s, 0.0) for s in u.src])
+        if u.op is Ops.REDUCE:
+            self.light[u] = storage_cost.LOAD
+        if storage_cost.contains_reduce(u, self.reduces):
+            self.reduces.add(u)
+            below = [s for s in u.src if s in self.reduces]
+            if u.op is not Ops.REDUCE and any(s in self.shared or readers[s] > 1 for s in below):
+                self.shared.add(u)
+
+    def run(self, copied: set[UOp]) -> None:
+        """`copied`: STOREs whose value must exist before they begin."""
+        self.copied = copied
         self._measure()
-        for u in own_copies:
-            self.reasons[u] = "reads the storage it is written to at other places"
         for v in self.graph.src:
             if v.dtype is not dtypes.void and _is_view(v) and not _is_whole_param(v):
                 self._start(self.graph, v)
@@ -104,28 +125,28 @@ class _Placement:
         index, loops = _fresh_index(analysis.shape(u.src[0]))
         for s in u.src[1:]:
             mapped = indexing.broadcast_index(index, analysis.shape(s))
-            self._demand(s, Demand(u, mapped, loops))
+            if u in self.copied:  # its own kernel reads it
+                self._start(s, s)
+            else:
+                self._demand(s, Demand(u, mapped, loops))
 
     def self_reads(self) -> set[UOp]:
-        """Values of STOREs that read the storage they go to at other places than they write."""
+        """STOREs whose value reads the storage it goes to at other places than it is written."""
         found: set[UOp] = set()
         for u in self.order:
-            if u.op is not Ops.STORE or u.src[1] in self.reasons or u.src[1].op in STORAGE:
+            if u.op is not Ops.STORE:
                 continue
             written, _ = _fresh_index(analysis.shape(u.src[0]))
             root, place = root_index(u.src[0], written)
-            reads = [d for d in self.demands.get(root, ()) if d.reader is u]
-            if any(d.index != place for d in reads):
-                found.add(u.src[1])
+            if any(r is u and index != place for r, index in self.demands.get(root, ())):
+                found.add(u)
         return found
 
     def _demand(self, u: UOp, demand: Demand) -> None:
-        known = self.demands.setdefault(u, [])
-        if all(d.reader is not demand.reader or d.index != demand.index for d in known):
-            known.append(demand)
+        self.demands.setdefault(u, {}).setdefault((demand.reader, demand.index), demand)
 
     def _decide(self, u: UOp) -> None:
-        demands = self.demands[u]
+        demands = list(self.demands[u].values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not u.op.movement:
             choice = self._choose(u, demands)
             self.notes[u] = choice.reason
@@ -143,7 +164,11 @@ class _Placement:
         if len(demands) > MOST_DEMANDS and self.cost[u] > storage_cost.LOAD:
             return storage_cost.Choice(True, f"read at {len(demands)} different places")
         evaluations = sum(_product(_around(d)) for d in demands)
-        return storage_cost.choose_storage(value, evaluations, len(demands))
+        choice = storage_cost.choose_storage(value, evaluations, len(demands))
+        if choice.stored and u in self.shared and self.light[u] <= storage_cost.CHEAP_VALUE:
+            # It stands on a reduce with other readers: storing that one serves them all.
+            return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")
+        return choice
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """The demands that a read of `u` makes on its sources."""
@@ -196,6 +221,10 @@ class _Placement:
                 return _stage(src[0], self.reasons[u], False)
             if u in self.reasons:
                 return _stage(remake.remake(u, src), self.reasons[u], True)
+            if u in self.copied:
+                why = "reads the storage it is written to at other places"
+                copies = [_stage(s, why, False) for s in src[1:]]
+                return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
                 return intern(u.op, u.dtype, _outputs(src), u.arg, u.tag)
             return None
@@ -312,10 +341,10 @@ def _count(dims: analysis.Shape) -> int:
 def place_stages(graph: UOp, context: Context) -> UOp:
     placement = _Placement(graph)
     placement.run(set())
-    copies = placement.self_reads()
-    if copies:  # a value staged on its own reads in a kernel of its own: this ends here
+    copied = placement.self_reads()
+    if copied:  # a value staged on its own reads in a kernel of its own: this ends here
         placement = _Placement(graph)
-        placement.run(copies)
+        placement.run(copied)
     return placement.placed(context)
 
 

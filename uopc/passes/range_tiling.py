@@ -139,6 +139,7 @@ def _copies(body: UOp, r: UOp, inner: list[UOp]) -> dict[UOp, UOp]:
     for u in analysis.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):
             loops.update(dict.fromkeys(analysis.closed_ranges(u)))
+    suffix = (_COPY, *r.arg.axis)  # a range is cut once, so its axis names the copies
     return {
-        q: make_range(q.src[0], (*q.arg.axis, _COPY), q.arg.kind) for q in loops if q is not r
+        q: make_range(q.src[0], (*q.arg.axis, *suffix), q.arg.kind) for q in loops if q is not r
     }

@@ -143,7 +143,9 @@ def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     args: list[UOp] = []
     params: dict[UOp, tuple[UOp, int]] = {}
     for slot, root in enumerate(roots):
-        offset = min(affine.form(f)[0] for u, (f, _) in flats.items() if root_of(u.src[0]) is root)
+        mine = [f for u, (f, _) in flats.items() if root_of(u.src[0]) is root]
+        # No index may fall before the slice: a flipped axis counts down from its constant.
+        offset = min(min(affine.form(f)[0], analysis.bounds(f)[0]) for f in mine)
         size = analysis.size(analysis.shape(root))
         offset = offset if isinstance(size, int) and 0 < offset < size else 0
         length = size - offset

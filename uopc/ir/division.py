@@ -48,9 +48,10 @@ def _by_const(a: UOp, n: int) -> Pair:
     low, high = interval(constant, terms)
     if low // n == high // n:
         return const(low // n), affine.plus(a, -(low // n) * n)
-    if 0 <= constant < n and all([-n < f < n for f in terms.values()]):
+    if 0 <= constant < n and all(-n < f < n for f in terms.values()):
         return _rest(a, n)
-    whole, rest = dict[UOp, int](), dict[UOp, int]()
+    whole: Terms = {}
+    rest: Terms = {}
     for m, f in terms.items():
         k = f // n if f > 0 else -(-f // n)
         if k:
@@ -78,9 +79,11 @@ def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
     f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ; when all
     values of b have one quotient, that is the whole answer.
     """
-    nearest = {m: f - n if 2 * f > n else f + n if 2 * f < -n else f for m, f in terms.items()}
     positive = {m: f % n for m, f in terms.items()}
-    for choice in (nearest, positive):
+    nearest = {m: f - n if 2 * f > n else f for m, f in positive.items()}
+    below = {m: f - n if 2 * f >= n else f for m, f in positive.items()}
+    negative = {m: f - n for m, f in positive.items()}
+    for choice in (nearest, below, positive, negative):
         low, high = interval(constant, choice)
         if low // n == high // n:
             k = low // n
@@ -157,10 +160,11 @@ def _by_symbol(a: UOp, n: UOp) -> Pair:
 
 
 def _multiples(a: Form, n: Form) -> UOp:
-    """The sum of monomials that, times the first monomial of n, occur in a."""
-    lead, k = next(iter(n[1].items()))
-    divisor = affine.factors(lead)
-    constant, terms = 0, dict[UOp, int]()
+    """The sum of monomials that, times the longest monomial of n, occur in a."""
+    lead = max(n[1], key=lambda m: (len(affine.factors(m)), -m.seq))
+    k, divisor = n[1][lead], affine.factors(lead)
+    constant = 0
+    terms: Terms = {}
     for m, f in a[1].items():
         left = _cancel(m, divisor) if f % k == 0 else None
         if left is not None and left.op is Ops.CONST:
@@ -228,7 +232,7 @@ def _put_back(m: UOp, k: int, terms: Terms) -> Form:
     if not near:
         return 0, {}
     c, whole = form(divmod_(e, n)[0])
-    if all([terms.get(w) == step * f for w, f in whole.items() if w.op in affine.DIVMOD_OPS]):
+    if all(terms.get(w) == step * f for w, f in whole.items() if w.op in affine.DIVMOD_OPS):
         return _exchange(terms, {m: k} | {w: step * f for w, f in whole.items()}, -c * step, e, k)
     quotient = build(c, whole)
     for w in near:

@@ -1,0 +1,182 @@
+"""Conjunctions of comparisons, and what they say about the values in them.
+
+A clause `lhs < constant` bounds its left side. Clauses on one left side merge to an interval, and a
+clause that the others imply is dropped. `given(u, condition)` simplifies u for the case that the
+condition holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+Interval = tuple[int | None, int | None]  # greatest lower and least upper bound, inclusive
+Limits = dict["UOp", Interval]
+
+# Longer conjunctions are left as they are: merging compares clauses with each other.
+_MOST_CLAUSES = 64
+
+
+def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
+    """The operands of a tree of one logical op, left to right, each once."""
+    out: dict[UOp, None] = {}
+    stack = [u]
+    while stack:
+        v = stack.pop()
+        if v.op is op:
+            stack += [v.src[1], v.src[0]]
+        else:
+            out[v] = None
+    return list(out)
+
+
+def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
+    """What a clause bounds and how: lhs < c, c < lhs, or for index −lhs < c; else None."""
+    if clause.op is not Ops.CMPLT or not clause.src[0].dtype.is_integral:
+        return None
+    a, b = clause.src
+    if affine.is_const(a):
+        return b, (a.arg + 1, None)
+    if not affine.is_const(b):
+        return None
+    if a.dtype.kind != "index":
+        return a, (None, b.arg - 1)
+    constant, terms = affine.form(a)
+    if constant or not terms:
+        return None
+    if next(iter(terms.values())) > 0:
+        return a, (None, b.arg - 1)
+    return affine.scaled(a, -1), (1 - b.arg, None)
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    lows = [v for v in (a[0], b[0]) if v is not None]
+    highs = [v for v in (a[1], b[1]) if v is not None]
+    return max(lows, default=None), min(highs, default=None)
+
+
+def limits_of(clauses: list[UOp]) -> Limits:
+    """What the clauses together say about each left side."""
+    out: Limits = {}
+    for clause in clauses:
+        bound = bound_of(clause)
+        if bound is not None:
+            out[bound[0]] = _meet(out.get(bound[0], (None, None)), bound[1])
+    return out
+
+
+def _tightened(m: UOp, limits: Limits) -> tuple[int, int]:
+    low, high = analysis.bounds(m)
+    first, last = limits.get(m, (None, None))
+    return (
+        low if first is None else max(low, first),
+        high if last is None else min(high, last),
+    )
+
+
+def range_of(u: UOp, limits: Limits) -> tuple[int, int]:
+    """The bounds of an index value whose monomials have these limits."""
+    low = high = affine.form(u)[0]
+    for m, f in affine.form(u)[1].items():
+        a, b = _tightened(m, limits)
+        low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
+    return low, high
+
+
+def merged(u: UOp) -> UOp | None:
+    """A conjunction without repeated, implied or contradicting clauses; None when it has none.
+
+    p & p → p;  (x < 5) & (x < 7) → x < 5;  (x < 5) & (7 < x) → False;
+    (i < 5) & (4·i + j < 24) → i < 5 where j < 4.
+    """
+    clauses = clauses_of(u)
+    if len(clauses) > _MOST_CLAUSES:
+        return None
+    limits = limits_of(clauses)
+    kept: list[UOp] = []
+    for clause in clauses:
+        verdict = _verdict(clause, clauses, limits)
+        if verdict is False or _opposite(clause) in clauses:
+            return build.const_like(u, False)
+        if verdict is None:
+            kept.append(clause)
+    return None if len(kept) == _count(u) else conjunction(kept)
+
+
+def _opposite(clause: UOp) -> UOp:
+    if clause.op is Ops.NEG:
+        return clause.src[0]
+    return intern(Ops.NEG, clause.dtype, (clause,))
+
+
+def _count(u: UOp) -> int:
+    """How many operands a conjunction has, repeated ones counted."""
+    count, stack = 0, [u]
+    while stack:
+        v = stack.pop()
+        if v.op is Ops.AND:
+            stack += v.src
+        else:
+            count += 1
+    return count
+
+
+def conjunction(clauses: list[UOp]) -> UOp:
+    """All of the clauses, at least one."""
+    out = clauses[0]
+    for clause in clauses[1:]:
+        lanes = max(out.dtype.lanes, clause.dtype.lanes)
+        out = intern(Ops.AND, dtypes.bool_.vec(lanes), (out, clause))
+    return out
+
+
+def _verdict(clause: UOp, clauses: list[UOp], limits: Limits) -> bool | None:
+    """What the other clauses make of one: always so, never so, or None: it says something new."""
+    bound = bound_of(clause)
+    if bound is None:
+        return None
+    lhs, (low, high) = bound
+    first, last = limits[lhs]
+    if first is not None and last is not None and first > last:
+        return False
+    if (low is not None and low != first) or (high is not None and high != last):
+        return True  # another clause on the same left side says more
+    if lhs.dtype.kind != "index":
+        return None
+    if len(affine.form(lhs)[1]) == 1:
+        return None
+    least, most = range_of(lhs, {m: i for m, i in limits.items() if m is not lhs})
+    if low is not None:
+        return True if least >= low else False if most < low else None
+    assert high is not None
+    return True if most <= high else False if least > high else None
+
+
+# ---------------------------------------------------------------- under a condition
+def given(u: UOp, condition: UOp) -> UOp | None:
+    """`u` simplified for the case that the condition holds; None when it stays the same.
+
+    Every range, variable or other single value that the condition bounds more closely than its own
+    bounds is replaced by a variable with those bounds, and put back afterwards.
+    """
+    from uopc.ir import symbolic
+
+    tight: dict[UOp, UOp] = {}
+    for i, (lhs, interval) in enumerate(limits_of(clauses_of(condition)).items()):
+        low, high = _tightened(lhs, {lhs: interval})
+        if lhs.dtype is dtypes.index and low <= high and (low, high) != analysis.bounds(lhs):
+            if low == high:
+                tight[lhs] = affine.const(low)
+            elif lhs.op is not Ops.ADD:
+                tight[lhs] = build.variable(f"given_{i}", low, high)
+    if not tight:
+        return None
+    made = symbolic.replaced(u, tight)
+    back = symbolic.replaced(made, {v: k for k, v in tight.items() if v.op is Ops.VARIABLE})
+    return None if back is u else back
