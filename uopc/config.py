@@ -49,7 +49,7 @@ def from_environment(environment: dict[str, str] | None = None) -> Options:
     """The options that environment variables ask for; UserError names a bad one."""
     given = dict(os.environ) if environment is None else environment
     fields: dict[str, Any] = {}
-    kinds = {f.name: type(f.default) for f in dataclasses.fields(Options)}
+    kinds: dict[str, Any] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
     for variable, name in _VARIABLES.items():
         text = given.get(variable, "")
         if not text:

@@ -11,11 +11,11 @@ from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir import analysis, dtypes, node
 from uopc.ir.args import Opt
+from uopc.ir.levels import TENSOR
 from uopc.ir.node import Node, intern
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
 from uopc.lowering import Lowered, Verify, level_of, lower
-from uopc.ir.levels import TENSOR
 from uopc.passes.contract import Context
 from uopc.program import Program, build_program
 
@@ -150,7 +150,7 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
         return tuple(found.values())
     ordered: dict[str, UOp] = {}
     for given in inputs:
-        param = found.get(given, None) if isinstance(given, str) else given
+        param = found.get(given) if isinstance(given, str) else given
         if not isinstance(param, Node) or param.op not in (Ops.PARAM, Ops.VARIABLE):
             raise UserError(f"inputs: {given!r} is not a param of the graph")
         if param.op is Ops.PARAM:

@@ -13,7 +13,16 @@ from uopc.backends import llvm, memory_plan
 from uopc.backends.cpu import image, jit
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.plan import (
-    Argument, Dim, Launch, Plan, Pointer, Result, Scalar, Shape, Variable, Word,
+    Argument,
+    Dim,
+    Launch,
+    Plan,
+    Pointer,
+    Result,
+    Scalar,
+    Shape,
+    Variable,
+    Word,
 )  # fmt: skip
 from uopc.ir import analysis, node
 from uopc.ir.ops import Ops
@@ -116,10 +125,11 @@ class Program(ProgramBase):
 
 def _compile_again(request: Request) -> Program:
     from uopc import driver
+    from uopc.lowering import lower
 
     with node.arena():
         start = time.perf_counter()
-        return build_program(request, driver.lower(request.graph, driver.make_context(request)), start)
+        return build_program(request, lower(request.graph, driver.make_context(request)), start)
 
 
 def _root(u: UOp) -> UOp:
@@ -275,10 +285,10 @@ def build_program(request: Request, lowered: Lowered, start: float) -> Program:
     text = llvm.module(rendered)
     render_done = time.perf_counter()
     target = (request.options.target_cpu or None,)
-    code = jit.compile_object(text, *target) if rendered else b""
+    code = jit.compile_object(text, *target)
     compile_done = time.perf_counter()
     names = [k.arg.name for k in lowered.kernels]
-    loaded = image.load(code, names) if rendered else image.load(jit.compile_object(""), [])
+    loaded = image.load(code, tuple(names))
     program = make_callable(_Planner(request, lowered).plan(), loaded, Program)
     program._request, program._lowered = request, lowered
     program.kernels = [

@@ -347,8 +347,12 @@ def simplify(u: UOp) -> UOp:
     return symbolic.simplify(u)
 
 
+_simplified = simplify  # `render` has a parameter of that name
+
+
 def render(u: UOp, simplify: bool = True) -> str:
     """An infix expression such as `(n*4)+3`; what has no infix form prints as `str` does."""
     from uopc.ir import text
 
-    return text.render(globals()["simplify"](u) if simplify else u)
+    return text.render(_simplified(u) if simplify else u)
+

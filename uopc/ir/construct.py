@@ -121,7 +121,7 @@ def round_float(dtype: DType, value: float) -> float:
     from uopc.ir import semantics
 
     with np.errstate(over="ignore"):
-        array = semantics.cast(np.float64(value), dtypes.float64, dtype)
+        array = semantics.cast(np.asarray(value), dtypes.float64, dtype)
     return float(array)
 
 

@@ -8,7 +8,7 @@ that never wrap, committed to 64 bits by the backends.
 from __future__ import annotations
 
 import functools
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -111,7 +111,7 @@ _ML_NAMES: Final = {
 
 
 @functools.cache
-def _numpy_dtype(name: str) -> np.dtype[np.generic]:
+def _numpy_dtype(name: str) -> np.dtype[Any]:
     if name in _ML_NAMES:
         import ml_dtypes
 
@@ -141,7 +141,7 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType:
 
 @functools.cache
 def promote(a: DType, b: DType) -> DType:
-    """The common type of two operands, as NumPy promotes arrays (index gives way to any integer)."""
+    """The common type of two operands, as NumPy promotes arrays; index gives way to integers."""
     if a is b:
         return a
     if a.kind == "index" or b.kind == "index":
@@ -165,4 +165,5 @@ def accumulator(t: DType) -> DType:
         return uint32
     return float32 if t.is_float and t.bits < 32 else t
 
-bool = bool_  # the name users write: dtypes.bool
+if not TYPE_CHECKING:  # the name users write; inside this module it would hide the builtin
+    bool = bool_

@@ -73,6 +73,7 @@ def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
     if param.arg.name not in inputs:
         raise UserError(f"parameter {param.arg.name} got no array")
     array = inputs[param.arg.name]
+    array = np.asarray(array) if isinstance(array, np.generic) else array
     check_array(param, array)
     return array
 

@@ -135,7 +135,7 @@ def const_key(arg: Any) -> Any:
 
 
 def _make(key: Key, arg: Any) -> UOp:
-    node = object.__new__(_node_class)
+    node: UOp = object.__new__(_node_class)
     node.op, node.dtype, node.src, _, node.tag = key
     node.arg = arg
     node.seq = next(_births)

@@ -12,7 +12,15 @@ from typing import Any, Final, Literal
 
 from uopc.ir import args, semantics
 from uopc.ir.levels import (
-    EVERYWHERE, INDEXED, KERNEL, LINEAR, PROGRAM, SCALAR, TENSOR, VECTOR, Level,
+    EVERYWHERE,
+    INDEXED,
+    KERNEL,
+    LINEAR,
+    PROGRAM,
+    SCALAR,
+    TENSOR,
+    VECTOR,
+    Level,
 )  # fmt: skip
 
 DTypeRule = Literal["given", "first", "last", "bool", "index", "void", "unchecked"]

@@ -62,7 +62,12 @@ _KINDS: Final = {INDEX: ("index",), WRAPPING: ("int", "uint"), FLOAT: ("float",)
 # The variables of patterns.
 x, y, z = UPat.var("x"), UPat.var("y"), UPat.var("z")
 c, d, e = UPat.cvar("c"), UPat.cvar("d"), UPat.cvar("e")
-invalid: Final = UPat(Ops.INVALID, name="nothing")
+p, q = UPat.var("p", dtypes.bool_), UPat.var("q", dtypes.bool_)
+
+
+def no(a: UPat) -> UPat:
+    """not a"""
+    return -a
 
 
 # ---------------------------------------------------------------- conditions
@@ -142,13 +147,15 @@ def at_least(a: UPat, b: UPat | int) -> Condition:
     return Condition("at_least", (a, b), holds)
 
 
-def never_wraps(op: Op, a: UPat, b: UPat) -> Condition:
-    """a op b, as integers without a width, stays inside the dtype, by bounds."""
+def negatable(a: UPat) -> Condition:
+    """−a does not leave the dtype, an integer constant."""
 
-    def holds(u: UOp, v: UOp) -> bool:
-        return exact(op, u, v)
+    def holds(u: UOp) -> bool:
+        value = _integer(u)
+        low, high = analysis.type_bounds(u.dtype.scalar)
+        return value is not None and bool(low <= -value <= high)
 
-    return Condition(f"never_wraps_{op.name}", (a, b), holds)
+    return Condition("negatable", (a,), holds)
 
 
 def exact(op: Op, u: UOp, v: UOp) -> bool:
@@ -187,6 +194,13 @@ def combine(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
     typed = next((s for s in src if s.op is not Ops.INVALID), src[0])
     t = dtypes.bool_ if op.dtype == "bool" else typed.dtype.scalar
     return intern(op, t.vec(lanes), src, None, tag)
+
+
+def convert(u: UOp, t: DType) -> UOp:
+    """A CAST without a source line."""
+    if u.op is Ops.CONST or u.op is Ops.INVALID or u.dtype is t:
+        return build.cast(u, t)
+    return intern(Ops.CAST, t.scalar.vec(u.dtype.lanes), (u,))
 
 
 def like(u: UOp, value: Any) -> UOp:

@@ -1,7 +1,7 @@
-"""Rules for arithmetic, comparison, logic, selection of the greater, and casts.
+"""Rules for arithmetic, comparison, logic, the greater and the lesser, and casts.
 
 Sums and products of dtype index are in the normal form of `affine.py` before these rules run, and
-constants with constants, x+0, x*1 and the like are folded by the builders: neither is repeated.
+constants with constants, x + 0, x * 1 and the like are folded by the builders: neither is repeated.
 """
 
 from __future__ import annotations
@@ -9,132 +9,335 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, build, dtypes
-from uopc.ir.clauses import merged_clauses
+from uopc.ir import analysis, build, clauses, dtypes
+from uopc.ir.dtypes import DType
 from uopc.ir.ops import Ops
 from uopc.ir.pattern import UPat
 from uopc.ir.rules import (
-    ANY, BOOL, FLOAT, INTEGERS, WRAPPING, RuleSet, at_least, c, combine, d, divides, exact, like,
-    make, never_wraps, nonzero, p, q, rule, rule_fn, same_kind, x, y, z,
+    ANY,
+    BOOL,
+    FLOAT,
+    INTEGERS,
+    WRAPPING,
+    RuleSet,
+    at_least,
+    c,
+    combine,
+    d,
+    exact,
+    like,
+    make,
+    negatable,
+    no,
+    p,
+    rule,
+    rule_fn,
+    same_kind,
+    x,
+    y,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+_COMPARES = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+_ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
+_BOUNDED = (
+    *_COMPARES, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG, Ops.MAX, Ops.MIN, Ops.ADD, Ops.SUB, Ops.MUL,
+    Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE,
+)  # fmt: skip
 
-def no(a: UPat) -> UPat:
-    """not a"""
-    return -a
-
-
-# ---------------------------------------------------------------- sums and products that may wrap
 # fmt: off
+# ---------------------------------------------------------------- sums and products that may wrap
 SUMS = RuleSet("sums", over=WRAPPING, rules=[
-    # Like terms. Multiplication distributes over addition modulo 2^bits.
-    rule("twice",              x + x,                 x * 2),
-    rule("like-terms",         x * c + x * d,         x * (c + d)),
-    rule("like-term",          x * c + x,             x * (c + 1)),
-    rule("like-terms-behind",  (y + x * c) + x * d,   y + x * (c + d)),
-    rule("like-term-behind",   (y + x * c) + x,       y + x * (c + 1)),
-    rule("term-like-behind",   (y + x) + x * c,       y + x * (c + 1)),
-    rule("twice-behind",       (y + x) + x,           y + x * 2),
+    # Like terms: multiplication distributes over addition modulo 2^bits.
+    rule("twice",               x + x,                x * 2),
+    rule("like-terms",          x * c + x * d,        x * (c + d)),
+    rule("like-term",           x * c + x,            x * (c + 1)),
+    rule("like-terms-behind",   (y + x * c) + x * d,  y + x * (c + d)),
+    rule("like-term-behind",    (y + x * c) + x,      y + x * (c + 1)),
+    rule("term-like-behind",    (y + x) + x * c,      y + x * (c + 1)),
+    rule("twice-behind",        (y + x) + x,          y + x * 2),
     # Constants gather at the end of sums and products.
-    rule("sum-constants",      (x + c) + d,           x + (c + d)),
-    rule("sum-constant-last",  (x + c) + y,           (x + y) + c),
-    rule("factor-constants",   (x * c) * d,           x * (c * d)),
-    rule("factor-last",        (x * c) * y,           (x * y) * c),
-    # Differences: a constant is added, a negation is taken in.
-    rule("minus-constant",     x - c,                 x + (0 - c)),
-    rule("minus-itself",       x - x,                 0),
-    rule("minus-negative",     x - (-y),              x + y),
-    rule("plus-negative",      x + (-y),              x - y),
-    rule("add-back",           (x - y) + y,           x),
-    rule("take-away",          (x + y) - y,           x),
-    rule("take-from-sum",      x - (x + y),           -y),
-    rule("negative-twice",     -(-x),                 x),
-    rule("negative-product",   (-x) * c,              x * (0 - c)),
-    rule("times-minus-one",    x * -1,                -x),
+    rule("sum-constants",       (x + c) + d,          x + (c + d)),
+    rule("sum-constant-last",   (x + c) + y,          (x + y) + c),
+    rule("factor-constants",    (x * c) * d,          x * (c * d)),
+    rule("factor-last",         (x * c) * y,          (x * y) * c),
+    # Differences: a constant is added (unless that hides bounds), a negation is taken in.
+    rule("minus-itself",        x - x,                0),
+    rule("minus-constant",      x - c,                x + (0 - c),   when=[negatable(c)]),
+    rule("minus-negative",      x - (-y),             x + y),
+    rule("plus-negative",       x + (-y),             x - y),
+    rule("add-back",            (x - y) + y,          x),
+    rule("take-away",           (x + y) - y,          x),
+    rule("take-from-sum",       x - (x + y),          -y),
+    rule("negative-twice",      -(-x),                x),
+    rule("negative-product",    (-x) * c,             x * (0 - c)),
+    rule("times-minus-one",     x * -1,               -x),
     rule("negative-difference", -(x - y),             y - x),
 ])
 
-BITS = RuleSet("bits", over=WRAPPING, rules=[
-    rule("and-itself",         x & x,                 x),
-    rule("or-itself",          x | x,                 x),
-    rule("xor-itself",         x ^ x,                 0),
-    rule("and-constants",      (x & c) & d,           x & (c & d)),
-    rule("or-constants",       (x | c) | d,           x | (c | d)),
-    rule("xor-constants",      (x ^ c) ^ d,           x ^ (c ^ d)),
-    rule("xor-back",           (x ^ y) ^ y,           x),
-    rule("absorb-or",          (x | y) & x,           x),
-    rule("absorb-and",         (x & y) | x,           x),
+# ---------------------------------------------------------------- bits and logic
+LATTICE = RuleSet("lattice", over=INTEGERS | BOOL, rules=[
+    rule("and-itself",          x & x,                x),
+    rule("or-itself",           x | x,                x),
+    rule("and-again",           (x & y) & y,          x & y),
+    rule("or-again",            (x | y) | y,          x | y),
+    rule("xor-itself",          x ^ x,                0),
+    rule("xor-back",            (x ^ y) ^ y,          x),
+    rule("and-constants",       (x & c) & d,          x & (c & d)),
+    rule("or-constants",        (x | c) | d,          x | (c | d)),
+    rule("xor-constants",       (x ^ c) ^ d,          x ^ (c ^ d)),
+    rule("absorb-or",           (x | y) & x,          x),
+    rule("absorb-and",          (x & y) | x,          x),
+])
+
+LOGIC = RuleSet("logic", over=BOOL, rules=[
+    rule("not-not",             no(no(x)),            x),
+    rule("and-not",             x & no(x),            False),
+    rule("or-not",              x | no(x),            True),
+    rule("neither",             no(x) & no(y),        no(x | y)),
+    rule("not-both",            no(x) | no(y),        no(x & y)),
+    rule("and-or-not",          x & (no(x) | y),      x & y),
+    rule("or-and-not",          x | (no(x) & y),      x | y),
+    # Arithmetic and comparison of bools in terms of logic.
+    rule("add",                 x + y,                x | y),
+    rule("mul",                 x * y,                x & y),
+    rule("maximum",             x.maximum(y),         x | y),
+    rule("minimum",             x.minimum(y),         x & y),
+    rule("sub",                 x - y,                x ^ y),
+    rule("differs-from-true",   x.ne(True),           no(x)),
+    rule("differs-from-false",  x.ne(False),          x),
+    rule("is-true",             x.eq(True),           x),
+    rule("is-false",            x.eq(False),          no(x)),
+    rule("differs",             x.ne(y),              x ^ y),
+    rule("same",                x.eq(y),              no(x ^ y)),
+    rule("xor-true",            x ^ True,             no(x)),
+    rule("less",                x < y,                no(x) & y),
+    rule("at-most",             x <= y,               no(x) | y),
 ])
 # fmt: on
 
 
+@rule_fn("clauses", UPat(Ops.AND, dtypes.bool_, name="u"))
+def _clauses(u: UOp) -> UOp | None:
+    """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), see clauses.py"""
+    return same_kind(u, clauses.merged(u))
+
+
+@rule_fn("either-bound", (x < c) | (x < d))
+def _either_bound(x: UOp, c: UOp, d: UOp) -> UOp | None:
+    """(x < 5) | (x < 7) → x < 7"""
+    if type(c.arg) is not int or type(d.arg) is not int:
+        return None
+    return make(Ops.CMPLT, x, max(c.arg, d.arg))
+
+
+@rule_fn("not-comparison", no(UPat((Ops.CMPLT, Ops.CMPLE), src=(x, y), name="u")))
+def _not_comparison(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """not x < y → y <= x and not x <= y → y < x, for integers (floats: NaN)"""
+    if x.dtype.is_float:
+        return None
+    return make(Ops.CMPLE if u.op is Ops.CMPLT else Ops.CMPLT, y, x)
+
+
+CLAUSES = RuleSet("clauses", over=BOOL, rules=[
+    _clauses,
+    _either_bound,
+    _not_comparison,
+    rule("not-equal", no(x.eq(y)), x.ne(y)),
+    rule("not-unequal", no(x.ne(y)), x.eq(y)),
+])  # fmt: skip
+
+
 @rule_fn("mask-shifted-out", (x & c) >> d)
-def mask_shifted_out(x: UOp, c: UOp, d: UOp) -> UOp | None:
+def _mask_shifted_out(x: UOp, c: UOp, d: UOp) -> UOp | None:
     """(x & c) >> d → x >> d where c only clears bits that the shift drops"""
     width = x.dtype.bits
     if type(c.arg) is not int or type(d.arg) is not int or not 0 <= d.arg < width:
         return None
-    dropped = (1 << d.arg) - 1
-    return make(Ops.SHR, x, d) if (c.arg | dropped) & ((1 << width) - 1) == (1 << width) - 1 else None
+    every = (1 << width) - 1
+    return make(Ops.SHR, x, d) if (c.arg | ((1 << d.arg) - 1)) & every == every else None
 
 
-@rule_fn("shift-twice", UPat((Ops.SHL, Ops.SHR), src=(UPat((Ops.SHL, Ops.SHR), src=(x, c), name="a"), d), name="u"))
-def shift_twice(x: UOp, c: UOp, d: UOp, a: UOp, u: UOp) -> UOp | None:
+@rule_fn("shift-twice", UPat((Ops.SHL, Ops.SHR), src=(x, d), name="u"))
+def _shift_twice(x: UOp, d: UOp, u: UOp) -> UOp | None:
     """(x << c) << d → x << (c + d); the same for >>, while the sum is less than the width"""
-    if a.op is not u.op or type(c.arg) is not int or type(d.arg) is not int:
+    if x.op is not u.op or x.src[1].op is not Ops.CONST:
         return None
-    total = c.arg + d.arg
-    if c.arg < 0 or d.arg < 0 or total >= x.dtype.bits:
+    first, second = x.src[1].arg, d.arg
+    if type(first) is not int or type(second) is not int or first < 0 or second < 0:
         return None
-    return combine(u.op, (x, like(d, total)))
+    total = first + second
+    return make(u.op, x.src[0], total) if total < x.dtype.bits else None
 
 
-SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[mask_shifted_out, shift_twice])
+SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice])
 
 
-# ---------------------------------------------------------------- comparisons
-@rule_fn("decided", UPat((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE), name="u"))
-def decided(u: UOp) -> UOp | None:
-    """a < b → True or False where bounds decide it"""
-    low, high = analysis.bounds(u)
-    return like(u, bool(low)) if low == high else None
-
-
-@rule_fn("constant-value", UPat((
-    Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.MUL,
-    Ops.ADD, Ops.SUB, Ops.SHL, Ops.SHR, Ops.CAST), name="u"))
-def constant_value(u: UOp) -> UOp | None:
-    """a node whose least and greatest value are one → that constant"""
-    if u.dtype.is_float or u.src[-1].dtype.is_float:
+# ---------------------------------------------------------------- bounds and comparisons
+@rule_fn("one-value", UPat(_BOUNDED, name="u"))
+def _one_value(u: UOp) -> UOp | None:
+    """a < b → True where bounds say so; the same for any integer or bool with one possible value"""
+    if u.dtype.is_float:
         return None
     low, high = analysis.bounds(u)
     return like(u, low) if low == high else None
 
 
+BOUNDS = RuleSet("bounds", over=ANY, rules=[_one_value])
+
+
 @rule_fn("constant-aside", UPat((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE), src=[x + c, d], name="u"))
-def constant_aside(u: UOp, x: UOp, c: UOp, d: UOp) -> UOp | None:
-    """x + c < d → x < d - c, and the like, where neither side can wrap"""
+def _constant_aside(u: UOp, x: UOp, c: UOp, d: UOp) -> UOp | None:
+    """x + c < d → x < d - c, and the like, where neither side wraps"""
     if not (exact(Ops.ADD, x, c) and exact(Ops.SUB, d, c)):
         return None
     rest = make(Ops.SUB, d, c)
-    return combine(u.op, (x, rest) if u.src[1] is d else (rest, x))
+    return make(u.op, x, rest) if u.src[1] is d else make(u.op, rest, x)
+
+
+@rule_fn("constant-strict", UPat(Ops.CMPLE, src=[x, c], name="u"))
+def _constant_strict(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """x <= c → x < c + 1 and c <= x → c - 1 < x: one form for comparisons with a constant"""
+    if not x.dtype.is_integral or type(c.arg) is not int:
+        return None
+    low, high = analysis.type_bounds(c.dtype)
+    if u.src[1] is c:
+        return make(Ops.CMPLT, x, c.arg + 1) if c.arg < high else None
+    return make(Ops.CMPLT, c.arg - 1, x) if c.arg > low else None
 
 
 COMPARISONS = RuleSet("comparisons", over=INTEGERS, rules=[
-    decided,
     rule("less-than-itself", x < x, False),
     rule("at-most-itself", x <= x, True),
-    rule("equal-to-itself", x.eq(x), True),
-    rule("unequal-to-itself", x.ne(x), False),
-    # One form for comparisons with a constant: strict. Bounds decide c = greatest before.
-    rule("at-most-constant", x <= c, x < c + 1, when=[never_wraps(Ops.ADD, c, 1)]),
-    rule("at-least-constant", c <= x, c + -1 < x, when=[never_wraps(Ops.SUB, c, 1)]),
-    constant_aside,
-])
+    rule("equals-itself", x.eq(x), True),
+    rule("differs-from-itself", x.ne(x), False),
+    _constant_strict,
+    _constant_aside,
+])  # fmt: skip
 
-FLOAT_COMPARISONS = RuleSet("float-comparisons", over=FLOAT, rules=[
-    rule("less-than-itself", x < x, False),
-])
+# ---------------------------------------------------------------- greater and lesser
+GREATER = RuleSet("greater", over=INTEGERS, rules=[
+    rule("max-itself",          x.maximum(x),                   x),
+    rule("min-itself",          x.minimum(x),                   x),
+    rule("max-decided",         x.maximum(y),                   x,  when=[at_least(x, y)]),
+    rule("min-decided",         x.minimum(y),                   y,  when=[at_least(x, y)]),
+    rule("max-constants",       x.maximum(c).maximum(d),        x.maximum(c.maximum(d))),
+    rule("min-constants",       x.minimum(c).minimum(d),        x.minimum(c.minimum(d))),
+    rule("max-again",           x.maximum(y).maximum(y),        x.maximum(y)),
+    rule("min-again",           x.minimum(y).minimum(y),        x.minimum(y)),
+    rule("max-of-min",          x.minimum(y).maximum(y),        y),
+    rule("min-of-max",          x.maximum(y).minimum(y),        y),
+])  # fmt: skip
+
+
+# ---------------------------------------------------------------- floats: only what IEEE allows
+@rule_fn("divide-by-power", x.alu(Ops.FDIV, c))
+def _divide_by_power(x: UOp, c: UOp) -> UOp | None:
+    """x / c → x * (1/c) for a power of two c; both round the exact result once"""
+    if type(c.arg) is not float or c.arg == 0 or not math.isfinite(c.arg):
+        return None
+    mantissa, exponent = math.frexp(c.arg)
+    exact_inverse = abs(mantissa) == 0.5 and abs(exponent - 1) <= _EXPONENTS[x.dtype.scalar]
+    return make(Ops.MUL, x, 1.0 / c.arg) if exact_inverse else None
+
+
+# |exponent| up to which 2^exponent and its reciprocal are both normal numbers.
+_EXPONENTS: dict[DType, int] = {
+    dtypes.float64: 1000, dtypes.float32: 120, dtypes.bfloat16: 120, dtypes.float16: 12,
+    dtypes.fp8e4m3: 4, dtypes.fp8e5m2: 12, dtypes.fp8e4m3fnuz: 4, dtypes.fp8e5m2fnuz: 12,
+}  # fmt: skip
+
+
+@rule_fn("already-whole", x.f(_ROUNDING))
+def _already_whole(x: UOp) -> UOp | None:
+    """floor(trunc(x)) → trunc(x), trunc(float(i)) → float(i)"""
+    whole = x.op in _ROUNDING or (x.op is Ops.CAST and not x.src[0].dtype.is_float)
+    return x if whole else None
+
+
+FLOATS = RuleSet("floats", over=FLOAT, rules=[
+    rule("negative-twice",      -(-x),                x),
+    rule("minus-negative",      x - (-y),             x + y),
+    rule("plus-negative",       x + (-y),             x - y),
+    rule("times-minus-one",     x * -1.0,             -x),
+    rule("negative-product",    (-x) * c,             x * (-c)),
+    rule("negative-factors",    (-x) * (-y),          x * y),
+    rule("max-itself",          x.maximum(x),         x),
+    rule("min-itself",          x.minimum(x),         x),
+    rule("less-than-itself",    x < x,                False),
+    rule("magnitude-negative",  (-x).alu(Ops.ABS),    x.alu(Ops.ABS)),
+    rule("magnitude-twice",     x.alu(Ops.ABS).alu(Ops.ABS), x.alu(Ops.ABS)),
+    _already_whole,
+    _divide_by_power,
+])  # fmt: skip
+
+
+# ---------------------------------------------------------------- casts
+def _holds_all(source: UOp, target: DType) -> bool:
+    """Whether `target` represents every value that `source` may have."""
+    t = source.dtype.scalar
+    if t.is_float:
+        return target.is_float and _mantissa(target) >= _mantissa(t) and target.bits > t.bits
+    low, high = analysis.bounds(source)
+    if target.is_float:
+        return max(abs(int(low)), abs(int(high))) <= 1 << _mantissa(target)
+    least, most = analysis.type_bounds(target)
+    return target.kind == "index" or bool(least <= low and high <= most)
+
+
+def _mantissa(t: DType) -> int:
+    """Bits of precision: every integer up to 2^bits is exact (0 where the range is too short)."""
+    return {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(t.name, 0)
+
+
+@rule_fn("cast-twice", x.cast(name="a").cast(name="u"))
+def _cast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
+    """cast(cast(x)) → cast(x) where the first cast keeps every value"""
+    if a.dtype.kind == "bool" or not _holds_all(x, a.dtype.scalar):
+        return None
+    return x if x.dtype is u.dtype else convert(x, u.dtype)
+
+
+@rule_fn("cast-to-bool", x.cast(dtypes.bool_))
+def _cast_to_bool(x: UOp) -> UOp | None:
+    """bool(x) → x != 0"""
+    return make(Ops.CMPNE, x, 0)
+
+
+@rule_fn("compare-cast-bool", UPat((Ops.CMPEQ, Ops.CMPNE), src=[c, p.cast()], name="u"))
+def _compare_cast_bool(c: UOp, p: UOp, u: UOp) -> UOp | None:
+    """int(p) != 0 → p, int(p) == 0 → not p, int(p) != 2 → True, and so on"""
+    if type(c.arg) is tuple or u.src[0].dtype.kind == "bool":
+        return None
+    if c.arg not in (0, 1):
+        return like(u, u.op is Ops.CMPNE)
+    wanted = (c.arg == 1) is (u.op is Ops.CMPEQ)
+    return p if wanted else make(Ops.NEG, p)
+
+
+@rule_fn("compare-casts", UPat(_COMPARES, src=(x, y), name="u"))
+def _compare_casts(x: UOp, y: UOp, u: UOp) -> UOp | None:
+    """int64(x) < 5 → x < 5 and int64(x) < int64(y) → x < y where the casts keep every value"""
+    small = next((s.src[0] for s in (x, y) if s.op is Ops.CAST), None)
+    if small is None or small.dtype.kind in ("bool", "index"):
+        return None
+    sides = [_narrowed(s, small.dtype.scalar) for s in (x, y)]
+    left, right = sides
+    return None if left is None or right is None else combine(u.op, (left, right))
+
+
+def _narrowed(s: UOp, t: DType) -> UOp | None:
+    """`s` in the dtype t, when it is a widening cast from t, or an integer constant of it."""
+    if s.op is Ops.CAST and s.src[0].dtype.scalar is t and _holds_all(s.src[0], s.dtype.scalar):
+        return s.src[0]
+    if s.op is not Ops.CONST or type(s.arg) is not int or t.is_float:
+        return None
+    low, high = t.bounds
+    return build.const(t, s.arg) if low <= s.arg <= high else None
+
+
+CASTS = RuleSet("casts", over=ANY, rules=[
+    _cast_twice, _cast_to_bool, _compare_cast_bool, _compare_casts,
+])  # fmt: skip

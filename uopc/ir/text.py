@@ -176,7 +176,7 @@ class _Section:
         """The list in its order; before it what it needs and does not depend on it."""
         within: set[UOp] = set(self.listed)
         for u in order:
-            if u in within:
+            if u in within or u is self.root:
                 continue
             if any(s in within for s in u.src):
                 within.add(u)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from uopc.ir import analysis, build, dtypes, kernel, movement, node, tensor
@@ -12,7 +13,7 @@ from uopc.ir.ops import Op, Ops
 _KEEP: Final[Any] = object()
 
 
-def _operator(op: Op, reverse: bool = False) -> Any:
+def _operator(op: Op, reverse: bool = False) -> Callable[[UOp, Any], UOp]:
     if reverse:
         return lambda a, b: build.binary(op, b, a)
     return lambda a, b: build.binary(op, a, b)
@@ -45,7 +46,7 @@ class UOp(Node):
         unknown = fields.keys() - known.keys()
         if unknown:
             raise TypeError(f"replace: no field {sorted(unknown)[0]!r}")
-        return UOp(**(known | fields))  # type: ignore[no-any-return]
+        return UOp(**(known | fields))
 
     def rtag(self, tag: Any = True) -> UOp:
         """This node with another tag; None takes the tag off."""

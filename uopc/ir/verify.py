@@ -65,7 +65,8 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
     for place in (_placed, _balanced) if level is LINEAR else ():
         yield from place(root)
     if level is PROGRAM:
-        yield from _calls(root)
+        yield from _listed(root)
+    yield from _calls(root, nodes)
 
 
 def _holds(name: str, level: Level) -> bool:
@@ -192,21 +193,28 @@ def _carries(end: UOp) -> Found:
             )
 
 
-def _calls(root: UOp) -> Found:
-    """The arguments of the calls of a program fit the kernels."""
+def _calls(root: UOp, nodes: list[UOp]) -> Found:
+    """The arguments of calls fit the parameters of what is called."""
+    params: dict[UOp, list[UOp]] = {}
+    for u in nodes:
+        if u.op is not Ops.CALL:
+            continue
+        body = u.src[0]
+        if body not in params:
+            params[body] = [p for p in order([body]) if p.op is Ops.PARAM]
+        for p in params[body]:
+            problem = _argument(p, operands(u))
+            if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):
+                yield _found(u, "operand-count", problem)
+
+
+def _listed(root: UOp) -> Found:
+    """A program is a list of calls."""
     if root.op is not Ops.LINEAR:
         yield _found(root, "legal-op", f"expected a LINEAR of CALLs, got {root.op.name}")
-    params: dict[UOp, list[UOp]] = {}
     for u in root.src:
         if u.op is not Ops.CALL:
-            yield _found(u, "legal-op", f"expected a CALL, got {u.op.name}")
-            continue
-        if u.src[0] not in params:
-            params[u.src[0]] = [p for p in order([u.src[0]]) if p.op is Ops.PARAM]
-        for p in params[u.src[0]]:
-            problem = _argument(p, operands(u))
-            if problem:
-                yield u, ("operand-count", problem)
+            yield _found(u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL")
 
 
 def _argument(param: UOp, args: tuple[UOp, ...]) -> str | None:

@@ -1,8 +1,20 @@
 """The pipeline: every pass in order, and the reasons for the order. Nothing else."""
 
+import itertools
+
 from uopc.passes import (
-    apply_rules, canonicalize, decompose, devectorize, expand, flatten_indices, linearize,
-    optimize, place_stages, rangeify, simplify_ranges, split_kernels,
+    apply_rules,
+    canonicalize,
+    decompose,
+    devectorize,
+    expand,
+    flatten_indices,
+    linearize,
+    optimize,
+    place_stages,
+    rangeify,
+    simplify_ranges,
+    split_kernels,
 )  # fmt: skip
 from uopc.passes.contract import Pass
 
@@ -41,7 +53,7 @@ def _check() -> None:
     for first, second, reason in ORDER:
         if names.index(first) > names.index(second):
             raise ImportError(f"passes: {first} must come before {second}: {reason}")
-    for (_, a), (_, b) in zip(PIPELINE, PIPELINE[1:]):
+    for (_, a), (_, b) in itertools.pairwise(PIPELINE):
         fits = a.promises is b.accepts or (a.scope == "graph" and b.scope == "kernel")
         if not fits:
             raise ImportError(f"passes: {a.name} gives {a.promises}, {b.name} takes {b.accepts}")

@@ -1,4 +1,4 @@
-"""Choose a kernel's Opts from its accesses and the described machine. Reads ranges and indices only.
+"""Choose a kernel's Opts from its accesses and the described machine. Reads ranges and indices.
 
 Steps, each a function: which loop gets vector lanes (output loop or reduce loop, whichever reads
 and writes more neighbours), how many lanes, which output loops become register tiles, how far a
@@ -45,9 +45,8 @@ class Access:
     written: bool
 
     def stride(self, r: UOp) -> int | None:
-        constant, terms = affine.form(self.flat)
         step = 0
-        for m, k in terms.items():
+        for m, k in affine.form(self.flat)[1].items():
             if m is r:
                 step = k
             elif r in analysis.ranges(m):
@@ -218,7 +217,7 @@ def _reduce_lanes(k: _Kernel, lanes: int, output: UOp | None) -> list[UOp]:
         if not loops:
             continue
         inner = min(loops, key=lambda r: (_lane_cost(k.inside(r), r, lanes), -k.position(r)))
-        body = [a for a in k.inside(inner)]
+        body = k.inside(inner)
         if any(q in chosen for a in body for q in analysis.ranges(a.node)):
             continue
         own = _lane_cost(body, inner, lanes)

@@ -1,4 +1,4 @@
-"""What a pass is: a function from graph to graph, with the level it accepts and the one it promises."""
+"""What a pass is: graph to graph, with the level it accepts and the one it promises."""
 
 from __future__ import annotations
 

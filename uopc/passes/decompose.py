@@ -10,7 +10,6 @@ count are guarded; float16 functions are computed in float32 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, build, dtypes, remake, semantics

@@ -107,12 +107,17 @@ class _Expansion:
         return _combine(u, bodies, ranges, lanes)
 
 
+def _lanes_of(b: UOp, n: int) -> UOp:
+    """A value with n lanes: one that has none is the same in each."""
+    return b if b.dtype.lanes > 1 else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
+
+
 def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
     """The accumulators of a reduce, combined pairwise, then their lanes."""
     op = u.arg.op
     if lanes:
         n = lanes[0].src[0].arg
-        bodies = [b if b.dtype.lanes > 1 else intern(Ops.STACK, b.dtype.vec(n), (b,) * n) for b in bodies]
+        bodies = [_lanes_of(b, n) for b in bodies]
     parts = bodies
     if ranges:
         parts = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]

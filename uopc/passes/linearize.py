@@ -16,6 +16,7 @@ that of a depth-first walk from the stores: an operand stands shortly before its
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
@@ -188,7 +189,8 @@ class _Emitter:
 
     def run(self) -> list[UOp]:
         """Blocks are walked with a stack of iterators: loops may nest deeper than Python does."""
-        stack = [(None, iter(self.schedule.sorted_block(None, self.before)))]
+        stack: list[tuple[UOp | None, Iterator[UOp]]] = []
+        stack.append((None, iter(self.schedule.sorted_block(None, self.before))))
         while stack:
             block, items = stack[-1]
             for u in items:

@@ -57,9 +57,9 @@ def _unroll(kernel: UOp, r: UOp, n: int) -> UOp:
 OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "VECTOR": (_vector, "the inner n iterations become the lanes of vectors"),
     "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
-    "UNROLL": (_unroll, "the inner n iterations of a reduce become copies (0: all), each with its own accumulator"),
+    "UNROLL": (_unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
-    "THREAD": (thread, "an output loop around the whole kernel is cut in n chunks, run in parallel"),
+    "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
 }  # fmt: skip
 
 

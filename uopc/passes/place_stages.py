@@ -242,9 +242,7 @@ def _outputs(values: tuple[UOp, ...]) -> tuple[UOp, ...]:
     """Each output has storage of its own; what an assignment returns is the caller's array."""
     out: list[UOp] = []
     for i, v in enumerate(values):
-        if v.dtype is dtypes.void or _is_whole_param(v):
-            out.append(v)
-        elif v.op is Ops.STAGE and v not in out:
+        if v.dtype is dtypes.void or _is_whole_param(v) or (v.op is Ops.STAGE and v not in out):
             out.append(v)
         else:
             out.append(intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False)))

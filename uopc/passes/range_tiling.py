@@ -82,8 +82,8 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     end, axis = r.src[0], r.arg.axis
     size = affine.floordiv(affine.plus(end, chunks - 1), affine.const(chunks))
     if analysis.bounds(end)[1] >= chunks * CHUNK_MULTIPLE * 4:
-        rounded = affine.floordiv(affine.plus(size, CHUNK_MULTIPLE - 1), affine.const(CHUNK_MULTIPLE))
-        size = affine.mul(rounded, affine.const(CHUNK_MULTIPLE))
+        multiple = affine.const(CHUNK_MULTIPLE)
+        size = affine.mul(affine.floordiv(affine.plus(size, CHUNK_MULTIPLE - 1), multiple), multiple)
     chunk = make_range(affine.const(chunks), (*axis, _FIRST), "thread")
     first = affine.mul(chunk, size)
     left = affine.sub(end, first)

@@ -105,7 +105,8 @@ class _Lowering:
         if u.op is Ops.AFTER:
             root, index, more = root_access(u, index)
             target = self.storage_after(u)
-            return intern(Ops.INDEX, root.dtype, (target, *indexing.gated(index, indexing.both(guard, more))))
+            index = indexing.gated(index, indexing.both(guard, more))
+            return intern(Ops.INDEX, root.dtype, (target, *index))
         target = self.storage.get(u, u)
         return intern(Ops.INDEX, u.dtype, (target, *indexing.gated(index, guard)))
 

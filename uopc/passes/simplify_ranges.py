@@ -12,6 +12,7 @@ into k = i·n + j when the quotients and remainders of k vanish from every index
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes, remake
@@ -51,7 +52,7 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
     pairs: dict[tuple[UOp, UOp], None] = {}
     for u in _closers(kernel):
         closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
-        for outer, inner in reversed(list(zip(closed, closed[1:]))):
+        for outer, inner in reversed(list(itertools.pairwise(closed))):
             if outer.arg.kind == inner.arg.kind and not inner.src[0]._ranges:
                 pairs[(outer, inner)] = None
     return list(pairs)

@@ -40,7 +40,8 @@ def _as_many(s: UOp, u: UOp) -> bool:
     """Whether a source has as many elements as its user. One with fewer is repeated: it is decided
     on by itself, and computing `u` again does not compute it again."""
     dims, wanted = analysis.shape(s), analysis.shape(u)
-    return u.op is not Ops.EXPAND and (dims == wanted or analysis.size(dims) == analysis.size(wanted))
+    same = dims == wanted or analysis.size(dims) == analysis.size(wanted)
+    return u.op is not Ops.EXPAND and same
 
 
 def contains_reduce(u: UOp, found: set[UOp]) -> bool:
