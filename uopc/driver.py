@@ -66,7 +66,7 @@ def compile(
     if options.debug:
         from uopc import debug
 
-        debug.compiled(program, options.debug)
+        return debug.compiled(program, options.debug)
     return program
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from uopc.errors import UserError
+from uopc.errors import Error, UserError
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import KernelArg
-from uopc.ir.levels import KERNEL, LINEAR, PROGRAM, TENSOR, Level
+from uopc.ir.levels import INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import PIPELINE
@@ -20,10 +21,13 @@ from uopc.passes.contract import Context, Pass
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+INPUT = "input"  # the stage before the first pass
+Numbered = tuple[int, Pass]
+
 
 @dataclass
 class StageRun:
-    """One pass as it ran: on the graph, or on all kernels."""
+    """One pass as it ran: on the graph, or on all kernels (`before[i]` became `after[i]`)."""
 
     number: int
     name: str
@@ -31,6 +35,7 @@ class StageRun:
     before: list[UOp]
     after: list[UOp]
     seconds: float = 0.0
+    rules: int = 0  # rewrites by rules, where they were counted
 
     @property
     def changed(self) -> bool:
@@ -44,9 +49,11 @@ class Lowered:
     outputs: tuple[UOp, ...]  # what the caller gets: storage after its effects, at indexed level
     calls: list[tuple[UOp, tuple[UOp, ...]]]  # (linear kernel, storage and variables), in order
     kernels: list[UOp]  # the distinct linear kernels, in order of first use
-    origins: dict[UOp, list[UOp]] = field(default_factory=dict)
+    origins: dict[UOp, list[UOp]] = field(default_factory=dict)  # the user's nodes in each kernel
     runs: list[StageRun] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
+    # The LINEAR of CALLs that the kernels of the first run on kernels stand in.
+    program: UOp | None = None
 
 
 Verify = Callable[["UOp", Level, str], None]
@@ -62,60 +69,127 @@ def level_of(graph: UOp) -> Level:
     return TENSOR
 
 
-def lower(graph: UOp, context: Context, verify: Verify | None = None) -> Lowered:
-    """Run every pass on a SINK of tensor values, or on one kernel written by hand.
+class Lowering:
+    """One walk over the pipeline. `runs` grows pass by pass, so it is there when a pass fails.
 
-    `verify(graph, level, stage)` is called on what each pass gives.
+    `verify(graph, level, stage)` is called on what each pass gives; `count_rules` counts rewrites.
     """
-    runs = [StageRun(0, "input", level_of(graph), [graph], [graph])]
-    level = runs[0].level
-    if verify is not None:
-        verify(graph, level, "input")
-    stages = list(PIPELINE)
-    outputs: tuple[UOp, ...] = ()
-    program = graph
-    if level is KERNEL:
-        program = _call_of(graph)
-    elif level is TENSOR:
-        for number, p in [s for s in stages if s[1].scope == "graph"]:
-            if p.promises is PROGRAM:
-                outputs = program.src
-            program = _run(p, number, [program], context, runs, verify)[0]
-    else:
-        raise UserError(f"cannot compile a graph of level {level.text}")
-    kernels = list(dict.fromkeys(c.src[0] for c in program.src))
-    final = kernels
-    for number, p in [s for s in stages if s[1].scope == "kernel"]:
-        final = _run(p, number, final, context, runs, verify)
-    replaced = dict(zip(kernels, _named(final)))
-    calls = [(replaced[c.src[0]], c.src[1:]) for c in program.src]
-    return Lowered(outputs, calls, list(replaced.values()), {}, runs, context.notes)
+
+    def __init__(
+        self, context: Context, verify: Verify | None = None, count_rules: bool = False
+    ) -> None:
+        self.context, self.verify, self.count_rules = context, verify, count_rules
+        self.runs: list[StageRun] = []
+
+    def lower(self, graph: UOp, start: str = INPUT) -> Lowered:
+        """Run every pass on a SINK of tensor values, or on one kernel written by hand.
+
+        With `start`, the graph is what the pass of that name gave, and the passes after it run.
+        """
+        first, rest = _plan(graph, start)
+        self.runs.append(first)
+        self._check(first)
+        outputs: tuple[UOp, ...] = ()
+        program = graph
+        if first.level in (TENSOR, INDEXED):
+            for number, p in [s for s in rest if s[1].scope == "graph"]:
+                if p.promises is PROGRAM:
+                    outputs = program.src
+                program = self._run(p, number, [program])[0]
+        elif level_of(graph) is not PROGRAM:
+            program = _call_of(graph)
+        return self._lower_kernels(program, outputs, [s for s in rest if s[1].scope == "kernel"])
+
+    def _lower_kernels(
+        self, program: UOp, outputs: tuple[UOp, ...], passes: list[Numbered]
+    ) -> Lowered:
+        """What becomes of the kernels that a program calls; those that become equal are one."""
+        now = {c.src[0]: c.src[0] for c in program.src}
+        for number, p in passes:
+            before = list(dict.fromkeys(now.values()))
+            became = dict(zip(before, self._run(p, number, before)))
+            now = {k: became[n] for k, n in now.items()}
+        unnamed = list(dict.fromkeys(now.values()))
+        final = _named(unnamed)
+        if passes:
+            self.runs[-1].after = final
+        became = dict(zip(unnamed, final))
+        now = {k: became[n] for k, n in now.items()}
+        calls = [(now[c.src[0]], c.src[1:]) for c in program.src]
+        origins: dict[UOp, list[UOp]] = {}
+        for k, n in now.items():
+            located = [u for u in analysis.toposort(k) if u.origin is not None]
+            origins.setdefault(n, []).extend(located)
+        notes = self.context.notes
+        return Lowered(outputs, calls, final, origins, self.runs, notes, program)
+
+    def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
+        """One pass over every graph it applies to."""
+        counting: Any = contextlib.nullcontext()
+        fired: list[Any] = []
+        if self.count_rules:
+            from uopc.ir import rewrite
+
+            counting = rewrite.tracing(fired.append)
+        start = time.perf_counter()
+        try:
+            with counting:
+                after = [p.run(g, self.context) for g in graphs]
+        except Error as error:
+            error.add_note(f"in pass {p.name}")
+            raise
+        seconds = time.perf_counter() - start
+        run = StageRun(number, p.name, p.promises, graphs, after, seconds, len(fired))
+        self.runs.append(run)
+        self._check(run)
+        return after
+
+    def _check(self, run: StageRun) -> None:
+        if self.verify is None:
+            return
+        for g in run.after:
+            inside = run.level is not PROGRAM and level_of(g) is PROGRAM  # a stage file of kernels
+            for k in {c.src[0]: None for c in g.src} if inside else (g,):
+                self.verify(k, run.level, run.name)
+            if inside:
+                self.verify(g, PROGRAM, run.name)
 
 
-def _run(
-    p: Pass, number: int, graphs: list[UOp], context: Context, runs: list[StageRun],
-    verify: Verify | None,
-) -> list[UOp]:  # fmt: skip
-    """One pass over every graph it applies to (equal kernels are one already)."""
-    start = time.perf_counter()
-    after = [p.run(g, context) for g in graphs]
-    seconds = time.perf_counter() - start
-    runs.append(StageRun(number, p.name, p.promises, graphs, after, seconds))
-    if verify is not None:
-        for g in after:
-            verify(g, p.promises, p.name)
-    return after
+def lower(graph: UOp, context: Context, verify: Verify | None = None) -> Lowered:
+    """The stages of a SINK of tensor values, or of one kernel written by hand."""
+    return Lowering(context, verify).lower(graph)
+
+
+def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
+    """The stage that a graph is, and the passes that are left to run on it."""
+    if start != INPUT:
+        names = [p.name for _, p in PIPELINE]
+        if start not in names:
+            raise UserError(f"no stage {start!r}; there are {', '.join((INPUT, *names))}")
+        at = names.index(start)
+        number, p = PIPELINE[at]
+        return StageRun(number, p.name, p.promises, [graph], [graph]), list(PIPELINE[at + 1 :])
+    level = level_of(graph)
+    first = StageRun(0, INPUT, level, [graph], [graph])
+    if level is TENSOR:
+        return first, list(PIPELINE)
+    final = level is LINEAR or any(c.src[0].op is Ops.LINEAR for c in graph.src if c.src)
+    return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]
 
 
 def _named(kernels: list[UOp]) -> list[UOp]:
     """Kernels of one name get a number behind it: r_8_4, r_8_4n1, …"""
-    taken: dict[str, int] = {}
+    taken: set[str] = set()
+    seen: dict[str, int] = {}
     out = []
     for k in kernels:
         arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg("kernel")
-        seen = taken.get(arg.name, 0)
-        taken[arg.name] = seen + 1
-        name = f"{arg.name}n{seen}" if seen else arg.name
+        name, n = arg.name, seen.get(arg.name, 0)
+        while name in taken:
+            n += 1
+            name = f"{arg.name}n{n}"
+        taken.add(name)
+        seen[arg.name] = n
         out.append(intern(k.op, k.dtype, k.src, dataclasses.replace(arg, name=name)))
     return out
 

@@ -268,14 +268,9 @@ def _work(kernel: UOp) -> float:
     return total
 
 
-def _origin(kernel: UOp) -> str:
-    """The user's source lines in a kernel."""
-    lines = {
-        f"{u.origin[0].co_filename}:{u.origin[1]}": None
-        for u in analysis.toposort(kernel)
-        if u.origin is not None
-    }
-    return ", ".join(lines)
+def _origin(nodes: list[UOp]) -> str:
+    """The user's source lines in a kernel, given the nodes that have one."""
+    return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
 
 
 def build_program(request: Request, lowered: Lowered, start: float) -> Program:
@@ -292,7 +287,7 @@ def build_program(request: Request, lowered: Lowered, start: float) -> Program:
     program = make_callable(_Planner(request, lowered).plan(), loaded, Program)
     program._request, program._lowered = request, lowered
     program.kernels = [
-        Kernel(k.arg.name, k, llvm.module([r]), k.arg.opts or (), _origin(k))
+        Kernel(k.arg.name, k, llvm.module([r]), k.arg.opts or (), _origin(lowered.origins[k]))
         for k, r in zip(lowered.kernels, rendered)
     ]
     program.inputs = tuple([Value(p.arg.name, analysis.shape(p), p.dtype) for p in request.params])

@@ -7,9 +7,11 @@ condition holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir.args import VariableArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 
@@ -21,6 +23,8 @@ Limits = dict["UOp", Interval]
 
 # Longer conjunctions are left as they are: merging compares clauses with each other.
 _MOST_CLAUSES = 64
+# Larger values are not simplified for a condition.
+_MOST_NODES = 100
 
 
 def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
@@ -167,16 +171,26 @@ def given(u: UOp, condition: UOp) -> UOp | None:
     """
     from uopc.ir import symbolic
 
-    tight: dict[UOp, UOp] = {}
-    for i, (lhs, interval) in enumerate(limits_of(clauses_of(condition)).items()):
-        low, high = _tightened(lhs, {lhs: interval})
-        if lhs.dtype is dtypes.index and low <= high and (low, high) != analysis.bounds(lhs):
-            if low == high:
-                tight[lhs] = affine.const(low)
-            elif lhs.op is not Ops.ADD:
-                tight[lhs] = build.variable(f"given_{i}", low, high)
+    below = analysis.toposort(u)
+    if len(below) > _MOST_NODES:
+        return None
+    tight = {v: known for v, known in _known_values(condition) if v in below}
     if not tight:
         return None
     made = symbolic.replaced(u, tight)
     back = symbolic.replaced(made, {v: k for k, v in tight.items() if v.op is Ops.VARIABLE})
-    return None if back is u else back
+    # Only what is smaller counts: two equal forms must not take turns.
+    return back if len(analysis.toposort(back)) < len(below) else None
+
+
+def _known_values(condition: UOp) -> Iterator[tuple[UOp, UOp]]:
+    """Index values that the condition bounds, each with a variable (or constant) that says so."""
+    for lhs, interval in limits_of(clauses_of(condition)).items():
+        low, high = _tightened(lhs, {lhs: interval})
+        if lhs.dtype is not dtypes.index or low > high or (low, high) == analysis.bounds(lhs):
+            continue
+        if low == high:
+            yield lhs, affine.const(low)
+        elif lhs.op is not Ops.ADD:
+            arg = VariableArg(f"given_{lhs.seq}", low, high)
+            yield lhs, intern(Ops.VARIABLE, dtypes.index, (), arg)

@@ -71,8 +71,8 @@ class Node(metaclass=UCache):
     """`op`, `dtype`, `src`, `arg`, `tag`; `seq` grows with creation, sources before users."""
 
     __slots__ = (
-        "__weakref__", "_bounds", "_form", "_ranges", "_shape", "arg", "dtype", "op", "origin",
-        "seq", "src", "tag",
+        "__weakref__", "_bounds", "_form", "_ranges", "_shape", "_simple", "arg", "dtype", "op",
+        "origin", "seq", "src", "tag",
     )  # fmt: skip
     op: Op
     dtype: DType
@@ -87,6 +87,8 @@ class Node(metaclass=UCache):
     _bounds: Any
     _ranges: Any
     _form: Any
+    # What symbolic.py simplifies it to, True for itself.
+    _simple: Any
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -140,6 +142,7 @@ def _make(key: Key, arg: Any) -> UOp:
     node.arg = arg
     node.seq = next(_births)
     node.origin = node._shape = node._bounds = node._ranges = node._form = None
+    node._simple = None
     if _arena_depth:
         entry: Any = node
         _arena_keys.append(key)

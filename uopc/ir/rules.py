@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from uopc.errors import InvalidIR
-from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir import analysis, dtypes
+from uopc.ir.combine import like, make, same_kind
 from uopc.ir.dtypes import DType
-from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import PatternMatcher, Rule, UPat, as_upat, caller
 
@@ -158,6 +158,11 @@ def negatable(a: UPat) -> Condition:
     return Condition("negatable", (a,), holds)
 
 
+def has_value(a: UPat) -> Condition:
+    """a is not INVALID."""
+    return Condition("has_value", (a,), lambda u: u.op is not Ops.INVALID)
+
+
 def exact(op: Op, u: UOp, v: UOp) -> bool:
     """Whether u op v cannot leave the dtype of u (op: add, sub or mul)."""
     (a, b), (lo, hi) = analysis.bounds(u), analysis.bounds(v)
@@ -165,57 +170,6 @@ def exact(op: Op, u: UOp, v: UOp) -> bool:
     corners = [op.fold(m, n) for m in (a, b) for n in (lo, hi)]
     low, high = analysis.type_bounds(u.dtype.scalar)
     return u.dtype.scalar is dtypes.index or bool(low <= min(corners) and max(corners) <= high)
-
-
-# ---------------------------------------------------------------- making nodes
-def make(op: Op, *operands: UOp | int | float) -> UOp:
-    """An elementwise node as the builders would make it, without a source line.
-
-    A Python number takes the dtype of the operands that are nodes.
-    """
-    first = next(o for o in operands[::-1] if not isinstance(o, (bool, int, float)))
-    t = first.dtype.scalar
-    src = tuple([build.const(t, o) if isinstance(o, (bool, int, float)) else o for o in operands])
-    return combine(op, src)
-
-
-def combine(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
-    """`make` on nodes only."""
-    index_op = affine.OPS.get(op)
-    if index_op is not None and all([s.dtype.scalar is dtypes.index for s in src]):
-        if not any([s.op is Ops.INVALID for s in src]):
-            return index_op(*src)
-    if op is Ops.WHERE:
-        return build.where(*src)
-    folded = build.fold(op, src)
-    if folded is not None:
-        return folded
-    lanes = max([s.dtype.lanes for s in src])
-    typed = next((s for s in src if s.op is not Ops.INVALID), src[0])
-    t = dtypes.bool_ if op.dtype == "bool" else typed.dtype.scalar
-    return intern(op, t.vec(lanes), src, None, tag)
-
-
-def convert(u: UOp, t: DType) -> UOp:
-    """A CAST without a source line."""
-    if u.op is Ops.CONST or u.op is Ops.INVALID or u.dtype is t:
-        return build.cast(u, t)
-    return intern(Ops.CAST, t.scalar.vec(u.dtype.lanes), (u,))
-
-
-def like(u: UOp, value: Any) -> UOp:
-    """The constant `value` with dtype, lanes and shape of `u`."""
-    made = build.const_like(u, value)
-    if made.dtype is not u.dtype and made.op is Ops.CONST:
-        return intern(Ops.CONST, u.dtype, (), (made.arg,) * u.dtype.lanes)
-    return made
-
-
-def same_kind(u: UOp, made: UOp | None) -> UOp | None:
-    """`made` if it has the dtype, lanes and shape of `u`: dropped operands may have been wider."""
-    if made is None or made.dtype is not u.dtype or analysis.shape(made) != analysis.shape(u):
-        return None
-    return made
 
 
 # ---------------------------------------------------------------- rules
@@ -320,7 +274,8 @@ def _function(entry: Entry, root: UPat) -> Callable[..., UOp | None]:
         given = [str(o.name) if isinstance(o, UPat) else str(o) for o in w.of]
         lines.append(f"  if not holds{i}({', '.join(given)}): return None")
     made = _expression(entry.right, str(root.name), scope)
-    dropped = [n for n, p in names.items() if n not in right and n != root.name and not _constant(p)]
+    values = {n for n, part in names.items() if not _constant(part)} - {root.name}
+    dropped = values - right.keys()
     lines.append(f"  return same_kind({root.name}, {made})" if dropped else f"  return {made}")
     exec(compile("\n".join(lines), f"<rule {entry.name}>", "exec"), scope)
     function: Callable[..., UOp | None] = scope["apply"]

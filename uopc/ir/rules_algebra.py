@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, build, clauses, dtypes
+from uopc.ir.combine import combine, convert, like, make, may_be_invalid, same_kind
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Ops
 from uopc.ir.pattern import UPat
@@ -22,17 +23,13 @@ from uopc.ir.rules import (
     RuleSet,
     at_least,
     c,
-    combine,
     d,
     exact,
-    like,
-    make,
     negatable,
     no,
     p,
     rule,
     rule_fn,
-    same_kind,
     x,
     y,
 )  # fmt: skip
@@ -71,7 +68,7 @@ SUMS = RuleSet("sums", over=WRAPPING, rules=[
     rule("add-back",            (x - y) + y,          x),
     rule("take-away",           (x + y) - y,          x),
     rule("take-from-sum",       x - (x + y),          -y),
-    rule("negative-twice",      -(-x),                x),
+    rule("negative-twice",      no(no(x)),               x),
     rule("negative-product",    (-x) * c,             x * (0 - c)),
     rule("times-minus-one",     x * -1,               -x),
     rule("negative-difference", -(x - y),             y - x),
@@ -182,7 +179,7 @@ def _one_value(u: UOp) -> UOp | None:
     if u.dtype.is_float:
         return None
     low, high = analysis.bounds(u)
-    return like(u, low) if low == high else None
+    return like(u, low) if low == high and not may_be_invalid(u) else None
 
 
 BOUNDS = RuleSet("bounds", over=ANY, rules=[_one_value])
@@ -258,7 +255,7 @@ def _already_whole(x: UOp) -> UOp | None:
 
 
 FLOATS = RuleSet("floats", over=FLOAT, rules=[
-    rule("negative-twice",      -(-x),                x),
+    rule("negative-twice",      no(no(x)),               x),
     rule("minus-negative",      x - (-y),             x + y),
     rule("plus-negative",       x + (-y),             x - y),
     rule("times-minus-one",     x * -1.0,             -x),

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis
+from uopc.ir.combine import make
 from uopc.ir.ops import Ops
 from uopc.ir.rules import (
-    INTEGERS, WRAPPING, RuleSet, at_least, c, d, divides, exact, fits_product, make, nonzero,
-    positive, rule, rule_fn, within, x, y,
+    INTEGERS, WRAPPING, RuleSet, at_least, c, d, divides, exact, fits_product, nonzero, positive,
+    rule, rule_fn, within, x, y,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def _remainder_shifted(x: UOp, c: UOp) -> UOp | None:
     return make(Ops.SUB, x, k * c.arg) if least <= k * c.arg <= most else None
 
 
+_NATURAL = (at_least(x, 0), at_least(y, 0))
+
 # fmt: off
 DIVMOD = RuleSet("divmod", over=WRAPPING, rules=[
     rule("mod-inside",      x % c,                   x,            when=[within(x, 0, c)]),
@@ -80,7 +83,7 @@ DIVMOD = RuleSet("divmod", over=WRAPPING, rules=[
 
 # Truncating division of what is not negative is flooring division, of which more is known.
 TRUNCATING = RuleSet("truncating", over=INTEGERS, rules=[
-    rule("quotient",        x.alu(Ops.CDIV, y),      x // y,       when=[at_least(x, 0), at_least(y, 0)]),
-    rule("remainder",       x.alu(Ops.CMOD, y),      x % y,        when=[at_least(x, 0), at_least(y, 0)]),
+    rule("quotient",        x.alu(Ops.CDIV, y),      x // y,       when=[*_NATURAL]),
+    rule("remainder",       x.alu(Ops.CMOD, y),      x % y,        when=[*_NATURAL]),
 ])
 # fmt: on

@@ -1,32 +1,49 @@
 """Rules for selection, and for INVALID, "no value".
 
-INVALID stays through arithmetic, so WHERE(p, a, INVALID) moves outward until a WHERE, a store or an
-index takes it. Where both branches of a WHERE are of one kind it becomes arithmetic or logic.
+INVALID stays through arithmetic: `combine.py` moves p.where(a, INVALID) outward until a WHERE, a
+store or an index takes it. A WHERE whose branches are alike becomes arithmetic or logic.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, clauses, dtypes
+from uopc.ir import affine, build, clauses, dtypes
+from uopc.ir.combine import combine, make, same_kind, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import UPat
 from uopc.ir.rules import (
-    ANY, BOOL, INDEX, INTEGERS, RuleSet, c, combine, convert, d, like, make, no, p, q, rule,
-    rule_fn, same_kind, x, y, z,
+    ANY,
+    BOOL,
+    INDEX,
+    INTEGERS,
+    RuleSet,
+    c,
+    d,
+    e,
+    has_value,
+    no,
+    p,
+    q,
+    rule,
+    rule_fn,
+    x,
+    y,
+    z,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_ELEMENTWISE = tuple([op for op in Op.all() if op.is_alu and op is not Ops.WHERE])
+_ELEMENTWISE = [op for op in Op.all() if op.is_alu and op is not Ops.WHERE]
+_UNARY = tuple([op for op in _ELEMENTWISE if op.arity == 1])
 _BINARY = tuple([op for op in _ELEMENTWISE if op.arity == 2])
 _nothing = UPat(Ops.INVALID, name="nothing")
 
 # fmt: off
 WHERE = RuleSet("where", over=ANY, rules=[
-    rule("not",             no(p).where(x, y),                  p.where(y, x)),
+    rule("not",             no(p).where(x, y),                  p.where(y, x), when=[has_value(y)]),
     rule("same-condition",  p.where(p.where(x, y), z),          p.where(x, z)),
     rule("same-below",      p.where(x, p.where(y, z)),          p.where(x, z)),
     # Two conditions for one alternative: one selection, and the conditions join.
@@ -79,26 +96,17 @@ SELECT_INDEX = RuleSet("select-index", over=INDEX, rules=[_max_of_forms, _under_
 
 
 # ---------------------------------------------------------------- arithmetic on selections
-def _constants(u: UOp) -> bool:
-    """Whether both branches of a WHERE are constants."""
-    return u.src[1].op is Ops.CONST and u.src[2].op is Ops.CONST
+_PICKED = p.where(c, d)
 
 
-@rule_fn("into-constants", UPat(_ELEMENTWISE, name="u"))
-def _into_constants(u: UOp) -> UOp | None:
-    """p.where(1, 0) * 5 → p.where(5, 0): operands are constants and one selection of constants"""
-    chosen = [s for s in u.src if s.op is Ops.WHERE]
-    if len(chosen) != 1 or not _constants(chosen[0]):
+@rule_fn("into-constants", UPat.any(
+    UPat(_UNARY, src=(_PICKED,), name="u"), UPat(_BINARY, src=[_PICKED, e], name="u")))
+def _into_constants(u: UOp, p: UOp, c: UOp, d: UOp, e: UOp | None = None) -> UOp | None:
+    """p.where(1, 0) * 5 → p.where(5, 0), p.where(1, 0) != 0 → p.where(True, False)"""
+    made = [combine(u.op, tuple([s if s is e else v for s in u.src])) for v in (c, d)]
+    if any(m.op is not Ops.CONST for m in made):
         return None
-    if any(s.op is not Ops.CONST for s in u.src if s is not chosen[0]):
-        return None
-    a, b = [
-        combine(u.op, tuple([chosen[0].src[i] if s is chosen[0] else s for s in u.src]))
-        for i in (1, 2)
-    ]
-    if a.op is not Ops.CONST or b.op is not Ops.CONST:
-        return None
-    return same_kind(u, make(Ops.WHERE, chosen[0].src[0], a, b))
+    return same_kind(u, make(Ops.WHERE, p, *made))
 
 
 @rule_fn("cast-constants", p.where(c, d).cast(name="u"))
@@ -124,35 +132,13 @@ SELECTIONS = RuleSet("selections", over=ANY, rules=[_into_constants, _cast_const
 
 
 # ---------------------------------------------------------------- no value
-def _invalid(u: UOp) -> UOp:
-    return intern(Ops.INVALID, u.dtype)
-
-
-@rule_fn("arithmetic", UPat(_ELEMENTWISE, name="u"))
-def _arithmetic(u: UOp) -> UOp | None:
-    """INVALID + x → INVALID, p.where(x, INVALID) + y → p.where(x + y, INVALID)"""
-    for i, s in enumerate(u.src):
-        if s.op is Ops.INVALID:
-            return same_kind(u, _invalid(u))
-        if s.op is Ops.WHERE and s.src[2].op is Ops.INVALID:
-            inner = combine(u.op, (*u.src[:i], s.src[1], *u.src[i + 1 :]))
-            return same_kind(u, make(Ops.WHERE, s.src[0], inner, _invalid(u)))
-    return None
-
-
-@rule_fn("cast", p.where(x, _nothing).cast(name="u"))
-def _cast(p: UOp, x: UOp, nothing: UOp, u: UOp) -> UOp | None:
-    """float(p.where(x, INVALID)) → p.where(float(x), INVALID)"""
-    return same_kind(u, make(Ops.WHERE, p, convert(x, u.dtype), _invalid(u)))
-
-
 @rule_fn("condition", p.where(q, _nothing).where(x, y).named("u"))
 def _condition(p: UOp, q: UOp, x: UOp, y: UOp, nothing: UOp, u: UOp) -> UOp | None:
     """a condition without a value gives none: p.where(q, INVALID).where(x, y) → …"""
-    return same_kind(u, make(Ops.WHERE, p, make(Ops.WHERE, q, x, y), _invalid(u)))
+    return same_kind(u, select(p, select(q, x, y), intern(Ops.INVALID, u.dtype)))
 
 
 NO_VALUE = RuleSet("no-value", over=ANY, rules=[
-    _arithmetic, _cast, _condition,
+    _condition,
     rule("first", p.where(UPat(Ops.INVALID, name="z"), x), no(p).where(x, z)),
 ])  # fmt: skip

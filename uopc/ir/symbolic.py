@@ -1,19 +1,162 @@
-"""`simplify`: an equal graph in normal form."""
+"""`simplify`: the normal form of a graph, by the index forms and the rule sets.
+
+Each node is made again on its simplified sources by the folding builders (constants, identities,
+index arithmetic in the form of `affine.py`), then the rules are tried on it, until nothing changes.
+The result is kept on the node, so that what was simplified once costs one look.
+
+A sum of dtype index is read as a whole down to its atoms: its inner nodes are never built.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis
-from uopc.ir.remake import remake
+from uopc.ir import affine, dtypes, match_statistics
+from uopc.ir.combine import combine, convert, is_partial
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.ir.rewrite import EndlessRewriteError
+from uopc.ir.rules import RuleSet, matcher
+from uopc.ir.rules_algebra import (
+    BOUNDS,
+    CASTS,
+    CLAUSES,
+    COMPARISONS,
+    FLOATS,
+    GREATER,
+    LATTICE,
+    LOGIC,
+    SHIFTS,
+    SUMS,
+)  # fmt: skip
+from uopc.ir.rules_divmod import DIVMOD, TRUNCATING
+from uopc.ir.rules_where import (
+    NO_VALUE,
+    SELECT_GREATER,
+    SELECT_INDEX,
+    SELECTIONS,
+    WHERE,
+    WHERE_BOOL,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+# In the order in which they are tried: what decides a node at once comes first.
+SETS: tuple[RuleSet, ...] = (
+    BOUNDS, NO_VALUE, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
+    TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
+)  # fmt: skip
+RULES = matcher(*SETS)
 
-def simplify(u: UOp) -> UOp:
-    """An equal graph, smaller or the same."""
-    done: dict[UOp, UOp] = {}
-    for n in analysis.toposort(u):
-        done[n] = remake(n, tuple([done[s] for s in n.src])) if n.src else n
-    return done[u]
+_LINEAR = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
+# More rewrites of one node, one after the other, mean that two rules undo each other.
+_LONGEST_CHAIN = 1000
+
+
+def simplify(root: UOp) -> UOp:
+    """An equal graph in normal form: smaller or as large, and simplify(simplify(u)) is simplify(u).
+
+    Integers of a fixed width wrap, floats keep every IEEE result. Any level; never recursive.
+    """
+    found = root._simple
+    if found is None:
+        _simplify(root)
+        found = root._simple
+    return root if found is True else found
+
+
+def _simplify(root: UOp) -> None:
+    """Fill `_simple` of `root` and what it needs."""
+    table = match_statistics.table_of(RULES)
+    stack = [root]
+    # node → what it turned into, while that is not simplified yet
+    became: dict[UOp, UOp] = {}
+    chain: dict[UOp, int] = {}
+    while stack:
+        u = stack[-1]
+        if u._simple is not None:
+            stack.pop()
+            continue
+        if u in became:
+            to = became.pop(u)
+            u._simple = to if to._simple is True else to._simple
+            stack.pop()
+            continue
+        needed = _needed(u)
+        missing = [s for s in needed if s._simple is None]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        made = _remade(u, needed)
+        if made is u:
+            match = table[u.op] if u.tag is None else None
+            hit = None if match is None else match(u, None)
+            if hit is None:
+                u._simple = True
+                stack.pop()
+                continue
+            made = hit[0]
+            chain[made] = length = chain.get(u, 0) + 1
+            if length > _LONGEST_CHAIN:
+                raise EndlessRewriteError(f"simplify never ends at {u.op!r}: {hit[1].label}")
+        elif u in chain:
+            chain[made] = max(chain[u], chain.get(made, 0))
+        if made.origin is None:
+            made.origin = u.origin
+        became[u] = made
+        stack.append(made)
+
+
+def _is_sum(u: UOp) -> bool:
+    return u.op in _LINEAR and u.dtype.scalar is dtypes.index
+
+
+def _needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
+    """The nodes that must be simplified before u: its sources, or the atoms of a sum."""
+    if not _is_sum(u):
+        return u.src
+    return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
+
+
+def _remade(u: UOp, needed: tuple[UOp, ...] | list[UOp]) -> UOp:
+    """u on the simplified forms of what it needs, as the builders make it."""
+    if _is_sum(u):
+        return _resummed(u, needed)
+    src = u.src
+    if any([s._simple is not True for s in src]):
+        src = tuple([s if s._simple is True else s._simple for s in src])
+    return remake(u, src)
+
+
+def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """u on other sources, as the builders would make it; a tagged node is not folded."""
+    if u.tag is not None:
+        return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
+    if u.op.is_alu:
+        return combine(u.op, src)
+    if u.op is Ops.CAST:
+        return convert(src[0], u.dtype)
+    return u if src is u.src else intern(u.op, u.dtype, src, u.arg)
+
+
+def _resummed(u: UOp, atoms: tuple[UOp, ...] | list[UOp]) -> UOp:
+    """A sum on the simplified forms of its atoms."""
+    constant, terms = affine.form(u)
+    if all([a._simple is True for a in atoms]) and not any([is_partial(a) for a in atoms]):
+        return affine.build(constant, terms)
+    out = affine.const(constant)
+    for m, k in terms.items():
+        piece = affine.const(k)
+        for a in affine.factors(m):
+            piece = combine(Ops.MUL, (piece, simplify(a)))
+        out = combine(Ops.ADD, (out, piece))
+    return out
+
+
+def replaced(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
+    """`root` with every key of the mapping replaced, simplified."""
+    from uopc.ir.rewrite import substitute
+
+    return simplify(substitute(root, mapping, walk=True))

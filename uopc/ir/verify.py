@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uopc.errors import InvalidIR
 from uopc.ir import analysis
 from uopc.ir.interpret_values import operands, order
-from uopc.ir.levels import INVARIANTS, KERNEL, LINEAR, PROGRAM, VECTOR, Level
+from uopc.ir.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.ops import Ops
 from uopc.ir.verify_rows import CHECKS, Problem, describe, origin, verify_node
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["describe", "verify", "verify_node"]
 
 Found = Iterator[tuple["UOp", Problem]]
-_LOOPS = KERNEL | VECTOR | Level.INDEXED
+_LOOPS = INDEXED | KERNEL | VECTOR
 
 
 def verify(graph: UOp, level: Level, stage: str = "") -> None:
@@ -52,6 +52,9 @@ def _found(u: UOp, name: str, sentence: str) -> tuple[UOp, Problem]:
 
 
 def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
+    wanted = Ops.LINEAR if level & (LINEAR | PROGRAM) else Ops.SINK
+    if level is not TENSOR and root.op is not wanted:
+        yield _found(root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}")
     checks = [check for name, check in CHECKS.items() if _holds(name, level)]
     for u in nodes:
         if not u.op.levels & level:
@@ -62,8 +65,8 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
                 yield u, problem
     for walk in (_closed, _nested) if level & _LOOPS else ():
         yield from walk(root, nodes)
-    for place in (_placed, _balanced) if level is LINEAR else ():
-        yield from place(root)
+    for walk_list in (_balanced, _placed) if level is LINEAR else ():
+        yield from walk_list(root)
     if level is PROGRAM:
         yield from _listed(root)
     yield from _calls(root, nodes)
@@ -134,9 +137,6 @@ def _nested(root: UOp, nodes: list[UOp]) -> Found:
 # ---------------------------------------------------------------- lists
 def _placed(root: UOp) -> Found:
     """defined-before-use: earlier in the list, and not in a loop that has ended since."""
-    if root.op is not Ops.LINEAR:
-        yield _found(root, "defined-before-use", f"expected a LINEAR, got {root.op.name}")
-        return
     home: dict[UOp, int] = {}  # node → the loop it stands in; 0 is outside of all
     running, loops = [0], 0
     for u in root.src:
@@ -210,8 +210,6 @@ def _calls(root: UOp, nodes: list[UOp]) -> Found:
 
 def _listed(root: UOp) -> Found:
     """A program is a list of calls."""
-    if root.op is not Ops.LINEAR:
-        yield _found(root, "legal-op", f"expected a LINEAR of CALLs, got {root.op.name}")
     for u in root.src:
         if u.op is not Ops.CALL:
             yield _found(u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL")

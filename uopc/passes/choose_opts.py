@@ -1,20 +1,22 @@
 """Choose a kernel's Opts from its accesses and the described machine. Reads ranges and indices.
 
-Steps, each a function: which loop gets vector lanes (output loop or reduce loop, whichever reads
-and writes more neighbours), how many lanes, which output loops become register tiles, how far a
-reduce is unrolled, and whether the outermost loop is shared among threads.
+Steps, each a function: whether the outermost loop is shared among threads, which short reduces are
+unrolled, where loops are cut so that guards fold, which loop gets vector lanes (an output or a
+reduce loop, whichever reads and writes more neighbours), which output loops become register tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, dtypes, indexing
+from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context
+from uopc.passes.kernel_facts import (
+    KernelFacts, element_bits, fitting, guard_cuts, lane_cost, length_of,
+)  # fmt: skip
 from uopc.passes.range_tiling import Refused, kernel_axes
 
 if TYPE_CHECKING:
@@ -34,76 +36,9 @@ WHOLE_UNROLL = 16
 ACCUMULATORS = 4
 # Straight-line copies of a body beyond this many nodes cost more compile time than they save.
 MOST_COPIES = 2048
-
-
-@dataclass(frozen=True)
-class Access:
-    """One INDEX: by how many elements it moves per step of a range; None where it is not affine."""
-
-    node: UOp
-    flat: UOp
-    written: bool
-
-    def stride(self, r: UOp) -> int | None:
-        step = 0
-        for m, k in affine.form(self.flat)[1].items():
-            if m is r:
-                step = k
-            elif r in analysis.ranges(m):
-                return None
-        return step
-
-
-class _Kernel:
-    """What the heuristic looks at."""
-
-    def __init__(self, kernel: UOp) -> None:
-        self.order = list(analysis.toposort(kernel))
-        self.axes = kernel_axes(kernel)
-        targets = {u.src[0] for u in self.order if u.op is Ops.STORE}
-        self.accesses = [
-            Access(u, indexing.ungated(u.src[1])[0], u in targets)
-            for u in self.order
-            if u.op is Ops.INDEX and len(u.src) == 2
-        ]
-        self.reduces = [u for u in self.order if u.op is Ops.REDUCE]
-        self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
-
-    def inside(self, r: UOp) -> list[Access]:
-        return [a for a in self.accesses if r in analysis.ranges(a.node)]
-
-    def position(self, r: UOp) -> int:
-        return self.axes.index(r)
-
-
-def _length(r: UOp) -> int | None:
-    end = r.src[0]
-    return end.arg if end.op is Ops.CONST else None
-
-
-def _lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
-    """Memory operations per vector if r has the lanes: one for neighbours, one a lane otherwise."""
-    total = 0.0
-    for a in accesses:
-        stride = a.stride(r)
-        unit = 1.0 if stride in (0, 1) else float(lanes)
-        total += unit * (2.0 if a.written else 1.0)
-    return total
-
-
-def _element_bits(k: _Kernel) -> int:
-    """The widest element that is computed with; a kernel that only moves counts what it moves."""
-    bits = [u.dtype.bits for u in k.order if u.op.is_alu and u.dtype.scalar is not dtypes.index
-            and u.dtype.kind != "bool"]  # fmt: skip
-    bits += [a.node.dtype.itemsize * 8 for a in k.accesses]
-    return max(bits, default=32)
-
-
-def _fitting(lanes: int, length: int | None) -> int:
-    """The greatest power of two of lanes that the loop fills at least once."""
-    while length is not None and lanes > max(length, 1):
-        lanes //= 2
-    return lanes
+# A loop is cut at guards only where the middle part, free of them, has this many iterations, and
+# only while the kernel has fewer loop nests than this.
+LEAST_MIDDLE, MOST_NESTS = 16, 12
 
 
 class _Chooser:
@@ -125,6 +60,15 @@ class _Chooser:
             return False
         self.opts.append(opt)
         return True
+
+    def family(self, r: UOp) -> list[UOp]:
+        """The loops that stand where r stood: itself, or its parts and copies after cuts."""
+        n = len(r.arg.axis)
+        return [
+            q
+            for q in kernel_axes(self.kernel)
+            if q.arg.axis[:n] == r.arg.axis and q.arg.kind == r.arg.kind
+        ]
 
     def part(self, r: UOp, which: int) -> UOp | None:
         """The range that took the place of the first (0) or second (1) part of r."""
@@ -151,19 +95,29 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     chooser = _Chooser(kernel, context, apply)
     _share(chooser)
     _unroll_whole(chooser)
-    k = _Kernel(chooser.kernel)
-    lanes = context.target.lanes(_element_bits(k))
+    k = KernelFacts(chooser.kernel)
+    lanes = context.target.lanes(element_bits(k))
     output = _output_lanes(k, lanes)
-    for r in _reduce_lanes(k, lanes, output):
-        _vectorise_reduce(chooser, r, lanes)
+    reduces = _reduce_lanes(k, lanes, output)
+    row, vectors = _tile(k, output, reduces, lanes)
+    if row is not None and output is not None:
+        _rows_inside(chooser, k, row, output)
+    _cut_at_guards(chooser, k)
+    for r in reduces:
+        for q in chooser.family(r):
+            _vectorise_reduce(chooser, q, lanes)
+    if row is not None:
+        for q in chooser.family(row):
+            chooser.widen(q, "UPCAST", fitting(TILE_ROWS, length_of(q)))
     if output is not None:
-        _vectorise_output(chooser, k, output, lanes)
+        for q in chooser.family(output):
+            _vectorise_output(chooser, q, lanes, vectors)
     return tuple(chooser.opts), chooser.kernel
 
 
 def _share(chooser: _Chooser) -> None:
     """The outermost output loop among threads, where there is work enough."""
-    k = _Kernel(chooser.kernel)
+    k = KernelFacts(chooser.kernel)
     threads = chooser.context.threads
     if threads < 2 or not k.outputs:
         return
@@ -171,7 +125,7 @@ def _share(chooser: _Chooser) -> None:
     for r in k.axes:
         work *= max(1, analysis.bounds(r.src[0])[1])
     body = sum(u.op.is_alu and u.dtype.scalar is not dtypes.index for u in k.order)
-    outer = next((r for r in k.outputs if (_length(r) or threads) >= threads), None)
+    outer = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
     if work * max(1, body) >= THREAD_WORK and outer is not None:
         chooser.attempt("THREAD", outer, threads)
 
@@ -179,25 +133,25 @@ def _share(chooser: _Chooser) -> None:
 def _unroll_whole(chooser: _Chooser) -> None:
     """Short reduces become straight code."""
     for r in reversed(kernel_axes(chooser.kernel)):
-        k = _Kernel(chooser.kernel)
-        length = _length(r)
+        k = KernelFacts(chooser.kernel)
+        length = length_of(r)
         if r in k.outputs or r not in k.axes or length is None or length > WHOLE_UNROLL:
             continue
         if length * sum(r in analysis.ranges(u) for u in k.order) <= MOST_COPIES // 8:
             chooser.attempt("UNROLL", r, 0)
 
 
-def _output_lanes(k: _Kernel, lanes: int) -> UOp | None:
+def _output_lanes(k: KernelFacts, lanes: int) -> UOp | None:
     """The output loop whose lanes touch memory best; None where lanes would only scatter."""
-    candidates = [r for r in k.outputs if r.arg.kind == "loop" and _length(r) != 1]
+    candidates = [r for r in k.outputs if r.arg.kind == "loop" and length_of(r) != 1]
     best: tuple[float, int] | None = None
     chosen = None
     for r in candidates:
-        width = _fitting(lanes, _length(r))
+        width = fitting(lanes, length_of(r))
         accesses = k.inside(r)
         if width < 2 or not accesses:
             continue
-        cost = _lane_cost(accesses, r, width) / width
+        cost = lane_cost(accesses, r, width) / width
         rank = (cost, -k.position(r))
         if best is None or rank < best:
             best, chosen = rank, r
@@ -207,22 +161,22 @@ def _output_lanes(k: _Kernel, lanes: int) -> UOp | None:
     return chosen if best[0] < scalar else None
 
 
-def _reduce_lanes(k: _Kernel, lanes: int, output: UOp | None) -> list[UOp]:
+def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
     """Reduce loops that get lanes of their own: those in which no value uses the output lanes,
     and those that read neighbours where the output loop would gather."""
     chosen: list[UOp] = []
     for u in k.reduces:
         loops = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
-        loops = [r for r in loops if r.arg.kind == "reduce" and (_length(r) or lanes) >= lanes]
+        loops = [r for r in loops if r.arg.kind == "reduce" and (length_of(r) or lanes) >= lanes]
         if not loops:
             continue
-        inner = min(loops, key=lambda r: (_lane_cost(k.inside(r), r, lanes), -k.position(r)))
+        inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.position(r)))
         body = k.inside(inner)
         if any(q in chosen for a in body for q in analysis.ranges(a.node)):
             continue
-        own = _lane_cost(body, inner, lanes)
+        own = lane_cost(body, inner, lanes)
         if output is not None and any(output in analysis.ranges(n) for n in u.src[:1]):
-            shared = _lane_cost(body, output, lanes)
+            shared = lane_cost(body, output, lanes)
             if shared <= own:
                 continue
         if own < lanes * len(body) or not body:
@@ -232,7 +186,7 @@ def _reduce_lanes(k: _Kernel, lanes: int, output: UOp | None) -> list[UOp]:
 
 def _vectorise_reduce(chooser: _Chooser, r: UOp, lanes: int) -> None:
     """Several vector accumulators; the rest of the loop in single vectors, then one by one."""
-    length = _length(r)
+    length = length_of(r)
     wide = lanes * ACCUMULATORS
     if length is not None and length < wide:
         wide = lanes
@@ -247,43 +201,84 @@ def _vectorise_reduce(chooser: _Chooser, r: UOp, lanes: int) -> None:
                 outer = chooser.widen(first, "VECTOR", lanes)
                 if outer is not None:
                     chooser.widen(outer, "UNROLL", ACCUMULATORS)
-            if rest is not None and (_length(rest) or lanes) >= lanes:
+            if rest is not None and (length_of(rest) or lanes) >= lanes:
                 chooser.widen(rest, "VECTOR", lanes)
             return
     chooser.widen(r, "VECTOR", lanes)
 
 
-def _vectorise_output(chooser: _Chooser, k: _Kernel, r: UOp, lanes: int) -> None:
-    """Lanes on the chosen loop; a register tile around a reduce that reuses what it reads."""
-    if r not in kernel_axes(chooser.kernel):
-        return
-    width = _fitting(lanes, _length(r))
-    looped = [u for u in k.reduces if r in analysis.ranges(u) and u.src[1:]]
-    looped = [u for u in looped if any(q.arg.kind == "reduce" for q in u.src[1:])]
-    vectors = rows = 1
-    row: UOp | None = None
-    if looped:
-        vectors = _fitting(TILE_VECTORS, (_length(r) or TILE_VECTORS * width) // width)
-        row = _row_loop(k, r, looped)
-        rows = TILE_ROWS if row is not None else 1
-    if row is not None:
-        chooser.widen(row, "UPCAST", _fitting(rows, _length(row)))
-        r = _renamed(chooser, r)
+def _tile(
+    k: KernelFacts, output: UOp | None, reduces: list[UOp], lanes: int
+) -> tuple[UOp | None, int]:
+    """The row loop of a register tile around a reduce loop, and its width in vectors."""
+    if output is None:
+        return None, 1
+    looped = [
+        u
+        for u in k.reduces
+        if output in analysis.ranges(u)
+        and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
+    ]
+    if not looped:
+        return None, 1
+    length = length_of(output)
+    width = fitting(lanes, length)
+    vectors = TILE_VECTORS if length is None else fitting(TILE_VECTORS, length // width)
+    return _row_loop(k, output, looped), vectors
+
+
+def _rows_inside(chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp) -> None:
+    """Columns outside, rows inside, where what the columns read leaves the cache between rows."""
+    shared = [a for a in k.inside(output) if row not in analysis.ranges(a.node) and not a.written]
+    footprint = 0.0
+    for a in shared:
+        size = float(a.node.dtype.itemsize)
+        for r in analysis.ranges(a.node):
+            size *= max(1, analysis.bounds(r.src[0])[1])
+        footprint += size
+    if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
+        axes = kernel_axes(chooser.kernel)
+        if row in axes and output in axes:
+            chooser.attempt("SWAP", row, axes.index(output))
+
+
+def _cut_at_guards(chooser: _Chooser, k: KernelFacts) -> None:
+    """Cut output loops where their comparisons with constants turn true and false."""
+    for r in k.outputs:
+        if r.arg.kind != "loop":
+            continue
+        bounds = [0, *guard_cuts(k, r), length_of(r) or 0]
+        middle = max(b - a for a, b in zip(bounds, bounds[1:]))
+        nests = sum(u.op is Ops.STORE for u in analysis.toposort(chooser.kernel))
+        if len(bounds) == 2 or middle < LEAST_MIDDLE or nests * (len(bounds) - 1) > MOST_NESTS:
+            continue
+        for q in chooser.family(r):
+            done = 0
+            for at in bounds[1:-1]:
+                if not chooser.attempt("CUT", q, at - done):
+                    break
+                rest = chooser.part(q, 1)
+                if rest is None:
+                    break
+                q, done = rest, at
+
+
+def _vectorise_output(chooser: _Chooser, r: UOp, lanes: int, vectors: int) -> None:
+    """Lanes on an output loop, several vectors of them for a register tile, and on its rest."""
+    width = fitting(lanes, length_of(r))
     outer = chooser.widen(r, "VECTOR", width)
-    if outer is not None and vectors > 1:
-        chooser.widen(outer, "UPCAST", vectors)
+    if outer is not None and vectors > 1 and outer.arg.kind == "loop":
+        chooser.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
+    rest = chooser.part(r, 1)
+    length = length_of(rest) if rest is not None else None
+    if rest is not None and rest.arg.kind == "loop" and length is not None and 1 < length < lanes:
+        chooser.attempt("VECTOR", rest, length)
 
 
-def _renamed(chooser: _Chooser, r: UOp) -> UOp:
-    """The range that stands where r stood after loops around it were cut."""
-    axes = kernel_axes(chooser.kernel)
-    return r if r in axes else next(q for q in axes if q.arg.axis[: len(r.arg.axis)] == r.arg.axis)
-
-
-def _row_loop(k: _Kernel, r: UOp, reduces: list[UOp]) -> UOp | None:
+def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
     """Another output loop over which an operand of the reduce is used again."""
     for q in reversed(k.outputs):
-        if q is r or q.arg.kind != "loop" or (_length(q) or 2) < 2:
+        if q is r or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
             continue
         if any(q in analysis.ranges(u) for u in reduces) and any(
             q not in analysis.ranges(a.node) for u in reduces for a in k.inside(u.src[1])

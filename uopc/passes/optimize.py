@@ -24,7 +24,9 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import choose_opts
 from uopc.passes.contract import Context, Pass
-from uopc.passes.range_tiling import Refused, is_reduce, kernel_axes, split, thread, tile
+from uopc.passes.range_tiling import (
+    Refused, cut_at, is_reduce, kernel_axes, split, swap, thread, tile,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -59,6 +61,8 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
     "UNROLL": (_unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
+    "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),
+    "SWAP": (swap, "the loop changes places with output loop number n"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
 }  # fmt: skip
 

@@ -133,6 +133,33 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     return remake.rewritten(kernel, change)
 
 
+def cut_at(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Cut r after its first n iterations."""
+    length = r.src[0]
+    if length.op is not Ops.CONST or not 0 < n < length.arg:
+        raise Refused(f"there is no place {n} inside the range")
+    return cut(kernel, r, affine.const(n))
+
+
+def swap(kernel: UOp, r: UOp, other: int) -> UOp:
+    """Exchange the places of r and another output loop in the nest."""
+    axes = kernel_axes(kernel)
+    if not 0 <= other < len(axes) or axes[other] is r:
+        raise Refused(f"there is no other range {other}")
+    q = axes[other]
+    if not (q.arg.kind == r.arg.kind == "loop"):
+        raise Refused("only output loops change places")
+    for u in analysis.toposort(kernel):
+        if u.op is Ops.END and (r in u.src[1:]) != (q in u.src[1:]):
+            raise Refused("the ranges are not closed together")
+        if u.op is Ops.RANGE and u is not r and u is not q and {r, q} & analysis.ranges(u):
+            raise Refused("another range depends on one of them")
+    if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
+        raise Refused("one range depends on the other")
+    a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
+    return remake.rebuild(kernel, {r: a, q: b})
+
+
 def _copies(body: UOp, r: UOp, inner: list[UOp]) -> dict[UOp, UOp]:
     """New names for the loops inside a copied body: each range has one place in the nest."""
     loops = dict.fromkeys(inner)

@@ -1,0 +1,315 @@
+"""The verifier: each invariant refuses a graph that breaks it, and accepts one that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from uopc.errors import InvalidIR
+from uopc.ir import build, dtypes, kernel, movement, sources
+from uopc.ir.args import FunctionArg, RangeArg, ReduceArg
+from uopc.ir.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.ir.uop import UOp
+from uopc.ir.verify import verify, verify_node
+
+F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
+
+
+def param(slot: int, size: int = 8, dtype: dtypes.DType = F32) -> UOp:
+    return sources.kernel_param(slot, (size,), dtype)
+
+
+def raw_range(size: int, axis: int, kind: str = "loop") -> UOp:
+    return intern(Ops.RANGE, INDEX, (index(size),), RangeArg((axis,), kind))  # type: ignore[arg-type]
+
+
+def index(value: int) -> UOp:
+    return intern(Ops.CONST, INDEX, (), value)
+
+
+def number(value: float) -> UOp:
+    return intern(Ops.CONST, F32, (), value)
+
+
+def at(storage: UOp, *indices: UOp) -> UOp:
+    return intern(Ops.INDEX, storage.dtype, (storage, *indices))
+
+
+def load(address: UOp) -> UOp:
+    return intern(Ops.LOAD, address.dtype, (address,))
+
+
+def store(address: UOp, value: UOp) -> UOp:
+    return intern(Ops.STORE, VOID, (address, value))
+
+
+def total(value: UOp, *ranges: UOp) -> UOp:
+    return intern(Ops.REDUCE, value.dtype, (value, *ranges), ReduceArg("add"))
+
+
+def sink(*roots: UOp) -> UOp:
+    return kernel.sink(*roots)
+
+
+def copy_kernel(kind: str = "loop") -> UOp:
+    """out[i] = in[i]"""
+    i = raw_range(8, 0, kind)
+    return sink(kernel.end(store(at(param(0), i), at(param(1), i)), i))
+
+
+def listed(*nodes: UOp) -> UOp:
+    return intern(Ops.LINEAR, VOID, nodes)
+
+
+def sum_list() -> list[UOp]:
+    """out[0] = Σ in[i], as a list with a carried register."""
+    out, given, zero, start, end = param(0), param(1), number(0.0), index(0), index(8)
+    i = raw_range(8, 0)
+    carry = intern(Ops.CARRY, F32, (zero, i), 1)
+    place = at(given, i)
+    value = load(place)
+    following = intern(Ops.ADD, F32, (carry, value))
+    close = intern(Ops.END, VOID, (i, carry, following))
+    target = at(out, start)
+    last = store(target, carry)
+    return [out, given, zero, start, end, i, carry, place, value, following, close, target, last]
+
+
+def without(position: int) -> UOp:
+    nodes = sum_list()
+    del nodes[position]
+    return listed(*nodes)
+
+
+# ---------------------------------------------------------------- good
+def tensor_graph() -> UOp:
+    n = build.variable("n", 1, 9)
+    x, y = sources.param("x", (n, 4)), sources.param("y", (4,))
+    value = movement.pad(movement.permute(x * y + 1, (1, 0)), ((1, 2), (0, 0)))
+    return movement.reduce(value, "max", (1,)).cast(dtypes.int8)
+
+
+def indexed_graph() -> UOp:
+    x, tmp, out = sources.param("x", (4, 8)), sources.buffer((4,), F32), sources.buffer((4,), F32)
+    i, k, j = raw_range(4, 0), raw_range(8, 1, "reduce"), raw_range(4, 2)
+    first = kernel.end(store(at(tmp, i), total(at(x, i, k), k)), i)
+    read = at(kernel.after(tmp, first), j)
+    return sink(kernel.end(store(at(out, j), read * 2.0), j))
+
+
+def vector_kernel() -> UOp:
+    i = raw_range(2, 0)
+    four = F32.vec(4)
+    place = intern(Ops.INDEX, F32, (param(1), i * 4))
+    value = intern(Ops.LOAD, four, (place,))
+    doubled = intern(Ops.MUL, four, (value, number(2.0)))
+    return sink(kernel.end(store(at(param(0), i * 4), doubled), i))
+
+
+def program() -> UOp:
+    call = intern(Ops.CALL, VOID, (copy_kernel(), sources.buffer((8,), F32), param(0)))
+    return listed(call)
+
+
+GOOD: dict[str, tuple[Level, Callable[[], UOp]]] = {
+    "tensor": (TENSOR, tensor_graph),
+    "indexed": (INDEXED, indexed_graph),
+    "kernel": (KERNEL, copy_kernel),
+    "kernel with lanes": (KERNEL, lambda: copy_kernel("lane")),
+    "vector": (VECTOR, vector_kernel),
+    "linear": (LINEAR, lambda: listed(*sum_list())),
+    "program": (PROGRAM, program),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_graphs_pass(name: str) -> None:
+    level, build = GOOD[name]
+    verify(build(), level)
+
+
+# ---------------------------------------------------------------- bad
+def two_nests() -> UOp:
+    """i is inside of k in one reduce, and around it in the store."""
+    i, k = raw_range(8, 0), raw_range(8, 1)
+    both = intern(Ops.MUL, F32, (at(param(1), i), at(param(2), k)))
+    first = store(at(param(0), index(0)), total(total(both, i), k))
+    second = kernel.end(store(at(param(3), i), total(both, k)), i)
+    return sink(first, second)
+
+
+def unclosed() -> UOp:
+    i, j = kernel.range(8, 0), kernel.range(4, 1)
+    return sink(kernel.end(store(at(param(0), i), at(param(1), i + j)), i))
+
+
+def fancy_index() -> UOp:
+    i = intern(Ops.CAST, I32, (raw_range(8, 0),))
+    return sink(kernel.end(store(at(param(0), i), number(1.0)), raw_range(8, 0)))
+
+
+def swapped(position: int) -> list[UOp]:
+    """The list with two neighbours swapped: an operand stands behind its user."""
+    nodes = sum_list()
+    nodes[position], nodes[position + 1] = nodes[position + 1], nodes[position]
+    return nodes
+
+
+def in_ended_loop() -> UOp:
+    nodes = sum_list()
+    nodes[-1] = store(nodes[-2], nodes[8])  # the LOAD in the loop
+    return listed(*nodes)
+
+
+def x() -> UOp:
+    return sources.param("x", (4, 8))
+
+
+BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
+    ("legal-op", INDEXED, lambda: sink(movement.permute(x(), (1, 0)))),
+    ("legal-op", TENSOR, lambda: raw_range(8, 0)),
+    ("legal-op", PROGRAM, lambda: listed(copy_kernel())),
+    ("operand-count", TENSOR, lambda: intern(Ops.ADD, F32, (x(),))),
+    ("operand-count", KERNEL, lambda: sink(intern(Ops.STORE, VOID, (at(param(0), index(0)),)))),
+    ("operand-count", PROGRAM, lambda: listed(intern(Ops.CALL, VOID, (copy_kernel(), param(0))))),
+    ("arg-type", TENSOR, lambda: intern(Ops.PERMUTE, F32, (x(),), 1)),
+    ("arg-type", TENSOR, lambda: intern(Ops.CONST, F32, (), 77)),
+    ("arg-type", TENSOR, lambda: intern(Ops.CONST, dtypes.bool_, (), 77)),
+    ("arg-type", TENSOR, lambda: intern(Ops.RESHAPE, F32, (x(),), (None, 4))),
+    ("arg-type", TENSOR, lambda: intern(Ops.REDUCE, F32, (x(),), ReduceArg("sub", (0,)))),  # type: ignore[arg-type]
+    ("arg-type", TENSOR, lambda: intern(Ops.GETTUPLE, F32, (intern(Ops.TUPLE, VOID, (x(),)),), 1)),
+    ("result-dtype", TENSOR, lambda: intern(Ops.ADD, I32, (x(), x()))),
+    ("result-dtype", TENSOR, lambda: intern(Ops.ADD, F32, (x(), index(1)))),
+    ("result-dtype", TENSOR, lambda: intern(Ops.CMPLT, F32, (x(), x()))),
+    ("result-dtype", TENSOR, lambda: intern(Ops.WHERE, F32, (x(), x(), x()))),
+    ("result-dtype", TENSOR, lambda: intern(Ops.CAST, VOID, (x(),))),
+    ("result-dtype", KERNEL, lambda: sink(store(at(param(0), index(0)), index(1)))),
+    ("result-dtype", VECTOR, lambda: sink(vector_lanes())),
+    ("shape-rule", TENSOR, lambda: intern(Ops.ADD, F32, (x(), sources.param("y", (3,))))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.RESHAPE, F32, (x(),), (5, 5))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.EXPAND, F32, (x(),), (4, 9))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.PERMUTE, F32, (x(),), (0, 0))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.FLIP, F32, (x(),), (2,))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.PAD, F32, (x(),), (0, 1, 2))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.REDUCE, F32, (x(),), ReduceArg("add", (2,)))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.STACK, F32, (x(), sources.param("y", (4,))))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.CAT, F32, (x(), sources.param("y", (4,))), 1)),
+    ("shape-rule", TENSOR, lambda: at(x(), index(0), index(0), index(0))),
+    ("shape-rule", TENSOR, lambda: store(sources.param("y", (4,)), x())),
+    ("shape-rule", TENSOR, lambda: intern(Ops.BITCAST, dtypes.uint8, (number(1.0),))),
+    ("scalar-values", KERNEL, lambda: sink(store(at(param(0), index(0)), param(1)))),
+    ("index-count", INDEXED, lambda: sink(store(at(param(0), index(0), index(0)), number(1.0)))),
+    ("index-count", INDEXED, lambda: sink(store(at(number(1.0), index(0)), number(1.0)))),
+    ("index-dtype", KERNEL, fancy_index),
+    ("range-closed-once", KERNEL, unclosed),
+    ("range-closed-once", KERNEL, lambda: closed_with(raw_range(8, 0), raw_range(8, 0))),
+    ("range-closed-once", KERNEL, lambda: closed_with(raw_range(8, 0), index(1))),
+    ("ranges-nest", KERNEL, two_nests),
+    ("ranges-nest", KERNEL, lambda: closed_with(raw_range(8, 0), raw_range(4, 0))),
+    ("flat-index", VECTOR, lambda: sink(store(at(x(), index(0), index(0)), number(1.0)))),
+    ("flat-index", VECTOR, lambda: sink(store(at(at(x(), index(0)), index(0)), number(1.0)))),
+    ("explicit-loads", LINEAR, lambda: implicit_load()),
+    ("no-wide-ranges", VECTOR, lambda: copy_kernel("upcast")),
+    ("no-wide-ranges", VECTOR, lambda: copy_kernel("lane")),
+    ("defined-before-use", LINEAR, lambda: without(2)),
+    ("defined-before-use", LINEAR, lambda: listed(*swapped(7))),
+    ("defined-before-use", LINEAR, in_ended_loop),
+    ("legal-op", LINEAR, copy_kernel),
+    ("balanced-loops", LINEAR, lambda: without(10)),
+    ("balanced-loops", LINEAR, lambda: listed(*sum_list(), sum_list()[10])),
+    ("balanced-loops", LINEAR, lambda: crossed()),
+]
+
+
+def vector_lanes() -> UOp:
+    two, four = F32.vec(2), F32.vec(4)
+    a = intern(Ops.CONST, two, (), (1.0, 2.0))
+    b = intern(Ops.CONST, four, (), (1.0, 2.0, 3.0, 4.0))
+    return store(at(param(0), index(0)), intern(Ops.ADD, four, (a, b)))
+
+
+def closed_with(*ranges: UOp) -> UOp:
+    i = raw_range(8, 0)
+    return sink(intern(Ops.END, VOID, (store(at(param(0), i), number(1.0)), *ranges)))
+
+
+def implicit_load() -> UOp:
+    out, given, start = param(0), param(1), index(0)
+    target, value = at(out, start), at(given, start)
+    return listed(out, given, start, target, value, store(target, value))
+
+
+def crossed() -> UOp:
+    """Two loops, the outer one ended first."""
+    end, i, j = index(8), raw_range(8, 0), raw_range(8, 1)
+    return listed(end, i, j, intern(Ops.END, VOID, (i,)), intern(Ops.END, VOID, (j,)))
+
+
+@pytest.mark.parametrize("case", range(len(BAD)))
+def test_bad_graphs_are_refused_by_the_right_invariant(case: int) -> None:
+    name, level, build = BAD[case]
+    with pytest.raises(InvalidIR, match=f"level {level.text}, invariant {name}: ") as caught:
+        verify(build(), level, "some-pass")
+    text = str(caught.value)
+    assert text.startswith("some-pass: ")
+    assert "\n  " in text  # the offending line
+
+
+def test_every_invariant_has_a_bad_graph() -> None:
+    assert {name for name, _, _ in BAD} == set(INVARIANTS)
+
+
+def test_an_unclosed_range_is_named_with_the_line_that_made_it() -> None:
+    with pytest.raises(InvalidIR) as caught:
+        verify(unclosed(), KERNEL)
+    text = str(caught.value)
+    assert "range 1 is opened and never closed" in text
+    assert "range 4 axis=1" in text
+    line = unclosed.__code__.co_firstlineno + 1
+    assert f"{__file__}:{line} in unclosed" in text
+
+
+def test_the_kernels_that_a_program_calls_are_checked() -> None:
+    call = intern(Ops.CALL, VOID, (unclosed(), param(0), param(1)))
+    with pytest.raises(InvalidIR, match="range-closed-once"):
+        verify(listed(call), PROGRAM)
+    broken = without(2)
+    call = intern(Ops.CALL, VOID, (broken, param(0), param(1)))
+    with pytest.raises(InvalidIR, match="defined-before-use"):
+        verify(listed(call), PROGRAM)
+
+
+def test_the_body_of_a_function_is_checked() -> None:
+    wrong = intern(Ops.ADD, I32, (x(), x()))
+    body = intern(Ops.FUNCTION, VOID, (wrong,), FunctionArg("f"))
+    with pytest.raises(InvalidIR, match="result-dtype"):
+        verify(intern(Ops.CALL, VOID, (body, x())), TENSOR)
+
+
+def test_one_node_alone() -> None:
+    verify_node(x() + 1.0)
+    for name, build in [(n, b) for n, _, b in BAD if n in ("operand-count", "arg-type")]:
+        u = build()
+        if u.op in (Ops.SINK, Ops.LINEAR):
+            continue
+        with pytest.raises(InvalidIR, match=name):
+            verify_node(u)
+
+
+def test_operands_of_an_arithmetic_op_may_mix_scalars_and_vectors_but_not_lanes() -> None:
+    four = F32.vec(4)
+    v = intern(Ops.CONST, four, (), (1.0, 2.0, 3.0, 4.0))
+    verify_node(intern(Ops.ADD, four, (v, number(1.0))))
+    with pytest.raises(InvalidIR, match="result-dtype"):
+        verify_node(intern(Ops.ADD, F32, (v, number(1.0))))
+
+
+def test_deep_graphs_are_checked_in_linear_time() -> None:
+    i = raw_range(8, 0)
+    value = read = at(param(1), i)
+    for _ in range(50_000):
+        value = intern(Ops.ADD, F32, (value, read))
+    verify(sink(kernel.end(store(at(param(0), i), value), i)), KERNEL)

@@ -1,0 +1,115 @@
+"""Making nodes inside the compiler: folded as the builders fold, but without a source line.
+
+`combine(op, sources)` is the elementwise op on nodes, `make` the same with Python numbers among the
+operands. What has no value (INVALID) stays without one: `p.where(x, INVALID)` moves outward before
+anything else folds, so that no guard is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir.dtypes import DType
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+def make(op: Op, *operands: UOp | int | float) -> UOp:
+    """An elementwise node as the builders would make it, without a source line.
+
+    A Python number takes the dtype of the operands that are nodes.
+    """
+    first = next(o for o in operands[::-1] if not isinstance(o, (bool, int, float)))
+    t = first.dtype.scalar
+    src = tuple([build.const(t, o) if isinstance(o, (bool, int, float)) else o for o in operands])
+    return combine(op, src)
+
+
+def combine(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
+    """`make` on nodes only. What has no value makes the result have none, before anything folds."""
+    if op is Ops.WHERE:
+        return select(*src)
+    for s in src:
+        if is_partial(s):
+            return _partial(op, src, s)
+    index_op = affine.OPS.get(op)
+    if index_op is not None and all([s.dtype.kind == "index" for s in src]):
+        return index_op(*src)
+    folded = build.fold(op, src)
+    return _plain(op, src, tag) if folded is None else folded
+
+
+def is_partial(u: UOp) -> bool:
+    """INVALID, or p.where(x, INVALID)."""
+    op = u.op
+    return op is Ops.INVALID or (op is Ops.WHERE and u.src[2].op is Ops.INVALID)
+
+
+def _plain(op: Op, src: tuple[UOp, ...], tag: Any) -> UOp:
+    lanes = max([s.dtype.lanes for s in src])
+    t = dtypes.bool_ if op.dtype == "bool" else src[0].dtype.scalar
+    return intern(op, t.vec(lanes), src, None, tag)
+
+
+def _partial(op: Op, src: tuple[UOp, ...], s: UOp) -> UOp:
+    """INVALID + x → INVALID;  p.where(x, INVALID) + y → p.where(x + y, INVALID)"""
+    typed = next((v for v in src if v.op is not Ops.INVALID), s)
+    t = dtypes.bool_ if op.dtype == "bool" else typed.dtype.scalar
+    nothing = intern(Ops.INVALID, t.vec(max([v.dtype.lanes for v in src])))
+    if s.op is Ops.INVALID:
+        return nothing
+    inner = combine(op, tuple([s.src[1] if v is s else v for v in src]))
+    return select(s.src[0], inner, nothing)
+
+
+def select(p: UOp, a: UOp, b: UOp) -> UOp:
+    """p.where(a, b), folded where the condition or the branches decide it."""
+    lanes = max(p.dtype.lanes, a.dtype.lanes, b.dtype.lanes)
+    t = (b if a.op is Ops.INVALID else a).dtype.scalar.vec(lanes)
+    made = intern(Ops.WHERE, t, (p, a, b))
+    chosen = a if a is b else None
+    if p.op is Ops.CONST and type(p.arg) is bool:
+        chosen = a if p.arg else b
+    kept = None if chosen is None else same_kind(made, chosen)
+    return made if kept is None else kept
+
+
+def convert(u: UOp, t: DType) -> UOp:
+    """A CAST as the builder would make it, without a source line."""
+    if u.op is Ops.WHERE and is_partial(u):
+        nothing = intern(Ops.INVALID, t.scalar.vec(u.dtype.lanes))
+        return select(u.src[0], convert(u.src[1], t), nothing)
+    if u.op is Ops.CONST or u.op is Ops.INVALID or u.dtype is t:
+        return build.cast(u, t)
+    return intern(Ops.CAST, t.scalar.vec(u.dtype.lanes), (u,))
+
+
+def like(u: UOp, value: Any) -> UOp:
+    """The constant `value` with dtype, lanes and shape of `u`."""
+    made = build.const_like(u, value)
+    if made.dtype is not u.dtype and made.op is Ops.CONST:
+        return intern(Ops.CONST, u.dtype, (), (made.arg,) * u.dtype.lanes)
+    return made
+
+
+def may_be_invalid(u: UOp) -> bool:
+    """Whether a selection offers INVALID: then it is no constant, whatever its other values."""
+    stack = [u]
+    while stack:
+        v = stack.pop()
+        if v.op is Ops.INVALID:
+            return True
+        if v.op is Ops.WHERE:
+            stack += v.src[1:]
+    return False
+
+
+def same_kind(u: UOp, made: UOp | None) -> UOp | None:
+    """`made` if it has the dtype, lanes and shape of `u`: dropped operands may have been wider."""
+    if made is None or made.dtype is not u.dtype or analysis.shape(made) != analysis.shape(u):
+        return None
+    return made

@@ -1,0 +1,110 @@
+"""What the heuristic reads of a kernel: its accesses, strides, reduces, and guards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, dtypes, indexing
+from uopc.ir.ops import Ops
+from uopc.passes.range_tiling import kernel_axes
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class Access:
+    """One INDEX: by how many elements it moves per step of a range; None where it is not affine."""
+
+    node: UOp
+    flat: UOp
+    written: bool
+
+    def stride(self, r: UOp) -> int | None:
+        step = 0
+        for m, k in affine.form(self.flat)[1].items():
+            if m is r:
+                step = k
+            elif r in analysis.ranges(m):
+                return None
+        return step
+
+
+class KernelFacts:
+    """What the heuristic looks at."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.order = list(analysis.toposort(kernel))
+        self.axes = kernel_axes(kernel)
+        targets = {u.src[0] for u in self.order if u.op is Ops.STORE}
+        self.accesses = [
+            Access(u, indexing.ungated(u.src[1])[0], u in targets)
+            for u in self.order
+            if u.op is Ops.INDEX and len(u.src) == 2
+        ]
+        self.reduces = [u for u in self.order if u.op is Ops.REDUCE]
+        self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
+
+    def inside(self, r: UOp) -> list[Access]:
+        return [a for a in self.accesses if r in analysis.ranges(a.node)]
+
+    def position(self, r: UOp) -> int:
+        return self.axes.index(r)
+
+
+def length_of(r: UOp) -> int | None:
+    end = r.src[0]
+    return end.arg if end.op is Ops.CONST else None
+
+
+def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
+    """Memory operations per vector if r has the lanes: one for neighbours, one a lane otherwise."""
+    total = 0.0
+    for a in accesses:
+        stride = a.stride(r)
+        unit = 1.0 if stride in (0, 1) else float(lanes)
+        total += unit * (2.0 if a.written else 1.0)
+    return total
+
+
+def element_bits(k: KernelFacts) -> int:
+    """The widest element that is computed with; a kernel that only moves counts what it moves."""
+    bits = [u.dtype.bits for u in k.order if u.op.is_alu and u.dtype.scalar is not dtypes.index
+            and u.dtype.kind != "bool"]  # fmt: skip
+    bits += [a.node.dtype.itemsize * 8 for a in k.accesses]
+    return max(bits, default=32)
+
+
+def fitting(lanes: int, length: int | None) -> int:
+    """The greatest power of two of lanes that the loop fills at least once."""
+    while length is not None and lanes > max(length, 1):
+        lanes //= 2
+    return lanes
+
+
+def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
+    """Where to cut a loop so that comparisons of it with constants hold in the middle part.
+
+    A comparison Σ < c holds for every value of its other terms on one side of a bound of r: from
+    there on it folds away.
+    """
+    length = length_of(r)
+    if length is None:
+        return []
+    cuts: set[int] = set()
+    for u in k.order:
+        if u.op is not Ops.CMPLT or u.src[0].dtype.scalar is not dtypes.index:
+            continue
+        if r not in analysis.ranges(u) or u.src[1].op is not Ops.CONST:
+            continue
+        constant, terms = affine.form(u.src[0])
+        step = terms.get(r, 0)
+        rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
+        if not step or r in analysis.ranges(rest):
+            continue
+        room = u.src[1].arg - analysis.bounds(rest)[1]  # holds where step·r < room
+        at = -(-room // step) if step > 0 else (-room) // -step + 1
+        if 0 < at < length:
+            cuts.add(at)
+    return sorted(cuts)
