@@ -198,7 +198,7 @@ def _scalar(field: str) -> Form:
 # A movement op: `reshape %a (4, %n)`, `pad %a begin=(0, 1) size=(4, %n)`.
 def _holes(dims: tuple[Any, ...], symbolic: tuple[UOp, ...], operand: OperandText) -> str | None:
     """A tuple with a source in the place of each None; None when they do not fit."""
-    if sum([d is None for d in dims]) != len(symbolic):
+    if sum([d is None for d in dims]) != len(symbolic) or not all(map(_is_dim, symbolic)):
         return None
     rest = iter(symbolic)
     items = [_hole(next(rest), operand) if d is None else write_value(d) for d in dims]
@@ -207,6 +207,11 @@ def _holes(dims: tuple[Any, ...], symbolic: tuple[UOp, ...], operand: OperandTex
 
 def _hole(u: UOp, operand: OperandText) -> str:
     return literal(u, always_typed=True) if is_literal(u) else operand(u)
+
+
+def _is_dim(u: UOp) -> bool:
+    """Whether a tuple or a type can show this source: a number of dtype index, or a node."""
+    return not is_literal(u) or (u.dtype is dtypes.index and type(u.arg) is int)
 
 
 def is_literal(u: UOp) -> bool:
@@ -264,7 +269,8 @@ def _as_in_row(u: UOp) -> bool:
 def _in_type(dims: Any, src: tuple[UOp, ...], operand: OperandText) -> bool:
     if type(dims) is not tuple or sum([d is None for d in dims]) != len(src):
         return False
-    return not any(operand(s).endswith("]") for s in src)  # an INDEX has no name to give
+    # An INDEX that stands inside its user has no name to give.
+    return all(_is_dim(s) and not operand(s).endswith("]") for s in src)
 
 
 def _from_type(parts: Parts) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
@@ -368,9 +374,9 @@ def _write_reduce(u: UOp, operand: OperandText) -> Written | None:
     arg = u.arg
     if type(arg) is not ReduceArg or not u.src:
         return None
-    tail = f" axes={write_value(arg.axes)}" if arg.axes else ""
-    if len(u.src) > 1:
-        tail += " over " + ", ".join([operand(s) for s in u.src[1:]])
+    tail = " over " + ", ".join([operand(s) for s in u.src[1:]]) if len(u.src) > 1 else ""
+    if arg.axes:
+        tail += f" axes={write_value(arg.axes)}"
     return Written(f"{u.op.name}.{arg.op}", u.src[:1], tail)
 
 

@@ -160,6 +160,10 @@ class TensorRun:
         self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → what it writes
         self._contents: dict[tuple[UOp, Version | None], Array] = {}
 
+    def nested(self, initial: Callable[[UOp], Array], variables: Variables) -> TensorRun:
+        """What evaluates the body of a FUNCTION."""
+        return TensorRun(initial, variables)
+
     # ------------------------------------------------------------ the walk
     def run(self, roots: Sequence[UOp]) -> None:
         """Evaluate every node below the roots, and keep the values of the roots."""
@@ -190,10 +194,10 @@ class TensorRun:
         for s in operands(u):
             version = merge(version, self.versions[s])
         self.versions[u] = Version(number, u, version) if u.op in _EFFECTS else version
-        if u.op in STORAGE:
-            self.bases[u] = u
-        elif (u.op in _MOVES or u.op in (Ops.AFTER, Ops.INDEX)) and u.src[0] in self.bases:
+        if u.op in _MOVES or u.op in (Ops.AFTER, Ops.INDEX):
             self.bases[u] = self.bases[u.src[0]]
+        else:  # storage, or a value: a store to it changes a fresh copy
+            self.bases[u] = u
 
     def _evaluate(self, u: UOp) -> None:
         if u.op in _NOTHING:
@@ -380,7 +384,7 @@ class TensorRun:
         for p in order(body.src):
             if p.op is Ops.PARAM:
                 variables.solve(p, argument(p))
-        inner = TensorRun(argument, variables)
+        inner = self.nested(argument, variables)
         inner.run(body.src)
         outputs = [s for s in body.src if s in inner.values]
         self.parts[u] = [(inner.values[s], inner.masks.get(s)) for s in outputs]

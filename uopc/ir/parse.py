@@ -12,7 +12,7 @@ from uopc.errors import InvalidIR
 from uopc.ir import construct, dtypes, forms
 from uopc.ir.dtypes import DType
 from uopc.ir.forms import Parts
-from uopc.ir.literals import Reader, fail, read_dtype, read_int
+from uopc.ir.literals import RESERVED, Reader, fail, read_dtype, read_int
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.typetext import TypeText
@@ -83,7 +83,7 @@ class _Parser:
         if self.block is not None:
             fail(self.block.line, self.block.number, 0, "expected '}' that closes this block")
         if self.last is None:
-            self._fail(0, "expected a statement: the text has no nodes")
+            fail(self.line, max(self.number, 1), 0, "expected a statement: the text has no nodes")
         return self.last
 
     def _fail(self, column: int, message: str) -> NoReturn:
@@ -190,7 +190,7 @@ class _Parser:
         if reader.accept("."):
             parts.suffix = reader.take()
         kind, text = reader.peek()
-        if kind == "key" or (_is_labelled(parts.op, kind) and reader.ahead() != "="):
+        if kind == "key" or (_is_labelled(parts.op, kind, text) and reader.ahead() != "="):
             parts.label = reader.take() if kind == "key" else reader.value()
             kind, text = reader.peek()
         if kind in ("name", "number") or text in ("(", "true", "false", "invalid"):
@@ -311,10 +311,13 @@ class _Parser:
             self._fail(column, f"the type is {text}, but the operands give {given or 'void'}")
 
 
-def _is_labelled(op: Op, kind: str) -> bool:
+def _is_labelled(op: Op, kind: str, text: str) -> bool:
+    """Whether the token after the op is its label and not an operand."""
     if op is Ops.CONST:
         return kind in ("number", "word") or kind == "mark"
-    return op in (Ops.PARAM, Ops.VARIABLE) and kind in ("word", "string")
+    return (op is Ops.PARAM or op is Ops.VARIABLE) and (
+        kind == "string" or (kind == "word" and text not in RESERVED)
+    )
 
 
 def _dotted(reader: Reader) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, forms
+from uopc.ir import analysis, dtypes, forms
 from uopc.ir.args import KernelArg
 from uopc.ir.infix import infix
 from uopc.ir.literals import write_string
@@ -86,11 +86,11 @@ def print_graph(u: UOp, names: Namer | None = None) -> str:
     inner = {
         s: None
         for s in nodes
-        if s is not u and (s.op is Ops.LINEAR or (s.op is Ops.SINK and s in called))
+        if s is not u and (_is_block(s) or (s.op is Ops.SINK and s in called))
     }
-    referenced: set[UOp] = set()
+    referenced = set(inner)
     for s in nodes:
-        if s.op is not Ops.LINEAR:
+        if not _is_block(s):
             referenced.update(s.src)
     namer = names or Namer()
     lines: list[str] = []
@@ -102,6 +102,11 @@ def print_graph(u: UOp, names: Namer | None = None) -> str:
         section.write(nodes if not inner else section.order())
         lines += section.lines if root is u else ["  " + line for line in section.lines]
     return "\n".join(lines)
+
+
+def _is_block(u: UOp) -> bool:
+    """A list is written as a block, which has no type (so it must be void, as its row says)."""
+    return u.op is Ops.LINEAR and u.dtype is dtypes.void
 
 
 def _kernel_name(u: UOp) -> str:
@@ -116,7 +121,7 @@ class _Section:
     ) -> None:
         self.root, self.namer, self.referenced = root, namer, referenced
         self.inner = inner.keys() - {root}  # roots of sections above
-        self.listed = frozenset(root.src) if root.op is Ops.LINEAR else frozenset()
+        self.listed = frozenset(root.src) if _is_block(root) else frozenset()
         self.operands: dict[UOp, str] = {}  # how each node so far is written as an operand
         self.names: dict[UOp, str] = {}  # those of them that have a line
         self.types = TypeText(self.names)
@@ -128,7 +133,7 @@ class _Section:
 
     def write(self, order: dict[UOp, None]) -> None:
         """Fill `lines` with the nodes in order; the root is the last."""
-        if self.root.op is Ops.LINEAR:
+        if _is_block(self.root):
             self._block(order)
             return
         for u in order:

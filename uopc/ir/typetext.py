@@ -9,6 +9,7 @@ from uopc.ir import analysis, dtypes, forms
 from uopc.ir.analysis import Shape
 from uopc.ir.dtypes import DType
 from uopc.ir.infix import infix
+from uopc.ir.node import Node
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -41,17 +42,18 @@ class TypeText:
 
     def _shape(self, u: UOp) -> Shape | None:
         """The shape, or None where the op's rule cannot give one."""
-        if u._shape is not None:
-            return u._shape  # type: ignore[no-any-return]
+        if u._shape == ():
+            return ()
         if any(s in self._broken for s in u.src):
             self._broken.add(u)
             return None
         try:
-            return analysis.shape(u)
+            dims = analysis.shape(u)
         except Exception:
             # A broken graph is printed to report it, so its text must not fail as its shape does.
             self._broken.add(u)
             return None
+        return dims if all(isinstance(d, (int, Node)) for d in dims) else None
 
     def _typed(self, dtype: DType, dims: Shape) -> str:
         if not dims:

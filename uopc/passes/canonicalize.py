@@ -1,9 +1,12 @@
 """Bring a tensor graph to one form: what changes nothing goes, empty values become constants.
 
-Before (tensor)                               After (tensor)
-  %1 = param x : f32[0, 4]                      %4 = expand 0.0:f32 (4,) : f32[4]
-  %2 = detach %1 : f32[0, 4]
-  %3 = reduce.add %2 axes=(0,) : f32[4]
+Before (tensor)                          After (tensor)
+  %1 = param x : f32[0, 4]                 %1 = expand 0.0:f32 (4,) : f32[4]
+  %2 = reduce.add %1 axes=(0,) : f32[4]    %2 = param y : f32[4]
+  %3 = param y : f32[4]                    %3 = add %1, %2 : f32[4]
+  %4 = detach %3 : f32[4]                  sink %3
+  %5 = add %2, %4 : f32[4]
+  sink %5
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a reduce over nothing is its
 identity, and a large reduce to few elements is cut in two, so that its first half runs in parallel.

@@ -101,8 +101,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     reduces = _reduce_lanes(k, lanes, output)
     row, vectors = _tile(k, output, reduces, lanes)
     if row is not None and output is not None:
-        _rows_inside(chooser, k, row, output)
-    _cut_at_guards(chooser, k)
+        row, output = _rows_inside(chooser, k, row, output)
+    _cut_at_guards(chooser, KernelFacts(chooser.kernel))
     for r in reduces:
         for q in chooser.family(r):
             _vectorise_reduce(chooser, q, lanes)
@@ -227,8 +227,12 @@ def _tile(
     return _row_loop(k, output, looped), vectors
 
 
-def _rows_inside(chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp) -> None:
-    """Columns outside, rows inside, where what the columns read leaves the cache between rows."""
+def _rows_inside(
+    chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp
+) -> tuple[UOp, UOp]:
+    """Columns outside, rows inside, where what the columns read leaves the cache between rows.
+
+    The row and column loops as they are afterwards."""
     shared = [a for a in k.inside(output) if row not in analysis.ranges(a.node) and not a.written]
     footprint = 0.0
     for a in shared:
@@ -238,8 +242,10 @@ def _rows_inside(chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp) -> No
         footprint += size
     if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
         axes = kernel_axes(chooser.kernel)
-        if row in axes and output in axes:
-            chooser.attempt("SWAP", row, axes.index(output))
+        if chooser.attempt("SWAP", row, axes.index(output)):
+            found = {r.arg.axis: r for r in kernel_axes(chooser.kernel)}
+            return found[output.arg.axis], found[row.arg.axis]
+    return row, output
 
 
 def _cut_at_guards(chooser: _Chooser, k: KernelFacts) -> None:

@@ -1,10 +1,17 @@
 """Choose what is stored: a STAGE around each value that is computed once and read back.
 
-Before (tensor)                               After (tensor)
-  %1 = param x : f32[8, 4]                      %1 = param x : f32[8, 4]
-  %2 = reduce.add %1 axes=(0,) : f32[4]         %2 = reduce.add %1 axes=(0,) : f32[4]
-  %3 = sub %1, %2 : f32[8, 4]                   %3 = stage %2 … : f32[4]
-                                                %4 = sub %1, %3 : f32[8, 4]
+Before (tensor)
+    %1 = param x : f32[64, 64]
+    %2 = reduce.add %1 axes=(0,) : f32[64]
+    %3 = fdiv %1, %2 : f32[64, 64]
+    sink %3
+After (tensor)
+    %1 = param x : f32[64, 64]
+    %2 = reduce.add %1 axes=(0,) : f32[64]
+    %3 = stage %2 reason="1 readers would compute each element 64 times" : f32[64]
+    %4 = fdiv %1, %3 : f32[64, 64]
+    %5 = stage %4 reason="output 0" : f32[64, 64]
+    sink %5
 
 One walk from the outputs to the inputs. A demand on a value is the index at which a reader wants
 it and the loops around that read, outer first. Values a user, an output or an effect fixes are

@@ -109,6 +109,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     first = make_range(at, (*axis, _FIRST), kind)
     second = make_range(affine.sub(r.src[0], at), (*axis, _SECOND), kind)
     shifted = affine.add(at, second)
+    number = len(kernel_axes(kernel))  # grows with every cut: it tells the copies apart
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op not in (Ops.END, Ops.REDUCE) or r not in u.src[1:]:
@@ -117,7 +118,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
         inner = [q for q in closed if q.arg.axis > axis] if u.op is Ops.END else closed
         inner = [q for q in inner if q is not r]
         a = remake.rebuild(body, {r: first})
-        names = _copies(body, r, inner)
+        names = _copies(body, r, inner, number)
         b = remake.rebuild(body, {r: shifted, **names})
         copied = [names[q] for q in inner]
         if u.op is Ops.REDUCE:
@@ -160,13 +161,13 @@ def swap(kernel: UOp, r: UOp, other: int) -> UOp:
     return remake.rebuild(kernel, {r: a, q: b})
 
 
-def _copies(body: UOp, r: UOp, inner: list[UOp]) -> dict[UOp, UOp]:
+def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
     """New names for the loops inside a copied body: each range has one place in the nest."""
     loops = dict.fromkeys(inner)
     for u in analysis.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):
             loops.update(dict.fromkeys(analysis.closed_ranges(u)))
-    suffix = (_COPY, *r.arg.axis)  # a range is cut once, so its axis names the copies
+    suffix = (_COPY, number)
     return {
         q: make_range(q.src[0], (*q.arg.axis, *suffix), q.arg.kind) for q in loops if q is not r
     }

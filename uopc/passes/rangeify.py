@@ -1,16 +1,15 @@
 """Turn shapes into loops: every stored value becomes a loop nest that writes its buffer.
 
-Before (tensor)                               After (indexed)
-  %1 = param x : f32[4, 8]                      %1 = param x : f32[4, 8]
-  %2 = permute %1 (1, 0) : f32[8, 4]            %2 = buffer … : f32[8]
-  %3 = reduce.add %2 axes=(1,) : f32[8]         %3 = range 8 …
-  %4 = stage %3 … : f32[8]                      %4 = range 4 … kind=reduce
-  sink %4                                       %5 = index %1, %4, %3 : f32
-                                                %6 = reduce.add %5, %4 : f32
-                                                %7 = index %2, %3 : f32
-                                                %8 = store %7, %6
-                                                %9 = end %8, %3
-                                                sink %9
+Before (tensor)                             After (indexed)
+  %1 = param x : f32[4, 8]                    %1 = buffer slot=0 : f32[8]
+  %2 = permute %1 (1, 0) : f32[8, 4]          %2 = range 8 axis=0.0 kind=loop : index
+  %3 = reduce.add %2 axes=(1,) : f32[8]       %3 = param x : f32[4, 8]
+  %4 = stage %3 reason="output 0" : f32[8]    %4 = range 4 axis=1 kind=reduce : index
+  sink %4                                     %5 = reduce.add %3[%4, %2] over %4 : f32
+                                              %6 = store %1[%2], %5
+                                              %7 = end %6, %2
+                                              %8 = after %1, %7 : f32[8]
+                                              sink %8
 
 A value is lowered by memo on (node, index, guard): movement ops only change the index, so no
 producer is ever substituted into a consumer, and a value read twice at one index is one node.

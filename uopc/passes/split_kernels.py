@@ -1,8 +1,20 @@
 """Cut the program into kernels and put them in order.
 
-Before (indexed)                              After (program)
-  sink (end (store (index %buf …) …) …)         call (sink …kernel over PARAMs…) %buf %x
-  … one sink over all stores                    call …                              in launch order
+Before (indexed)                           After (program)
+  %1 = buffer slot=0 : f32[8]                // kernel ""
+  %2 = range 8 axis=0.0 kind=loop : index      %1 = param "" slot=0 : f32[8]
+  %3 = param x : f32[8]                        %2 = range 8 axis=0.0 kind=loop : index
+  %4 = add %3[%2], 1.0:f32 : f32               %3 = param "" slot=1 : f32[8]
+  %5 = store %1[%2], %4                        %4 = add %3[%2], 1.0:f32 : f32
+  %6 = end %5, %2                              %5 = store %1[%2], %4
+  %7 = after %1, %6 : f32[8]                   %6 = end %5, %2
+  sink %7                                      %7 = sink %6 name=""
+                                             // program
+                                             %8 = buffer slot=0 : f32[8]
+                                             %9 = param x : f32[8]
+                                             linear {
+                                               call %7, %8, %9  // ""
+                                             }
 
 Each closed store is a kernel: its storage becomes PARAMs by slot (what it writes first), its
 indices one flat index each. What the indices of one storage share as a constant offset moves into
