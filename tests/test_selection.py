@@ -77,7 +77,10 @@ def test_keys_that_are_not_tuples():
 def test_slices_are_movement_only():
     x = uopc.param("x", (6, 7, 8))
     assert Ops.INDEX not in ops(x[1:3, ::-1, 5, None])
-    assert Ops.INDEX in ops(x[::2])
+    assert Ops.INDEX not in ops(x[::2, ::-3, 1:7:5])
+    assert Ops.PAD not in ops(x[::2])
+    assert Ops.PAD not in ops(x[:, 5::-3])
+    assert Ops.PAD in ops(x[:, ::2])
     assert x[:] is x
     assert x[...] is x
     assert x[0:6, 0:100] is x

@@ -52,8 +52,9 @@ class Lowered:
     origins: dict[UOp, list[UOp]] = field(default_factory=dict)  # the user's nodes in each kernel
     runs: list[StageRun] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
-    # The LINEAR of CALLs that the kernels of the first run on kernels stand in.
+    # The LINEAR of CALLs that the kernels stand in as they were before the first run on kernels.
     program: UOp | None = None
+    context: Context | None = None
 
 
 Verify = Callable[["UOp", Level, str], None]
@@ -80,6 +81,7 @@ class Lowering:
     ) -> None:
         self.context, self.verify, self.count_rules = context, verify, count_rules
         self.runs: list[StageRun] = []
+        self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
 
     def lower(self, graph: UOp, start: str = INPUT) -> Lowered:
         """Run every pass on a SINK of tensor values, or on one kernel written by hand.
@@ -98,6 +100,7 @@ class Lowering:
                 program = self._run(p, number, [program])[0]
         elif level_of(graph) is not PROGRAM:
             program = _call_of(graph)
+        self.program = program
         return self._lower_kernels(program, outputs, [s for s in rest if s[1].scope == "kernel"])
 
     def _lower_kernels(
@@ -120,8 +123,10 @@ class Lowering:
         for k, n in now.items():
             located = [u for u in analysis.toposort(k) if u.origin is not None]
             origins.setdefault(n, []).extend(located)
-        notes = self.context.notes
-        return Lowered(outputs, calls, final, origins, self.runs, notes, program)
+        context = self.context
+        return Lowered(
+            outputs, calls, final, origins, self.runs, context.notes, program, context
+        )  # fmt: skip
 
     def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
         """One pass over every graph it applies to."""

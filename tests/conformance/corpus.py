@@ -29,6 +29,7 @@ class Place:
     test: str
     group: str
     kind: str  # "graph", or the kind of an IR row
+    nodes: int = 0
 
 
 def find(directory: Path) -> Iterator[Place]:
@@ -44,7 +45,8 @@ def find(directory: Path) -> Iterator[Place]:
 def _graphs(path: Path) -> Iterator[Place]:
     for line, text in enumerate(_zip_lines(path)):
         case = json.loads(text)
-        yield Place(path, line, case["id"], case["test"], case["group"], "graph")
+        size = len(case["nodes"])
+        yield Place(path, line, case["id"], case["test"], case["group"], "graph", size)
 
 
 def _rows(path: Path) -> Iterator[Place]:

@@ -240,6 +240,3 @@ def recorded_floats(case: Record) -> set[str]:
     return found
 
 
-def elements(u: UOp) -> int:
-    """The number of elements of storage."""
-    return math.prod(u.arg.dims)

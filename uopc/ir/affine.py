@@ -42,7 +42,7 @@ def _true(value: bool) -> UOp:
     return intern(Ops.CONST, dtypes.bool_, (), value)
 
 
-def _key(u: UOp) -> tuple[Any, ...]:
+def order(u: UOp) -> tuple[Any, ...]:
     """Order of monomials: ranges by axis, the rest by creation, variables by name, lanes."""
     if u.op is Ops.RANGE:
         return 0, u.arg.axis, u.seq
@@ -64,7 +64,7 @@ def factors(u: UOp) -> list[UOp]:
 
 def product(atoms: list[UOp]) -> UOp:
     """The canonical monomial of some atoms."""
-    atoms = sorted(atoms, key=_key)
+    atoms = sorted(atoms, key=order)
     out = atoms[0]
     for a in atoms[1:]:
         out = node(Ops.MUL, out, a)
@@ -186,7 +186,7 @@ def build(constant: int, terms: Terms) -> UOp:
     if not terms:
         return const(constant)
     out: UOp | None = None
-    for m in sorted(terms, key=_key) if len(terms) > 1 else terms:
+    for m in sorted(terms, key=order) if len(terms) > 1 else terms:
         k = terms[m]
         piece = m if k == 1 else node(Ops.MUL, m, const(k))
         out = piece if out is None else node(Ops.ADD, out, piece)
@@ -317,9 +317,10 @@ def at_most(a: UOp, b: UOp) -> bool:
 
 # ---------------------------------------------------------------- comparison
 def less(a: UOp, b: UOp) -> UOp:
-    """a < b as a bool UOp: folded by bounds, else Σ coefficient·monomial < constant.
+    """a < b as a bool UOp, folded by bounds.
 
-    The terms are divided by their common factor, and those too small to matter are dropped.
+    What is left has one form: divided by the common factor of its terms, without terms too small
+    to matter, negative terms moved to the right side, the constant on the right if it has a choice.
     """
     gap = sub(a, b)  # a < b  ⇔  gap < 0
     constant, terms = form(gap)
@@ -347,8 +348,15 @@ def _below(terms: Terms, limit: int) -> UOp:
             if f == 1:
                 return less(e, const(limit * n))
             return less(const((1 - limit) * n - 1), e)
-    lhs = build(0, terms)
-    return intern(Ops.CMPLT, dtypes.bool_.vec(lhs.dtype.lanes), (lhs, const(limit)))
+    return _compared(Ops.CMPLT, terms, limit)
+
+
+def _compared(op: Op, terms: Terms, limit: int) -> UOp:
+    """Σ op limit, with positive terms left and negative ones right."""
+    left = {m: f for m, f in terms.items() if f > 0}
+    right = {m: -f for m, f in terms.items() if f < 0}
+    a, b = (build(0, left), build(limit, right)) if left else (const(-limit), build(0, right))
+    return intern(op, dtypes.bool_.vec(max(a.dtype.lanes, b.dtype.lanes)), (a, b))
 
 
 def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
@@ -371,7 +379,7 @@ def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
 
 
 def equal(a: UOp, b: UOp) -> UOp:
-    """a = b as a bool UOp: folded by bounds and common factors, else Σ = constant."""
+    """a = b as a bool UOp: folded by bounds and common factors, else in the form of `less`."""
     constant, terms = form(sub(a, b))
     low, high = interval(constant, terms)
     g = math.gcd(*terms.values())
@@ -379,11 +387,9 @@ def equal(a: UOp, b: UOp) -> UOp:
         return _true(False)
     if not terms:
         return _true(True)
-    first = min(terms, key=_key)
-    g = -g if terms[first] < 0 else g
-    lhs = build(0, {m: f // g for m, f in terms.items()})
-    lanes = dtypes.bool_.vec(lhs.dtype.lanes)
-    return intern(Ops.CMPEQ, lanes, (lhs, const(-constant // g)))
+    if terms[min(terms, key=order)] < 0:
+        g = -g
+    return _compared(Ops.CMPEQ, {m: f // g for m, f in terms.items()}, -constant // g)
 
 
 def unequal(a: UOp, b: UOp) -> UOp:

@@ -41,22 +41,21 @@ def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
 
 
 def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
-    """What a clause bounds and how: lhs < c, c < lhs, or for index −lhs < c; else None."""
+    """What a comparison of integers bounds, and how: Σ < c or c < Σ; else None."""
     if clause.op is not Ops.CMPLT or not clause.src[0].dtype.is_integral:
         return None
     a, b = clause.src
+    if affine.is_const(b):
+        return a, (None, b.arg - 1)
     if affine.is_const(a):
         return b, (a.arg + 1, None)
-    if not affine.is_const(b):
-        return None
     if a.dtype.kind != "index":
-        return a, (None, b.arg - 1)
-    constant, terms = affine.form(a)
-    if constant or not terms:
         return None
-    if next(iter(terms.values())) > 0:
-        return a, (None, b.arg - 1)
-    return affine.scaled(a, -1), (1 - b.arg, None)
+    # Terms on both sides: one sum, whose first term is positive
+    constant, terms = affine.form(affine.sub(a, b))
+    positive = terms[min(terms, key=affine.order)] > 0
+    lhs = affine.build(0, terms if positive else {m: -f for m, f in terms.items()})
+    return lhs, (None, -constant - 1) if positive else (constant + 1, None)
 
 
 def _meet(a: Interval, b: Interval) -> Interval:
@@ -106,17 +105,11 @@ def merged(u: UOp) -> UOp | None:
     kept: list[UOp] = []
     for clause in clauses:
         verdict = _verdict(clause, clauses, limits)
-        if verdict is False or _opposite(clause) in clauses:
+        if verdict is False or negation(clause) in clauses:
             return build.const_like(u, False)
         if verdict is None:
             kept.append(clause)
     return None if len(kept) == _count(u) else conjunction(kept)
-
-
-def _opposite(clause: UOp) -> UOp:
-    if clause.op is Ops.NEG:
-        return clause.src[0]
-    return intern(Ops.NEG, clause.dtype, (clause,))
 
 
 def _count(u: UOp) -> int:
@@ -163,29 +156,33 @@ def _verdict(clause: UOp, clauses: list[UOp], limits: Limits) -> bool | None:
 
 
 # ---------------------------------------------------------------- under a condition
-def given(u: UOp, condition: UOp) -> UOp | None:
-    """`u` simplified for the case that the condition holds; None when it stays the same.
+def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
+    """`u` simplified for the case that the condition holds (or not); None when it gets no smaller.
 
-    Every range, variable or other single value that the condition bounds more closely than its own
-    bounds is replaced by a variable with those bounds, and put back afterwards.
+    Inside u, each clause is True. Every range, variable or other single value that the clauses
+    bound more closely than its own bounds is replaced by a variable with those bounds, and put back
+    afterwards.
     """
     from uopc.ir import symbolic
 
     below = analysis.toposort(u)
     if len(below) > _MOST_NODES:
         return None
-    tight = {v: known for v, known in _known_values(condition) if v in below}
-    if not tight:
+    known = {v: w for v, w in _known_values(condition, holds) if v in below}
+    if not known:
         return None
-    made = symbolic.replaced(u, tight)
-    back = symbolic.replaced(made, {v: k for k, v in tight.items() if v.op is Ops.VARIABLE})
+    made = symbolic.replaced(u, known)
+    back = symbolic.replaced(made, {w: v for v, w in known.items() if w.op is Ops.VARIABLE})
     # Only what is smaller counts: two equal forms must not take turns.
     return back if len(analysis.toposort(back)) < len(below) else None
 
 
-def _known_values(condition: UOp) -> Iterator[tuple[UOp, UOp]]:
-    """Index values that the condition bounds, each with a variable (or constant) that says so."""
-    for lhs, interval in limits_of(clauses_of(condition)).items():
+def _known_values(condition: UOp, holds: bool) -> Iterator[tuple[UOp, UOp]]:
+    """The clauses; and index values that they bound, with a variable (constant) that says so."""
+    clauses = clauses_of(condition) if holds else clauses_of(condition, Ops.OR)
+    for clause in clauses:
+        yield clause, intern(Ops.CONST, clause.dtype, (), holds)
+    for lhs, interval in limits_of(clauses if holds else [negation(c) for c in clauses]).items():
         low, high = _tightened(lhs, {lhs: interval})
         if lhs.dtype is not dtypes.index or low > high or (low, high) == analysis.bounds(lhs):
             continue
@@ -194,3 +191,12 @@ def _known_values(condition: UOp) -> Iterator[tuple[UOp, UOp]]:
         elif lhs.op is not Ops.ADD:
             arg = VariableArg(f"given_{lhs.seq}", low, high)
             yield lhs, intern(Ops.VARIABLE, dtypes.index, (), arg)
+
+
+def negation(clause: UOp) -> UOp:
+    """not clause, a comparison of index values turned around."""
+    if clause.op is Ops.NEG:
+        return clause.src[0]
+    if clause.op is Ops.CMPLT and clause.src[0].dtype.kind == "index":
+        return affine.less(clause.src[1], affine.plus(clause.src[0], 1))
+    return intern(Ops.NEG, clause.dtype, (clause,))

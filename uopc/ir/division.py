@@ -22,17 +22,20 @@ Pair = tuple["UOp", "UOp"]
 
 def divmod_(a: UOp, n: UOp) -> Pair:
     """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
-    low, high = analysis.bounds(n)
-    if low == high == 0:
-        return const(0), const(0)
-    if high < 0:
-        q, r = divmod_(affine.scaled(a, -1), affine.scaled(n, -1))
-        return q, affine.scaled(r, -1)
-    if is_const(n):
+    if not is_const(n):
+        # Where n may be 0 both are 0 by definition, and no identity holds.
+        return _by_symbol(a, n) if analysis.bounds(n)[0] > 0 else _signed_symbol(a, n)
+    if n.arg > 0:
         return _by_const(a, n.arg)
-    if low <= 0:  # n may be 0, where both are 0 by definition: no identity holds
-        return _opaque(a, n)
-    return _by_symbol(a, n)
+    if n.arg == 0:
+        return const(0), const(0)
+    q, r = _by_const(affine.scaled(a, -1), -n.arg)
+    return q, affine.scaled(r, -1)
+
+
+def _signed_symbol(a: UOp, n: UOp) -> Pair:
+    found = _by_constant_quotient(a, n) if analysis.bounds(n)[1] < 0 else None
+    return _opaque(a, n) if found is None else found
 
 
 def _opaque(a: UOp, n: UOp) -> Pair:
@@ -111,13 +114,14 @@ def _common(constant: int, terms: Terms, n: int) -> Pair | None:
 
 
 def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
-    """Nested: (e//k + c) // n = (e + c·k) // (k·n);  (e % k) // n = (e // n) % (k/n) for n | k."""
-    if len(terms) == 1:
-        ((m, f),) = terms.items()
+    """Nested: (e//k + b) // n = (e + k·b) // (k·n), since e//k + b = (e + k·b) // k and dividing
+    twice is dividing by the product;  (e % k) // n = (e // n) % (k/n) for n | k."""
+    for m in sorted([m for m, f in terms.items() if f == 1], key=affine.order):
         k = _positive_divisor(m)
-        if f == 1 and k and m.op is Ops.FLOORDIV:
-            return _by_const(affine.plus(m.src[0], constant * k), k * n)[0]
-        if f == 1 and k and m.op is Ops.FLOORMOD and k % n == 0 and constant == 0:
+        if k and m.op is Ops.FLOORDIV:
+            rest = build(constant * k, {w: f * k for w, f in terms.items() if w is not m})
+            return _by_const(affine.add(m.src[0], rest), k * n)[0]
+        if k and len(terms) == 1 and constant == 0 and k % n == 0:
             return _by_const(_by_const(m.src[0], n)[0], k // n)[1]
     return affine.node(Ops.FLOORDIV, a, const(n))
 

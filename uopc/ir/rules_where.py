@@ -69,12 +69,12 @@ SELECT_GREATER = RuleSet("select-greater", over=INTEGERS, rules=[
 # fmt: on
 
 
-@rule_fn("max-of-forms", UPat(Ops.WHERE, dtypes.index, src=(x < c, y, z), name="u"))
-def _max_of_forms(x: UOp, c: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
-    """(y - z < 0).where(y, z) → min(y, z), also when the condition is written x < c"""
-    if y.op is Ops.INVALID or z.op is Ops.INVALID:
+@rule_fn("max-of-forms", UPat(Ops.CMPLT, name="p").where(y, z).named("u"))
+def _max_of_forms(p: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
+    """(y - z < 0).where(y, z) → min(y, z), also when the condition is written another way"""
+    if y.op is Ops.INVALID or z.op is Ops.INVALID or p.src[0].dtype.kind != "index":
         return None
-    gap, cond = affine.sub(y, z), affine.sub(x, c)  # the condition is cond < 0
+    gap, cond = affine.sub(y, z), affine.sub(*p.src)  # the condition is cond < 0
     if gap is cond or gap is affine.plus(cond, 1):  # y < z, or y <= z: there both are the same
         return same_kind(u, make(Ops.MIN, y, z))
     opposite = affine.scaled(cond, -1)
@@ -83,16 +83,20 @@ def _max_of_forms(x: UOp, c: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
     return None
 
 
-@rule_fn("under-condition", UPat(Ops.WHERE, dtypes.index, src=(p, x, y), name="u"))
+@rule_fn("under-condition", p.where(x, y).named("u"))
 def _under_condition(p: UOp, x: UOp, y: UOp, u: UOp) -> UOp | None:
-    """(i < 5).where(i % 5, y) → (i < 5).where(i, y): the branch is simplified for its condition"""
-    if p.op is Ops.CONST or x.op in (Ops.CONST, Ops.INVALID):
+    """(i < 5).where(i % 5, y) → (i < 5).where(i, y): each branch is simplified for its condition"""
+    if p.op is Ops.CONST or not (x.src or y.src):
         return None
-    made = clauses.given(x, p)
-    return None if made is None else same_kind(u, make(Ops.WHERE, p, made, y))
+    a = clauses.given(x, p) if x.src else None
+    b = clauses.given(y, p, holds=False) if y.src else None
+    if a is None and b is None:
+        return None
+    return same_kind(u, select(p, x if a is None else a, y if b is None else b))
 
 
-SELECT_INDEX = RuleSet("select-index", over=INDEX, rules=[_max_of_forms, _under_condition])
+SELECT_INDEX = RuleSet("select-index", over=INDEX, rules=[_max_of_forms])
+UNDER_CONDITION = RuleSet("under-condition", over=ANY, rules=[_under_condition])
 
 
 # ---------------------------------------------------------------- arithmetic on selections

@@ -1,8 +1,7 @@
 """Choosing elements: `a[...]`, take, gather, one_hot, triangles; and `assign`, which writes them.
 
-Slices are windows (movement ops), so they can be assigned to. Steps other than ±1 and arrays of
-indices are INDEX nodes, whose index is affine for steps. An index from data that is out of range
-reads 0: only indices known when the graph is built can be refused.
+Slices are movement ops, so they can be assigned to; arrays of indices are INDEX nodes. An index
+from data that is out of range reads 0: only one known when the graph is built can be refused.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _BLOCK: Final = -3  # the axes of the index arrays, in a layout
 
 @dataclass(slots=True)
 class _Axis:
-    """What a key takes of one axis: a window, of which `count` elements `step` apart, or those at
-    `index`; `dropped` when it takes one and the axis goes."""
+    """What a key takes of one axis: a window (read backwards for a negative step), of it `count`
+    elements `step` apart, or those at `index`. `dropped`: it takes one and the axis goes."""
 
     begin: Dim
     size: Dim
@@ -53,13 +52,15 @@ def getitem(a: UOp, key: Any) -> UOp:
     axes, layout = _parse(key, dims)
     begins, sizes = [x.begin for x in axes], [x.size for x in axes]
     out = movement.window(a, begins, sizes)
-    mirrored = tuple([i for i, x in enumerate(axes) if x.step == -1])
+    mirrored = tuple([i for i, x in enumerate(axes) if x.step < 0])
     if mirrored:
         out = movement.flip(out, mirrored)
+    if any(x.step not in (1, -1) for x in axes):
+        out = _stepped(out, axes)
     blocks = [x.index for x in axes if x.index is not None]
     block = analysis.broadcast([analysis.shape(i) for i in blocks], "index") if blocks else ()
     layout = _placed(axes, layout)
-    if blocks or any(x.step not in (1, -1) for x in axes):
+    if blocks:
         out = _indexed(out, axes, layout, block)
     return movement.reshape(out, _final_shape(axes, layout, block))
 
@@ -170,8 +171,20 @@ def _sliced_now(s: slice, n: int, step: int) -> _Axis:
     count = len(range(start, stop, step))
     if count <= 1:
         return _Axis(start if count else 0, count, count)
-    span = (count - 1) * abs(step) + 1
+    span = count * abs(step)
+    if span > (n - start if step > 0 else start + 1):
+        span -= abs(step) - 1  # the last step is cut off; `_stepped` fills it up
     return _Axis(start if step > 0 else start - span + 1, span, count, step)
+
+
+def _stepped(a: UOp, axes: list[_Axis]) -> UOp:
+    """The first of every |step| elements: those are the columns of a matrix, the first is kept."""
+    wide = [(x.count, abs(x.step)) for x in axes]
+    padded = movement.pad(a, [(0, as_dim(n * k - x.size)) for (n, k), x in zip(wide, axes)])
+    rows = [d for n, k in wide for d in ((n, k) if k > 1 else (n,))]
+    first = [(0, 1 if i else n) for n, k in wide for i, n in enumerate((n, k) if k > 1 else (n,))]
+    kept = movement.shrink(movement.reshape(padded, tuple(rows)), first)
+    return movement.reshape(kept, tuple([n for n, _ in wide]))
 
 
 def _is_sure(s: slice, raw: tuple[Dim, Dim]) -> bool:
@@ -293,7 +306,7 @@ def _advanced(x: _Axis) -> bool:
 
 def _indexed(a: UOp, axes: list[_Axis], layout: list[int], block: Shape) -> UOp:
     """INDEX of the window `a`: every axis up to the last that needs it gets an index."""
-    last = max(i for i, x in enumerate(axes) if x.index is not None or x.step not in (1, -1))
+    last = max(i for i, x in enumerate(axes) if x.index is not None)
     behind = 0  # axes of the result after this one, of those that indices make
     places: dict[int, int] = {}
     for i in reversed(layout):
@@ -307,7 +320,7 @@ def _indexed(a: UOp, axes: list[_Axis], layout: list[int], block: Shape) -> UOp:
         elif x.dropped:
             indices.append(affine.const(0))
         else:
-            indices.append(_stepped(x, _before(sources.iota(x.count), places[i])))
+            indices.append(_before(sources.iota(x.count), places[i]))
     return movement.index(a, *indices)
 
 
@@ -315,13 +328,6 @@ def _before(index: UOp, after: int) -> UOp:
     """An index with `after` axes of size 1 behind it; a scalar broadcasts as it is."""
     dims = analysis.shape(index)
     return movement.reshape(index, (*dims, *(1,) * after)) if dims and after else index
-
-
-def _stepped(x: _Axis, place: UOp) -> UOp:
-    if x.step in (1, -1):
-        return place
-    scaled = binary(Ops.MUL, place, x.step)
-    return scaled if x.step > 0 else binary(Ops.ADD, scaled, as_dim(x.size - 1))
 
 
 def _final_shape(axes: list[_Axis], layout: list[int], block: Shape) -> Shape:
@@ -451,7 +457,8 @@ def unsqueeze(a: UOp, axis: int) -> UOp:
 
 
 # ---------------------------------------------------------------- writing
-_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
+# PAD is there for steps that do not divide the axis: what it adds is never written.
+_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.PAD))
 
 
 def assign(a: UOp, value: Any) -> UOp:
@@ -475,20 +482,9 @@ def _check_target(a: UOp) -> None:
         if u.op is Ops.AFTER:
             if builtins.any(s.op is Ops.STORE for s in u.src[1:]):
                 return  # made by an assign, which has checked it
-        elif u.op not in _VIEWS and not _is_stepped(u):
+        elif u.op not in _VIEWS:
             raise UserError(
                 f"assign: the target must be a param or a slice, reshape, permute or flip of one,"
                 f" not the result of {u.op.name}"
             )
         u = u.src[0]
-
-
-def _is_stepped(u: UOp) -> bool:
-    """Whether an INDEX comes from slices: different elements in different places, not from data."""
-    if u.op is not Ops.INDEX:
-        return False
-    below: dict[UOp, None] = {}
-    for i in u.src[1:]:
-        analysis.toposort(i, done=below)
-    storage = (Ops.PARAM, Ops.BUFFER, Ops.DATA)
-    return not builtins.any(s.op in storage for s in below)

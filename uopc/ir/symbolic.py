@@ -32,12 +32,7 @@ from uopc.ir.rules_algebra import (
 )  # fmt: skip
 from uopc.ir.rules_divmod import DIVMOD, TRUNCATING
 from uopc.ir.rules_where import (
-    NO_VALUE,
-    SELECT_GREATER,
-    SELECT_INDEX,
-    SELECTIONS,
-    WHERE,
-    WHERE_BOOL,
+    NO_VALUE, SELECT_GREATER, SELECT_INDEX, SELECTIONS, UNDER_CONDITION, WHERE, WHERE_BOOL,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -47,6 +42,7 @@ if TYPE_CHECKING:
 SETS: tuple[RuleSet, ...] = (
     BOUNDS, NO_VALUE, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
     TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
+    UNDER_CONDITION,
 )  # fmt: skip
 RULES = matcher(*SETS)
 
@@ -134,11 +130,14 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """u on other sources, as the builders would make it; a tagged node is not folded."""
     if u.tag is not None:
         return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
+    made = u
     if u.op.is_alu:
-        return combine(u.op, src)
-    if u.op is Ops.CAST:
-        return convert(src[0], u.dtype)
-    return u if src is u.src else intern(u.op, u.dtype, src, u.arg)
+        made = combine(u.op, src)
+    elif u.op is Ops.CAST:
+        made = convert(src[0], u.dtype)
+    if made.dtype is not u.dtype or (made is u and src is not u.src):
+        made = intern(u.op, u.dtype, src, u.arg)
+    return made
 
 
 def _resummed(u: UOp, atoms: tuple[UOp, ...] | list[UOp]) -> UOp:

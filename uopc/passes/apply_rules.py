@@ -1,7 +1,14 @@
 """Run the user's own rules on each kernel right before it is final.
 
-Before (vector)                               After (vector), rules = (x*2 → x+x)
-  %2 = mul %1, 2.0:f32                          %2 = add %1, %1
+Before (vector), rules=double              After (vector)
+  %1 = param "" slot=0 : f32[8]              %1 = param "" slot=0 : f32[8]
+  %2 = range 8 axis=0.0 kind=loop : index    %2 = range 8 axis=0.0 kind=loop : index
+  %3 = param "" slot=1 : f32[8]              %3 = param "" slot=1 : f32[8]
+  %4 = load %3[%2] : f32                     %4 = load %3[%2] : f32
+  %5 = mul %4, 2.0:f32 : f32                 %5 = add %4, %4 : f32
+  %6 = store %1[%2], %5                      %6 = store %1[%2], %5
+  %7 = end %6, %2                            %7 = end %6, %2
+  sink %7 name=E_8 opts=()                   sink %7 name=E_8 opts=()
 
 `uopc.compile(…, rules=PatternMatcher([...]))`; without rules this pass leaves everything as it is.
 """

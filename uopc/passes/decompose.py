@@ -1,8 +1,20 @@
 """Replace what the target has no instruction for: functions, divisions, narrow arithmetic.
 
-Before (vector)                               After (vector)
-  %q = floordiv %a, 10:i32                      %q = cdiv %a, 10:i32      (where a ≥ 0 is known)
-  %e = exp %x : f32x16                          … its polynomial …
+Before (vector)                            After (vector)
+  %1 = param "" slot=0 : i32[4]              %1 = param "" slot=0 : i32[4]
+  %2 = range 4 axis=0.0 kind=loop : index    %2 = range 4 axis=0.0 kind=loop : index
+  %3 = param "" slot=1 : i32[4]              %3 = param "" slot=1 : i32[4]
+  %4 = load %3[%2] : i32                     %4 = load %3[%2] : i32
+  %5 = floordiv %4, 10:i32 : i32             %5 = cmod %4, 10:i32 : i32
+  %6 = store %1[%2], %5                      %6 = cmpne %5, 0:i32 : bool
+  %7 = end %6, %2                            %7 = cmplt %5, 0:i32 : bool
+  sink %7 name=E_4 opts=()                   %8 = and %6, %7 : bool
+                                             %9 = cdiv %4, 10:i32 : i32
+                                             %10 = sub %9, 1:i32 : i32
+                                             %11 = where %8, %10, %9 : i32
+                                             %12 = store %1[%2], %11
+                                             %13 = end %12, %2
+                                             sink %13 name=E_4 opts=()
 
 Quotients become the machine's truncating ones with operands that cannot trap; shifts by an unknown
 count are guarded; float16 functions are computed in float32 and rounded once.

@@ -1,9 +1,17 @@
 """Make memory accesses explicit: neighbours fold into one vector load or store.
 
-Before (vector)                               After (vector)
-  %i = ((%o*16)+%l)  (%l = lanes 16)            %x = load (index %a, (%o*16)) : f32x16
-  %x = index %a, %i : f32x16                    store (index %b, (%o*16)), %x
-  store (index %b, %i), %x
+Before (vector)                              After (vector)
+  %1 = param "" slot=0 : f32[64]               %1 = param "" slot=0 : f32[64]
+  %2 = range 8 axis=0.0.0 kind=loop : index    %2 = range 8 axis=0.0.0 kind=loop : index
+  %3 = mul %2, 8 : index                       %3 = mul %2, 8 : index
+  %4 = lanes count=8 : indexx8                 %4 = param "" slot=1 : f32[64]
+  %5 = add %3, %4 : indexx8                    %5 = load %4[%3]:f32x8 : f32x8
+  %6 = param "" slot=1 : f32[64]               %6 = param "" slot=2 : f32[1]
+  %7 = param "" slot=2 : f32[1]                %7 = load %6[0] : f32
+  %8 = add %6[%5]:f32x8, %7[0] : f32x8         %8 = add %5, %7 : f32x8
+  %9 = store %1[%5]:f32x8, %8                  %9 = store %1[%3]:f32x8, %8
+  %10 = end %9, %2                             %10 = end %9, %2
+  sink %10 name=E_64 opts=(VECTOR(0, 8),)      sink %10 name=E_64 opts=(VECTOR(0, 8),)
 
 The flat index as a sum says what its lanes do: step 1 is one vector access, step -1 a reversed one,
 no step one scalar, anything else one access a lane. A guard becomes the access's gate.

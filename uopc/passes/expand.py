@@ -1,10 +1,16 @@
 """Spell out the copies and lanes: no upcast, unroll or lane ranges remain.
 
-Before (kernel)                               After (vector)
-  %o = range 4                                  %o = range 4
-  %l = range 16 kind=lane                       %l = lanes 16 : indexx16
-  %x = index %a, ((%o*16)+%l)                   %x = index %a, ((%o*16)+%l) : f32x16
-  store (index %b, ((%o*16)+%l)), %x            store (index %b, ((%o*16)+%l)), %x
+Before (kernel)                              After (vector)
+  %1 = param "" slot=0 : f32[64]               %1 = param "" slot=0 : f32[64]
+  %2 = range 8 axis=0.0.0 kind=loop : index    %2 = range 8 axis=0.0.0 kind=loop : index
+  %3 = mul %2, 8 : index                       %3 = mul %2, 8 : index
+  %4 = range 8 axis=0.0.1 kind=lane : index    %4 = lanes count=8 : indexx8
+  %5 = add %3, %4 : index                      %5 = add %3, %4 : indexx8
+  %6 = param "" slot=1 : f32[64]               %6 = param "" slot=1 : f32[64]
+  %7 = mul %6[%5], 2.0:f32 : f32               %7 = mul %6[%5]:f32x8, 2.0:f32 : f32x8
+  %8 = store %1[%5], %7                        %8 = store %1[%5]:f32x8, %7
+  %9 = end %8, %2, %4                          %9 = end %8, %2
+  sink %9 name=E_64 opts=(VECTOR(0, 8),)       sink %9 name=E_64 opts=(VECTOR(0, 8),)
 
 A node is expanded by memo on (node, the copy of each unrolled range it is inside of): what does not
 depend on a range is not copied. A reduce gets one accumulator a copy, combined after the loop, and

@@ -1,8 +1,17 @@
 """One flat index for each access of a kernel written by hand.
 
-Before (kernel)                               After (kernel)
-  %1 = param … slot=0 : f32[4, 8]               %1 = param … slot=0 : f32[32]
-  %4 = index %1, %i, %j                         %4 = index %1, ((%i*8)+%j)
+Before (kernel)                          After (kernel)
+  %1 = param "" slot=0 : f32[8, 4]         %1 = param "" slot=0 : f32[32]
+  %2 = range 8 axis=1 kind=loop : index    %2 = range 4 axis=0 kind=loop : index
+  %3 = range 4 axis=0 kind=loop : index    %3 = range 8 axis=1 kind=loop : index
+  %4 = param "" slot=1 : f32[4, 8]         %4 = mul %3, 4 : index
+  %5 = store %1[%2, %3], %4[%3, %2]        %5 = add %2, %4 : index
+  %6 = end %5, %3, %2                      %6 = param "" slot=1 : f32[32]
+  sink %6 name=transpose                   %7 = mul %2, 8 : index
+                                           %8 = add %7, %3 : index
+                                           %9 = store %1[%5], %6[%8]
+                                           %10 = end %9, %2, %3
+                                           sink %10 name=transpose
 
 Kernels that the scheduler made are flat already; this pass leaves them as they are. An INDEX of an
 INDEX merges: the second one indexes the row that the first one selected.

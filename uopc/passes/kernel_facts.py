@@ -96,14 +96,14 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     for u in k.order:
         if u.op is not Ops.CMPLT or u.src[0].dtype.scalar is not dtypes.index:
             continue
-        if r not in analysis.ranges(u) or u.src[1].op is not Ops.CONST:
+        if r not in analysis.ranges(u):
             continue
-        constant, terms = affine.form(u.src[0])
+        constant, terms = affine.form(affine.sub(*u.src))  # holds where this is negative
         step = terms.get(r, 0)
         rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
         if not step or r in analysis.ranges(rest):
             continue
-        room = u.src[1].arg - analysis.bounds(rest)[1]  # holds where step·r < room
+        room = -analysis.bounds(rest)[1]  # holds where step·r < room
         at = -(-room // step) if step > 0 else (-room) // -step + 1
         if 0 < at < length:
             cuts.add(at)

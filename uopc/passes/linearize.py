@@ -1,12 +1,21 @@
 """Put a kernel in execution order: RANGE opens a loop, END closes it, registers carry reduces.
 
-Before (vector)                               After (linear)
-  %r = range 8 kind=reduce                      %r = range 8
-  %x = load (index %a, %r) : f32                  %c = carry 0.0, %r
-  %s = reduce.add %x, %r : f32                    %x = load (index %a, %r) : f32
-  store (index %o, 0), %s                         %n = add %c, %x : f32
-                                                end %r, %c, %n
-                                                store (index %o, 0), %c
+Before (vector)                            After (linear)
+  %1 = param "" slot=0 : f32[1]              linear name=r_8 opts=() {
+  %2 = param "" slot=1 : f32[8]                %1 = param "" slot=0 : f32[1]
+  %3 = range 8 axis=1 kind=reduce : index      %2 = const 0 : index
+  %4 = load %2[%3] : f32                       %3 = index %1, 0 : f32
+  %5 = reduce.add %4 over %3 : f32             %4 = param "" slot=1 : f32[8]
+  %6 = store %1[0], %5                         %5 = const 8 : index
+  sink %6 name=r_8 opts=()                     %6 = range 8 axis=1 kind=reduce : index
+                                                 %7 = const 0.0 : f32
+                                                 %8 = carry 0.0:f32, %6 id=1 : f32
+                                                 %9 = index %4, %6 : f32
+                                                 %10 = load %9 : f32
+                                                 %11 = add %8, %10 : f32
+                                               end %6, %8, %11
+                                               store %3, %8
+                                             }
 
 A value stands in the innermost loop that it depends on; a loop stands in the innermost loop that
 what it computes depends on, so work is done as far outside as it can. Inside a loop the order is
@@ -21,14 +30,17 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
 from uopc.ir import analysis, build, dtypes, semantics
+from uopc.ir.args import RangeArg
 from uopc.ir.levels import LINEAR, VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
+from uopc.ir.remake import rebuild
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+_MOVED = 3  # in the axis of a range: a copy for another place in the nest
 _ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
 
 
@@ -38,6 +50,7 @@ class _Loops:
     def __init__(self, order: list[UOp]) -> None:
         self.parent: dict[UOp, UOp | None] = {}
         self.depth: dict[UOp | None, int] = {None: 0}
+        self.misplaced: dict[UOp | None, list[UOp]] = {}  # closers, by the parent they want
         # Users come before their operands here, so outer loops are placed before inner ones.
         for u in reversed(order):
             closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
@@ -47,10 +60,11 @@ class _Loops:
     def _place(self, u: UOp, closed: list[UOp]) -> None:
         around = set().union(*[analysis.ranges(r) for r in closed], analysis.ranges(u.src[0]))
         parent = self.innermost(u, frozenset(around.difference(closed)))
+        if self.parent.get(closed[0], parent) is not parent:
+            self.misplaced.setdefault(parent, []).append(u)
+            return
         for r in closed:
-            known = self.parent.setdefault(r, parent)
-            if known is not parent:
-                raise InvalidIR(f"linearize: {r!r} is closed in two places of the loop nest")
+            self.parent[r] = parent
             self.depth[r] = self.depth[parent] + 1
             parent = r
 
@@ -64,12 +78,34 @@ class _Loops:
         return max(ranges, key=lambda r: (self.depth[r], r.arg.axis))
 
 
+def separated(sink: UOp) -> tuple[UOp, _Loops]:
+    """The kernel with a loop of its own for each place in the nest where a range is closed.
+
+    Copies of a reduce share its range; one that stopped depending on an outer loop moves out of
+    it, and then needs another loop than the rest.
+    """
+    number = 0
+    while True:
+        loops = _Loops(list(analysis.toposort(sink)))
+        if not loops.misplaced:
+            return sink, loops
+        closers = next(iter(loops.misplaced.values()))
+        number += 1
+        renamed = {
+            r: intern(Ops.RANGE, r.dtype, r.src, RangeArg((*r.arg.axis, _MOVED, number), r.arg.kind))
+            for u in closers
+            for r in analysis.closed_ranges(u)
+        }
+        group = intern(Ops.GROUP, dtypes.void, tuple(closers))
+        sink = rebuild(sink, dict(zip(closers, rebuild(group, renamed).src)))
+
+
 class _Schedule:
     """Nodes by loop, and loops as items of the loop around them, each block in order."""
 
     def __init__(self, sink: UOp) -> None:
+        sink, self.loops = separated(sink)
         self.order = list(analysis.toposort(sink))
-        self.loops = _Loops(self.order)
         self.place = {u: i for i, u in enumerate(self.order)}
         self.home: dict[UOp, UOp | None] = {}
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}
@@ -272,4 +308,4 @@ def linearize(kernel: UOp, context: Context) -> UOp:
     return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(schedule).run()), kernel.arg)
 
 
-PASS = Pass("linearize", VECTOR, LINEAR, linearize, "kernel")
+PASS = Pass("linearize", VECTOR, LINEAR, linearize, "kernel", reassociates=True)

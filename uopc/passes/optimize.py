@@ -1,10 +1,16 @@
 """Apply a list of Opts to a kernel: the user's, or the one `choose_opts` chooses.
 
-Before (kernel)                               After (kernel), Opts VECTOR(0, 16)
-  %i = range 64 axis=0.0                        %o = range 4 axis=0.0.0
-  %x = index %a, %i                             %l = range 16 axis=0.0.1 kind=lane
-  store (index %b, %i), %x                      %x = index %a, ((%o*16)+%l)
-                                                store (index %b, ((%o*16)+%l)), %x
+Before (kernel)                             After (kernel)
+  %1 = param "" slot=0 : f32[64]              %1 = param "" slot=0 : f32[64]
+  %2 = range 64 axis=0.0 kind=loop : index    %2 = range 8 axis=0.0.0 kind=loop : index
+  %3 = param "" slot=1 : f32[64]              %3 = mul %2, 8 : index
+  %4 = exp %3[%2] : f32                       %4 = range 8 axis=0.0.1 kind=lane : index
+  %5 = store %1[%2], %4                       %5 = add %3, %4 : index
+  %6 = end %5, %2                             %6 = param "" slot=1 : f32[64]
+  sink %6 opts=(VECTOR(0, 8),)                %7 = exp %6[%5] : f32
+                                              %8 = store %1[%5], %7
+                                              %9 = end %8, %2, %4
+                                              sink %9 name=E_64 opts=(VECTOR(0, 8),)
 
 An Opt names a range by its position among the kernel's ranges (output loops first, then reduce
 loops, outer first) as they are when it is applied. The list is recorded in the SINK: replaying it

@@ -222,6 +222,7 @@ class _Placement:
         """The graph with its STAGEs."""
         context.notes["demands"] = self.demands
         context.notes["storage"] = self.notes
+        context.notes["stored"] = self.reasons
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
             if u.op in _FORCED:

@@ -1,10 +1,16 @@
 """Simplify a kernel's loops: neighbours become one where no index gets harder.
 
-Before (kernel)                               After (kernel)
-  %i = range 4 axis=0.0                         %k = range 32 axis=0.0
-  %j = range 8 axis=0.1                         %x = index %a, %k
-  %x = index %a, ((%i*8)+%j)                    store (index %o, %k), %x
-  store (index %o, ((%i*8)+%j)), %x
+Before (kernel)                            After (kernel)
+  %1 = param "" slot=0 : f32[32]             %1 = param "" slot=0 : f32[32]
+  %2 = range 4 axis=0.0 kind=loop : index    %2 = range 32 axis=0.0 kind=loop : index
+  %3 = mul %2, 8 : index                     %3 = param "" slot=1 : f32[32]
+  %4 = range 8 axis=0.1 kind=loop : index    %4 = exp %3[%2] : f32
+  %5 = add %3, %4 : index                    %5 = store %1[%2], %4
+  %6 = param "" slot=1 : f32[32]             %6 = end %5, %2
+  %7 = exp %6[%5] : f32                      sink %6 name=""
+  %8 = store %1[%5], %7
+  %9 = end %8, %2, %4
+  sink %9 name=""
 
 Fewer, longer loops vectorise better and equal kernels meet more often. Two neighbours i, j merge
 into k = i·n + j when the quotients and remainders of k vanish from every index again.
