@@ -7,6 +7,7 @@ reduce loop, whichever reads and writes more neighbours), which output loops bec
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
-    KernelFacts, element_bits, fitting, guard_cuts, lane_cost, length_of,
+    KernelFacts, element_bits, expanded_size, fitting, guard_cuts, lane_cost, length_of,
 )  # fmt: skip
 from uopc.passes.range_tiling import Refused, kernel_axes
 
@@ -36,9 +37,8 @@ WHOLE_UNROLL = 16
 ACCUMULATORS = 4
 # Straight-line copies of a body beyond this many nodes cost more compile time than they save.
 MOST_COPIES = 2048
-# A loop is cut at guards only where the middle part, free of them, has this many iterations, and
-# only while the kernel has fewer loop nests than this.
-LEAST_MIDDLE, MOST_NESTS = 16, 12
+# A loop is cut at guards only where the middle part, free of them, has this many iterations.
+LEAST_MIDDLE = 16
 
 
 class _Chooser:
@@ -102,7 +102,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     row, vectors = _tile(k, output, reduces, lanes)
     if row is not None and output is not None:
         row, output = _rows_inside(chooser, k, row, output)
-    _cut_at_guards(chooser, KernelFacts(chooser.kernel))
+    _cut_at_guards(chooser, output)
     for r in reduces:
         for q in chooser.family(r):
             _vectorise_reduce(chooser, q, lanes)
@@ -248,25 +248,31 @@ def _rows_inside(
     return row, output
 
 
-def _cut_at_guards(chooser: _Chooser, k: KernelFacts) -> None:
-    """Cut output loops where their comparisons with constants turn true and false."""
-    for r in k.outputs:
-        if r.arg.kind != "loop":
-            continue
+def _cut_at_guards(chooser: _Chooser, output: UOp | None) -> None:
+    """Cut output loops where their comparisons with constants turn true and false: first the one
+    with the lanes, then inner before outer, as long as the code stays small."""
+    k = KernelFacts(chooser.kernel)
+    loops = [r for r in reversed(k.outputs) if r.arg.kind == "loop"]
+    for r in sorted(loops, key=lambda r: r is not output):
+        k = KernelFacts(chooser.kernel)
         bounds = [0, *guard_cuts(k, r), length_of(r) or 0]
-        middle = max(b - a for a, b in zip(bounds, bounds[1:]))
-        nests = sum(u.op is Ops.STORE for u in analysis.toposort(chooser.kernel))
-        if len(bounds) == 2 or middle < LEAST_MIDDLE or nests * (len(bounds) - 1) > MOST_NESTS:
+        middle = max(b - a for a, b in itertools.pairwise(bounds))
+        too_large = expanded_size(k) * (len(bounds) - 1) > MOST_COPIES
+        if len(bounds) == 2 or middle < LEAST_MIDDLE or too_large:
             continue
         for q in chooser.family(r):
-            done = 0
-            for at in bounds[1:-1]:
-                if not chooser.attempt("CUT", q, at - done):
-                    break
-                rest = chooser.part(q, 1)
-                if rest is None:
-                    break
-                q, done = rest, at
+            _cut(chooser, q, bounds[1:-1])
+
+
+def _cut(chooser: _Chooser, r: UOp, places: list[int]) -> None:
+    done = 0
+    for at in places:
+        if not chooser.attempt("CUT", r, at - done):
+            return
+        rest = chooser.part(r, 1)
+        if rest is None:
+            return
+        r, done = rest, at
 
 
 def _vectorise_output(chooser: _Chooser, r: UOp, lanes: int, vectors: int) -> None:

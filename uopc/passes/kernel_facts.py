@@ -83,6 +83,18 @@ def fitting(lanes: int, length: int | None) -> int:
     return lanes
 
 
+def expanded_size(k: KernelFacts) -> int:
+    """About how many nodes the kernel has once its copies are spelled out."""
+    total = 0
+    for u in k.order:
+        copies = 1
+        for r in analysis.ranges(u):
+            if r.arg.kind in ("upcast", "unroll"):
+                copies *= length_of(r) or 1
+        total += copies
+    return total
+
+
 def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     """Where to cut a loop so that comparisons of it with constants hold in the middle part.
 
