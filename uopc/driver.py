@@ -54,13 +54,16 @@ def compile(
     Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.
     """
     options = config.current()
-    _check_device(device if device is not None else options.device)
+    _check_kinds(device, inputs, name, rules)
+    check_device(device if device is not None else options.device)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
     request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options)
     check = options.spec > 0 if verify is None else verify
     start = time.perf_counter()
     with node.arena():
+        if request.structure == "kernel" and not check:  # broken more easily than by the builders
+            _verify_input(request.graph)
         lowered = lower(request.graph, make_context(request, rules), _verifier(check))
         program = build_program(request, lowered, start)
     if options.debug:
@@ -70,7 +73,28 @@ def compile(
     return program
 
 
-def _check_device(device: str) -> None:
+def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
+    """Each argument of `compile` is of the right kind."""
+    from uopc.ir.pattern import PatternMatcher
+
+    kinds: dict[str, tuple[Any, Any, str]] = {
+        "device": (device, str, "a string"), "name": (name, str, "a string"),
+        "inputs": (inputs, (list, tuple), "a list of params or names"),
+        "rules": (rules, PatternMatcher, "a PatternMatcher"),
+    }  # fmt: skip
+    for argument, (value, kind, words) in kinds.items():
+        if value is not None and not isinstance(value, kind):
+            raise UserTypeError(f"compile: {argument} must be {words}, got {value!r}")
+
+
+def _verify_input(kernel: UOp) -> None:
+    from uopc.ir import verify
+
+    verify.verify(kernel, level_of(kernel), "input")
+
+
+def check_device(device: str) -> None:
+    """UserError for a device there is not, Unsupported for one not built yet."""
     kind, _, part = device.partition(":")
     if kind == "cuda":
         raise Unsupported(f"device {device}: the CUDA backend is not built yet; use device='cpu'")

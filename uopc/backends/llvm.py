@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from uopc.errors import Unsupported
 from uopc.ir import analysis, dtypes
 from uopc.ir.dtypes import DType
@@ -20,13 +22,12 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _SCALARS = {
-    "bool": "i1", "index": "i64", "float16": "half", "bfloat16": "bfloat", "float32": "float",
-    "float64": "double",
+    "bool": "i1", "index": "i64", "float16": "half", "float32": "float", "float64": "double",
 }  # fmt: skip
 
 
 def llvm_type(t: DType) -> str:
-    """The type of a value in a register."""
+    """The type of a value in a register. Floats that LLVM computes nothing with are their bits."""
     scalar = _SCALARS.get(t.scalar.name) or f"i{t.bits}"
     return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
@@ -40,7 +41,7 @@ def memory_type(t: DType) -> str:
 
 def _suffix(t: DType) -> str:
     """How intrinsics spell a type: v16f32, i64."""
-    name = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+    name = {"half": "f16", "float": "f32", "double": "f64"}
     scalar = llvm_type(t.scalar)
     return (f"v{t.lanes}" if t.lanes > 1 else "") + name.get(scalar, scalar)
 
@@ -52,11 +53,10 @@ def literal(t: DType, value: object) -> str:
     if not t.is_float:
         return str(value)
     assert isinstance(value, (int, float))
-    if t.bits == 16:
-        form = "e" if t is dtypes.float16 else None
-        if form is None:
-            return f"0xR{struct.unpack('>I', struct.pack('>f', value))[0] >> 16:04X}"
+    if t is dtypes.float16:
         return f"0xH{struct.unpack('>H', struct.pack('>e', value))[0]:04X}"
+    if t.bits < 32:
+        return str(int(np.asarray(value, t.numpy).view(f"u{t.itemsize}")))
     return f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}"
 
 

@@ -34,8 +34,21 @@ DIVMOD_OPS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD))
 _MOST_PRODUCTS = 36
 
 
+_small: dict[int, UOp] = {}
+
+
 def const(value: int) -> UOp:
-    return intern(Ops.CONST, dtypes.index, (), value)
+    """The constant of dtype index."""
+    found = _small.get(value)
+    if found is None:
+        found = intern(Ops.CONST, dtypes.index, (), value)
+        if -_SMALL < value < _SMALL:
+            _small[value] = found
+    return found
+
+
+# Constants nearer to 0 than this are made once and kept.
+_SMALL = 1025
 
 
 def _true(value: bool) -> UOp:
@@ -258,7 +271,7 @@ def interval(constant: int, terms: Terms) -> tuple[int, int]:
     """The least and greatest value of a sum, each monomial taken on its own."""
     low = high = constant
     for m, f in terms.items():
-        a, b = analysis.bounds(m)
+        a, b = m._bounds or analysis.bounds(m)
         low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
     return low, high
 

@@ -41,6 +41,11 @@ def toposort(
     return order
 
 
+def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
+    """A gate for walks of a tensor graph: the bodies of hand-written kernels are not entered."""
+    return lambda u: u.op is not Ops.SINK or u is root
+
+
 def _sweep(root: UOp, slot: str, compute: Callable[[UOp], Any]) -> Any:
     """Fill `slot` below `root` wherever it is None."""
     stack = [root]
@@ -357,6 +362,16 @@ def _bounds_or(u: UOp) -> Bounds:
     return type_bounds(u.dtype.scalar)
 
 
+def _bounds_xor(u: UOp) -> Bounds:
+    (a, b), (c, d) = _b(u, 0), _b(u, 1)
+    return (-1 - b, -1 - a) if c == d == -1 else type_bounds(u.dtype.scalar)
+
+
+def _bounds_stack(u: UOp) -> Bounds:
+    every = [s._bounds for s in u.src]
+    return min([b[0] for b in every]), max([b[1] for b in every])
+
+
 def _bounds_shift(u: UOp) -> Bounds:
     (a, b), (c, d) = _b(u, 0), _b(u, 1)
     if c != d or not 0 <= c < u.dtype.bits:
@@ -400,6 +415,8 @@ _BOUNDS_RULES: dict[Op, Callable[[UOp], Bounds]] = {
     Ops.CMPNE: _bounds_compare,
     Ops.AND: _bounds_and,
     Ops.OR: _bounds_or,
+    Ops.XOR: _bounds_xor,
+    Ops.STACK: _bounds_stack,
     Ops.SHL: _bounds_shift,
     Ops.SHR: _bounds_shift,
     Ops.REDUCE: _bounds_reduce,

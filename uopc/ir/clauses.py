@@ -104,7 +104,7 @@ def merged(u: UOp) -> UOp | None:
     limits = limits_of(clauses)
     kept: list[UOp] = []
     for clause in clauses:
-        verdict = _verdict(clause, clauses, limits)
+        verdict = _verdict(clause, limits)
         if verdict is False or negation(clause) in clauses:
             return build.const_like(u, False)
         if verdict is None:
@@ -133,26 +133,32 @@ def conjunction(clauses: list[UOp]) -> UOp:
     return out
 
 
-def _verdict(clause: UOp, clauses: list[UOp], limits: Limits) -> bool | None:
+def _verdict(clause: UOp, limits: Limits) -> bool | None:
     """What the other clauses make of one: always so, never so, or None: it says something new."""
     bound = bound_of(clause)
     if bound is None:
-        return None
+        return _equality_verdict(clause, limits)
     lhs, (low, high) = bound
     first, last = limits[lhs]
     if first is not None and last is not None and first > last:
         return False
     if (low is not None and low != first) or (high is not None and high != last):
         return True  # another clause on the same left side says more
-    if lhs.dtype.kind != "index":
-        return None
-    if len(affine.form(lhs)[1]) == 1:
+    if lhs.dtype.kind != "index" or lhs.op is not Ops.ADD:
         return None
     least, most = range_of(lhs, {m: i for m, i in limits.items() if m is not lhs})
     if low is not None:
         return True if least >= low else False if most < low else None
     assert high is not None
     return True if most <= high else False if least > high else None
+
+
+def _equality_verdict(clause: UOp, limits: Limits) -> bool | None:
+    """a = b or a ≠ b where the clauses keep a and b apart."""
+    if clause.op not in (Ops.CMPEQ, Ops.CMPNE) or clause.src[0].dtype.kind != "index":
+        return None
+    low, high = range_of(affine.sub(*clause.src), limits)
+    return None if low <= 0 <= high else clause.op is Ops.CMPNE
 
 
 # ---------------------------------------------------------------- under a condition

@@ -29,30 +29,35 @@ def make(op: Op, *operands: UOp | int | float) -> UOp:
     return combine(op, src)
 
 
-def combine(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
-    """`make` on nodes only. What has no value makes the result have none, before anything folds."""
-    if op is Ops.WHERE:
-        return select(*src)
+def combine(op: Op, src: tuple[UOp, ...]) -> UOp:
+    """`make` on nodes only."""
+    made = folded(op, src)
+    if made is not None:
+        return made
+    lanes = max([s.dtype.lanes for s in src])
+    t = dtypes.bool_ if op.dtype == "bool" else src[0].dtype.scalar
+    return intern(op, t.vec(lanes), src)
+
+
+def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """What an elementwise op on these sources folds to; None where it is just that node."""
     for s in src:
-        if is_partial(s):
+        if s.op in _MAY_BE_PARTIAL and op is not Ops.WHERE and is_partial(s):
             return _partial(op, src, s)
-    index_op = affine.OPS.get(op)
-    if index_op is not None and all([s.dtype.kind == "index" for s in src]):
-        return index_op(*src)
-    folded = build.fold(op, src)
-    return _plain(op, src, tag) if folded is None else folded
+    if src[0].dtype.kind == "index":
+        index_op = affine.OPS.get(op)
+        if index_op is not None and all([s.dtype.kind == "index" for s in src]):
+            return index_op(*src)
+    return select(*src) if op is Ops.WHERE else build.fold(op, src)
+
+
+_MAY_BE_PARTIAL = frozenset((Ops.INVALID, Ops.WHERE))
 
 
 def is_partial(u: UOp) -> bool:
     """INVALID, or p.where(x, INVALID)."""
     op = u.op
     return op is Ops.INVALID or (op is Ops.WHERE and u.src[2].op is Ops.INVALID)
-
-
-def _plain(op: Op, src: tuple[UOp, ...], tag: Any) -> UOp:
-    lanes = max([s.dtype.lanes for s in src])
-    t = dtypes.bool_ if op.dtype == "bool" else src[0].dtype.scalar
-    return intern(op, t.vec(lanes), src, None, tag)
 
 
 def _partial(op: Op, src: tuple[UOp, ...], s: UOp) -> UOp:

@@ -83,6 +83,8 @@ def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
     values of b have one quotient, that is the whole answer.
     """
     positive = {m: f % n for m, f in terms.items()}
+    if _least_width(positive, n) >= n:
+        return None
     nearest = {m: f - n if 2 * f > n else f for m, f in positive.items()}
     below = {m: f - n if 2 * f >= n else f for m, f in positive.items()}
     negative = {m: f - n for m, f in positive.items()}
@@ -93,6 +95,15 @@ def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
             moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
             return build(k, moved), build(constant - k * n, choice)
     return None
+
+
+def _least_width(residues: Terms, n: int) -> int:
+    """How far apart values of the sum are at least, over all choices of residues."""
+    width = 0
+    for m, f in residues.items():
+        low, high = analysis.bounds(m)
+        width += min(f, n - f) * (high - low)
+    return width
 
 
 def _common(constant: int, terms: Terms, n: int) -> Pair | None:

@@ -99,14 +99,15 @@ class _Steps:
 
     def collect(self, plain: _Plain) -> None:
         """Breadth first, so that cheap tests near the root come before deep ones."""
-        queue = [(plain, "u")]
-        for node, var in queue:
-            self._check(node, var)
-            if node.every is not None:
-                self._every(node.every, var)
-            if node.sources is not None:
-                names = self._open(node, node.sources, var)
-                queue += zip(node.sources, names)
+        names = self._open(plain, "u")
+        self._check(plain, "u")
+        queue = [(plain, "u", names)]
+        for node, _, names in queue:
+            for source, name in zip(node.sources or (), names):
+                self._check_op(source, name)
+            for source, name in zip(node.sources or (), names):
+                self._check(source, name)
+                queue.append((source, name, self._open(source, name)))
 
     def _test(self, condition: str) -> None:
         self.lines.append(f"if {condition}:")
@@ -123,6 +124,8 @@ class _Steps:
                 self._arg(p.arg, var)
             if p.checks_tag:
                 self._test(f"{var}.tag == {self.constants.name(p.tag)}")
+        if node.every is not None:
+            self._every(node.every, var)
 
     def _dtype(self, p: UPat, var: str) -> None:
         assert p.dtypes is not None
@@ -146,9 +149,11 @@ class _Steps:
         known = [p.ops for p in node.checks if p.ops is not None]
         return frozenset.intersection(*known) if known else None
 
-    def _open(self, node: _Plain, sources: tuple[_Plain, ...], var: str) -> list[str]:
-        """Check the number of sources, name them, and test their ops."""
-        count = len(sources)
+    def _open(self, node: _Plain, var: str) -> list[str]:
+        """Check the number of sources and name them."""
+        if node.sources is None:
+            return []
+        count = len(node.sources)
         arities = {o.arity for o in self._ops_of(node, var) or ()}
         fixed = [a for a in arities if isinstance(a, int)]
         if fixed and len(fixed) == len(arities) and not _fitting(fixed, count, node.longer):
@@ -156,21 +161,19 @@ class _Steps:
         if arities != {count}:
             self._test(f"len({var}.src) {'>=' if node.longer else '=='} {count}")
         names = [f"{var}_{i}" for i in range(count)]
-        if not names:
-            return names
-        exact = not node.longer or arities == {count}
-        taken = f"{var}.src" if exact else f"{var}.src[:{count}]"
-        lets = [f"{', '.join(names)}{',' if count == 1 else ''} = {taken}"]
-        self.lines.append("; ".join(lets + [f"{n}o = {n}.op" for n in names]))
-        for source, name in zip(sources, names):
-            ops = self._ops_of(source, name)
-            if ops is None:
-                continue
-            if len(ops) == 1:
-                self._test(f"{name}o is {self.constants.name(next(iter(ops)))}")
-            else:
-                self._test(f"{name}o in {self.constants.name(ops)}")
+        if names:
+            exact = not node.longer or arities == {count}
+            taken = f"{var}.src" if exact else f"{var}.src[:{count}]"
+            lets = [f"{', '.join(names)}{',' if count == 1 else ''} = {taken}"]
+            self.lines.append("; ".join(lets + [f"{n}o = {n}.op" for n in names]))
         return names
+
+    def _check_op(self, node: _Plain, var: str) -> None:
+        ops = self._ops_of(node, var)
+        if ops is not None and len(ops) == 1:
+            self._test(f"{var}o is {self.constants.name(next(iter(ops)))}")
+        elif ops is not None:
+            self._test(f"{var}o in {self.constants.name(ops)}")
 
     def _every(self, p: UPat, var: str) -> None:
         plain_op = p.ops is not None and p.sources is None and p.every is None

@@ -54,11 +54,18 @@ def rebuild(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
     return done[root]
 
 
-def rewritten(root: UOp, change: Callable[[UOp, tuple[UOp, ...]], UOp | None]) -> UOp:
-    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it."""
+def rewritten(
+    root: UOp,
+    change: Callable[[UOp, tuple[UOp, ...]], UOp | None],
+    gate: Callable[[UOp], bool] | None = None,
+) -> UOp:
+    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it.
+
+    What lies below a node that the gate refuses stays as it is.
+    """
     done: dict[UOp, UOp] = {}
-    for u in analysis.toposort(root):
-        src = tuple([done[s] for s in u.src])
+    for u in analysis.toposort(root, gate):
+        src = u.src if gate is not None and not gate(u) else tuple([done[s] for s in u.src])
         made = change(u, src)
         if made is None:
             made = u if src == u.src else remake(u, src)

@@ -176,13 +176,11 @@ SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice
 @rule_fn("one-value", UPat(_BOUNDED, name="u"))
 def _one_value(u: UOp) -> UOp | None:
     """a < b → True where bounds say so; the same for any integer or bool with one possible value"""
-    if u.dtype.is_float:
-        return None
     low, high = analysis.bounds(u)
     return like(u, low) if low == high and not may_be_invalid(u) else None
 
 
-BOUNDS = RuleSet("bounds", over=ANY, rules=[_one_value])
+BOUNDS = RuleSet("bounds", over=INTEGERS | BOOL, rules=[_one_value])
 
 
 @rule_fn("constant-aside", UPat((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE), src=[x + c, d], name="u"))

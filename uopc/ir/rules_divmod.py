@@ -12,8 +12,22 @@ from uopc.ir import analysis
 from uopc.ir.combine import make
 from uopc.ir.ops import Ops
 from uopc.ir.rules import (
-    INTEGERS, WRAPPING, RuleSet, at_least, c, d, divides, exact, fits_product, nonzero, positive,
-    rule, rule_fn, within, x, y,
+    INTEGERS,
+    WRAPPING,
+    RuleSet,
+    at_least,
+    c,
+    d,
+    divides,
+    exact,
+    fits_product,
+    nonzero,
+    positive,
+    rule,
+    rule_fn,
+    within,
+    x,
+    y,
 )  # fmt: skip
 
 if TYPE_CHECKING:

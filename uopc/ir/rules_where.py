@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, build, clauses, dtypes
+from uopc.ir import affine, build, clauses
 from uopc.ir.combine import combine, make, same_kind, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops

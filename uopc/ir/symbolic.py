@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, dtypes, match_statistics
-from uopc.ir.combine import combine, convert, is_partial
+from uopc.ir.combine import combine, convert, folded, is_partial
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.rewrite import EndlessRewriteError
@@ -32,7 +32,13 @@ from uopc.ir.rules_algebra import (
 )  # fmt: skip
 from uopc.ir.rules_divmod import DIVMOD, TRUNCATING
 from uopc.ir.rules_where import (
-    NO_VALUE, SELECT_GREATER, SELECT_INDEX, SELECTIONS, UNDER_CONDITION, WHERE, WHERE_BOOL,
+    NO_VALUE,
+    SELECT_GREATER,
+    SELECT_INDEX,
+    SELECTIONS,
+    UNDER_CONDITION,
+    WHERE,
+    WHERE_BOOL,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -78,31 +84,34 @@ def _simplify(root: UOp) -> None:
         if u in became:
             to = became.pop(u)
             u._simple = to if to._simple is True else to._simple
-            stack.pop()
             continue
-        needed = _needed(u)
-        missing = [s for s in needed if s._simple is None]
+        missing = [s for s in _needed(u) if s._simple is None]
         if missing:
             stack.extend(reversed(missing))
             continue
-        made = _remade(u, needed)
-        if made is u:
-            match = table[u.op] if u.tag is None else None
-            hit = None if match is None else match(u, None)
-            if hit is None:
-                u._simple = True
-                stack.pop()
-                continue
-            made = hit[0]
-            chain[made] = length = chain.get(u, 0) + 1
-            if length > _LONGEST_CHAIN:
-                raise EndlessRewriteError(f"simplify never ends at {u.op!r}: {hit[1].label}")
-        elif u in chain:
-            chain[made] = max(chain[u], chain.get(made, 0))
-        if made.origin is None:
-            made.origin = u.origin
-        became[u] = made
-        stack.append(made)
+        made = _remade(u)
+        if made is not u and (made._simple is not None or not _on_simple(made)):
+            _follow(u, made, became, stack)
+            continue
+        match = table[made.op] if made.tag is None else None
+        hit = None if match is None else match(made, None)
+        if hit is None:
+            made._simple = True
+            if made is not u:
+                u._simple = made
+            continue
+        chain[hit[0]] = length = chain.get(u, 0) + 1
+        if length > _LONGEST_CHAIN:
+            raise EndlessRewriteError(f"simplify never ends at {u.op!r}: {hit[1].label}")
+        _follow(u, hit[0], became, stack)
+
+
+def _follow(u: UOp, to: UOp, became: dict[UOp, UOp], stack: list[UOp]) -> None:
+    """`u` will be what `to` simplifies to."""
+    if to.origin is None:
+        to.origin = u.origin
+    became[u] = to
+    stack.append(to)
 
 
 def _is_sum(u: UOp) -> bool:
@@ -116,10 +125,15 @@ def _needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
     return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
 
 
-def _remade(u: UOp, needed: tuple[UOp, ...] | list[UOp]) -> UOp:
+def _on_simple(u: UOp) -> bool:
+    """Whether all that u needs is simplified to itself."""
+    return all([s._simple is True for s in _needed(u)])
+
+
+def _remade(u: UOp) -> UOp:
     """u on the simplified forms of what it needs, as the builders make it."""
     if _is_sum(u):
-        return _resummed(u, needed)
+        return _resummed(u)
     src = u.src
     if any([s._simple is not True for s in src]):
         src = tuple([s if s._simple is True else s._simple for s in src])
@@ -128,21 +142,21 @@ def _remade(u: UOp, needed: tuple[UOp, ...] | list[UOp]) -> UOp:
 
 def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """u on other sources, as the builders would make it; a tagged node is not folded."""
-    if u.tag is not None:
-        return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-    made = u
-    if u.op.is_alu:
-        made = combine(u.op, src)
-    elif u.op is Ops.CAST:
-        made = convert(src[0], u.dtype)
-    if made.dtype is not u.dtype or (made is u and src is not u.src):
-        made = intern(u.op, u.dtype, src, u.arg)
-    return made
+    made = None
+    if u.tag is None:
+        if u.op.is_alu:
+            made = folded(u.op, src)
+        elif u.op is Ops.CAST:
+            made = convert(src[0], u.dtype)
+    if made is not None and made.dtype is u.dtype:
+        return made
+    return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
 
 
-def _resummed(u: UOp, atoms: tuple[UOp, ...] | list[UOp]) -> UOp:
+def _resummed(u: UOp) -> UOp:
     """A sum on the simplified forms of its atoms."""
     constant, terms = affine.form(u)
+    atoms = _needed(u)
     if all([a._simple is True for a in atoms]) and not any([is_partial(a) for a in atoms]):
         return affine.build(constant, terms)
     out = affine.const(constant)

@@ -30,6 +30,7 @@ from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
 from uopc.passes.transcendental import DECOMPOSITIONS
 
 if TYPE_CHECKING:
@@ -192,19 +193,48 @@ def _threefry(src: Source) -> UOp:
 
 
 def _narrow_float(u: UOp, src: Source) -> UOp:
-    """A float16 function in float32, rounded once."""
-    wide = [s.cast(dtypes.float32) if s.dtype.is_float else s for s in src]
+    """An op of a narrow float type in float32, rounded once."""
+    wide = tuple([_widened(s) for s in src])
     lanes = max(s.dtype.lanes for s in src)
-    done = intern(u.op, dtypes.float32.vec(lanes), tuple(wide))
-    inner = _decomposed(done, tuple(wide))
-    return (done if inner is None else inner).cast(u.dtype.scalar)
+    out = dtypes.float32 if u.dtype.is_float else u.dtype.scalar
+    done = intern(u.op, out.vec(lanes), wide)
+    inner = _decomposed(done, wide)
+    done = done if inner is None else inner
+    if not u.dtype.is_float:
+        return done
+    target = u.dtype.scalar
+    return narrow(done, target) if target in SOFTWARE else done.cast(target)
+
+
+def _widened(s: UOp) -> UOp:
+    if s.dtype.scalar in SOFTWARE:
+        return s.cast(dtypes.float32) if s.op is Ops.CONST else widen(s)
+    return s.cast(dtypes.float32) if s.dtype.is_float else s
 
 
 def _cast(u: UOp, src: Source) -> UOp | None:
-    """float64 → float16 by way of float32 rounded to odd, so that it rounds once."""
-    a = src[0]
-    if a.dtype.scalar is not dtypes.float64 or u.dtype.scalar is not dtypes.float16:
+    """Conversions that go by way of float32: narrow formats, and float64 to one of them."""
+    a, target = src[0], u.dtype.scalar
+    if a.dtype.scalar in SOFTWARE:
+        wide = widen(a)
+        if target.is_float and target.bits <= 16:
+            return narrow(wide, target) if target in SOFTWARE else wide.cast(target)
+        return wide.cast(target)
+    if not target.is_float or target.bits > 16:
         return None
+    if a.dtype.scalar is dtypes.float64:
+        a = _rounded_to_odd(a)
+    elif target in SOFTWARE:
+        a = a.cast(dtypes.float32)
+    else:
+        return None
+    if target in SOFTWARE:
+        return narrow(a, target)
+    return intern(Ops.CAST, target.vec(a.dtype.lanes), (a,))
+
+
+def _rounded_to_odd(a: UOp) -> UOp:
+    """float64 → float32 such that rounding it again to fewer bits rounds only once."""
     single = intern(Ops.CAST, dtypes.float32.vec(a.dtype.lanes), (a,))
     back = single.cast(dtypes.float64)
     bits = single.bitcast(dtypes.uint32)
@@ -212,8 +242,7 @@ def _cast(u: UOp, src: Source) -> UOp | None:
     # Truncate toward zero where rounding went outward, then mark what was lost in the last bit.
     outward = abs(back) > abs(a)
     truncated = (inexact & outward).where(bits - 1, bits)
-    odd = inexact.where(truncated | 1, bits)
-    return intern(Ops.CAST, dtypes.float16.vec(a.dtype.lanes), (odd.bitcast(dtypes.float32),))
+    return inexact.where(truncated | 1, bits).bitcast(dtypes.float32)
 
 
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
@@ -221,9 +250,12 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 
 def _decomposed(u: UOp, src: Source) -> UOp | None:
     op, t = u.op, u.dtype.scalar
-    narrow = t.is_float and t.bits < 32
-    if narrow and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
-        return _narrow_float(u, src)
+    if op.is_alu and op is not Ops.WHERE:
+        operand = src[0].dtype.scalar
+        if operand in SOFTWARE:
+            return _narrow_float(u, src)
+        if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
+            return _narrow_float(u, src)
     if op in _DIVISIONS:
         return _float_division(u, src) if t.is_float else _integer_division(u, src)
     if op is Ops.POW and not t.is_float:

@@ -1,0 +1,149 @@
+"""How well conditioned a graph is: its values when every float operation is a little off.
+
+The reference interpreter runs the graph several times, each operation followed by a random error
+of about one rounding unit; the largest change of each element is its spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from tests.conformance.compare import PRECISION
+from tests.conformance.corpus import Array
+from tests.conformance.loader import Graph
+from uopc.ir import interpret_values
+from uopc.ir.interpret_tensor import TensorRun
+from uopc.ir.ops import Op, Ops
+from uopc.ir.uop import UOp
+
+SEEDS: Final = 8
+# Operations whose own result is rounded; what stands on one of them is inexact too.
+_ROUNDED: Final = frozenset((
+    Ops.REDUCE, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.POW, Ops.RECIPROCAL,
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MULACC,
+))  # fmt: skip
+_EXACT: Final = frozenset((Ops.NEG, Ops.MAX, Ops.MIN, Ops.WHERE, Ops.TRUNC))
+Variables = Mapping[str, int]
+Values = dict[str, Array]
+
+
+class _Perturbed(TensorRun):
+    """An interpreter whose float operations are off by random errors."""
+
+    random: np.random.Generator
+
+    def __init__(
+        self, initial: Callable[[UOp], Array], variables: interpret_values.Variables
+    ) -> None:
+        super().__init__(initial, variables)
+        self.inexact: set[UOp] = set()
+
+    def nested(
+        self, initial: Callable[[UOp], Array], variables: interpret_values.Variables
+    ) -> TensorRun:
+        inner = _Perturbed(initial, variables)
+        inner.random = self.random
+        return inner
+
+    def _evaluate(self, u: UOp) -> None:
+        super()._evaluate(u)
+        if any([s in self.inexact for s in u.src]):
+            self.inexact.add(u)
+        elif u.dtype.is_float and u.op in _ROUNDED:
+            self.inexact.add(u)
+        if not u.dtype.is_float or u not in self.values:
+            return
+        if u.op is Ops.REDUCE:
+            self._shake_reduce(u)
+        elif self._is_rounded(u):
+            self._put(u, _shaken(u.op, *self._noise(u)))
+
+    def _is_rounded(self, u: UOp) -> bool:
+        if u.op is Ops.CAST:
+            source = u.src[0]
+            before = PRECISION[source.dtype.name].epsilon if source.dtype.is_float else 0.0
+            return source in self.inexact and PRECISION[u.dtype.name].epsilon > before
+        return u.op.is_alu and u.op not in _EXACT
+
+    def _noise(self, u: UOp) -> tuple[Array, Array]:
+        """The value in float64, and a random error of up to one rounding unit of its type."""
+        value = self.values[u].astype(np.float64)
+        unit = PRECISION[u.dtype.name].epsilon
+        return value, self.random.uniform(-1, 1, value.shape) * unit
+
+    def _shake_reduce(self, u: UOp) -> None:
+        """A sum of n terms is off by about sqrt(n)/4 units of the sum of magnitudes."""
+        if u.arg.op not in ("add", "mul"):
+            return
+        terms = self.values[u.src[0]]
+        value, error = self._noise(u)
+        root = math.sqrt(terms.size / max(1, value.size))
+        if u.arg.op == "mul":
+            self._put(u, value * (1 + root * error))
+            return
+        magnitude = np.abs(terms.astype(np.float64)).sum(axis=u.arg.axes)
+        self._put(u, value + magnitude * (1 + root / 4) * error)
+
+    def _put(self, u: UOp, moved: Array) -> None:
+        exact = self.values[u]
+        kept = np.where(np.isfinite(moved), moved, exact.astype(np.float64))
+        self.values[u] = kept.astype(exact.dtype)
+
+
+def _shaken(op: Op, value: Array, error: Array) -> Array:
+    if op is Ops.SIN:
+        return value + error
+    if op is Ops.POW:
+        size = np.abs(np.log2(np.abs(value)))
+        return value * (1 + error * (1 + np.where(np.isfinite(size), size, 0)))
+    return value * (1 + error)
+
+
+def interpret(
+    graph: Graph, inputs: Values, variables: Variables, random: np.random.Generator | None = None
+) -> Values:
+    """out{k} and final{slot} of a graph, and valid{k} where elements are undefined."""
+    bound = interpret_values.Variables(variables)
+
+    def initial(param: UOp) -> Array:
+        return inputs[param.arg.name]
+
+    run = TensorRun(initial, bound)
+    if random is not None:
+        run = _Perturbed(initial, bound)
+        run.random = random
+    found: Values = {}
+    with np.errstate(all="ignore"):
+        run.run(graph.outputs)
+        for k, u in enumerate(graph.outputs):
+            found[f"out{k}"] = run.values[u]
+            if u in run.masks:
+                found[f"valid{k}"] = np.broadcast_to(run.masks[u], run.values[u].shape)
+        for storage, contents in run.finals(graph.outputs).items():
+            if storage.op is Ops.PARAM:
+                found["final" + storage.arg.name.removeprefix("in")] = contents
+    return found
+
+
+def spreads(graph: Graph, inputs: Values, variables: Variables, exact: Values) -> Values:
+    """For each float value, the largest change of each element over some perturbed runs."""
+    base = {k: v.astype(np.float64) for k, v in exact.items() if v.dtype.kind not in "biu"}
+    spread = {k: np.zeros(v.shape) for k, v in base.items()}
+    for seed in range(SEEDS):
+        moved = interpret(graph, inputs, variables, np.random.default_rng(seed))
+        for k, v in base.items():
+            spread[k] = np.maximum(spread[k], _change(moved[k].astype(np.float64), v))
+    return spread
+
+
+def _change(moved: Array, exact: Array) -> Array:
+    """The distance; NaN that stays NaN has not moved, NaN that comes or goes moved infinitely."""
+    with np.errstate(all="ignore"):
+        change = np.abs(moved - exact)
+    both = np.isnan(moved) & np.isnan(exact)
+    result: Array = np.where(np.isnan(change), np.where(both, 0.0, np.inf), change)
+    return result

@@ -1,0 +1,163 @@
+"""One case: build its graph, compile it, run it, compare what came out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+import uopc
+from tests.conformance import compare, corpus, loader, perturb, tally
+from tests.conformance.corpus import Array, Case, Place
+from uopc.ir.uop import UOp
+
+PASSED: Final = "passed"
+FAILED: Final = "failed"
+BY_RULE: Final = "by rule"
+# Groups that record the other compiler's own rules; uopc's documented ones may be met instead.
+RULED_GROUPS: Final = ("quirks", "excess_precision")
+_RESULTS: Final = ("out", "final")
+
+
+@dataclass
+class Outcome:
+    """What became of a case."""
+
+    id: str
+    test: str
+    group: str
+    verdict: str = PASSED
+    reason: str = ""
+    nodes: int = 0
+    kernels: int | None = None
+    expected_kernels: int | None = None
+    default_flags: bool = True
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Run:
+    """A case on the way: the graph, what it is called with, and what it gave."""
+
+    case: Case
+    graph: loader.Graph
+    inputs: dict[str, Array]
+    variables: dict[str, int]
+    got: dict[str, Array] = field(default_factory=dict)
+
+
+def run(place: Place, device: str | None, checking: Callable[[], None]) -> Outcome:
+    """Run a graph case; `checking` is called once the program has run. Raises what uopc raises."""
+    case, arrays = corpus.read_graph(place)
+    out = Outcome(place.id, place.test, place.group, nodes=place.nodes)
+    out.expected_kernels, out.default_flags = case["kernels"], not case.get("flags")
+    start = time.perf_counter()
+    graph = loader.load(case)
+    out.seconds["build"] = time.perf_counter() - start
+    work = _Run(case, graph, _inputs(graph, arrays, place.id), _variables(graph, place.id))
+    program = uopc.compile(tuple(graph.outputs), device=device)
+    out.seconds["llvm"] = program.stats["llvm"]
+    out.seconds["compile"] = program.stats["total"] - program.stats["llvm"]
+    out.kernels = tally.count(program, loader.copies(case))
+    _call(work, program, out)
+    checking()
+    _judge(work, arrays, out)
+    return out
+
+
+def _call(work: _Run, program: uopc.Program, out: Outcome) -> None:
+    """Run the program on copies of the inputs: stores change them in place."""
+    passed = {k: v.copy() for k, v in work.inputs.items()}
+    wanted = {v.name for v in program.inputs}
+    named: dict[str, Any] = {k: v for k, v in passed.items() if k in wanted}
+    used = {v.arg.name for u in work.graph.outputs for v in u.variables()}
+    named |= {k: v for k, v in work.variables.items() if k in used}
+    start = time.perf_counter()
+    results = program(**named)
+    out.seconds["run"] = time.perf_counter() - start
+    work.got = {f"out{k}": np.asarray(r) for k, r in enumerate(results)}
+    work.got |= {"final" + k.removeprefix("in"): v for k, v in passed.items()}
+
+
+# ---------------------------------------------------------------- inputs
+def _inputs(graph: loader.Graph, arrays: dict[str, Array], seed: str) -> dict[str, Array]:
+    """The recorded contents of storage; zeros where it had none; random ones in a bare graph."""
+    has_data = any(k.startswith(_RESULTS) for k in arrays)
+    random = np.random.default_rng([*seed.encode()])
+    out: dict[str, Array] = {}
+    for p in graph.params:
+        name = p.arg.name
+        if name in arrays:
+            out[name] = arrays[name].reshape(p.arg.dims)
+        elif has_data:
+            out[name] = np.zeros(p.arg.dims, p.dtype.numpy)
+        else:
+            out[name] = _random(p, random)
+    return out
+
+
+def _random(param: UOp, random: np.random.Generator) -> Array:
+    """Floats around 0, small integers: what indices and counts look like."""
+    count = math.prod(param.arg.dims)
+    if param.dtype.is_float:
+        values: Array = random.standard_normal(count, np.float32)
+    else:
+        values = random.integers(0, 2 if param.dtype.kind == "bool" else 8, count)
+    return values.astype(param.dtype.numpy).reshape(param.arg.dims)
+
+
+def _variables(graph: loader.Graph, seed: str) -> dict[str, int]:
+    """The recorded values of variables; any value within the bounds where there is none."""
+    random = np.random.default_rng([*seed.encode()])
+    out: dict[str, int] = {}
+    for v, value in graph.variables.items():
+        chosen = int(random.integers(v.arg.low, v.arg.high + 1)) if value is None else value
+        if out.setdefault(v.arg.name, chosen) != chosen:
+            raise ValueError(f"variable {v.arg.name} is bound to two values")
+    return out
+
+
+# ---------------------------------------------------------------- verdict
+def _judge(work: _Run, arrays: dict[str, Array], out: Outcome) -> None:
+    want = {k: v for k, v in arrays.items() if k.startswith(_RESULTS)}
+    if want:
+        bad = _mismatches(work, want, arrays)
+    else:
+        want = exact = perturb.interpret(work.graph, work.inputs, work.variables)
+        bad = _mismatches(work, want, exact)
+    if not bad:
+        return
+    out.verdict, out.reason = FAILED, "; ".join(bad.values())
+    if out.group in RULED_GROUPS:
+        exact = perturb.interpret(work.graph, work.inputs, work.variables)
+        masked = exact | {k: v for k, v in arrays.items() if k.startswith("valid")}
+        if not _mismatches(work, {k: exact[k] for k in want if k in exact}, masked):
+            out.verdict = BY_RULE
+
+
+def _mismatches(work: _Run, want: dict[str, Array], masks: dict[str, Array]) -> dict[str, str]:
+    """What differs, by name; the spread is measured only where the plain comparison fails."""
+    want = {k: v for k, v in want.items() if k.startswith(_RESULTS)}
+    plain = {k: _difference(work, k, v, masks) for k, v in want.items()}
+    bad = {k: f"{k} {want[k].dtype}: {text}" for k, text in plain.items() if text is not None}
+    if not any(want[k].dtype.kind not in "biu" for k in bad):
+        return bad
+    exact = perturb.interpret(work.graph, work.inputs, work.variables)
+    spread = perturb.spreads(work.graph, work.inputs, work.variables, exact)
+    left = {k: _difference(work, k, want[k], masks, spread.get(k)) for k in bad}
+    return {k: f"{k} {want[k].dtype}: {text}" for k, text in left.items() if text is not None}
+
+
+def _difference(
+    work: _Run, name: str, want: Array, masks: dict[str, Array], spread: Array | None = None
+) -> str | None:
+    mask = masks.get("valid" + name.removeprefix("out"))
+    narrow = compare.narrowest(loader.recorded_floats(work.case))
+    got = work.got[name].reshape(want.shape) if name.startswith("final") else work.got[name]
+    if spread is not None:
+        spread = spread.reshape(want.shape)
+    return compare.difference(got, want, mask, spread, None if spread is None else narrow)

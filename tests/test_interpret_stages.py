@@ -1,0 +1,109 @@
+"""Every stage of the pipeline is valid at its level and means what the graph meant at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import driver
+from uopc.ir import dtypes
+from uopc.ir.interpret import evaluate, run_indexed, run_program
+from uopc.ir.interpret_plan import storage
+from uopc.ir.levels import INDEXED, TENSOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.ir.uop import UOp
+from uopc.lowering import Lowered
+
+Arrays = dict[str, Any]
+X, W = uopc.param("x", (6, 8)), uopc.param("w", (8, 5))
+N = uopc.variable("n", 1, 9)
+ROWS = uopc.param("rows", (N, 4))
+KEYS = uopc.param("i", (7,), dtypes.int32)
+IMAGE, FILTER = uopc.param("image", (1, 2, 6, 6)), uopc.param("filter", (3, 2, 3, 3))
+
+GRAPHS: dict[str, Callable[[], list[UOp]]] = {
+    "elementwise": lambda: [(X * 2 + 1).exp() / (X + 9)],
+    "matmul": lambda: [X @ W],
+    "two matmuls": lambda: [((X @ W).relu() @ uopc.param("v", (5, 3))).tanh()],
+    "softmax": lambda: [X.softmax(axis=-1)],
+    "normalised": lambda: [X.layer_norm(), X.var(axis=1)],
+    "padded": lambda: [(X.pad(((1, 0), (0, 3)), value=2) * 2).sum(axis=0)],
+    "joined": lambda: [X.cat(X * 2, axis=1) + 1, X.stack(X + 1, axis=1).sum(axis=0)],
+    "flipped": lambda: [X.flip((0,)).transpose().cumsum(axis=0)],
+    "argmax": lambda: [X.argmax(axis=1)],
+    "gathered": lambda: [KEYS.clip(0, 4).one_hot(5), X.take(KEYS.clip(0, 5), axis=0)],
+    "symbolic": lambda: [ROWS.sum(axis=0), (ROWS * 2).max(axis=1)],
+    "convolution": lambda: [IMAGE.conv2d(FILTER, padding=1).max_pool2d(2)],
+    "integers": lambda: [KEYS // 3, KEYS % 3, KEYS << 2, KEYS.eq(2)],
+    "narrow": lambda: [(X.cast(dtypes.bfloat16) * 2).sum(axis=1)],
+    "assigned": lambda: [uopc.param("cache", (4, 8))[1:3].assign(X[0:2]) + 1],
+}
+
+
+def inputs_of(roots: list[UOp]) -> Arrays:
+    rng = np.random.default_rng(1)
+    out: Arrays = {}
+    for p in [u for r in roots for u in r.toposort() if u.op is Ops.PARAM]:
+        dims = [d if isinstance(d, int) else 5 for d in p.shape]
+        a = rng.standard_normal(dims) if p.dtype.is_float else rng.integers(-9, 9, dims)
+        out[p.arg.name] = a.astype(p.dtype.numpy)
+    return out
+
+
+def copies(arrays: Arrays) -> Arrays:
+    return {name: a.copy() for name, a in arrays.items()}
+
+
+def by_node(roots: tuple[UOp, ...], arrays: Arrays) -> dict[UOp, Any]:
+    params = [u for r in roots for u in r.toposort() if u.op is Ops.PARAM]
+    return {p: arrays[p.arg.name] for p in params if p.arg.name in arrays}
+
+
+def stages(lowered: Lowered, inputs: Arrays) -> list[tuple[str, list[Any]]]:
+    """The outputs, computed by the interpreter from the graph that each pass gives."""
+    out, program = [], lowered.runs[0].after[0]
+    kernels: dict[UOp, UOp] = {}  # as the program calls it → as it is now
+    for run in lowered.runs:
+        arrays, graph = copies(inputs), run.after[0]
+        if run.level is TENSOR:
+            out.append((run.name, evaluate(list(graph.src), arrays)))
+            continue
+        if run.level is INDEXED:
+            found = run_indexed(graph, by_node((graph,), arrays))
+        else:
+            if run.name == "split-kernels":
+                program, kernels = graph, {c.src[0]: c.src[0] for c in graph.src}
+            else:
+                changed = dict(zip(run.before, run.after))
+                kernels = {k: changed[now] for k, now in kernels.items()}
+            calls = with_kernels(program, kernels)
+            found = run_program(calls, by_node((calls, *lowered.outputs), arrays))
+        out.append((run.name, [found[storage(o)] for o in lowered.outputs]))
+    return out
+
+
+def with_kernels(program: UOp, kernels: dict[UOp, UOp]) -> UOp:
+    calls = [intern(Ops.CALL, c.dtype, (kernels[c.src[0]], *c.src[1:])) for c in program.src]
+    return intern(Ops.LINEAR, program.dtype, tuple(calls))
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_stage_means_the_same(name: str, optimize: bool) -> None:
+    graph = GRAPHS[name]()
+    inputs = inputs_of(graph)
+    want = evaluate(graph, copies(inputs))
+    lowered = driver.lower_only(graph, optimize=optimize, verify=True)
+    results = stages(lowered, inputs)
+    assert len(results) == len(lowered.runs) > 10
+    for stage, got in results:
+        for a, b in zip(want, got, strict=True):
+            same = np.reshape(b, np.shape(a)).astype("f8")
+            np.testing.assert_allclose(
+                same, np.asarray(a).astype("f8"), rtol=1e-4, atol=1e-4, err_msg=stage
+            )

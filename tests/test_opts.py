@@ -1,0 +1,238 @@
+"""Opts: every vector width at every length, each Opt legal or refused with its reason, replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc.driver import lower_only
+from uopc.errors import UserError
+from uopc.ir import interpret, kernel
+from uopc.ir.args import KernelArg, Opt
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes import optimize
+from uopc.passes.range_tiling import Refused, kernel_axes
+
+RNG = np.random.default_rng(3)
+
+
+def numbers(*dims, dtype="float32"):
+    """Small integers: their sums and products are exact in any order."""
+    return RNG.integers(-3, 4, dims).astype(dtype)
+
+
+def plain_kernel(graph):
+    """The one kernel of a graph as the optimiser gets it."""
+    (run,) = [r for r in lower_only(graph, optimize=False).runs if r.name == "simplify-ranges"]
+    (found,) = run.after
+    return found
+
+
+def results(graph, arrays, opts):
+    """What a one-kernel graph computes with exactly these Opts: by machine code."""
+    kernel_graph = plain_kernel(graph)
+    assert kernel_graph.op is Ops.SINK
+    asked = intern(Ops.SINK, kernel_graph.dtype, kernel_graph.src, KernelArg("k", tuple(opts)))
+    slots = {u.arg.slot: u for u in asked.toposort() if u.op is Ops.PARAM}
+    named = {}
+    for slot, u in slots.items():
+        arg = type(u.arg)(f"s{slot}", u.arg.dims, slot)
+        named[u] = intern(Ops.PARAM, u.dtype, u.src, arg)
+    program = uopc.compile(asked.substitute(named), verify=True)
+    out = np.zeros(slots[0].shape, slots[0].dtype.numpy)
+    program(s0=out, **{f"s{i + 1}": np.ascontiguousarray(a).reshape(-1) for i, a in enumerate(arrays)})
+    assert program.kernels[0].opts == tuple(opts)
+    return out
+
+
+# ---------------------------------------------------------------- widths and lengths
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_vectors_of_every_length(width):
+    """Whole vectors where the width divides the length; else a cut, and the rest one by one."""
+    for n in range(1, 41):
+        a, b = numbers(n), numbers(n)
+        graph = uopc.param("a", (n,)) * uopc.param("b", (n,)) - 1.0
+        opts = [Opt("VECTOR", 0, width)]
+        if n < width:
+            with pytest.raises(UserError, match=f"{width} does not divide"):
+                results(graph, [a, b], opts)
+            continue
+        if n % width:
+            opts = [Opt("SPLIT", 0, width), Opt("VECTOR", 0, width)]
+        np.testing.assert_array_equal(results(graph, [a, b], opts), a * b - 1)
+
+
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_vector_sums_of_every_length(width):
+    for n in range(width, 41):
+        a = numbers(n)
+        opts = [Opt("VECTOR", 0, width)]
+        if n % width:
+            opts = [Opt("SPLIT", 0, width), Opt("VECTOR", 0, width)]
+        assert results(uopc.param("a", (n,)).sum(), [a], opts)[0] == a.sum()
+
+
+def test_lengths_as_compile_chooses():
+    for n in range(0, 41):
+        a = numbers(n)
+        x = uopc.param("a", (n,))
+        both = uopc.compile((x + 1.0, x.sum(), x.flip(0) * 2.0), verify=True)(a)
+        for got, wanted in zip(both, (a + 1, a.sum(), a[::-1] * 2), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+# ---------------------------------------------------------------- legal or refused
+GRAPHS = {
+    "elementwise": (lambda: uopc.param("a", (3, 16)).permute(1, 0) * 2.0, [(3, 16)]),
+    "row-sums": (lambda: uopc.param("a", (6, 16)).sum(axis=1), [(6, 16)]),
+    "matmul": (lambda: uopc.param("a", (4, 6)) @ uopc.param("b", (6, 8)), [(4, 6), (6, 8)]),
+    "row-softmax": (
+        lambda: (lambda x: x - x.max(axis=1, keepdims=True) + x.sum(axis=1, keepdims=True))(
+            uopc.param("a", (4, 8))
+        ),
+        [(4, 8)],
+    ),
+    "padded": (lambda: uopc.param("a", (5, 6)).pad(((1, 2), (2, 0))), [(5, 6)]),
+    "gather": (lambda: uopc.param("a", (6, 4)).take(uopc.arange(6)[::-1] % 5, 0), [(6, 4)]),
+}  # fmt: skip
+EVERY_OPT = [Opt(op, axis, n) for op in optimize.OPTS for axis in range(4) for n in (0, 2, 3, 4, 8)]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_each_opt_is_refused_with_a_reason_or_keeps_the_numbers(name):
+    make, dims = GRAPHS[name]
+    graph, arrays = make(), [numbers(*d) for d in dims]
+    wanted = results(graph, arrays, [])
+    base = plain_kernel(graph)
+    applied = refused = 0
+    for opt in EVERY_OPT:
+        try:
+            after = optimize.apply_opt(base, opt)
+        except Refused as why:
+            assert str(why).startswith(f"{opt}: ") and len(str(why)) > len(str(opt)) + 12
+            refused += 1
+            continue
+        assert after is not base
+        applied += 1
+        np.testing.assert_array_equal(results(graph, arrays, [opt]), wanted, str(opt))
+    assert applied >= 4 and refused >= 4, (applied, refused)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("seed", range(6))
+def test_opts_one_after_another_keep_the_numbers(name, seed):
+    """Random legal sequences: each sees the kernel as the ones before left it."""
+    make, dims = GRAPHS[name]
+    graph, arrays = make(), [numbers(*d) for d in dims]
+    rng = np.random.default_rng([seed, *name.encode()])
+    kernel_now, opts = plain_kernel(graph), []
+    for _ in range(12):
+        op = str(rng.choice(list(optimize.OPTS)))
+        opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 2, 3, 4, 8])))
+        try:
+            kernel_now = optimize.apply_opt(kernel_now, opt)
+        except Refused:
+            continue
+        opts.append(opt)
+        if len(opts) == 4:
+            break
+    np.testing.assert_array_equal(
+        results(graph, arrays, opts), results(graph, arrays, []), str(opts)
+    )
+
+
+REFUSED = [
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("VECTOR", 0, 4)], "4 does not divide the range of 6"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("VECTOR", 1, 2)], "the kernel has 1 ranges"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("UNROLL", 0, 2)], "UNROLL is for reduce loops"),
+    (lambda: uopc.param("a", (6,)).sum(), [Opt("UPCAST", 0, 2)], "UPCAST is for output loops"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 3)], "3 divides the range"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 8)], "shorter than 8"),
+    (lambda: uopc.param("a", (6,)).sum(), [Opt("THREAD", 0, 2)], "only an output loop"),
+    (
+        lambda: uopc.param("a", (uopc.variable("n", 1, 8),)).sum(), [Opt("UNROLL", 0, 0)],
+        "the length of the range is not known",
+    ),
+    (
+        lambda: uopc.param("a", (8,)) + 1.0, [Opt("VECTOR", 0, 8), Opt("UPCAST", 0, 2)],
+        "range 0 is already lane",
+    ),
+    (
+        lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("VECTOR", 0, 4), Opt("VECTOR", 1, 8)],
+        "already have lanes",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "opts", "reason"), REFUSED, ids=[r for _, _, r in REFUSED])
+def test_refusals(make, opts, reason):
+    with pytest.raises(UserError, match=reason) as error:
+        lower_only(make(), opts=tuple(opts))
+    assert str(opts[-1]) in str(error.value)
+
+
+def test_a_range_that_is_not_around_everything_is_not_shared():
+    cut = optimize.apply_opt(plain_kernel(uopc.param("a", (11,)) + 1.0), Opt("SPLIT", 0, 4))
+    with pytest.raises(Refused, match="not around the whole kernel"):
+        optimize.apply_opt(cut, Opt("THREAD", 0, 2))
+
+
+def test_an_opt_that_does_not_exist():
+    with pytest.raises(UserError, match=r"unknown Opt 'TILE'; there are VECTOR, UPCAST"):
+        lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("TILE", 0, 2),))
+
+
+# ---------------------------------------------------------------- replay
+REPLAYED = [
+    lambda x: x.exp() * 2.0,
+    lambda x: x.sum(axis=1),
+    lambda x: x.softmax(axis=-1),
+    lambda x: x @ x.permute(1, 0),
+    lambda x: x.pad(((1, 1), (2, 3))),
+]
+
+
+@pytest.mark.parametrize("make", REPLAYED)
+@pytest.mark.parametrize("dims", [(4, 8), (17, 33), (64, 64), (513, 7)])
+def test_replayed_opts_give_the_same_kernel(make, dims):
+    """The recorded list on the unoptimised kernel gives the same object, not just the same numbers."""
+    graph = make(uopc.param("x", dims))
+    lowered = lower_only(graph, threads=4)
+    for k in lowered.kernels:
+        if len(lowered.kernels) == 1:
+            again = lower_only(graph, threads=4, opts=k.arg.opts)
+            assert again.kernels == [k]
+        assert all(isinstance(o, Opt) for o in k.arg.opts)
+
+
+@pytest.mark.parametrize("make", REPLAYED)
+def test_replay_on_a_kernel_alone(make):
+    """The SINK a kernel started as, with the recorded list in its arg, becomes the same kernel."""
+    lowered = lower_only(make(uopc.param("x", (40, 24))), threads=4)
+    before = next(r.before for r in lowered.runs if r.name == "optimize")
+    assert len(before) == len(lowered.kernels)
+    for start, final in zip(before, lowered.kernels):
+        asked = intern(start.op, start.dtype, start.src, KernelArg("", final.arg.opts))
+        assert lower_only(asked).kernels[0].src == final.src
+
+
+def test_opts_of_a_kernel_written_by_hand():
+    a, o = uopc.param("a", (24,)), None
+    i = kernel.range(24, axis=0)
+    a = intern(Ops.PARAM, a.dtype, (), type(a.arg)("a", (24,), 1))
+    o = intern(Ops.PARAM, a.dtype, (), type(a.arg)("o", (24,), 0))
+    body = kernel.end(kernel.store(o.index(i), a.index(i) * 2.0), i)
+    opts = (Opt("VECTOR", 0, 8), Opt("UPCAST", 0, 3))
+    (made,) = lower_only(kernel.sink(body, name="twice", opts=opts)).kernels
+    assert made.arg == KernelArg("twice", opts)
+    assert not any(u.op is Ops.RANGE for u in made.src)
+    given, out = numbers(24), np.zeros(24, "f4")
+    interpret.run_kernel(made, [out, given])
+    np.testing.assert_array_equal(out, given * 2)
+
+
+def test_axes_are_numbered_outputs_first():
+    axes = kernel_axes(plain_kernel(uopc.param("a", (3, 4, 5)).sum(axis=1)))
+    assert [(r.src[0].arg, r.arg.kind) for r in axes] == [(3, "loop"), (5, "loop"), (4, "reduce")]

@@ -1,0 +1,232 @@
+"""The stages of one run as text: what `uopc dump` and `Program.stages` show.
+
+Every text of a stage can be parsed, and begins with lines that say which stage it is, so that a
+file of it can be fed back in: `uopc dump 30_rangeify.uop` goes on with the next pass. A stage that
+runs on each kernel prints as the program of CALLs with the kernels as they are then. A value keeps
+its %name through all stages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import UserError
+from uopc.ir import analysis, text
+from uopc.ir.levels import Level
+from uopc.ir.ops import Ops
+from uopc.lowering import INPUT, StageRun
+from uopc.naming import hand_names_on
+from uopc.passes import PIPELINE
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+    from uopc.lowering import Lowered
+    from uopc.passes.contract import Context
+    from uopc.program import Kernel
+
+STAGES = (INPUT, *[p.name for _, p in PIPELINE])
+LLVM, ASM = "llvm", "asm"  # what is behind the last pass: not graphs
+_OF_KERNELS = frozenset(p.name for _, p in PIPELINE if p.scope == "kernel")
+_PLACING, _PLACED = "place-stages", "rangeify"
+
+
+@dataclass
+class Stage:
+    """The whole graph, or program of CALLs, after one pass."""
+
+    run: StageRun
+    whole: UOp
+    kernels: dict[UOp, UOp]  # a kernel as it was when split → as it is now; empty before
+
+    @property
+    def distinct(self) -> list[UOp]:
+        """The kernels, without repetition."""
+        return list(dict.fromkeys(self.kernels.values()))
+
+
+def stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
+    """The stages of a run, also of one that a failing pass ended."""
+    out: list[Stage] = []
+    now: dict[UOp, UOp] = {}
+    for i, run in enumerate(runs):
+        if i and run.name in _OF_KERNELS and program is not None:
+            now = now or _called(program)
+            became = dict(zip(run.before, run.after))
+            now = {k: became[n] for k, n in now.items()}
+            calls = tuple([c.replace(src=(now[c.src[0]], *c.src[1:])) for c in program.src])
+            out.append(Stage(run, program.replace(src=calls), dict(now)))
+        else:
+            now = _called(run.after[0])
+            out.append(Stage(run, run.after[0], dict(now)))
+    return out
+
+
+def _called(whole: UOp) -> dict[UOp, UOp]:
+    """The kernels that a program calls; a graph calls none."""
+    return {c.src[0]: c.src[0] for c in whole.src if c.op is Ops.CALL}
+
+
+class Dump:
+    """The texts of a run. Names are given stage by stage, so the texts before one come first.
+
+    `chosen` is a kernel as it was when split: stages that have kernels then show only that one.
+    """
+
+    def __init__(
+        self, found: Sequence[Stage], context: Context | None, chosen: UOp | None = None
+    ) -> None:
+        self.stages, self.context, self.chosen = list(found), context, chosen
+        self._names = text.Namer()
+        self._bodies: list[str] = []
+        self._report: list[str] = []
+
+    def find(self, name: str) -> int:
+        """The place of a stage. UserError when the run has none of that name."""
+        names = [s.run.name for s in self.stages]
+        if name not in names:
+            raise UserError(f"this run has no stage {name!r}; it has {', '.join(names)}")
+        return names.index(name)
+
+    def shown(self, stage: Stage) -> UOp:
+        """The graph that a stage's text is of."""
+        return stage.kernels.get(self.chosen, stage.whole) if self.chosen else stage.whole
+
+    def body(self, at: int) -> str:
+        """The text of the stage at a place, without header."""
+        while len(self._bodies) <= at:
+            i = len(self._bodies)
+            stage = self.stages[i]
+            if i and stage.whole is self.stages[i - 1].whole:
+                self._bodies.append(self._bodies[-1])
+                continue
+            if i:
+                if stage.run.name == _PLACING and self.context is not None:
+                    self._report = _placement(stage.run.before[0], self.context, self._names)
+                hand_names_on(self.stages[i - 1].whole, stage.whole, self._names)
+            self._bodies.append(text.print_graph(self.shown(stage), self._names))
+        return self._bodies[at]
+
+    def header(self, at: int) -> str:
+        """What a reader of a stage file has to know to go on from it."""
+        run = self.stages[at].run
+        lines = [f"// stage: {run.name}", f"// level: {run.level.text}"]
+        if self.context is not None:
+            lines.append(f"// optimize: {'yes' if self.context.optimize else 'no'}")
+            lines.append(f"// threads: {self.context.threads}")
+        return "\n".join(lines) + "\n"
+
+    def text(self, name: str) -> str:
+        """A stage as it is stored; at rangeify with why each value is stored or not."""
+        at = self.find(name)
+        body = self.header(at) + self.body(at) + "\n"
+        if name == _PLACED and self._report:
+            body += "\n" + "\n".join([f"// {line}".rstrip() for line in self._report]) + "\n"
+        return body
+
+    def diff(self, name: str) -> str:
+        """What a stage changed, as a unified diff; empty where it changed nothing."""
+        at = self.find(name)
+        if at == 0:
+            raise UserError(f"{name} is the first stage of this run: it changed nothing")
+        before, after = self.body(at - 1), self.body(at)
+        lines = difflib.unified_diff(
+            before.splitlines(), after.splitlines(), self.stages[at - 1].run.name, name, lineterm=""
+        )
+        return "\n".join(lines)
+
+
+def _placement(graph: UOp, context: Context, names: text.Namer) -> list[str]:
+    from uopc import placement_report
+
+    return placement_report.report(graph, context.notes, names)
+
+
+def stage_texts(lowered: Lowered, kernels: Sequence[Kernel]) -> dict[str, str]:
+    """The text of every stage by its name, and the LLVM IR of the kernels as stage `llvm`."""
+    dump = Dump(stages(lowered.runs, lowered.program), lowered.context)
+    texts = {s.run.name: dump.text(s.run.name) for s in dump.stages}
+    texts[LLVM] = "\n".join([k.source for k in kernels])
+    return texts
+
+
+# ---------------------------------------------------------------- the table
+@dataclass(frozen=True)
+class Row:
+    """A line of the stage table. Sizes count nodes (of all kernels together), or lines of text."""
+
+    number: int
+    stage: str
+    level: str
+    before: int | None
+    after: int
+    unit: str  # "nodes" or "lines"
+    kernels: int | None = None
+    changed: bool = True
+    rules: int = 0
+    seconds: float = 0.0
+
+
+def table(dump: Dump) -> list[Row]:
+    """A row for each stage that is a graph."""
+    rows: list[Row] = []
+    level = ""
+    for i, stage in enumerate(dump.stages):
+        run = stage.run
+        chosen = stage.kernels.get(dump.chosen) if dump.chosen else None
+        kernels = [chosen] if chosen is not None else stage.distinct
+        after = sum(len(analysis.toposort(k)) for k in kernels or [stage.whole])
+        now = run.level.text
+        rows.append(
+            Row(
+                run.number,
+                run.name,
+                f"{level} → {now}" if i and level != now else now,
+                rows[-1].after if i else None,
+                after,
+                "nodes",
+                len(kernels) if kernels else None,
+                i == 0 or dump.shown(stage) is not dump.shown(dump.stages[i - 1]),
+                run.rules,
+                run.seconds,
+            )
+        )
+        level = now
+    return rows
+
+
+def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Row:
+    """The row of a stage that is text: llvm or asm."""
+    lines = sum(len(t.splitlines()) for t in texts.values())
+    number = last // 10 * 10 + 10
+    return Row(number, stage, "text", None, lines, "lines", len(texts), True, 0, seconds)
+
+
+def llvm_texts(kernels: Sequence[UOp]) -> tuple[dict[str, str], float]:
+    """The LLVM IR of linear kernels by name, and the seconds it took."""
+    from uopc.backends import llvm
+
+    start = time.perf_counter()
+    texts = {k.arg.name: llvm.module([llvm.render(k.arg.name, k)]) for k in kernels}
+    return texts, time.perf_counter() - start
+
+
+def asm_texts(sources: dict[str, str], cpu: str = "") -> tuple[dict[str, str], float]:
+    """The assembly of LLVM modules by name, and the seconds it took."""
+    from uopc.backends.cpu import jit
+
+    start = time.perf_counter()
+    texts = {name: jit.assembly(source, cpu or None) for name, source in sources.items()}
+    return texts, time.perf_counter() - start
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """A row for `--json`."""
+    return {
+        "number": row.number, "stage": row.stage, "level": row.level, "unit": row.unit,
+        "before": row.before, "after": row.after, "kernels": row.kernels,
+        "changed": row.changed, "rules": row.rules, "ms": round(row.seconds * 1e3, 4),
+    }  # fmt: skip

@@ -1,0 +1,119 @@
+"""Hand the names of nodes on from one stage to the next, so that a value can be followed.
+
+A node that a pass left alone is the same object and keeps its name anyway. One that a pass made
+takes the name of the node it stands for: the one of the same op and element type that uses what
+the new node's operands stand for. What only leads to a value (movement, storage, loads) stands for
+the value. A node made from nothing, or for which there is no such node, gets a name of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis
+from uopc.ir.ops import Op, Ops
+from uopc.ir.text import Namer
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+# What leads to its first operand's value. An AFTER leads to what its effect stored.
+_WAYS = frozenset((
+    Ops.INDEX, Ops.LOAD, Ops.STAGE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.STACK, Ops.LANE,
+))  # fmt: skip
+_MOST_TRIED = 16  # users of one value that are looked at
+
+
+def hand_names_on(before: UOp, after: UOp, names: Namer) -> None:
+    """Give nodes of `after` the names of the nodes of `before` that they stand for."""
+    old, new = analysis.toposort(before), analysis.toposort(after)
+    heirs = _Heirs(old, {u for u in old if u not in new})
+    for u in new:
+        if u.op is Ops.CALL and u not in old:
+            heirs.stand_params(u)
+    for u in new:
+        if u in old:
+            heirs.stands_for[u] = u
+        else:
+            taken = heirs.find(u)
+            if taken is not None:
+                names.hand_on(taken, u)
+
+
+class _Heirs:
+    """What each new node stands for, and which names are still to be had."""
+
+    def __init__(self, old: dict[UOp, None], free: set[UOp]) -> None:
+        self.free = free
+        self.stands_for: dict[UOp, UOp] = {}
+        self.users: dict[UOp, list[UOp]] = {}
+        self.ways: dict[tuple[Op, object, UOp], UOp] = {}
+        value: dict[UOp, UOp] = {}
+        for u in old:
+            value[u] = value[way] if (way := _leads_to(u)) is not None else u
+            if value[u] is not u:
+                self.ways.setdefault((u.op, u.arg, value[u]), u)
+            else:
+                for s in dict.fromkeys([value[s] for s in u.src]):
+                    self.users.setdefault(s, []).append(u)
+        self.value = value
+
+    def find(self, u: UOp) -> UOp | None:
+        """The old node whose name a new one takes; what it stands for is noted either way."""
+        way = _leads_to(u)
+        if way is not None:
+            if way not in self.stands_for:
+                return None
+            value = self.stands_for[u] = self.value[self.stands_for[way]]
+            return self._take(self.ways.get((u.op, u.arg, value)))
+        sources = [self._source(s) for s in u.src]
+        best, most = None, 0
+        for s in sources[:_MOST_TRIED]:
+            for c in self.users.get(s, ())[:_MOST_TRIED] if s is not None else ():
+                if c.op is u.op and c.dtype.scalar is u.dtype.scalar:
+                    alike = self._alike(c, sources)
+                    if alike > most:
+                        best, most = c, alike
+        if best is None:
+            return None
+        self.stands_for[u] = best
+        return self._take(best)
+
+    def _take(self, u: UOp | None) -> UOp | None:
+        """The node, unless its name is taken."""
+        if u is None or u not in self.free:
+            return None
+        self.free.discard(u)
+        return u
+
+    def stand_params(self, call: UOp) -> None:
+        """The parameters of a kernel stand for what it is called with."""
+        body, *args = call.src
+        for p in analysis.toposort(body):
+            if p.op is Ops.PARAM and 0 <= p.arg.slot < len(args):
+                root = args[p.arg.slot]
+                while root.op is Ops.SLICE:
+                    root = root.src[0]
+                if root in self.value:
+                    self.stands_for.setdefault(p, root)
+
+    def _source(self, s: UOp) -> UOp | None:
+        known = self.stands_for.get(s)
+        return None if known is None else self.value[known]
+
+    def _alike(self, c: UOp, sources: list[UOp | None]) -> int:
+        """How many operands of an old node are what the new node's stand for; free ones first."""
+        same = sum(self.value[a] is b for a, b in zip(c.src, sources))
+        return 2 * same + (c in self.free) if same else 0
+
+
+def _leads_to(u: UOp) -> UOp | None:
+    op: Op = u.op
+    if not u.src:
+        return None
+    if op is Ops.AFTER:
+        effect = u.src[1] if len(u.src) > 1 else u.src[0]
+        while effect.op in (Ops.END, Ops.AFTER) and effect.src:
+            effect = effect.src[0]
+        return effect.src[1] if effect.op is Ops.STORE else u.src[0]
+    return u.src[0] if op.movement or op in _WAYS else None

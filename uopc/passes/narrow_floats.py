@@ -1,0 +1,90 @@
+"""bfloat16 and the 8-bit floats in integer arithmetic: exact conversions to and from float32.
+
+A value of these types is its bits. Widening is exact; narrowing rounds to nearest, ties to even;
+the 8-bit types saturate at their greatest finite value, NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir import build, dtypes
+from uopc.ir.dtypes import DType
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class Format:
+    """An 8-bit float: its mantissa bits, exponent bias, greatest finite value, and NaN."""
+
+    mantissa: int
+    bias: int
+    limit: float
+    nan: int
+    negative_zero: bool
+
+
+FORMATS: dict[DType, Format] = {
+    dtypes.fp8e4m3: Format(3, 7, 448.0, 0x7F, True),
+    dtypes.fp8e5m2: Format(2, 15, 57344.0, 0x7E, True),
+    dtypes.fp8e4m3fnuz: Format(3, 8, 240.0, 0x80, False),
+    dtypes.fp8e5m2fnuz: Format(2, 16, 57344.0, 0x80, False),
+}
+SOFTWARE = frozenset((dtypes.bfloat16, *FORMATS))
+
+
+def widen(a: UOp) -> UOp:
+    """The float32 with the value of `a`."""
+    if a.dtype.scalar is dtypes.bfloat16:
+        bits = a.bitcast(dtypes.uint16).cast(dtypes.uint32)
+        return (bits << 16).bitcast(dtypes.float32)
+    form = FORMATS[a.dtype.scalar]
+    byte = a.bitcast(dtypes.uint8).cast(dtypes.uint32)
+    size, sign = byte & 0x7F, (byte & 0x80) << 24
+    shift = 23 - form.mantissa
+    normal = ((size << shift) + ((127 - form.bias) << 23)).bitcast(dtypes.uint32)
+    tiny = (size.cast(dtypes.float32) * 2.0 ** (1 - form.bias - form.mantissa)).bitcast(
+        dtypes.uint32
+    )
+    value = (size < (1 << form.mantissa)).where(tiny, normal)
+    if form.negative_zero:
+        if form.mantissa == 2:  # IEEE-like: infinity and NaN
+            special = (size << shift) | (0xFF << 23)
+            value = (size >= 0x7C).where(special, value)
+        else:
+            value = size.eq(form.nan).where(build.const(dtypes.uint32, 0x7FC00000), value)
+    result = value | sign
+    if not form.negative_zero:
+        result = byte.eq(form.nan).where(build.const(dtypes.uint32, 0x7FC00000), result)
+    return result.bitcast(dtypes.float32)
+
+
+def narrow(a: UOp, target: DType) -> UOp:
+    """The float32 `a` rounded to `target`."""
+    bits = a.bitcast(dtypes.uint32)
+    if target is dtypes.bfloat16:
+        rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+        quiet = (bits >> 16) | 0x40
+        return a.ne(a).where(quiet, rounded).cast(dtypes.uint16).bitcast(target)
+    form = FORMATS[target]
+    sign = (bits >> 24) & 0x80
+    size = abs(a).minimum(build.const(dtypes.float32, form.limit))
+    size_bits, shift = size.bitcast(dtypes.uint32), 23 - form.mantissa
+    odd = (size_bits >> shift) & 1
+    normal = ((size_bits + (odd + ((1 << (shift - 1)) - 1))) >> shift) - (
+        (127 - form.bias) << form.mantissa
+    )
+    scale = 2.0 ** (form.bias - 1 + form.mantissa)
+    tiny = (size * scale).round().cast(dtypes.uint32)
+    value = (size < 2.0 ** (1 - form.bias)).where(tiny, normal)
+    if form.negative_zero:
+        value = value | sign
+    else:
+        value = value.eq(0).where(value, value | sign)
+    nan = build.const(dtypes.uint32, form.nan)
+    if form.negative_zero:
+        nan = nan | sign
+    return a.ne(a).where(nan, value).cast(dtypes.uint8).bitcast(target)

@@ -1,0 +1,76 @@
+"""Why each value of a tensor graph is stored or computed again: the notes of place-stages as text.
+
+A line a node: what reads it, its shape, the index of each read in the loops of the reader, and
+the decision. Indices are those of the reader's loops: `r0_1` is the loop over axis 1 of the stored
+value that is being computed, `r3` the loop of a reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir import analysis, dtypes, forms
+from uopc.ir.infix import infix
+from uopc.ir.ops import Ops
+from uopc.ir.text import Namer
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_STORAGE = (Ops.PARAM, Ops.BUFFER, Ops.DATA)
+_MOST_SHOWN = 4  # consumers or reads of one node
+_INDEX_CHARACTERS = 48
+
+
+def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
+    """The lines, names as they are in the text of `graph`; none when there are no notes."""
+    if "demands" not in notes:
+        return []
+    order = analysis.toposort(graph)
+    consumers: dict[UOp, list[str]] = {}
+    for u in order:
+        for s in dict.fromkeys(u.src):
+            consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
+    rows = [("node", "consumers", "shape", "read at", "stored?")]
+    for u in order:
+        if u is graph or forms.is_literal(u) or u.dtype is dtypes.void:
+            continue
+        rows.append(
+            (
+                f"{names.name(u)} {u.op.name}",
+                _listed(consumers.get(u, []), " "),
+                analysis.show(analysis.shape(u)),
+                _reads(u, notes["demands"]),
+                _decision(u, notes),
+            )
+        )
+    widths = [max(len(r[i]) for r in rows) for i in range(4)]
+    title = "what place-stages decided, node by node (names as at canonicalize):"
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(r, widths)), r[4]]) for r in rows]
+    return [title, *lines]
+
+
+def _listed(items: list[str], separator: str) -> str:
+    more = len(items) - _MOST_SHOWN
+    return separator.join(items[:_MOST_SHOWN]) + (f"{separator}+{more}" if more > 0 else "")
+
+
+def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]]) -> str:
+    found = [
+        "[" + ", ".join([infix(x, _INDEX_CHARACTERS) or "…" for x in d.index]) + "]"
+        for d in demands.get(u, {}).values()
+    ]
+    return _listed(list(dict.fromkeys(found)), " ")
+
+
+def _decision(u: UOp, notes: Mapping[str, Any]) -> str:
+    if u.op in _STORAGE:
+        return "is storage"
+    if u in notes["stored"]:
+        return f"yes: {notes['stored'][u]}"
+    if u in notes["storage"]:
+        return f"no: {notes['storage'][u]}"
+    if u.op.movement or u.op in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
+        return "no: only an index"
+    return "no: nothing reads it"
