@@ -18,11 +18,16 @@ from uopc.ir.sources import kernel_param
 F4 = np.float32
 x = uopc.param("x", (4, 3))
 y = uopc.param("y", (3,))
+other_x = uopc.param("x", (3,))
 ints = uopc.param("ints", (3,), dtypes.int8)
 
 
 def array(*shape, dtype=F4):
     return np.ones(shape, dtype)
+
+
+# Arguments that fit; nothing writes to them.
+A, B, WIDE = array(4, 3), array(3), array(3, dtype=float)
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +48,20 @@ def refused(kind, words, call):
 # fmt: off
 CALLS = {
     "nothing": (TypeError, ["missing 2 arguments", "'x'", "'y'"], lambda f: f()),
-    "too few": (TypeError, ["missing", "'y'", "float32[3]"], lambda f: f(array(4, 3))),
-    "too many": (TypeError, ["takes 2", "3 were given"], lambda f: f(array(4, 3), array(3), array(3))),
-    "unknown name": (TypeError, ["no argument 'z'", "x, y"], lambda f: f(array(4, 3), z=array(3))),
-    "given twice": (TypeError, ["'x'", "by name"], lambda f: f(array(4, 3), array(3), x=array(4, 3))),
-    "shape": (ValueError, ["'x'", "float32[4, 3]", "float32[3, 4]"], lambda f: f(array(3, 4), array(3))),
-    "rank": (ValueError, ["'y'", "float32[1, 3]"], lambda f: f(array(4, 3), array(1, 3))),
-    "dtype": (TypeError, ["'y'", "float64"], lambda f: f(array(4, 3), array(3, dtype=float))),
-    "byte order": (TypeError, ["'y'", "byte order"], lambda f: f(array(4, 3), array(3, dtype=">f4"))),
-    "objects": (TypeError, ["'y'", "object"], lambda f: f(array(4, 3), array(3, dtype=object))),
-    "a list": (TypeError, ["'y'", "list"], lambda f: f(array(4, 3), [1, 2, 3])),
-    "None": (TypeError, ["'y'", "NoneType"], lambda f: f(array(4, 3), None)),
-    "out shape": (ValueError, ["out", "float32[4, 3]"], lambda f: f(array(4, 3), array(3), out=array(3, 4))),
-    "out dtype": (TypeError, ["out", "float64"], lambda f: f(array(4, 3), array(3), out=array(4, 3, dtype=float))),
-    "out kind": (TypeError, ["out", "str"], lambda f: f(array(4, 3), array(3), out="no")),
+    "too few": (TypeError, ["missing", "'y'", "float32[3]"], lambda f: f(A)),
+    "too many": (TypeError, ["takes 2", "3 were given"], lambda f: f(A, B, B)),
+    "unknown name": (TypeError, ["no argument 'z'", "x, y"], lambda f: f(A, z=B)),
+    "given twice": (TypeError, ["'x'", "by name"], lambda f: f(A, B, x=A)),
+    "shape": (ValueError, ["'x'", "float32[4, 3]", "float32[3, 4]"], lambda f: f(array(3, 4), B)),
+    "rank": (ValueError, ["'y'", "float32[1, 3]"], lambda f: f(A, array(1, 3))),
+    "dtype": (TypeError, ["'y'", "float64"], lambda f: f(A, WIDE)),
+    "byte order": (TypeError, ["'y'", "byte order"], lambda f: f(A, array(3, dtype=">f4"))),
+    "objects": (TypeError, ["'y'", "object"], lambda f: f(A, array(3, dtype=object))),
+    "a list": (TypeError, ["'y'", "list"], lambda f: f(A, [1, 2, 3])),
+    "None": (TypeError, ["'y'", "NoneType"], lambda f: f(A, None)),
+    "out shape": (ValueError, ["out", "float32[4, 3]"], lambda f: f(A, B, out=array(3, 4))),
+    "out dtype": (TypeError, ["out", "float64"], lambda f: f(A, B, out=WIDE)),
+    "out kind": (TypeError, ["out", "str"], lambda f: f(A, B, out="no")),
 }
 
 GRAPHS = {
@@ -76,7 +81,7 @@ GRAPHS = {
     "empty argmax": (ValueError, ["argmax", "empty"], lambda: uopc.param("e", (0,)).argmax()),
     "negative dimension": (ValueError, ["negative", "-3"], lambda: uopc.param("a", (-3,))),
     "float dimension": (TypeError, ["dimension", "1.5"], lambda: uopc.param("a", (1.5,))),
-    "dtype by name": (TypeError, ["uopc.dtypes", "'float32'"], lambda: uopc.param("a", (3,), "float32")),
+    "dtype by name": (TypeError, ["uopc.dtypes", "'f4'"], lambda: uopc.param("a", 3, "f4")),
     "cast by name": (TypeError, ["cast", "'f4'"], lambda: x.cast("f4")),
     "shift of floats": (TypeError, ["<<", "float32"], lambda: x << 1),
     "condition": (TypeError, ["where", "bool", "float32"], lambda: uopc.where(x, x, x)),
@@ -89,7 +94,7 @@ GRAPHS = {
     "reserved name": (ValueError, ["'out'"], lambda: uopc.param("out", (3,))),
     "bounds": (ValueError, ["variable n", "5, 1"], lambda: uopc.variable("n", 5, 1)),
     "assign to an expression": (ValueError, ["assign", "add"], lambda: (x + 1).assign(x)),
-    "assign dtype": (TypeError, ["assign", "int32"], lambda: x.assign(uopc.param("i", (4, 3), dtypes.int32))),
+    "assign dtype": (TypeError, ["assign", "int8"], lambda: y.assign(ints)),
     "no number": (ValueError, ["x is not a constant"], lambda: int(x)),
 }
 
@@ -100,13 +105,13 @@ COMPILES = {
     "device number": (ValueError, ["'cpu:first'"], lambda: uopc.compile(x, device="cpu:first")),
     "device kind": (TypeError, ["device", "3"], lambda: uopc.compile(x, device=3)),
     "inputs forget one": (ValueError, ["inputs", "y"], lambda: uopc.compile(x + y, inputs=[x])),
-    "inputs unknown": (ValueError, ["inputs", "'q'"], lambda: uopc.compile(x + y, inputs=["x", "q"])),
-    "inputs twice": (ValueError, ["'x'", "twice"], lambda: uopc.compile(x + y, inputs=["x", "x", "y"])),
+    "inputs unknown": (ValueError, ["inputs", "'q'"], lambda: uopc.compile(x, inputs=["q", "x"])),
+    "inputs twice": (ValueError, ["'x'", "twice"], lambda: uopc.compile(x, inputs=["x", "x"])),
     "inputs kind": (TypeError, ["inputs", "3"], lambda: uopc.compile(x, inputs=3)),
     "threads": (ValueError, ["threads", "-1"], lambda: uopc.compile(x, threads=-1)),
     "rules": (TypeError, ["rules", "PatternMatcher"], lambda: uopc.compile(x, rules=[])),
     "name": (TypeError, ["name", "7"], lambda: uopc.compile(x, name=7)),
-    "one name for two": (ValueError, ["'x'", "different"], lambda: uopc.compile(x + uopc.param("x", (3,)))),
+    "one name for two": (ValueError, ["'x'", "different"], lambda: uopc.compile(x + other_x)),
     "option": (ValueError, ["no option 'debugg'"], lambda: uopc.options(debugg=1).__enter__()),
     "option value": (ValueError, ["debug", "9"], lambda: uopc.options(debug=9).__enter__()),
 }
@@ -254,6 +259,19 @@ def test_casts_of_special_values():
     assert (as_bool == (values != 0)).all()
 
 
+# a - b·floor(a/b) loses the rest where the quotient has more bits than the dtype, or is infinite.
+@pytest.mark.xfail(strict=True, reason="float // and % are not exact for quotients out of range")
+@pytest.mark.parametrize("t", ["f4", "f8"])
+def test_floor_division_of_special_values(t):
+    u, v = np.meshgrid(np.array(SPECIAL, t), np.array(SPECIAL, t))
+    dtype = dtypes.float32 if t == "f4" else dtypes.float64
+    a, b = uopc.param("a", u.shape, dtype), uopc.param("b", u.shape, dtype)
+    quotient, rest = uopc.compile((a // b, a % b))(u, v)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(rest, np.mod(u, v))
+        np.testing.assert_array_equal(quotient, np.floor_divide(u, v))
+
+
 # ---------------------------------------------------------------- zero-sized and scalar arrays
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (2, 0, 3), (1,)])
 @pytest.mark.parametrize("optimize", [True, False])
@@ -354,7 +372,7 @@ def test_an_op_at_a_level_where_it_is_not_legal():
     lanes = UOp(Ops.LANES, dtypes.int32, (), 4) + 1
     with pytest.raises(uopc.InvalidIR, match=r"level tensor, invariant legal-op: lanes"):
         uopc.compile(lanes, verify=True)
-    with pytest.raises(uopc.InvalidIR, match="lanes"):
+    with pytest.raises(uopc.InvalidIR, match="LANES"):
         uopc.compile(lanes)
 
 

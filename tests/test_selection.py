@@ -22,7 +22,7 @@ def ops(graph):
 
 
 # ---------------------------------------------------------------- a[key]
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(shape=shapes, data=st.data())
 def test_basic_keys(shape, data):
     a = np.arange(np.prod(shape)).reshape(shape).astype("i4")
@@ -41,7 +41,7 @@ def draw_item(draw, n, block):
     return SEED.integers(-n, n, dims).astype(draw(st.sampled_from("bil")))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_keys_with_index_arrays(data):
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=5))

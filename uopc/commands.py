@@ -155,7 +155,7 @@ class _Report:
                 "name": k.arg.name,
                 "launches": launches.count(k),
                 "opts": [str(o) for o in k.arg.opts or ()],
-                "origin": _places(self.lowered.origins.get(k, [])),
+                "origin": dump.places(self.lowered.origins.get(k, [])),
             }
             for k in self.kernels
         ]
@@ -212,11 +212,6 @@ def _final(stages: list[dump.Stage], lowered: Lowered) -> dict[UOp, UOp]:
     assert lowered.program is not None
     split = [c.src[0] for c in lowered.program.src]
     return dict(zip(split, [k for k, _ in lowered.calls]))
-
-
-def _places(nodes: list[UOp]) -> list[str]:
-    """The user's source lines of nodes."""
-    return list({f"{Path(u.origin[0].co_filename).name}:{u.origin[1]}": 0 for u in nodes})
 
 
 # ---------------------------------------------------------------- passes

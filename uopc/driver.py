@@ -163,12 +163,14 @@ def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
 def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp, ...]:
     """The program's params in the order of its positional arguments."""
     found: dict[str, UOp] = {}
-    for u in analysis.toposort(sink):
-        if u.op is not Ops.PARAM:
+    whole = level_of(sink) is not TENSOR
+    for u in analysis.toposort(sink, analysis.outside_kernels(sink)):
+        # At tensor level a param with a slot belongs to a function, not to the program.
+        if u.op is not Ops.PARAM or (u.arg.slot >= 0 and not whole):
             continue
         if found.setdefault(u.arg.name, u) is not u:
             raise UserError(f"two params are named {u.arg.name!r}, with different shapes or dtypes")
-    if level_of(sink) is not TENSOR:
+    if whole:
         return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
     if inputs is None:
         return tuple(found.values())

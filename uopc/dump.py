@@ -9,6 +9,7 @@ its %name through all stages.
 from __future__ import annotations
 
 import difflib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +94,13 @@ class Dump:
 
     def shown(self, stage: Stage) -> UOp:
         """The graph that a stage's text is of."""
-        return stage.kernels.get(self.chosen, stage.whole) if self.chosen else stage.whole
+        return stage.whole if self.chosen is None else stage.kernels.get(self.chosen, stage.whole)
+
+    def graphs(self, stage: Stage) -> list[UOp]:
+        """What a stage's row counts: the kernels (or the one chosen), or the whole graph."""
+        if self.chosen in stage.kernels:
+            return [self.shown(stage)]
+        return stage.distinct or [stage.whole]
 
     def body(self, at: int) -> str:
         """The text of the stage at a place, without header."""
@@ -153,6 +160,12 @@ def stage_texts(lowered: Lowered, kernels: Sequence[Kernel]) -> dict[str, str]:
     return texts
 
 
+def places(nodes: Sequence[UOp]) -> list[str]:
+    """The user's source lines of nodes that have one: `file.py:12`."""
+    found = {(u.origin[0].co_filename, u.origin[1]) for u in nodes}
+    return [f"{os.path.basename(file)}:{line}" for file, line in sorted(found)]
+
+
 # ---------------------------------------------------------------- the table
 @dataclass(frozen=True)
 class Row:
@@ -176,9 +189,8 @@ def table(dump: Dump) -> list[Row]:
     level = ""
     for i, stage in enumerate(dump.stages):
         run = stage.run
-        chosen = stage.kernels.get(dump.chosen) if dump.chosen else None
-        kernels = [chosen] if chosen is not None else stage.distinct
-        after = sum(len(analysis.toposort(k)) for k in kernels or [stage.whole])
+        graphs = dump.graphs(stage)
+        after = sum(len(analysis.toposort(k)) for k in graphs)
         now = run.level.text
         rows.append(
             Row(
@@ -188,8 +200,8 @@ def table(dump: Dump) -> list[Row]:
                 rows[-1].after if i else None,
                 after,
                 "nodes",
-                len(kernels) if kernels else None,
-                i == 0 or dump.shown(stage) is not dump.shown(dump.stages[i - 1]),
+                len(graphs) if stage.kernels else None,
+                i == 0 or graphs != dump.graphs(dump.stages[i - 1]),
                 run.rules,
                 run.seconds,
             )

@@ -146,7 +146,12 @@ class _Planner:
         self.params = {p: i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
-        self.written = {_root(args[0]) for _, args in lowered.calls if args}
+        self.written = {
+            _root(args[p.arg.slot])
+            for kernel, args in lowered.calls
+            for p in analysis.written_params(kernel)
+            if p.op is Ops.PARAM
+        }
         if request.structure == "kernel":
             self.written = self._written_params()
         self._results()

@@ -60,12 +60,17 @@ def literal(t: DType, value: object) -> str:
     return f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}"
 
 
+# Bytes of local buffers in one function: a worker's stack is 8 MiB at most systems.
+MOST_STACK = 1 << 20
+
+
 class Emitter:
     """The text of one kernel, built line by line."""
 
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
         self.lines: list[str] = []
+        self.entry: list[str] = []  # what must stand at the beginning of the function
         self.names: dict[UOp, str] = {}
         self.count = 0
         self.block = "entry"
@@ -144,7 +149,7 @@ class Emitter:
             made = rule(self, u)
             if made is not None:
                 self.names[u] = made
-        body = "\n".join(self.lines)
+        body = "\n".join(self.entry + self.lines)
         return f"define void @{self.name}(ptr %words, i64 %chunk) {{\nentry:\n{body}\n  ret void\n}}"
 
     def _open_body(self, loop: _Loop) -> None:
@@ -231,6 +236,16 @@ def _end(e: Emitter, u: UOp) -> str | None:
 
 
 # ------------------------------------------------------------ memory
+def _buffer(e: Emitter, u: UOp) -> str | None:
+    """Storage of the kernel's own, on the stack of the function."""
+    size = analysis.size(analysis.shape(u))
+    if not isinstance(size, int) or size * u.dtype.itemsize > MOST_STACK:
+        raise Unsupported(f"llvm: a {u.arg.space} buffer of {size} elements is too large")
+    name = e.fresh()
+    e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 64")
+    return name
+
+
 def _index(e: Emitter, u: UOp) -> str | None:
     return None
 
@@ -511,6 +526,7 @@ def _hreduce(e: Emitter, u: UOp) -> str | None:
 
 _EMIT: dict[Op, Rule] = {
     Ops.PARAM: lambda e, u: None,
+    Ops.BUFFER: _buffer,
     Ops.VARIABLE: lambda e, u: None,
     Ops.CONST: lambda e, u: None,
     Ops.INDEX: _index,

@@ -46,6 +46,18 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
     return lambda u: u.op is not Ops.SINK or u is root
 
 
+def written_params(kernel: UOp) -> dict[UOp, None]:
+    """The storage that a kernel's STOREs go to."""
+    found: dict[UOp, None] = {}
+    for u in toposort(kernel):
+        if u.op is Ops.STORE:
+            target = u.src[0]
+            while target.op is Ops.INDEX or target.op is Ops.AFTER:
+                target = target.src[0]
+            found[target] = None
+    return found
+
+
 def _sweep(root: UOp, slot: str, compute: Callable[[UOp], Any]) -> Any:
     """Fill `slot` below `root` wherever it is None."""
     stack = [root]

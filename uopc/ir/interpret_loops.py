@@ -81,11 +81,33 @@ class Machine:
             self.block(plan)
 
     def block(self, block: Block) -> None:
+        if block.hidden:
+            self._block_with_copies(block)
+            return
         for step in block.steps:
             if isinstance(step, Loop):
                 self.loop(step)
             else:
                 self.step(step)
+
+    def _block_with_copies(self, block: Block) -> None:
+        """A block where some steps must not see what others stored before them."""
+        copies: dict[tuple[UOp, UOp], Array] = {}
+        wanted = [pair for bases in block.hidden.values() for pair in bases.items()]
+        for step in block.steps:
+            u = step.node if isinstance(step, Loop) else step
+            for base, writer in wanted:
+                if writer is u and (base, u) not in copies:
+                    copies[base, u] = self.array(base).copy()
+            hidden = block.hidden.get(u, {})
+            before = {base: copies[base, writer] for base, writer in hidden.items()}
+            real = {base: self.memory[base] for base in before}
+            self.memory.update({base: copy.copy() for base, copy in before.items()})
+            self.block(Block([step]))
+            for base, array in real.items():  # what this step changed goes to the real array
+                changed = _bytes(self.memory[base]) != _bytes(before[base])
+                _bytes(array)[changed] = _bytes(self.memory[base])[changed]
+                self.memory[base] = array
 
     def step(self, u: UOp) -> None:
         if u.op.is_alu or u.op is Ops.CAST or u.op is Ops.BITCAST:
@@ -318,6 +340,10 @@ class Machine:
         if not array.flags.writeable:
             raise UserError(f"{name_of(storage(target))} is stored to, but its array is read-only")
         array[flat[ok]] = data[ok]
+
+
+def _bytes(a: Array) -> Array:
+    return a.view(np.uint8)
 
 
 # ---------------------------------------------------------------- steps

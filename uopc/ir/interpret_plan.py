@@ -2,8 +2,8 @@
 
 A node is in the block of the loops it depends on (`analysis.ranges`), so what does not depend on a
 loop is outside of it. A read of storage sees the stores that are below it in the graph, through
-AFTER, and those of earlier iterations of the loops around it; any other store to what it reads
-comes later. A graph for which there is no such order is an InvalidIR.
+AFTER, and those of earlier iterations of the loops around it, and no others: those come later, or
+where each of two steps reads what the other one overwrites, the second one reads a copy.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ _TEAMS = frozenset(("local", "group", "warp"))
 
 @dataclass(eq=False)
 class Block:
-    """Steps in order, and all the accesses to storage in them and in their loops."""
+    """Steps in order, and all the accesses to storage in them and in their loops.
+
+    `hidden`: steps that must not see a store that was done before them → the storage, and the step
+    before which a copy of it is taken for them.
+    """
 
     steps: list[UOp | Loop] = field(default_factory=list)
+    hidden: dict[UOp, dict[UOp, UOp]] = field(default_factory=dict)
     reads: list[UOp] = field(default_factory=list)
     writes: list[UOp] = field(default_factory=list)
 
@@ -198,7 +203,8 @@ class Planner:
             reads, writes = self._accesses(u, step)
             out.reads += reads
             out.writes += writes
-        out.steps = [steps[u] for u in self._ordered(nodes, steps)]
+        order, out.hidden = self._ordered(nodes, steps)
+        out.steps = [steps[u] for u in order]
         return out
 
     def _step(self, u: UOp, opened: Ranges) -> UOp | Loop:
@@ -276,25 +282,35 @@ class Planner:
         return self.block((*indices(target), *store.src[2:]), opened, outer, frozenset()), store
 
     # ------------------------------------------------------------ order
-    def _ordered(self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]) -> list[UOp]:
-        """The steps so that each read comes before the stores it must not see."""
-        later = self._must_precede(nodes, steps)
+    def _ordered(
+        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
+    ) -> tuple[list[UOp], dict[UOp, dict[UOp, UOp]]]:
+        """The steps so that each read comes before the stores it must not see; where that cannot
+        be, what is hidden from which step."""
+        first = self._must_precede(nodes, steps)
         place = {u: i for i, u in enumerate(steps)}
-        if all(place[u] < place[w] for u, after in later.items() for w in after):
-            return list(steps)
+        if all(place[u] < place[w] for w, readers in first.items() for u in readers):
+            return list(steps), {}
         needs: dict[UOp, set[UOp]] = {}
         for u in nodes:
             found: set[UOp] = set()
             for s in crossing(u):
                 found |= {s} if s in steps else needs.get(s, set())
             needs[u] = found - {u}
-        for u, after in later.items():
-            for w in after:
-                needs[w].add(u)
-        return _stable_order(list(steps), needs)
+        order = _stable_order(list(steps), needs, first)
+        place = {u: i for i, u in enumerate(order)}
+        hidden: dict[UOp, dict[UOp, UOp]] = {}
+        for w in order:
+            for u, bases in first.get(w, {}).items():
+                if place[w] < place[u]:
+                    for base in bases:
+                        hidden.setdefault(u, {}).setdefault(base, w)
+        return order, hidden
 
-    def _must_precede(self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]) -> dict[UOp, list[UOp]]:
-        """Steps that read → the steps that overwrite what they read, unseen by them."""
+    def _must_precede(
+        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
+    ) -> dict[UOp, dict[UOp, set[UOp]]]:
+        """Steps that write → the steps that must not see that → the storage that is about."""
         accesses = {u: self._accesses(u, step) for u, step in steps.items()}
         writers: dict[UOp, list[UOp]] = {}
         bit: dict[UOp, int] = {}
@@ -308,13 +324,13 @@ class Planner:
             for s in crossing(u):
                 mask |= below.get(s, 0)
             below[u] = mask
-        out: dict[UOp, list[UOp]] = {}
+        out: dict[UOp, dict[UOp, set[UOp]]] = {}
         for u, (reads, _) in accesses.items():
             for access in reads if bit else ():
                 for base in sources_of(access):
                     for w in writers.get(base, ()):
                         if w is not u and not _seen(access, below) & bit[w]:
-                            out.setdefault(u, []).append(w)
+                            out.setdefault(w, {}).setdefault(u, set()).add(base)
         return out
 
 
@@ -331,25 +347,35 @@ def _seen(access: UOp, below: dict[UOp, int]) -> int:
     return below.get(u, 0)
 
 
-def _stable_order(steps: list[UOp], needs: dict[UOp, set[UOp]]) -> list[UOp]:
-    """The steps with what each needs before it, otherwise as they were."""
+def _stable_order(
+    steps: list[UOp], needs: dict[UOp, set[UOp]], first: dict[UOp, dict[UOp, set[UOp]]]
+) -> list[UOp]:
+    """The steps with what each needs before it, and if possible what should come first; otherwise
+    as they were."""
     place = {u: i for i, u in enumerate(steps)}
     users: dict[UOp, list[UOp]] = {u: [] for u in steps}
-    waiting = {u: len(needs[u]) for u in steps}
+    blocked: dict[UOp, list[UOp]] = {u: [] for u in steps}
+    missing = {u: len(needs[u]) for u in steps}
+    waiting = {u: len(first.get(u, {})) for u in steps}
     for u in steps:
         for s in needs[u]:
             users[s].append(u)
-    ready = [place[u] for u in steps if not waiting[u]]
+        for s in first.get(u, {}):
+            blocked[s].append(u)
+    ready = [place[u] for u in steps if not missing[u] and not waiting[u]]
+    rest = dict.fromkeys(steps)
     out: list[UOp] = []
-    while ready:
-        u = steps[heapq.heappop(ready)]
+    while rest:
+        u = steps[heapq.heappop(ready)] if ready else next(v for v in rest if not missing[v])
+        if u not in rest:
+            continue
+        del rest[u]
         out.append(u)
-        for user in users[u]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, place[user])
-    if len(out) < len(steps):
-        raise InvalidIR("storage is read both before and after a store to it: a circular wait")
+        for left, after in ((missing, users[u]), (waiting, blocked[u])):
+            for v in after:
+                left[v] -= 1
+                if v in rest and not missing[v] and not waiting[v]:
+                    heapq.heappush(ready, place[v])
     return out
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, build, movement, remake, semantics
+from uopc.errors import InvalidIR, UserError
+from uopc.ir import analysis, build, dtypes, movement, remake, semantics
 from uopc.ir.args import ReduceArg
 from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
@@ -45,6 +46,10 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return src[0]
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0], context)
+        if u.op is Ops.GETTUPLE:
+            return inlined(u, src[0])
+        if u.op is Ops.STORE and src[0].op is Ops.BITCAST:
+            return _store_through_bitcast(u, src)
         if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
             return movement.reshape(src[0].src[0], analysis.shape(u))
         if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST:
@@ -53,7 +58,39 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return _emptied(u, src)
         return None
 
-    return remake.rewritten(graph, change)
+    return remake.rewritten(graph, change, analysis.outside_kernels(graph))
+
+
+def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """store (bitcast x), v  →  store x, (bitcast v)"""
+    target = src[0].src[0]
+    value = intern(Ops.BITCAST, target.dtype, (src[1],))
+    return intern(Ops.STORE, u.dtype, (target, value, *src[2:]))
+
+
+def inlined(u: UOp, called: UOp) -> UOp:
+    """gettuple i of (call (function out0, out1, …) args…)  →  out i with the args for its params"""
+    if called.op is Ops.TUPLE:
+        return called.src[u.arg]
+    if called.op is not Ops.CALL or called.src[0].op is not Ops.FUNCTION:
+        raise InvalidIR(f"gettuple: expected a tuple or a call of a function, got {called.op!r}")
+    function, args = called.src[0], called.src[1:]
+    order = analysis.toposort(function, analysis.outside_kernels(function))
+    params = [p for p in order if p.op is Ops.PARAM and p.arg.slot >= 0]
+    if any(p.arg.slot >= len(args) for p in params):
+        raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
+    mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
+    for p in params:
+        given = args[p.arg.slot]
+        same = analysis.shape(given) == analysis.shape(p) or any(p.src)
+        if given.dtype is not p.dtype or not same:
+            raise UserError(
+                f"function {function.arg.name!r}: argument {p.arg.slot} must be "
+                f"{p.dtype.name}{analysis.show(analysis.shape(p))}, got "
+                f"{given.dtype.name}{analysis.show(analysis.shape(given))}"
+            )
+        mapping[p] = given
+    return remake.rebuild(function.src[u.arg], mapping)
 
 
 def _empty(dims: analysis.Shape) -> bool:
@@ -69,7 +106,8 @@ def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
-    """Empty: the identity. Over axes of size 1: a reshape. Large: two reduces."""
+    """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
+    once. Large: two reduces."""
     dims = analysis.shape(value)
     if any(isinstance(dims[a], int) and dims[a] == 0 for a in u.arg.axes):
         identity = build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
@@ -82,6 +120,9 @@ def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
     if long != u.arg.axes:
         kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
         return movement.reshape(kept, analysis.shape(u))
+    if u.dtype.is_float and u.dtype.bits < 32:
+        wide = intern(Ops.REDUCE, dtypes.float32, (build.cast(value, dtypes.float32),), u.arg)
+        return build.cast(_reduce(wide, wide.src[0], context) or wide, u.dtype)
     return _split(u, value, dims) if context.optimize else None
 
 

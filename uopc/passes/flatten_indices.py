@@ -19,11 +19,11 @@ INDEX merges: the second one indexes the row that the first one selected.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
 from uopc.ir import analysis, build, indexing, remake
-from uopc.ir.args import ParamArg
 from uopc.ir.levels import KERNEL
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
+_STORAGE = (Ops.PARAM, Ops.BUFFER)
+
+
 def flatten_indices(kernel: UOp, context: Context) -> UOp:
     order = analysis.toposort(kernel)
-    shaped = {u for u in order if u.op is Ops.PARAM and len(analysis.shape(u)) != 1}
-    nested = any(u.op is Ops.INDEX and u.src[0].op is Ops.INDEX for u in order)
-    if not shaped and not nested:
+    shaped = {u for u in order if u.op in _STORAGE and len(analysis.shape(u)) != 1}
+    views = any(u.op is Ops.INDEX and not _is_storage(u.src[0]) for u in order)
+    if not shaped and not views:
         return kernel
     dims = {u: analysis.shape(u) for u in order}
 
@@ -45,7 +48,9 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
         if u in shaped:
             size = analysis.size(dims[u])
             arg, symbolic = build.split_dims((size,))
-            return intern(Ops.PARAM, u.dtype, symbolic, ParamArg(u.arg.name, arg, u.arg.slot))
+            return intern(u.op, u.dtype, symbolic, dataclasses.replace(u.arg, dims=arg))
+        if u.op.movement:
+            return src[0]  # the INDEX above has taken it into account
         if u.op is Ops.INDEX:
             return _flat(u, src, dims)
         return None
@@ -53,25 +58,38 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     return remake.rewritten(kernel, change)
 
 
+def _is_storage(u: UOp) -> bool:
+    while u.op is Ops.AFTER:
+        u = u.src[0]
+    return u.op in _STORAGE
+
+
 def _flat(u: UOp, src: tuple[UOp, ...], dims: dict[UOp, analysis.Shape]) -> UOp:
     """The INDEX into the storage under it, with one component; rows keep what is left of theirs."""
-    indices: list[UOp] = []
-    base = u
-    while base.op is Ops.INDEX:
-        indices = [*base.src[1:], *indices]
-        base = base.src[0]
-    storage = src[0].src[0] if src[0].op is Ops.INDEX else src[0]
-    rank = len(dims[base])
-    indices += [indexing.zero()] * (rank - len(indices))
-    if len(indices) > rank:
-        raise UserError(f"index: {len(indices)} indices for storage of {rank} dimensions")
     guard = indexing.true()
+    index: indexing.Index = ()
+    view, storage = u, src[0]
+    while not _is_storage(view):
+        if view.op is Ops.INDEX:
+            rank = len(dims[view.src[0]])
+            index = (*view.src[1:], *index)
+            index += (indexing.zero(),) * (rank - len(index))
+            if len(index) > rank:
+                raise UserError(f"index: {len(index)} indices for {rank} dimensions")
+        elif view.op.movement or view.op is Ops.AFTER:
+            index, more = indexing.source_index(view, index)
+            guard = guard if more is None else indexing.both(guard, more)
+        else:
+            raise UserError(f"index: {view.op!r} is not storage")
+        view = view.src[0]
+    if storage.op is Ops.INDEX:
+        storage = storage.src[0]
     plain = []
-    for component in indices:
+    for component in index:
         x, condition = indexing.ungated(component)
         plain.append(x)
         guard = guard if condition is None else indexing.both(guard, condition)
-    place = indexing.gated((indexing.flat_index(dims[base], plain),), guard)
+    place = indexing.gated((indexing.flat_index(dims[view], plain),), guard)
     return intern(Ops.INDEX, u.dtype, (storage, *place))
 
 

@@ -132,7 +132,7 @@ class _Schedule:
         for u in self.order:
             for s in u.src:
                 self._link(before, u, s)
-            if u.op is Ops.REDUCE:  # its value is there when its outermost loop has ended
+            if analysis.closed_ranges(u):  # it has happened when its outermost loop has ended
                 outer = min(analysis.closed_ranges(u), key=lambda r: self.loops.depth[r])
                 before[u].add(outer)
         return before

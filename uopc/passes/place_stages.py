@@ -26,7 +26,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.errors import InvalidIR
+from uopc.errors import Unsupported
 from uopc.ir import affine, analysis, build, dtypes, indexing, remake
 from uopc.ir.args import RangeArg, StageArg
 from uopc.ir.indexing import Index
@@ -58,7 +58,7 @@ class _Placement:
     """The walk: demands flow from readers to sources."""
 
     def __init__(self, graph: UOp) -> None:
-        self.order = list(analysis.toposort(graph))
+        self.order = list(analysis.toposort(graph, analysis.outside_kernels(graph)))
         self.graph = graph
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
         self.copied: set[UOp] = set()
@@ -82,9 +82,23 @@ class _Placement:
                 self._measure_value(u, readers)
             if u.op in _FORCED:
                 self.reasons[u] = _FORCED[u.op]
+            elif u.op is Ops.STORE:
+                self._fix_root(u.src[0], "written to")
+            elif u.op is Ops.CALL:
+                for a in u.src[1:]:
+                    self._fix_root(a, "argument of a kernel")
         for i, v in enumerate(self.graph.src):
             if v.dtype is not dtypes.void and not _is_view(v):
                 self.reasons.setdefault(v, f"output {i}")
+
+    def _fix_root(self, view: UOp, reason: str) -> None:
+        """A value that is written to, or handed to a kernel, has storage of its own."""
+        while (view.op.movement or view.op is Ops.AFTER) and view.src:
+            view = view.src[0]
+        if view.op not in STORAGE and view.op not in (Ops.VARIABLE, Ops.CONST):
+            self.reasons.setdefault(view, reason)
+        elif view.op is Ops.CONST:
+            self.reasons[view] = reason
 
     def _measure_value(self, u: UOp, readers: dict[UOp, int]) -> None:
         if u.op in STORAGE:
@@ -115,6 +129,9 @@ class _Placement:
         for u in reversed(self.order):
             if u.op is Ops.STORE:
                 self._start_store(u)
+            elif u.op is Ops.CALL:
+                for a in u.src[1:]:
+                    self._start(u, a)
             elif u.dtype is dtypes.void or u.op in STORAGE or u.op is Ops.CONST:
                 continue
             elif u in self.reasons:
@@ -229,6 +246,8 @@ class _Placement:
                 return _stage(src[0], self.reasons[u], False)
             if u in self.reasons:
                 return _stage(remake.remake(u, src), self.reasons[u], True)
+            if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
+                return _called(u, src)
             if u in self.copied:
                 why = "reads the storage it is written to at other places"
                 copies = [_stage(s, why, False) for s in src[1:]]
@@ -237,7 +256,23 @@ class _Placement:
                 return intern(u.op, u.dtype, _outputs(src), u.arg, u.tag)
             return None
 
-        return remake.rewritten(self.graph, change)
+        return remake.rewritten(self.graph, change, analysis.outside_kernels(self.graph))
+
+
+def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """A hand-written kernel takes whole storage: views that move elements are copied for it."""
+    written = {p.arg.slot for p in analysis.written_params(src[0]) if p.op is Ops.PARAM}
+    args = []
+    for slot, a in enumerate(src[1:]):
+        view = a
+        while view.op in (Ops.RESHAPE, Ops.AFTER):
+            view = view.src[0]
+        if view.op.movement:
+            if slot in written:
+                raise Unsupported(f"kernel argument {slot} is written, but is a {view.op.name}")
+            a = _stage(a, "argument of a kernel", False)
+        args.append(a)
+    return intern(u.op, u.dtype, (src[0], *args), u.arg, u.tag)
 
 
 def _stage(value: UOp, reason: str, removable: bool) -> UOp:
@@ -264,9 +299,7 @@ def _is_view(v: UOp) -> bool:
 
 def root_index(view: UOp, index: Index) -> tuple[UOp, Index]:
     """The storage a view is rooted in, and where in it an index of the view lies."""
-    while view.op not in STORAGE:
-        if not (view.op.movement or view.op is Ops.AFTER):
-            raise InvalidIR(f"store: the target must be a view of storage, found {view.op!r}")
+    while view.op.movement or view.op is Ops.AFTER:
         index, _ = indexing.source_index(view, index)
         view = view.src[0]
     return view, index

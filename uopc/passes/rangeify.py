@@ -35,6 +35,7 @@ from uopc.passes.contract import Context, Pass
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+_EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.GROUP, Ops.AFTER))
 STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 Key = tuple["UOp", Index, "UOp"]
 Step = Generator[list[Key], list["UOp"], "UOp"]
@@ -90,6 +91,8 @@ class _Lowering:
             return (yield from self._gather(u, index, guard))
         if op in (Ops.STACK, Ops.CAT):
             return (yield from self._parts(u, index, guard))
+        if op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
+            return (yield from self._resized(u, index, guard))
         if not (op.is_alu or op in (Ops.CAST, Ops.BITCAST)):
             raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
         keys = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src]
@@ -160,6 +163,29 @@ class _Lowering:
         inside = (yield [(u.src[0], (*chosen, *rest), indexing.both(guard, valid))])[0]
         return build.where(valid, inside, build.const(u.dtype, 0))
 
+    def _resized(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """A BITCAST to another size: an element is part of one of the source, or several of them."""
+        source, target = u.src[0].dtype, u.dtype
+        bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+        a, b = bits[source.itemsize], bits[target.itemsize]
+        if target.itemsize < source.itemsize:
+            n = affine.const(source.itemsize // target.itemsize)
+            whole, part = affine.divmod_(index[-1], n)
+            value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
+            shift = build.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
+            piece = build.alu(build.bitcast(value, a), Ops.SHR, shift)
+            return build.bitcast(build.cast(piece, b), target)
+        count = target.itemsize // source.itemsize
+        first = affine.mul(index[-1], affine.const(count))
+        places = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
+        total: UOp | None = None
+        for i, value in enumerate((yield [(u.src[0], p, guard) for p in places])):
+            wide = build.cast(build.bitcast(value, a), b)
+            shifted = build.alu(wide, Ops.SHL, 8 * source.itemsize * i)
+            total = shifted if total is None else build.alu(total, Ops.OR, shifted)
+        assert total is not None
+        return build.bitcast(total, target)
+
     def _parts(self, u: UOp, index: Index, guard: UOp) -> Step:
         """STACK and CAT: the part that the index falls in."""
         axis = 0 if u.op is Ops.STACK else u.arg
@@ -197,14 +223,14 @@ def root_access(view: UOp, index: Index) -> tuple[UOp, Index, UOp]:
 
 
 def _effects(roots: tuple[UOp, ...]) -> list[UOp]:
-    """The STOREs among effects, through GROUP, END and AFTER."""
+    """The STOREs and CALLs among effects, through GROUP and AFTER."""
     out: list[UOp] = []
     stack = list(reversed(roots))
     while stack:
         u = stack.pop()
         if u.op in (Ops.GROUP, Ops.AFTER, Ops.SINK):
-            stack += [s for s in reversed(u.src) if s.op in (Ops.STORE, Ops.GROUP, Ops.AFTER)]
-        elif u.op is Ops.STORE:
+            stack += [s for s in reversed(u.src) if s.op in _EFFECTS]
+        elif u.op in (Ops.STORE, Ops.CALL):
             out.append(u)
     return out
 
@@ -266,9 +292,18 @@ def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
     return _closed_store(target, value, ranges, u.origin)
 
 
+def _lower_call(u: UOp, storage: dict[UOp, UOp]) -> UOp:
+    """A hand-written kernel on the storage of its arguments."""
+    lowering = _Lowering(storage)
+    args = [a if a.op is Ops.VARIABLE else lowering.storage_after(a) for a in u.src[1:]]
+    made = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
+    made.origin = u.origin
+    return made
+
+
 def rangeify(graph: UOp, context: Context) -> UOp:
     """The SINK of the program's stores; `context.notes['outputs']` are the stored outputs."""
-    order = analysis.toposort(graph)
+    order = analysis.toposort(graph, analysis.outside_kernels(graph))
     slots = itertools.count(
         1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1)
     )
@@ -278,6 +313,8 @@ def rangeify(graph: UOp, context: Context) -> UOp:
             storage[u] = _lower_stage(u, next(slots), storage)
         elif u.op is Ops.STORE:
             storage[u] = _lower_store(u, storage)
+        elif u.op is Ops.CALL and u.src[0].op is Ops.SINK:
+            storage[u] = _lower_call(u, storage)
     lowering = _Lowering(storage)
     roots = []
     for v in graph.src:

@@ -45,7 +45,7 @@ class _Piece:
     """One closed store: the storage it writes, the effects it must follow."""
 
     effect: UOp
-    written: UOp
+    written: list[UOp]
     reads: list[tuple[UOp, frozenset[UOp]]] = field(default_factory=list)
     after: set[UOp] = field(default_factory=set)
 
@@ -65,23 +65,40 @@ def body(effect: UOp) -> list[UOp]:
 def _pieces(graph: UOp) -> dict[UOp, _Piece]:
     """Every closed store, those it reads from before it."""
     effects: dict[UOp, None] = {}
-    for u in analysis.toposort(graph):
+    for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
         roots = u.src[1:] if u.op is Ops.AFTER else u.src if u is graph else ()
-        effects.update({e: None for e in roots if e.op in (Ops.END, Ops.STORE)})
+        effects.update({e: None for e in roots if e.op in _CLOSED})
     closure: dict[UOp, frozenset[UOp]] = {}
     pieces: dict[UOp, _Piece] = {}
     for effect in effects:
-        store = effect.src[0] if effect.op is Ops.END else effect
-        target = store.src[0].src[0]
-        piece = _Piece(effect, root_of(target))
-        for u in body(effect):
-            if u.op is Ops.INDEX:
-                seen = _seen(u.src[0], closure)
-                piece.reads.append((root_of(u.src[0]), seen))
-                piece.after |= seen
-        closure[effect] = frozenset((effect,)) | _seen(target, closure)
+        written = _written(effect)
+        piece = _Piece(effect, [root_of(w) for w in written])
+        for s in _touched(effect):
+            seen = _seen(s, closure)
+            piece.reads.append((root_of(s), seen))
+            piece.after |= seen
+        closure[effect] = frozenset((effect,)).union(*[_seen(w, closure) for w in written])
         pieces[effect] = piece
     return pieces
+
+
+_CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
+
+
+def _written(effect: UOp) -> list[UOp]:
+    """The storage an effect writes, as it is before."""
+    if effect.op is Ops.CALL:
+        slots = [p.arg.slot for p in analysis.written_params(effect.src[0]) if p.op is Ops.PARAM]
+        return [effect.src[1 + s] for s in slots]
+    store = effect.src[0] if effect.op is Ops.END else effect
+    return [store.src[0].src[0]]
+
+
+def _touched(effect: UOp) -> list[UOp]:
+    """The storage an effect reads or writes, each as it is when the effect begins."""
+    if effect.op is Ops.CALL:
+        return [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+    return [u.src[0] for u in body(effect) if u.op is Ops.INDEX]
 
 
 def _seen(storage: UOp, closure: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
@@ -98,7 +115,8 @@ def launch_order(pieces: dict[UOp, _Piece]) -> list[_Piece]:
     """Readers of a version come before the store that overwrites it; otherwise as found."""
     writers: dict[UOp, list[UOp]] = {}
     for e, piece in pieces.items():
-        writers.setdefault(piece.written, []).append(e)
+        for w in piece.written:
+            writers.setdefault(w, []).append(e)
     before: dict[UOp, set[UOp]] = {e: set(p.after) for e, p in pieces.items()}
     for e, piece in pieces.items():
         for storage, seen in piece.reads:
@@ -147,6 +165,8 @@ def _flat(u: UOp) -> tuple[UOp, UOp]:
 
 def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """The kernel SINK of a closed store, and the storage it is called with, by slot."""
+    if effect.op is Ops.CALL:
+        return effect.src[0], tuple([root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE])
     store = effect.src[0] if effect.op is Ops.END else effect
     nodes = body(effect)
     accesses = [u for u in nodes if u.op is Ops.INDEX]

@@ -1,0 +1,94 @@
+"""The examples run, agree with what they are compared with, and notice when they do not."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import uopc
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+NAMES = ("digits", "sharpen", "attention", "handwritten_kernel")
+KERNELS = {"digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1}
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """Import an example by name, as it is found when it is run."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+def run(command, folder):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example_passes(name, tmp_path):
+    done = run([EXAMPLES / f"{name}.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, timing, last = done.stdout.splitlines()
+    assert last == f"PASS {name}"
+    assert "ratio" in timing
+
+
+def test_sharpen_writes_both_pictures(tmp_path):
+    done = run([EXAMPLES / "sharpen.py", tmp_path / "made" / "here"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    before, after = (
+        np.asarray(Image.open(tmp_path / "made" / "here" / f"{name}.png")).astype(int)
+        for name in ("before", "after")
+    )
+    assert before.shape == after.shape == (427, 640, 3)
+    assert (before[:2] == after[:2]).all()
+    steepness = [np.abs(np.diff(picture, axis=1)).mean() for picture in (before, after)]
+    assert steepness[1] > 1.5 * steepness[0]
+
+
+WRONG = {
+    "digits": ("network", lambda right: lambda weights, biases: right(weights, biases) * 0.99),
+    "sharpen": ("reference", lambda right: lambda image: right(image) ^ 1),
+    "attention": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
+    "handwritten_kernel": ("reference", lambda right: lambda x: (right(x)[0], right(x)[1] + 1)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_difference_is_noticed(name, example, monkeypatch, tmp_path, capsys):
+    module = example(name)
+    replaced, change = WRONG[name]
+    monkeypatch.setattr(module, replaced, change(getattr(module, replaced)))
+    assert module.main([str(tmp_path)] if name == "sharpen" else []) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"FAIL {name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_graph_for_the_dump(name, example):
+    graph = example(name).graph()
+    assert isinstance(graph, uopc.UOp)
+    assert uopc.parse(str(graph)) is graph
+    for optimize in (True, False):
+        program = uopc.compile(graph, verify=True, optimize=optimize)
+        assert len(program.kernels) == KERNELS[name]
+
+
+def test_one_network_takes_any_number_of_rows(example):
+    digits = example("digits")
+    program = uopc.compile(digits.graph())
+    images = np.random.default_rng(1).random((70, digits.PIXELS))
+    whole = program(images)
+    assert whole.shape == (70, digits.DIGITS)
+    for rows in (1, 3, 64):
+        np.testing.assert_allclose(program(images[:rows]), whole[:rows], rtol=1e-12)
