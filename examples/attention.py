@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     error = float(np.abs(program(*arrays) - exact).max())
     print(f"largest difference from NumPy in float64: {error:.1e}")
     ours, theirs = side_by_side(lambda: program(*arrays), lambda: reference(*arrays))
-    print(line("uopc", ours, "NumPy", theirs))
+    print(line(ours, "NumPy", theirs))
     passed = error <= 1e-5
     print("PASS attention" if passed else "FAIL attention")
     return 0 if passed else 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 
 def seconds(call: Callable[[], object], times: int = 1) -> float:
@@ -15,16 +16,36 @@ def seconds(call: Callable[[], object], times: int = 1) -> float:
     return (time.perf_counter() - begin) / times
 
 
+@dataclass(frozen=True)
+class Times:
+    """The median and the least of some times, in seconds."""
+
+    median: float
+    least: float
+
+    def __str__(self) -> str:
+        return f"{self.median * 1e3:.3f} ({self.least * 1e3:.3f})"
+
+
 def side_by_side(
-    ours: Callable[[], object], theirs: Callable[[], object], rounds: int = 15, times: int = 1
-) -> tuple[float, float]:
-    """Medians in seconds; the two take turns, so that a busy machine slows both."""
+    ours: Callable[[], object], theirs: Callable[[], object], rounds: int = 31, times: int = 1
+) -> tuple[Times, Times]:
+    """Times of both; they take turns, so that a busy machine slows both."""
     ours(), theirs()
     pairs = [(seconds(ours, times), seconds(theirs, times)) for _ in range(rounds)]
-    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+    first, second = zip(*pairs)
+    return _times(first), _times(second)
 
 
-def line(name: str, ours: float, other: str, theirs: float) -> str:
-    """Both times and their ratio, in one line."""
-    faster = theirs / ours
-    return f"{name}: {ours * 1e3:.3f} ms, {other}: {theirs * 1e3:.3f} ms, ratio {faster:.1f}"
+def _times(found: Sequence[float]) -> Times:
+    return Times(statistics.median(found), min(found))
+
+
+def ratio(ours: Times, theirs: Times) -> float:
+    """How many times faster we are, by the least times: other work on the machine only adds."""
+    return theirs.least / ours.least
+
+
+def line(ours: Times, other: str, theirs: Times) -> str:
+    """Both times in ms, median and least, and their ratio, in one line."""
+    return f"uopc: {ours} ms, {other}: {theirs} ms, ratio {ratio(ours, theirs):.1f}"

@@ -371,10 +371,10 @@ def deep_chain(length: int) -> UOp:
 
 def test_deep_chain_is_linear() -> None:
     u = deep_chain(100_000)
-    start = time.perf_counter()
+    start = time.process_time()
     text = print_graph(u)
     assert parse(text) is u
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert text.count("\n") == 100_000
     assert len(tree(u).split("\n")) < 100
     assert len(render(u)) == 1 + 4 * 100_000
@@ -383,9 +383,9 @@ def test_deep_chain_is_linear() -> None:
 def test_wide_sink_and_many_loops() -> None:
     a = sources.kernel_param(0, 30_000, F32)
     ends = [a.index(r).store(0.0).end(r) for r in (kernel.range(9, i) for i in range(10_000))]
-    start = time.perf_counter()
+    start = time.process_time()
     round_trip(intern(Ops.SINK, VOID, tuple(ends)))
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_shared_expression_does_not_explode() -> None:

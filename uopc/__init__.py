@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp, dtypes
 from uopc.ir.build import variable
@@ -13,7 +14,6 @@ from uopc.ir.sources import arange, constant, eye, full, ones, param, zeros
 from uopc.ir.tensor import where
 
 if TYPE_CHECKING:
-    from uopc.config import options
     from uopc.driver import compile
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.text import parse, print_graph
@@ -28,7 +28,8 @@ __all__ = [
 # What costs time to import is imported when it is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text")
-_LAZY |= {"compile": "uopc.driver", "Program": "uopc.program", "options": "uopc.config"}
+_LAZY |= {"compile": "uopc.driver", "Program": "uopc.program"}
+at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 
 def __getattr__(name: str) -> Any:

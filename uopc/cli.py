@@ -7,6 +7,7 @@ coloured on a terminal unless NO_COLOR is set, and plain otherwise.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -56,7 +57,11 @@ class Output:
 
     def __init__(self) -> None:
         self._console: Any = None
-        if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an arrow is no reason to fail
+        from uopc import config
+
+        if sys.stdout.isatty() and not config.current().no_color:
             from rich.console import Console
 
             self._console = Console(highlight=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,13 +17,13 @@ from uopc.errors import Error, UserError
 from uopc.ir import levels, node
 from uopc.ir.levels import TENSOR, Level
 from uopc.ir.ops import Op
+from uopc.ir.uop import UOp
 from uopc.lowering import INPUT, Lowered, Lowering, level_of
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.contract import Context
 
 if TYPE_CHECKING:
     from uopc.cli import Output
-    from uopc.ir.uop import UOp
 
 Refuse = Callable[[str], NoReturn]  # ends the program: a wrong usage
 
@@ -69,11 +69,11 @@ def _context(found: source.Source) -> Context:
 
 def _graph(found: source.Source) -> UOp:
     """The SINK of what a source offers, or what a stage file holds."""
-    if found.start == INPUT and not (
-        isinstance(found.graph, node.Node) and level_of(found.graph) is not TENSOR
-    ):
-        return driver.prepare(found.graph, None, True, None, None, config.current()).graph
-    return found.graph  # type: ignore[no-any-return]
+    graph = found.graph
+    lowered = found.start != INPUT or (isinstance(graph, UOp) and level_of(graph) is not TENSOR)
+    if lowered:
+        return graph  # type: ignore[no-any-return]
+    return driver.prepare(graph, None, True, None, None, config.current()).graph
 
 
 def _keep_what_there_is(lowering: Lowering, folder: Path, error: Error) -> None:
@@ -220,17 +220,17 @@ def run_passes(args: Namespace, out: Output, refuse: Refuse) -> int:
     rows = []
     for number, p in PIPELINE:
         doc = sys.modules[p.run.__module__].__doc__ or ""
-        level = p.accepts.text if p.accepts is p.promises else f"{p.accepts.text} → {p.promises.text}"
+        level = dump.level_change(p.accepts.text, p.promises.text)
         rows.append((f"{number:02d}", p.name, level, p.scope, doc.splitlines()[0]))
     _columns(out, ("", "pass", "level", "runs on", "what it does"), rows)
     out.line("")
-    _columns(out, ("first", "then", "why"), list(ORDER))
+    _columns(out, ("first", "then", "why"), ORDER)
     out.line("")
     _columns(out, ("level", "meaning"), [(n.text, text) for n, text in levels.MEANING.items()])
     return 0
 
 
-def _columns(out: Output, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _columns(out: Output, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(r[i]) for r in (heads, *rows)) for i in range(len(heads))]
     for n, row in enumerate((heads, *rows)):
         text = "  ".join(cell.ljust(w) for cell, w in zip(row, widths))

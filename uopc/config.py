@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import dataclasses
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,32 @@ def options(**fields: Any) -> Iterator[Options]:
         raise UserError(f"no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
     made = dataclasses.replace(current(), **fields)
     token = _current.set(made)
+    checked = made.spec >= 2
+    if checked:
+        _check_nodes(1)
     try:
         yield made
     finally:
         _current.reset(token)
+        if checked:
+            _check_nodes(-1)
+
+
+_lock = threading.Lock()
+_checkers = 0  # blocks that want every node verified as it is made
+
+
+def _check_nodes(more: int) -> None:
+    """Nodes are verified while anyone wants it, and then in the whole process."""
+    global _checkers
+    from uopc.ir import node, verify
+
+    with _lock:
+        _checkers += more
+        node.check_construction(verify.verify_node if _checkers else None)
+
+
+def at_import() -> None:
+    """What the environment asks for before the first call: called once, when uopc is imported."""
+    if os.environ.get("UOPC_SPEC") == "2":
+        _check_nodes(1)

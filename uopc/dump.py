@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from uopc.errors import UserError
 from uopc.ir import analysis, text
-from uopc.ir.levels import Level
 from uopc.ir.ops import Ops
 from uopc.lowering import INPUT, StageRun
 from uopc.naming import hand_names_on
@@ -67,8 +66,9 @@ def stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
 
 
 def _called(whole: UOp) -> dict[UOp, UOp]:
-    """The kernels that a program calls; a graph calls none."""
-    return {c.src[0]: c.src[0] for c in whole.src if c.op is Ops.CALL}
+    """The kernels that a program calls; a graph is not yet cut into kernels."""
+    calls = whole.src if whole.op is Ops.LINEAR else ()
+    return {c.src[0]: c.src[0] for c in calls if c.op is Ops.CALL}
 
 
 class Dump:
@@ -161,9 +161,23 @@ def stage_texts(lowered: Lowered, kernels: Sequence[Kernel]) -> dict[str, str]:
 
 
 def places(nodes: Sequence[UOp]) -> list[str]:
-    """The user's source lines of nodes that have one: `file.py:12`."""
-    found = {(u.origin[0].co_filename, u.origin[1]) for u in nodes}
-    return [f"{os.path.basename(file)}:{line}" for file, line in sorted(found)]
+    """The user's source lines of nodes that have one, by file: `model.py:12-14,20`."""
+    lines: dict[str, set[int]] = {}
+    for u in nodes:
+        code, line = u.origin
+        lines.setdefault(code.co_filename, set()).add(line)
+    return [f"{os.path.basename(f)}:{_spans(sorted(n))}" for f, n in sorted(lines.items())]
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers, neighbours as `12-14`."""
+    spans: list[list[int]] = []
+    for n in numbers:
+        if spans and spans[-1][1] == n - 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    return ",".join([f"{a}-{b}" if a < b else f"{a}" for a, b in spans])
 
 
 # ---------------------------------------------------------------- the table
@@ -183,6 +197,11 @@ class Row:
     seconds: float = 0.0
 
 
+def level_change(before: str, after: str) -> str:
+    """The level of a stage, or the two that it leads from and to."""
+    return after if before == after else f"{before} → {after}"
+
+
 def table(dump: Dump) -> list[Row]:
     """A row for each stage that is a graph."""
     rows: list[Row] = []
@@ -196,7 +215,7 @@ def table(dump: Dump) -> list[Row]:
             Row(
                 run.number,
                 run.name,
-                f"{level} → {now}" if i and level != now else now,
+                level_change(level, now) if i else now,
                 rows[-1].after if i else None,
                 after,
                 "nodes",

@@ -64,7 +64,7 @@ def level_of(graph: UOp) -> Level:
     """The level of a graph that came from outside: its ops say it."""
     ops = {u.op for u in analysis.toposort(graph, analysis.outside_kernels(graph))}
     if graph.op is Ops.LINEAR:
-        return PROGRAM if Ops.CALL in ops else LINEAR
+        return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
     if Ops.RANGE in ops or Ops.SPECIAL in ops:
         return KERNEL
     return TENSOR

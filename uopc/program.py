@@ -55,6 +55,8 @@ class DimValue:
                 known[u] = u.arg
             elif u.op is Ops.VARIABLE:
                 known[u] = values[u.arg.name]
+            elif u.op is Ops.WHERE:
+                known[u] = known[u.src[1] if known[u.src[0]] else u.src[2]]
             else:
                 assert u.op.fold is not None
                 known[u] = int(u.op.fold(*[known[s] for s in u.src]))

@@ -69,7 +69,7 @@ def load(source: str) -> Source:
 # ---------------------------------------------------------------- stage files
 def _load_text(path: Path) -> Source:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
     settings = parse_header(text)
@@ -179,9 +179,7 @@ def _choose(path: Path, module: ModuleType) -> str:
     names = _roots({k: v for k, v in public.items() if _is_graph(v)})
     if not names:
         names = [
-            k
-            for k, v in public.items()
-            if _takes_nothing(v) and v.__module__ == module.__name__
+            k for k, v in public.items() if _takes_nothing(v) and v.__module__ == module.__name__
         ]
         if len(names) > 1 and "main" in names:
             names.remove("main")

@@ -1,8 +1,9 @@
 """`uopc dump --out`: every stage of a run as a file that can be read, diffed and fed back in.
 
-    00_input.uop  10_canonicalize.uop  …  120_linearize.uop     one a stage, numbered as in the table
-    130_llvm_<kernel>.ll  140_asm_<kernel>.s                    one a kernel
-    <hash>.npy                                                  the arrays that the texts name
+00_input.uop  10_canonicalize.uop  …     one a stage, numbered as in the table
+130_llvm_<kernel>.ll                     one a kernel
+140_asm_<kernel>.s                       one a kernel
+<hash>.npy                               the arrays that the texts name
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8")
             written.append(folder / name)
         for arg in _arrays(dump):
             np.save(folder / f"{arg.key}.npy", stored(arg.array), allow_pickle=False)

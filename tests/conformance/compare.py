@@ -63,8 +63,8 @@ def difference(
     dtype = dtypes.from_numpy(want.dtype)
     if not dtype.is_float:
         return _listed(got, want, got != want)
-    g, w = got.astype(np.float64), want.astype(np.float64)
     with np.errstate(all="ignore"):
+        g, w = got.astype(np.float64), want.astype(np.float64)
         allowed = _allowed(w, dtype, narrow, off)
         fine = (g == w) | (np.isnan(g) & np.isnan(w)) | (np.abs(g - w) <= allowed)
     return _listed(g, w, ~fine)

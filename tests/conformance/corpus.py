@@ -27,7 +27,7 @@ class Place:
     line: int
     id: str
     test: str
-    group: str
+    group: str  # the name of the file
     kind: str  # "graph", or the kind of an IR row
     nodes: int = 0
 
@@ -46,7 +46,7 @@ def _graphs(path: Path) -> Iterator[Place]:
     for line, text in enumerate(_zip_lines(path)):
         case = json.loads(text)
         size = len(case["nodes"])
-        yield Place(path, line, case["id"], case["test"], case["group"], "graph", size)
+        yield Place(path, line, case["id"], case["test"], path.stem, "graph", size)
 
 
 def _rows(path: Path) -> Iterator[Place]:

@@ -7,7 +7,7 @@ from tests.conformance.corpus import Place
 from tests.conformance.runner import Outcome
 
 
-def run(place: Place) -> Outcome:
-    """Check one row."""
+def run(place: Place, out: Outcome) -> None:
+    """Check one row and fill in its outcome."""
     row = corpus.read_row(place)
     raise NotImplementedError(f"IR data of kind {row['kind']}")

@@ -7,14 +7,20 @@ FUNCTION becomes CALL(FUNCTION), a KERNEL becomes CALL(SINK), with PARAMs by slo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from uopc.ir import build, dtypes
+from uopc.ir import build, construct, dtypes
 from uopc.ir.args import (
-    AxisKind, BufferArg, FunctionArg, KernelArg, ParamArg, RangeArg, ReduceArg, VariableArg,
+    AxisKind,
+    BufferArg,
+    FunctionArg,
+    KernelArg,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    VariableArg,
 )  # fmt: skip
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Op, Ops
@@ -66,21 +72,26 @@ class _Body:
 Row = Callable[[_Body, Record, DType, Sources], UOp]
 
 
+def _node(op: Op, dtype: DType, src: Sources = (), arg: Any = None) -> UOp:
+    """UOp(op, dtype, src, arg), typed."""
+    return construct.checked(op, dtype, src, arg, None)
+
+
 # ---------------------------------------------------------------- leaves
 def _buffer(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
-    param = UOp(Ops.PARAM, dtype, (), ParamArg(f"in{r['arg']['slot']}", (r["arg"]["size"],)))
+    param = _node(Ops.PARAM, dtype, (), ParamArg(f"in{r['arg']['slot']}", (r["arg"]["size"],)))
     body.graph.params.append(param)
     return param
 
 
 def _const(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     value = r["arg"]["value"]
-    return UOp(Ops.CONST, dtype, (), float(value) if dtype.is_float else value)
+    return _node(Ops.CONST, dtype, (), float(value) if dtype.is_float else value)
 
 
 def _variable(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     a = r["arg"]
-    made = UOp(Ops.VARIABLE, dtype, (), VariableArg(a["name"], a["min"], a["max"]))
+    made = _node(Ops.VARIABLE, dtype, (), VariableArg(a["name"], a["min"], a["max"]))
     body.graph.variables[made] = a["value"]
     return made
 
@@ -88,13 +99,13 @@ def _variable(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
 def _slot(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     slot = r["arg"]["slot"]
     arg, symbolic = body.dims(r["shape"])
-    return UOp(Ops.PARAM, dtype, symbolic, ParamArg(f"arg{slot}", arg, slot))
+    return _node(Ops.PARAM, dtype, symbolic, ParamArg(f"arg{slot}", arg, slot))
 
 
 # ---------------------------------------------------------------- values
 def _same(op: Op) -> Row:
     """Operands and dtype say it all."""
-    return lambda body, r, dtype, src: UOp(op, dtype, src)
+    return lambda body, r, dtype, src: _node(op, dtype, src)
 
 
 def _elementwise(op: Op) -> Row:
@@ -103,7 +114,7 @@ def _elementwise(op: Op) -> Row:
     def row(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
         if dtype is dtypes.index:
             return build.alu(src[0], op, *src[1:])
-        return UOp(op, dtype, src)
+        return _node(op, dtype, src)
 
     return row
 
@@ -113,57 +124,57 @@ def _shaped(op: Op, *keys: str) -> Row:
 
     def row(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
         arg, symbolic = body.dims(*[r["arg"][k] for k in keys])
-        return UOp(op, dtype, (*src, *symbolic), arg)
+        return _node(op, dtype, (*src, *symbolic), arg)
 
     return row
 
 
 def _expand(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     arg, symbolic = body.dims(r["shape"])
-    return UOp(Ops.EXPAND, dtype, (*src, *symbolic), arg)
+    return _node(Ops.EXPAND, dtype, (*src, *symbolic), arg)
 
 
 def _axes(op: Op) -> Row:
-    return lambda body, r, dtype, src: UOp(op, dtype, src, tuple(r["arg"]["axes"]))
+    return lambda body, r, dtype, src: _node(op, dtype, src, tuple(r["arg"]["axes"]))
 
 
 def _reduce(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     arg = ReduceArg(r["arg"]["op"].lower(), tuple(r["arg"]["axes"]))
-    return UOp(Ops.REDUCE, dtype, src, arg)
+    return _node(Ops.REDUCE, dtype, src, arg)
 
 
 def _copy(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
-    return UOp(Ops.COPY, dtype, src, r["arg"]["device"])
+    return _node(Ops.COPY, dtype, src, r["arg"]["device"])
 
 
 # ---------------------------------------------------------------- calls
 def _function(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     made = _Body(body.graph, NODES).load(r["arg"]["body"])
     outs = tuple([made[i] for i in r["arg"]["outs"]])
-    function = UOp(Ops.FUNCTION, dtypes.void, outs, FunctionArg("", bool(r["arg"]["precompile"])))
-    return UOp(Ops.CALL, dtypes.void, (function, *src))
+    function = _node(Ops.FUNCTION, dtypes.void, outs, FunctionArg("", bool(r["arg"]["precompile"])))
+    return _node(Ops.CALL, dtypes.void, (function, *src))
 
 
 def _part(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
-    return UOp(Ops.GETTUPLE, dtype, src, r["arg"]["index"])
+    return _node(Ops.GETTUPLE, dtype, src, r["arg"]["index"])
 
 
 def _kernel(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     made = _Body(body.graph, KERNEL_NODES).load(r["arg"]["body"])
     roots = tuple([made[i] for i in r["arg"]["sink"]])
-    sink = UOp(Ops.SINK, dtypes.void, roots, KernelArg(USER_KERNEL))
-    return UOp(Ops.CALL, dtypes.void, (sink, *src))
+    sink = _node(Ops.SINK, dtypes.void, roots, KernelArg(USER_KERNEL))
+    return _node(Ops.CALL, dtypes.void, (sink, *src))
 
 
 def _local(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     arg = BufferArg(r["arg"]["slot"], tuple(r["shape"]), "", r["arg"]["space"].lower())
-    return UOp(Ops.BUFFER, dtype, (), arg)
+    return _node(Ops.BUFFER, dtype, (), arg)
 
 
 def _range(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
     kind: AxisKind = "reduce" if r["arg"]["axis"] == "REDUCE" else "loop"
-    end = UOp(Ops.CONST, dtype, (), r["arg"]["end"])
-    return UOp(Ops.RANGE, dtype, (end,), RangeArg(tuple(r["arg"]["id"]), kind))
+    end = _node(Ops.CONST, dtype, (), r["arg"]["end"])
+    return _node(Ops.RANGE, dtype, (end,), RangeArg(tuple(r["arg"]["id"]), kind))
 
 
 USER_KERNEL: Final = "user_kernel"
@@ -238,5 +249,3 @@ def recorded_floats(case: Record) -> set[str]:
             if r["op"] == "FUNCTION":
                 waiting.append(r["arg"]["body"])
     return found
-
-

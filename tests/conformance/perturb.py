@@ -51,9 +51,7 @@ class _Perturbed(TensorRun):
 
     def _evaluate(self, u: UOp) -> None:
         super()._evaluate(u)
-        if any([s in self.inexact for s in u.src]):
-            self.inexact.add(u)
-        elif u.dtype.is_float and u.op in _ROUNDED:
+        if any([s in self.inexact for s in u.src]) or (u.dtype.is_float and u.op in _ROUNDED):
             self.inexact.add(u)
         if not u.dtype.is_float or u not in self.values:
             return
@@ -95,12 +93,13 @@ class _Perturbed(TensorRun):
 
 
 def _shaken(op: Op, value: Array, error: Array) -> Array:
+    moved: Array = value * (1 + error)
     if op is Ops.SIN:
-        return value + error
-    if op is Ops.POW:
+        moved = value + error
+    elif op is Ops.POW:
         size = np.abs(np.log2(np.abs(value)))
-        return value * (1 + error * (1 + np.where(np.isfinite(size), size, 0)))
-    return value * (1 + error)
+        moved = value * (1 + error * (1 + np.where(np.isfinite(size), size, 0)))
+    return moved
 
 
 def interpret(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import resource
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -12,11 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance.corpus import Place
-from tests.conformance.runner import FAILED, Outcome
+from tests.conformance.runner import Outcome
 
 LIMIT: Final = 60.0  # seconds to build, compile and run a case
 CHECK_LIMIT: Final = 600.0  # and for the interpreter to say what was right
+MEMORY_SHARE: Final = 0.6  # of the machine's, for all workers together
 _CHECKING: Final = "checking"
+_DONE: Final = "done"
 _Pipe = connection.Connection
 
 
@@ -24,17 +28,19 @@ def run_one(place: Place, device: str | None, pipe: _Pipe | None = None) -> Outc
     """The outcome of a case; any exception is a failure with its text."""
     from tests.conformance import ir, runner
 
+    out = _blank(place)
     try:
         if place.kind == "graph":
-            return runner.run(place, device, lambda: pipe.send(_CHECKING) if pipe else None)
-        return ir.run(place)
-    except Exception as error:  # noqa: BLE001  what a case raises is its result
-        return _failed(place, f"{type(error).__name__}: {error} [{_where(error)}]")
+            runner.run(place, out, device, lambda o: pipe.send((_CHECKING, o)) if pipe else None)
+        else:
+            ir.run(place, out)
+    except Exception as error:  # what a case raises is its result
+        out.fail(f"{type(error).__name__}: {error} [{_where(error)}]")
+    return out
 
 
-def _failed(place: Place, reason: str) -> Outcome:
-    reason = " ".join(reason.split())[:400]
-    return Outcome(place.id, place.test, place.group, FAILED, reason, place.nodes)
+def _blank(place: Place) -> Outcome:
+    return Outcome(place.id, place.test, place.group, nodes=place.nodes)
 
 
 def _where(error: BaseException) -> str:
@@ -44,12 +50,11 @@ def _where(error: BaseException) -> str:
     return f"{Path(own[-1].filename).name}:{own[-1].name}"
 
 
-def _serve(pipe: _Pipe, device: str | None) -> None:
+def _serve(pipe: _Pipe, device: str | None, memory: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     while True:
         place = pipe.recv()
-        if place is None:
-            return
-        pipe.send(run_one(place, device, pipe))
+        pipe.send((_DONE, run_one(place, device, pipe)))
 
 
 @dataclass
@@ -58,9 +63,12 @@ class _Worker:
     pipe: _Pipe
     place: Place | None = None
     deadline: float = 0.0
+    outcome: Outcome | None = None  # as far as it is known
+    phase: str = ""
 
     def give(self, place: Place) -> None:
         self.place, self.deadline = place, time.monotonic() + LIMIT
+        self.outcome, self.phase = _blank(place), "to compile and run"
         self.pipe.send(place)
 
     def stop(self) -> None:
@@ -69,10 +77,10 @@ class _Worker:
         self.pipe.close()
 
 
-def _start(device: str | None) -> _Worker:
+def _start(device: str | None, memory: int) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, device), daemon=True)
+    process = context.Process(target=_serve, args=(theirs, device, memory), daemon=True)
     process.start()
     theirs.close()
     return _Worker(process, ours)
@@ -81,7 +89,9 @@ def _start(device: str | None) -> _Worker:
 def run_all(places: Sequence[Place], jobs: int, device: str | None) -> Iterator[Outcome]:
     """Outcomes as they come, one for every place."""
     waiting = list(reversed(places))
-    workers = [_start(device) for _ in range(min(jobs, len(places)))]
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = int(MEMORY_SHARE * pages / jobs)
+    workers = [_start(device, memory) for _ in range(min(jobs, len(places)))]
     try:
         while waiting or any(w.place is not None for w in workers):
             for w in workers:
@@ -96,7 +106,7 @@ def run_all(places: Sequence[Place], jobs: int, device: str | None) -> Iterator[
                     continue
                 yield outcome
                 if w.place is not None:  # it crashed or hung
-                    workers[workers.index(w)] = _start(device)
+                    workers[workers.index(w)] = _start(device, memory)
     finally:
         for w in workers:
             w.stop()
@@ -104,22 +114,22 @@ def run_all(places: Sequence[Place], jobs: int, device: str | None) -> Iterator[
 
 def _progress(w: _Worker, ready: bool) -> Outcome | None:
     """What a worker's case came to; None when it is still at it."""
-    assert w.place is not None
+    assert w.outcome is not None
     if ready:
         try:
-            message = w.pipe.recv()
+            kind, w.outcome = w.pipe.recv()
         except EOFError:
             w.process.join()
             code = w.process.exitcode
             w.stop()
-            return _failed(w.place, f"crashed: the process ended with exit code {code}")
-        if message == _CHECKING:
-            w.deadline = time.monotonic() + CHECK_LIMIT
+            return w.outcome.fail(f"crashed while it had {w.phase}: exit code {code}")
+        if kind == _CHECKING:
+            w.deadline, w.phase = time.monotonic() + CHECK_LIMIT, "to be checked"
             return None
         w.place = None
-        outcome: Outcome = message
-        return outcome
+        return w.outcome
     if time.monotonic() < w.deadline:
         return None
     w.stop()
-    return _failed(w.place, f"too slow: over {LIMIT:.0f} s to compile and run")
+    limit = LIMIT if w.phase != "to be checked" else CHECK_LIMIT
+    return w.outcome.fail(f"too slow: over {limit:.0f} s {w.phase}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.errors import InvalidIR, Unsupported, UserError
+from uopc.errors import InvalidIR, UserError
 from uopc.ir.analysis import filled
 from uopc.ir.interpret_plan import (
     Block,
@@ -27,6 +27,7 @@ from uopc.ir.interpret_plan import (
     linear,
     storage,
 )
+from uopc.ir.interpret_steps import STEPS
 from uopc.ir.interpret_values import (
     STORAGE,
     Array,
@@ -118,8 +119,8 @@ class Machine:
             self.set(u, apply(u, sources), ok)
         elif u in self.as_values:
             self.set(u, *self.read(u, u, None))
-        elif u.op in _STEPS:
-            _STEPS[u.op](self, u)
+        elif u.op in STEPS:
+            STEPS[u.op](self, u)
         else:
             raise unsupported(u) if u.op in (Ops.WMMA, Ops.SHAPED_WMMA) else misplaced(u, "scalar")
 
@@ -341,148 +342,33 @@ class Machine:
             raise UserError(f"{name_of(storage(target))} is stored to, but its array is read-only")
         array[flat[ok]] = data[ok]
 
+    # ------------------------------------------------------------ calls
+    def call(self, u: UOp) -> None:
+        """Run a kernel on storage, slices of storage and variables."""
+        arrays = [
+            self.value(a) if a.op is Ops.VARIABLE or a.op is Ops.BIND else self._viewed(a)
+            for a in u.src[1:]
+        ]
+        run_kernel(u.src[0], arrays, self.variables.copy())
+
+    def _viewed(self, view: UOp) -> Array:
+        """The flat array of storage, or of a SLICE of it."""
+        slices: list[UOp] = []
+        while view.op not in STORAGE:
+            if view.op is Ops.SLICE:
+                slices.append(view)
+            elif view.op is not Ops.AFTER:
+                raise InvalidIR(f"{describe(view)}: an argument of a call must be storage")
+            view = view.src[0]
+        array = self.array(view)
+        for s in reversed(slices):
+            offset, size = s.arg
+            array = np.asarray(array[offset : offset + size])
+        return array
+
 
 def _bytes(a: Array) -> Array:
     return a.view(np.uint8)
-
-
-# ---------------------------------------------------------------- steps
-def _const(m: Machine, u: UOp) -> None:
-    m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1))
-
-
-def _invalid(m: Machine, u: UOp) -> None:
-    m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.zeros(u.dtype.lanes, np.bool_))
-
-
-def _variable(m: Machine, u: UOp) -> None:
-    m.set(u, np.asarray([m.variables[u]], np.int64))
-
-
-def _lanes(m: Machine, u: UOp) -> None:
-    m.set(u, np.arange(u.arg, dtype=u.dtype.numpy))
-
-
-def _special(m: Machine, u: UOp) -> None:
-    if m.value(u.src[0]).max() > 1:
-        raise Unsupported(f"{describe(u)}: the interpreter does not run work-groups yet")
-    m.set(u, np.zeros(1, np.int64))
-
-
-def _nothing(m: Machine, u: UOp) -> None:
-    """Bundles of effects, addresses, and registers that their loop sets."""
-
-
-def _after(m: Machine, u: UOp) -> None:
-    base = u.src[0]
-    if base in m.values:
-        m.set(u, m.values[base], m.masks.get(base))
-
-
-def _load(m: Machine, u: UOp) -> None:
-    m.set(u, *m.read(u, u.src[0], u.src[1] if len(u.src) > 1 else None))
-
-
-def _store(m: Machine, u: UOp) -> None:
-    m.write(u)
-
-
-def _stack(m: Machine, u: UOp) -> None:
-    parts = [m.value(s) for s in u.src]
-    grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
-    m.set(u, _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid))
-
-
-def _stacked_mask(m: Machine, u: UOp, parts: list[Array], grid: tuple[int, ...]) -> Array | None:
-    if not any(s in m.masks for s in u.src):
-        return None
-    full = [m.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
-    return _side_by_side([np.broadcast_to(k, p.shape) for k, p in zip(full, parts)], grid)
-
-
-def _side_by_side(parts: list[Array], grid: tuple[int, ...]) -> Array:
-    return np.concatenate([np.broadcast_to(p, (*grid, p.shape[-1])) for p in parts], axis=-1)
-
-
-def _lane(m: Machine, u: UOp) -> None:
-    ok = m.masks.get(u.src[0])
-    one = slice(u.arg, u.arg + 1)
-    m.set(u, m.value(u.src[0])[..., one], None if ok is None else ok[..., one])
-
-
-def _hreduce(m: Machine, u: UOp) -> None:
-    value = m.value(u.src[0])
-    width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
-    ok = m.masks.get(u.src[0])
-    parts = value.reshape(*value.shape[:-1], width, u.dtype.lanes)
-    m.set(u, fold(u.arg, parts, [-2], u.dtype), None if ok is None else _all_lanes(ok))
-
-
-def _all_lanes(ok: Array) -> Array:
-    return np.asarray(ok.all(-1, keepdims=True))
-
-
-def _reduce(m: Machine, u: UOp) -> None:
-    """A REDUCE over no ranges."""
-    m.set(u, m.value(u.src[0]), m.masks.get(u.src[0]))
-
-
-def _storage(m: Machine, u: UOp) -> None:
-    m.array(u)
-
-
-def _call(m: Machine, u: UOp) -> None:
-    variables = m.variables.copy()
-    arrays: list[Array] = []
-    for a in u.src[1:]:
-        if a.op is Ops.VARIABLE or a.op is Ops.BIND:
-            arrays.append(m.value(a))
-        else:
-            arrays.append(_viewed(m, a))
-    run_kernel(u.src[0], arrays, variables)
-
-
-def _viewed(m: Machine, view: UOp) -> Array:
-    """The flat array of storage, or of a SLICE of it."""
-    slices: list[UOp] = []
-    while view.op not in STORAGE:
-        if view.op is Ops.SLICE:
-            slices.append(view)
-        elif view.op is not Ops.AFTER:
-            raise InvalidIR(f"{describe(view)}: an argument of a call must be storage")
-        view = view.src[0]
-    array = m.array(view)
-    for s in reversed(slices):
-        offset, size = s.arg
-        array = np.asarray(array[offset : offset + size])
-    return array
-
-
-_STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
-    Ops.CONST: _const,
-    Ops.INVALID: _invalid,
-    Ops.VARIABLE: _variable,
-    Ops.LANES: _lanes,
-    Ops.SPECIAL: _special,
-    Ops.PARAM: _storage,
-    Ops.BUFFER: _storage,
-    Ops.DATA: _storage,
-    Ops.INDEX: _nothing,
-    Ops.AFTER: _after,
-    Ops.LOAD: _load,
-    Ops.STORE: _store,
-    Ops.STACK: _stack,
-    Ops.LANE: _lane,
-    Ops.HREDUCE: _hreduce,
-    Ops.REDUCE: _reduce,
-    Ops.CARRY: _nothing,
-    Ops.SLICE: _nothing,
-    Ops.CALL: _call,
-    Ops.BARRIER: _nothing,
-    Ops.GROUP: _nothing,
-    Ops.SINK: _nothing,
-    Ops.NOOP: _nothing,
-}
 
 
 # ---------------------------------------------------------------- kernels and programs

@@ -9,6 +9,7 @@ where each of two steps reads what the other one overwrites, the second one read
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from uopc.errors import InvalidIR, Unsupported
 from uopc.ir import analysis
 from uopc.ir.interpret_values import STORAGE, operands, order
 from uopc.ir.ops import Ops
+from uopc.ir.verify_rows import describe
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -203,8 +205,8 @@ class Planner:
             reads, writes = self._accesses(u, step)
             out.reads += reads
             out.writes += writes
-        order, out.hidden = self._ordered(nodes, steps)
-        out.steps = [steps[u] for u in order]
+        sequence, out.hidden = self._ordered(nodes, steps)
+        out.steps = [steps[u] for u in sequence]
         return out
 
     def _step(self, u: UOp, opened: Ranges) -> UOp | Loop:
@@ -287,7 +289,8 @@ class Planner:
     ) -> tuple[list[UOp], dict[UOp, dict[UOp, UOp]]]:
         """The steps so that each read comes before the stores it must not see; where that cannot
         be, what is hidden from which step."""
-        first = self._must_precede(nodes, steps)
+        writers = self._writers(steps)
+        first = self._must_precede(nodes, steps, writers) if writers else {}
         place = {u: i for i, u in enumerate(steps)}
         if all(place[u] < place[w] for w, readers in first.items() for u in readers):
             return list(steps), {}
@@ -297,40 +300,50 @@ class Planner:
             for s in crossing(u):
                 found |= {s} if s in steps else needs.get(s, set())
             needs[u] = found - {u}
-        order = _stable_order(list(steps), needs, first)
-        place = {u: i for i, u in enumerate(order)}
-        hidden: dict[UOp, dict[UOp, UOp]] = {}
-        for w in order:
-            for u, bases in first.get(w, {}).items():
-                if place[w] < place[u]:
-                    for base in bases:
-                        hidden.setdefault(u, {}).setdefault(base, w)
-        return order, hidden
+        sequence = _stable_order(list(steps), needs, first)
+        return sequence, _hidden(sequence, first, writers)
+
+    def _writers(self, steps: dict[UOp, UOp | Loop]) -> dict[UOp, list[UOp]]:
+        """Storage → the steps that write it."""
+        out: dict[UOp, list[UOp]] = {}
+        for u, step in steps.items():
+            writes = self._accesses(u, step)[1]
+            for base in dict.fromkeys([b for w in writes for b in targets(w)]):
+                out.setdefault(base, []).append(u)
+        return out
 
     def _must_precede(
-        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
+        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop], writers: dict[UOp, list[UOp]]
     ) -> dict[UOp, dict[UOp, set[UOp]]]:
         """Steps that write → the steps that must not see that → the storage that is about."""
-        accesses = {u: self._accesses(u, step) for u, step in steps.items()}
-        writers: dict[UOp, list[UOp]] = {}
         bit: dict[UOp, int] = {}
-        for u, (_, writes) in accesses.items():
-            for base in dict.fromkeys([b for w in writes for b in targets(w)]):
-                writers.setdefault(base, []).append(u)
-                bit.setdefault(u, 1 << len(bit))
+        for w in itertools.chain(*writers.values()):
+            bit.setdefault(w, 1 << len(bit))
         below: dict[UOp, int] = {}  # the steps that write below a node, as bits
-        for u in nodes if bit else ():
+        for u in nodes:
             mask = bit.get(u, 0)
             for s in crossing(u):
                 mask |= below.get(s, 0)
             below[u] = mask
         out: dict[UOp, dict[UOp, set[UOp]]] = {}
-        for u, (reads, _) in accesses.items():
-            for access in reads if bit else ():
-                for base in sources_of(access):
-                    for w in writers.get(base, ()):
-                        if w is not u and not _seen(access, below) & bit[w]:
-                            out.setdefault(w, {}).setdefault(u, set()).add(base)
+        for u, step in steps.items():
+            for base, seen in self._seen_by(u, step, below).items():
+                for w in writers.get(base, ()):
+                    views = {bool(mask & bit[w]) for mask in seen if w is not u}
+                    if len(views) == 2:
+                        raise InvalidIR(
+                            f"{describe(u)}: reads storage both before and after a store to it"
+                        )
+                    if views == {False}:
+                        out.setdefault(w, {}).setdefault(u, set()).add(base)
+        return out
+
+    def _seen_by(self, u: UOp, step: UOp | Loop, below: dict[UOp, int]) -> dict[UOp, list[int]]:
+        """The storage that a step reads, with the steps that write that each read is after."""
+        out: dict[UOp, list[int]] = {}
+        for access in self._accesses(u, step)[0]:
+            for base in sources_of(access):
+                out.setdefault(base, []).append(_seen(access, below))
         return out
 
 
@@ -345,6 +358,25 @@ def _seen(access: UOp, below: dict[UOp, int]) -> int:
     while u.op is Ops.INDEX:
         u = u.src[0]
     return below.get(u, 0)
+
+
+def _hidden(
+    sequence: list[UOp], first: dict[UOp, dict[UOp, set[UOp]]], writers: dict[UOp, list[UOp]]
+) -> dict[UOp, dict[UOp, UOp]]:
+    """What steps must not see though it was done before them: see `Block`."""
+    place = {u: i for i, u in enumerate(sequence)}
+    out: dict[UOp, dict[UOp, UOp]] = {}
+    for w in sequence:
+        for u, bases in first.get(w, {}).items():
+            for base in bases if place[w] < place[u] else ():
+                out.setdefault(u, {}).setdefault(base, w)
+    for u, copies in out.items():
+        for base, start in copies.items():
+            for w in writers[base]:
+                seen = base not in first.get(w, {}).get(u, ())
+                if w is not u and seen and place[start] < place[w] < place[u]:
+                    raise InvalidIR("a read sees one store to its storage, but not one before that")
+    return out
 
 
 def _stable_order(

@@ -19,7 +19,6 @@ from uopc.ir.analysis import filled
 from uopc.ir.interpret_loops import run_kernel
 from uopc.ir.interpret_plan import written_slots
 from uopc.ir.interpret_values import (
-    STORAGE,
     Array,
     Variables,
     apply,

@@ -33,7 +33,7 @@ MEANING: dict[Level, str] = {
     TENSOR: "Values have shapes; movement ops, reduces by axis; STAGE marks what is stored.",
     INDEXED: "Values are scalars inside ranges; one SINK over the stores of the whole program.",
     KERNEL: "One SINK per kernel; storage is its PARAMs, in slot order, with flat indices.",
-    VECTOR: "No unrolled or lane ranges: their copies and lanes are spelled out; loads explicit.",
+    VECTOR: "No unrolled or lane ranges: their copies and lanes are spelled out.",
     LINEAR: "One LINEAR node: UOps in execution order; RANGE opens a loop, END closes it.",
     PROGRAM: "One LINEAR node of CALLs: kernels with their storage, in launch order.",
 }

@@ -13,7 +13,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import InvalidIR
@@ -136,7 +136,7 @@ def const_key(arg: Any) -> Any:
     return arg
 
 
-def _make(key: Key, arg: Any) -> UOp:
+def _make_node(key: Key, arg: Any) -> UOp:
     node: UOp = object.__new__(_node_class)
     node.op, node.dtype, node.src, _, node.tag = key
     node.arg = arg
@@ -160,6 +160,32 @@ def _make(key: Key, arg: Any) -> UOp:
         if alive is not None:
             return alive  # type: ignore[no-any-return]
         _forget(found)
+
+
+# What `intern` makes a node with; `check_construction` puts a checking one in its place.
+_make: Callable[[Key, Any], UOp] = _make_node
+
+
+def check_construction(check: Callable[[UOp], None] | None) -> None:
+    """Call `check` on every node made from now on, in the whole process; None: no more.
+
+    A node that it raises on is not kept in the table.
+    """
+    global _make
+    if check is None:
+        _make = _make_node
+        return
+
+    def make(key: Key, arg: Any) -> UOp:
+        node = _make_node(key, arg)
+        try:
+            check(node)
+        except BaseException:
+            _table.pop(key, None)
+            raise
+        return node
+
+    _make = make
 
 
 @contextlib.contextmanager

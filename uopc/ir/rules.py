@@ -109,8 +109,8 @@ def nonzero(a: UPat) -> Condition:
 
 
 def divides(a: UPat, b: UPat) -> Condition:
-    """b is a multiple of a > 0, integer constants."""
-    return Condition("divides", (a, b), _both(lambda m, n: m > 0 and n % m == 0))
+    """b ≠ 0 is a multiple of a > 0, integer constants."""
+    return Condition("divides", (a, b), _both(lambda m, n: m > 0 and n != 0 and n % m == 0))
 
 
 def fits_product(a: UPat, b: UPat) -> Condition:
@@ -175,7 +175,11 @@ def exact(op: Op, u: UOp, v: UOp) -> bool:
 # ---------------------------------------------------------------- rules
 @dataclass(frozen=True)
 class Entry:
-    """One rule as written: left, right or function, conditions, and where it stands."""
+    """One rule as written: left, right or function, conditions, and where it stands.
+
+    `shapes` are patterns of graphs on which a function should be tried, where its own pattern is
+    too general to meet what it looks for.
+    """
 
     name: str
     left: UPat
@@ -183,6 +187,12 @@ class Entry:
     when: tuple[Condition, ...]
     function: Callable[..., UOp | None] | None
     location: tuple[str, int]
+    shapes: tuple[UPat, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the rule fires whenever its pattern fits."""
+        return self.right is not None and not self.when
 
     def __str__(self) -> str:
         text = f"{self.name}: "
@@ -197,12 +207,14 @@ def rule(name: str, left: UPat, right: Any, when: Iterable[Condition] = ()) -> E
     return Entry(name, left, as_upat(right), tuple(when), None, caller())
 
 
-def rule_fn(name: str, left: UPat) -> Callable[[Callable[..., UOp | None]], Entry]:
+def rule_fn(
+    name: str, left: UPat, tried_on: Iterable[UPat] = ()
+) -> Callable[[Callable[..., UOp | None]], Entry]:
     """A rule whose right side is code: a function of the names in the pattern."""
     location = caller()
 
     def entry(function: Callable[..., UOp | None]) -> Entry:
-        return Entry(name, left, None, (), function, location)
+        return Entry(name, left, None, (), function, location, tuple(tried_on))
 
     return entry
 

@@ -116,7 +116,9 @@ LOGIC = RuleSet("logic", over=BOOL, rules=[
 # fmt: on
 
 
-@rule_fn("clauses", UPat(Ops.AND, dtypes.bool_, name="u"))
+@rule_fn("clauses", UPat(Ops.AND, dtypes.bool_, name="u"), tried_on=[
+    (x < c) & (x < d), (c < x) & (x < d), (x < c) & no(x < c), ((x < c) & (y < d)) & (x < c),
+    (x < c) & (y < x), (x < c) & x.ne(d), (x < c) & x.eq(d), (x < y) & (y < x)])
 def _clauses(u: UOp) -> UOp | None:
     """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), see clauses.py"""
     return same_kind(u, clauses.merged(u))
@@ -157,7 +159,8 @@ def _mask_shifted_out(x: UOp, c: UOp, d: UOp) -> UOp | None:
     return make(Ops.SHR, x, d) if (c.arg | ((1 << d.arg) - 1)) & every == every else None
 
 
-@rule_fn("shift-twice", UPat((Ops.SHL, Ops.SHR), src=(x, d), name="u"))
+@rule_fn("shift-twice", UPat((Ops.SHL, Ops.SHR), src=(x, d), name="u"), tried_on=[
+    (x << c) << d, (x >> c) >> d, (x << c) >> d])
 def _shift_twice(x: UOp, d: UOp, u: UOp) -> UOp | None:
     """(x << c) << d → x << (c + d); the same for >>, while the sum is less than the width"""
     if x.op is not u.op or x.src[1].op is not Ops.CONST:
@@ -245,7 +248,8 @@ _EXPONENTS: dict[DType, int] = {
 }  # fmt: skip
 
 
-@rule_fn("already-whole", x.f(_ROUNDING))
+@rule_fn("already-whole", x.f(_ROUNDING), tried_on=[
+    x.f(_ROUNDING).f(_ROUNDING), x.cast().f(_ROUNDING)])
 def _already_whole(x: UOp) -> UOp | None:
     """floor(trunc(x)) → trunc(x), trunc(float(i)) → float(i)"""
     whole = x.op in _ROUNDING or (x.op is Ops.CAST and not x.src[0].dtype.is_float)
@@ -292,6 +296,10 @@ def _cast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
     """cast(cast(x)) → cast(x) where the first cast keeps every value"""
     if a.dtype.kind == "bool" or not _holds_all(x, a.dtype.scalar):
         return None
+    # A float saturates where an integer wraps.
+    saturates = a.dtype.is_float and not x.dtype.is_float and u.dtype.is_integral
+    if saturates and not _holds_all(x, u.dtype.scalar):
+        return None
     return x if x.dtype is u.dtype else convert(x, u.dtype)
 
 
@@ -312,7 +320,9 @@ def _compare_cast_bool(c: UOp, p: UOp, u: UOp) -> UOp | None:
     return p if wanted else make(Ops.NEG, p)
 
 
-@rule_fn("compare-casts", UPat(_COMPARES, src=(x, y), name="u"))
+@rule_fn("compare-casts", UPat(_COMPARES, src=(x, y), name="u"), tried_on=[
+    UPat(_COMPARES, src=(x.cast(), c)), UPat(_COMPARES, src=(c, x.cast())),
+    UPat(_COMPARES, src=(x.cast(), x.cast())), UPat(_COMPARES, src=(x.cast(), y.cast()))])
 def _compare_casts(x: UOp, y: UOp, u: UOp) -> UOp | None:
     """int64(x) < 5 → x < 5 and int64(x) < int64(y) → x < y where the casts keep every value"""
     small = next((s.src[0] for s in (x, y) if s.op is Ops.CAST), None)

@@ -91,7 +91,6 @@ DIVMOD = RuleSet("divmod", over=WRAPPING, rules=[
     rule("mod-nested",      (x % c) % d,             x % d,        when=[divides(d, c)]),
     rule("mod-again",       (x % c) % c,             x % c),
     rule("recombine",       (x // c) * c + x % c,    x,            when=[nonzero(c)]),
-    rule("divide-itself",   (x - x % c) // c,        x // c,       when=[positive(c)]),
     _divide_product, _remainder_product, _divide_sum, _remainder_sum, _remainder_shifted,
 ])
 

@@ -273,8 +273,19 @@ def _decomposed(u: UOp, src: Source) -> UOp | None:
     return _cast(u, src) if op is Ops.CAST else None
 
 
+def _change(u: UOp, src: Source) -> UOp | None:
+    """The decomposition at the width of the node: what became one value for all lanes is spread."""
+    made = _decomposed(u, src)
+    if made is None:
+        made = u if src == u.src else remake.remake(u, src)
+    lanes = u.dtype.lanes
+    if made.dtype.lanes == lanes:
+        return made
+    return intern(Ops.STACK, made.dtype.vec(lanes), (made,) * lanes)
+
+
 def decompose(kernel: UOp, context: Context) -> UOp:
-    return remake.rewritten(kernel, _decomposed)
+    return remake.rewritten(kernel, _change)
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

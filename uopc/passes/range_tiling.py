@@ -60,6 +60,8 @@ def _replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
 
 def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     """r  →  outer·n + inner, the inner one of the given kind. n must divide the range."""
+    if n < (2 if inner_kind == "lane" else 1):
+        raise Refused(f"the amount {n} is too small")
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
         raise Refused(f"{n} does not divide the range of {r.src[0].render()}")
@@ -76,6 +78,10 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     """r  →  chunk·size + i with i < min(size, n - chunk·size); the chunk is the caller's."""
     if r.arg.kind != "loop" or analysis.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
+    if chunks < 1:
+        raise Refused(f"the amount {chunks} is too small")
+    if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
+        raise Refused("the kernel is shared among threads already")
     others = [u for u in kernel.src if u.op is not Ops.END or r not in u.src[1:]]
     if others:
         raise Refused("the range is not around the whole kernel")
@@ -88,12 +94,16 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     first = affine.mul(chunk, size)
     left = affine.sub(end, first)
     length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
+    if analysis.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
+        length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
     inner = make_range(length, (*axis, _SECOND), "loop")
     return _replaced(kernel, r, affine.add(first, inner), (chunk, inner))
 
 
 def split(kernel: UOp, r: UOp, n: int) -> UOp:
     """Cut r at the last multiple of n: a first loop that n divides, and the rest."""
+    if n < 1:
+        raise Refused(f"the amount {n} is too small")
     whole = affine.mul(affine.floordiv(r.src[0], affine.const(n)), affine.const(n))
     rest = affine.sub(r.src[0], whole)
     if rest.op is Ops.CONST and rest.arg == 0:

@@ -1,0 +1,195 @@
+"""Every elementwise op on every dtype, compiled, against the op table's NumPy meaning: corner cases.
+
+How exact the functions are over their whole range is measured elsewhere; here they must agree to a
+few units in the last place, and exactly on infinities, NaN, zeros and their signs.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc.ir import dtypes
+from uopc.ir.ops import Op, Ops
+
+INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "float32", "float64")
+EVERY = ("bool", *INTS, *FLOATS)
+
+UNARY_FLOAT = tuple(op for op in Op.all() if op.is_alu and op.operands == ("a",) and "Float only" in op.doc)
+UNARY_ANY = (Ops.NEG, Ops.ABS)
+FUNCTIONS = {Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW}
+COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+ARITHMETIC = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN)
+DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
+BITS = (Ops.AND, Ops.OR, Ops.XOR)
+SHIFTS = (Ops.SHL, Ops.SHR)
+
+
+def binary_ops(dtype):
+    if dtype == "bool":
+        return (*ARITHMETIC, *BITS, *COMPARISONS)
+    if dtype in INTS:
+        return (*ARITHMETIC, *BITS, *COMPARISONS, *DIVISIONS, *SHIFTS, Ops.POW)
+    return (*ARITHMETIC, *COMPARISONS, *DIVISIONS, Ops.FDIV, Ops.POW)
+
+
+def corners(dtype):
+    """The values where something special happens."""
+    t = np.dtype(dtype)
+    if t.kind == "b":
+        return np.array([False, True])
+    if t.kind in "iu":
+        low, high, bits = np.iinfo(t).min, np.iinfo(t).max, t.itemsize * 8
+        some = [low, low + 1, -bits, -3, -2, -1, 0, 1, 2, 3, 7, bits - 1, bits, bits + 1, high // 2]
+        kept = {v for v in [*some, high - 1, high] if low <= v <= high}
+        return np.array(sorted(kept), t)
+    f = np.finfo(t)
+    some = [
+        0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0, 1 / 3, 0.1, 100.25, f.max, f.tiny,
+        f.smallest_subnormal, f.eps, 1 / f.eps, np.inf,
+    ]  # fmt: skip
+    return np.array([*some, *[-v for v in some], np.nan], t)
+
+
+def wanted_of(op, *arrays):
+    """The op table's meaning, on whole arrays."""
+    with np.errstate(all="ignore"):
+        made = np.asarray(op.evaluate(*arrays))
+    return made if op in COMPARISONS else made.astype(arrays[-1].dtype, copy=False)
+
+
+def check(got, wanted, what, ulps=0):
+    assert got.dtype == wanted.dtype, what
+    if got.dtype.kind in "iub":
+        np.testing.assert_array_equal(got, wanted, what)
+        return
+    a, b = got.astype(np.longdouble), wanted.astype(np.longdouble)
+    nan = np.isnan(b)
+    np.testing.assert_array_equal(np.isnan(a), nan, what)
+    exact = ~nan & (np.isinf(b) | (b == 0) if ulps else np.ones(b.shape, bool))
+    np.testing.assert_array_equal(a[exact], b[exact], what)
+    zero = ~nan & (b == 0)
+    np.testing.assert_array_equal(np.signbit(a[zero]), np.signbit(b[zero]), f"{what}: sign of zero")
+    rest = ~nan & ~exact
+    spacing = np.maximum(np.spacing(np.abs(wanted[rest])), np.finfo(got.dtype).smallest_subnormal)
+    off = np.abs(a[rest] - b[rest]) / spacing.astype(np.longdouble)
+    worst = off.max(initial=0)
+    assert worst <= ulps, f"{what}: {worst} ulps off"
+
+
+def compiled(make, arrays, dtype, optimize):
+    params = [uopc.param(f"p{i}", a.shape, dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    program = uopc.compile(make(*params), optimize=optimize, verify=True)
+    return program(*arrays)
+
+
+each_mode = pytest.mark.parametrize("optimize", [True, False], ids=["vector", "scalar"])
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", EVERY)
+def test_unary(dtype, optimize):
+    ops = [*UNARY_ANY, *(UNARY_FLOAT if dtype in FLOATS else ())]
+    if dtype == "bool":
+        ops.remove(Ops.ABS)
+    a = np.tile(corners(dtype), 2)
+    got = compiled(lambda x: tuple([x.alu(op) for op in ops]), [a], dtype, optimize)
+    for op, out in zip(ops, got, strict=True):
+        check(out, wanted_of(op, a), f"{op.name} {dtype}", 4 if op in FUNCTIONS else 0)
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", EVERY)
+def test_binary(dtype, optimize):
+    """Every pair of corners."""
+    pairs = list(itertools.product(corners(dtype), repeat=2))
+    a, b = (np.array(side, dtype) for side in zip(*pairs))
+    ops = binary_ops(dtype)
+    got = compiled(lambda x, y: tuple([x.alu(op, y) for op in ops]), [a, b], dtype, optimize)
+    for op, out in zip(ops, got, strict=True):
+        check(out, wanted_of(op, a, b), f"{op.name} {dtype}", 4 if op in FUNCTIONS else 0)
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", INTS)
+def test_division_and_shift_by_constants(dtype, optimize):
+    """Constants take other ways through simplification and lowering than values do."""
+    a = corners(dtype)
+    for b in a:
+        ops = (*DIVISIONS, *SHIFTS, Ops.MUL, Ops.AND)
+        got = compiled(
+            lambda x, b=b: tuple([x.alu(op, int(b)) for op in ops]), [a], dtype, optimize
+        )
+        for op, out in zip(ops, got, strict=True):
+            check(out, wanted_of(op, a, np.full_like(a, b)), f"{op.name} {dtype} by {b}")
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_arithmetic_with_constants(dtype, optimize):
+    a = corners(dtype)
+    ops = (*ARITHMETIC, Ops.FDIV, *COMPARISONS)
+    for b in (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, float("inf"), float("nan")):
+        got = compiled(lambda x, b=b: tuple([x.alu(op, b) for op in ops]), [a], dtype, optimize)
+        left = compiled(
+            lambda x, b=b: tuple([x.const_like(b).alu(op, x) for op in ops])
+            if hasattr(x, "const_like") else tuple([(x * 0 + b).alu(op, x) for op in ops[:0]]),
+            [a], dtype, optimize,
+        ) if hasattr(uopc.UOp, "const_like") else ()  # fmt: skip
+        b_array = np.full_like(a, b)
+        for op, out in zip(ops, got, strict=True):
+            check(out, wanted_of(op, a, b_array), f"{op.name} {dtype} with {b}")
+        for op, out in zip(ops, left):
+            check(out, wanted_of(op, b_array, a), f"{b} {op.name} {dtype}")
+
+
+@each_mode
+@pytest.mark.parametrize("source", EVERY)
+def test_casts(source, optimize):
+    from uopc.ir import semantics
+
+    a = corners(source)
+    t = dtypes.from_numpy(a.dtype)
+    targets = [dtypes.from_numpy(np.dtype(d)) for d in EVERY if d != source]
+    got = compiled(lambda x: tuple([x.cast(d) for d in targets]), [a], source, optimize)
+    for d, out in zip(targets, got, strict=True):
+        with np.errstate(all="ignore"):
+            check(out, semantics.cast(a, t, d), f"cast {source} to {d.name}")
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", EVERY)
+def test_where_and_mulacc(dtype, optimize):
+    a = corners(dtype)
+    b, c = a[::-1].copy(), np.roll(a, 3)
+    condition = np.arange(len(a)) % 3 > 0
+    got = compiled(
+        lambda x, y, k: (uopc.where(k, x, y), uopc.where(x < y, x, y)), [a, b, condition], dtype, optimize
+    )
+    check(got[0], np.where(condition, a, b), f"where {dtype}")
+    check(got[1], np.where(a < b, a, b), f"where of a comparison, {dtype}")
+    if dtype != "bool":
+        (got,) = compiled(lambda x, y, z: (x.alu(Ops.MULACC, y, z),), [a, b, c], dtype, optimize)
+        check(got, wanted_of(Ops.MULACC, a, b, c), f"mulacc {dtype}")
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float16", "float32", "float64"])
+def test_reduces_of_corners(dtype, optimize):
+    """The greatest and least of rows with NaN and infinities, at every place in a vector."""
+    a = np.stack([np.roll(corners(dtype), i) for i in range(20)])
+    a[1:4] = 1
+    got = compiled(lambda x: (x.max(axis=1), x.min(axis=1), x.max(axis=0)), [a], dtype, optimize)
+    for out, wanted in zip(got, (a.max(axis=1), a.min(axis=1), a.max(axis=0)), strict=True):
+        np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("op", COMPARISONS, ids=lambda op: op.name)
+def test_no_nan_compares(op):
+    a = np.full(16, np.nan, "f4")
+    out = uopc.compile(uopc.param("a", (16,)).alu(op, uopc.param("b", (16,))))(a, a)
+    assert (out == (op is Ops.CMPNE)).all()

@@ -1,0 +1,135 @@
+"""What each step of a block does that is neither arithmetic nor a loop: see `interpret_loops.py`.
+
+Arrays have the axes of the running loops first and lanes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.errors import Unsupported
+from uopc.ir.interpret_values import Array, fold
+from uopc.ir.ops import Op, Ops
+from uopc.ir.verify_rows import describe
+
+if TYPE_CHECKING:
+    from uopc.ir.interpret_loops import Machine
+    from uopc.ir.uop import UOp
+
+
+def _const(m: Machine, u: UOp) -> None:
+    m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1))
+
+
+def _invalid(m: Machine, u: UOp) -> None:
+    m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.zeros(u.dtype.lanes, np.bool_))
+
+
+def _variable(m: Machine, u: UOp) -> None:
+    m.set(u, np.asarray([m.variables[u]], np.int64))
+
+
+def _lanes(m: Machine, u: UOp) -> None:
+    m.set(u, np.arange(u.arg, dtype=u.dtype.numpy))
+
+
+def _special(m: Machine, u: UOp) -> None:
+    if m.value(u.src[0]).max() > 1:
+        raise Unsupported(f"{describe(u)}: the interpreter does not run work-groups yet")
+    m.set(u, np.zeros(1, np.int64))
+
+
+def _nothing(m: Machine, u: UOp) -> None:
+    """Bundles of effects, addresses, and registers that their loop sets."""
+
+
+def _after(m: Machine, u: UOp) -> None:
+    base = u.src[0]
+    if base in m.values:
+        m.set(u, m.values[base], m.masks.get(base))
+
+
+def _load(m: Machine, u: UOp) -> None:
+    m.set(u, *m.read(u, u.src[0], u.src[1] if len(u.src) > 1 else None))
+
+
+def _store(m: Machine, u: UOp) -> None:
+    m.write(u)
+
+
+def _stack(m: Machine, u: UOp) -> None:
+    parts = [m.value(s) for s in u.src]
+    grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
+    m.set(u, _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid))
+
+
+def _stacked_mask(m: Machine, u: UOp, parts: list[Array], grid: tuple[int, ...]) -> Array | None:
+    if not any(s in m.masks for s in u.src):
+        return None
+    full = [m.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
+    return _side_by_side([np.broadcast_to(k, p.shape) for k, p in zip(full, parts)], grid)
+
+
+def _side_by_side(parts: list[Array], grid: tuple[int, ...]) -> Array:
+    return np.concatenate([np.broadcast_to(p, (*grid, p.shape[-1])) for p in parts], axis=-1)
+
+
+def _lane(m: Machine, u: UOp) -> None:
+    ok = m.masks.get(u.src[0])
+    one = slice(u.arg, u.arg + 1)
+    m.set(u, m.value(u.src[0])[..., one], None if ok is None else ok[..., one])
+
+
+def _hreduce(m: Machine, u: UOp) -> None:
+    value = m.value(u.src[0])
+    width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
+    ok = m.masks.get(u.src[0])
+    parts = value.reshape(*value.shape[:-1], width, u.dtype.lanes)
+    m.set(u, fold(u.arg, parts, [-2], u.dtype), None if ok is None else _all_lanes(ok))
+
+
+def _all_lanes(ok: Array) -> Array:
+    return np.asarray(ok.all(-1, keepdims=True))
+
+
+def _reduce(m: Machine, u: UOp) -> None:
+    """A REDUCE over no ranges."""
+    m.set(u, m.value(u.src[0]), m.masks.get(u.src[0]))
+
+
+def _storage(m: Machine, u: UOp) -> None:
+    m.array(u)
+
+
+def _call(m: Machine, u: UOp) -> None:
+    m.call(u)
+
+
+STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
+    Ops.CONST: _const,
+    Ops.INVALID: _invalid,
+    Ops.VARIABLE: _variable,
+    Ops.LANES: _lanes,
+    Ops.SPECIAL: _special,
+    Ops.PARAM: _storage,
+    Ops.BUFFER: _storage,
+    Ops.DATA: _storage,
+    Ops.INDEX: _nothing,
+    Ops.AFTER: _after,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+    Ops.STACK: _stack,
+    Ops.LANE: _lane,
+    Ops.HREDUCE: _hreduce,
+    Ops.REDUCE: _reduce,
+    Ops.CARRY: _nothing,
+    Ops.SLICE: _nothing,
+    Ops.CALL: _call,
+    Ops.BARRIER: _nothing,
+    Ops.GROUP: _nothing,
+    Ops.SINK: _nothing,
+    Ops.NOOP: _nothing,
+}
