@@ -17,6 +17,7 @@ import pytest
 import uopc
 from uopc import cli, driver, dump
 from uopc.backends import target
+from uopc.ir import sources
 from uopc.ir.ops import Op, Ops
 from uopc.ir.parse import parse, parse_header
 from uopc.lowering import Lowering
@@ -254,6 +255,16 @@ def test_every_stage_file_gives_the_same_code(run, softmax, tmp_path):
     assert len(list((tmp_path / "again").iterdir())) == 1 + len(PIPELINE)
 
 
+def with_a_kernel(x: uopc.UOp) -> uopc.UOp:
+    """A kernel written by hand between computed values."""
+    a, b = (sources.kernel_param(i, (8, 12), uopc.dtypes.float32) for i in range(2))
+    i, j = uopc.UOp.range(8), uopc.UOp.range(12)
+    kernel = a.index(i, j).store(b.index(i, 11 - j) * 2).end(i, j).sink(name="mirror")
+    out = sources.buffer((8, 12), uopc.dtypes.float32)
+    call = uopc.UOp(Ops.CALL, uopc.dtypes.void, (kernel, out, (x + 1).contiguous()))
+    return out.after(call) * 3
+
+
 def graphs():
     x, n = uopc.param("x", (8, 12)), uopc.variable("n", 1, 64)
     s = uopc.param("s", (n, 4))
@@ -267,6 +278,7 @@ def graphs():
         "assign": cache[:, 2:4].assign(uopc.param("k", (4, 2)) * 3),
         "equal kernels": (x + 1, uopc.param("y", (8, 12)) + 1),
         "two constants": x.pad(((1, 1), (0, 0))).cat(x.flip((0,)), axis=0).sum(),
+        "a kernel by hand": with_a_kernel(x),
         "nothing": uopc.zeros((0, 3)) + 1,
     }
 
@@ -309,6 +321,19 @@ def test_a_stage_file_keeps_its_settings(run, softmax, tmp_path, monkeypatch):
     copied.write_text(text.replace("optimize: yes", "optimize: no"))
     kernels = json.loads(good(run("dump", "stages/plain.uop", "--json")))["kernels"]
     assert [k["opts"] for k in kernels] == [[], []]
+
+
+def test_a_stage_file_keeps_its_cpu(run, softmax, tmp_path, monkeypatch):
+    monkeypatch.setenv("UOPC_TARGET_CPU", "x86-64-v2")
+    run("dump", softmax, "--out", "stages")
+    file = tmp_path / "stages" / "30_rangeify.uop"
+    assert parse_header(file.read_text())["cpu"] == "x86-64-v2"
+    monkeypatch.delenv("UOPC_TARGET_CPU")
+    llvm = good(run("dump", str(file), "--at", "llvm", "--kernel", "0")).strip()
+    assert llvm == (tmp_path / "stages" / "130_llvm_r_16_10_32.ll").read_text().strip()
+    assert "<4 x float>" in llvm and "<8 x float>" not in llvm
+    file.write_text(file.read_text().replace("x86-64-v2", "nosuch"))
+    good(run("dump", str(file)))  # a name that is not known counts for nothing
 
 
 def test_small_floats_are_stored(run, tmp_path):

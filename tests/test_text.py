@@ -593,7 +593,17 @@ def test_values_round_trip(value: Any) -> None:
     assert read == value and repr(read) == repr(value)
 
 
-SOURCES = [print_graph(row_sums()), print_graph(row_sums_list())]
+def tensor_graph() -> UOp:
+    """Movement with symbolic dimensions, a reduction, a vector constant, tags."""
+    n = UOp.variable("n", 1, 64)
+    x = sources.param("x", (n, 4))
+    y = (x * 2.0).pad(((0, 1), (n, 0))).permute(1, 0).reduce("max", 1).rtag((1, "a b"))
+    return intern(Ops.SINK, VOID, (y, x.cat(x, axis=0), UOp.const(F32, (1.0, -0.0))))
+
+
+CALL = intern(Ops.CALL, VOID, (row_sums(), sources.buffer((4,), F32), sources.param("x", (32,))))
+PROGRAM = intern(Ops.LINEAR, VOID, (CALL,))
+SOURCES = [print_graph(u) for u in (row_sums(), row_sums_list(), tensor_graph(), PROGRAM)]
 
 
 @settings(max_examples=400, deadline=None)

@@ -64,7 +64,10 @@ def _context(found: source.Source) -> Context:
     threads = options.threads
     if not threads and noted.get("threads", "").isdecimal():
         threads = min(4096, int(noted["threads"]))
-    return Context(target.host(options.target_cpu), optimize, threads or default_threads())
+    cpu = options.target_cpu
+    if not cpu and noted.get("cpu") in target.KNOWN:
+        cpu = noted["cpu"]
+    return Context(target.host(cpu), optimize, threads or default_threads())
 
 
 def _graph(found: source.Source) -> UOp:
@@ -108,7 +111,10 @@ class _Report:
             if stage == LLVM:
                 made, seconds = dump.llvm_texts(self.kernels)
             else:
-                cpu = config.current().target_cpu
+                context = self.lowered.context
+                assert context is not None
+                named = config.current().target_cpu or context.target.name in target.KNOWN
+                cpu = context.target.cpu if named else ""
                 made, seconds = dump.asm_texts(self.texts(LLVM)[1], cpu)
                 last = self.texts(LLVM)[0].number
             self._texts[stage] = dump.text_row(stage, last, made, seconds), made

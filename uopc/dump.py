@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from uopc.backends import target
 from uopc.errors import UserError
 from uopc.ir import analysis, text
 from uopc.ir.ops import Ops
@@ -124,6 +125,8 @@ class Dump:
         if self.context is not None:
             lines.append(f"// optimize: {'yes' if self.context.optimize else 'no'}")
             lines.append(f"// threads: {self.context.threads}")
+            if self.context.target.name in target.KNOWN:  # not this machine, as it is without
+                lines.append(f"// cpu: {self.context.target.name}")
         return "\n".join(lines) + "\n"
 
     def text(self, name: str) -> str:

@@ -27,7 +27,7 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     """The lines, names as they are in the text of `graph`; none when there are no notes."""
     if "demands" not in notes:
         return []
-    order = analysis.toposort(graph)
+    order = analysis.toposort(graph, analysis.outside_kernels(graph))
     consumers: dict[UOp, list[str]] = {}
     for u in order:
         for s in dict.fromkeys(u.src):

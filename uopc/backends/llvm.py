@@ -288,10 +288,11 @@ def _from_memory(e: Emitter, u: UOp, got: str) -> str:
 
 def _store(e: Emitter, u: UOp) -> str | None:
     address, value = u.src[0], u.src[1]
-    lanes, align = value.dtype.lanes, value.dtype.itemsize
-    t, given = memory_type(value.dtype), e.of(value, lanes)
-    if value.dtype.kind == "bool":
-        given = e.value(f"zext {llvm_type(value.dtype)} {given} to {t}")
+    lanes, align = max(address.dtype.lanes, value.dtype.lanes), value.dtype.itemsize
+    stored = value.dtype.scalar.vec(lanes)
+    t, given = memory_type(stored), e.of(value, lanes)
+    if stored.kind == "bool":
+        given = e.value(f"zext {llvm_type(stored)} {given} to {t}")
     index = e.of(address.src[1])
     if len(u.src) == 2:
         e.effect(f"store {t} {given}, ptr {_address(e, address, index)}, align {align}")
@@ -299,7 +300,7 @@ def _store(e: Emitter, u: UOp) -> str | None:
     gate = u.src[2]
     if lanes > 1:
         place, mask = _address(e, address, index), f"<{lanes} x i1>"
-        name = f"llvm.masked.store.{_memory_suffix(value.dtype)}.p0"
+        name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
         e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
         e.effect(f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})")
         return None

@@ -26,7 +26,7 @@ class Target:
 
 
 # Named CPUs of LLVM with the widest vectors they have; anything else is asked for its features.
-_KNOWN = {
+KNOWN = {
     "x86-64": (128, 16), "x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32),
 }  # fmt: skip
 
@@ -37,8 +37,8 @@ def host(cpu: str = "") -> Target:
     import llvmlite.binding as llvm
 
     name = cpu or os.environ.get("UOPC_TARGET_CPU", "")
-    if name in _KNOWN:
-        bits, registers = _KNOWN[name]
+    if name in KNOWN:
+        bits, registers = KNOWN[name]
         return Target(name, "cpu", bits, registers, name, "")
     found = llvm.get_host_cpu_features()
     features = found.flatten()

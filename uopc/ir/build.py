@@ -221,7 +221,7 @@ def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
 
 def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
     t, v = x.dtype, c.arg
-    every_bit = True if t.kind == "bool" else -1 if t.kind == "int" else t.bounds[1]
+    every_bit = True if t.kind == "bool" else t.bounds[1] if t.kind == "uint" else -1
     if op is Ops.ADD or op is Ops.OR or op is Ops.XOR:
         if not v:
             return x
@@ -311,7 +311,7 @@ def cast(a: UOp, dtype: DType) -> UOp:
 
 
 def _cast_value(a: UOp, target: DType) -> Scalar:
-    if a.dtype.is_float and target.kind != "index":
+    if a.dtype.is_float:
         with np.errstate(all="ignore"):
             value = semantics.cast(np.asarray(a.arg, a.dtype.numpy), a.dtype, target)
         return float(value) if target.is_float else value.item()

@@ -72,6 +72,10 @@ class Refutation:
 
 
 # ---------------------------------------------------------------- instances of patterns
+class _NoInstanceError(Exception):
+    """The pattern has an op that does not take the dtype."""
+
+
 @dataclass
 class _Maker:
     """Makes graphs that fit a pattern. `base` is the dtype that the rule set computes with."""
@@ -80,6 +84,8 @@ class _Maker:
     random: random.Random
     leaves: dict[UOp, Array] = field(default_factory=dict)
     named: dict[str, UOp] = field(default_factory=dict)
+    # Variables that may be INVALID: it does not get into arithmetic.
+    optional: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         # What comparisons compare: in a rule set of bools, anything.
@@ -104,8 +110,12 @@ class _Maker:
 
     def _node(self, p: UPat, t: DType) -> UOp:
         if p.ops is None:
-            return self.leaf(t)
-        op = self.random.choice([o for o in sorted(p.ops, key=_name) if _computes(o, t)])
+            none = p.name in self.optional and self.random.random() < 0.2
+            return intern(Ops.INVALID, t) if none else self.leaf(t)
+        ops = [o for o in sorted(p.ops, key=_name) if _computes(o, t)]
+        if not ops:
+            raise _NoInstanceError
+        op = self.random.choice(ops)
         if op is Ops.CONST:
             value = self.random.choice(_CONSTANTS[t]) if p.arg is None else p.arg
             return intern(op, t, (), const_value(t, value))
@@ -230,14 +240,26 @@ def idle(rules: RuleSet, seed: int = 0) -> list[str]:
 def _fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Any:
     """(maker, graph, what the rule makes of it) for the instances on which it fires."""
     rule = compiled(rules, entry)
+    optional = frozenset(_used(entry.left, True) - _used(entry.left, False))
     types = [t for n in rules.over for t in _TYPES[n]]
     for base, left in itertools.product(types, entry.shapes or (entry.left,)):
         for _ in range(_TRIES // len(entry.shapes or (1,))):
-            maker = _Maker(base, rng)
-            before = maker.make(left, base)
+            maker = _Maker(base, rng, optional=optional)
+            try:
+                before = maker.make(left, base)
+            except _NoInstanceError:
+                continue
             after = rule.apply(before)
             if after is not None:
                 yield maker, before, after
+
+
+def _used(p: UPat, chosen: bool, here: bool = False) -> set[str]:
+    """Variables that stand in a branch of a WHERE, or those that stand elsewhere."""
+    own = {p.name} if p.name is not None and p.ops is None and here is chosen else set()
+    for i, s in enumerate(p.sources or ()):
+        own |= _used(s, chosen, i > 0 and p.ops == frozenset((Ops.WHERE,)))
+    return own
 
 
 def _refutation(rules: RuleSet, entry: Entry, seed: int) -> Refutation | None:

@@ -171,32 +171,53 @@ def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
     """
     from uopc.ir import symbolic
 
+    clauses = clauses_of(condition) if holds else clauses_of(condition, Ops.OR)
+    return _under(u, clauses, holds)
+
+
+def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
+    """`given` for a list of clauses that all hold, or none of them."""
+    from uopc.ir import symbolic
+
     below = analysis.toposort(u)
     if len(below) > _MOST_NODES:
         return None
-    known = {v: w for v, w in _known_values(condition, holds) if v in below}
+    known: dict[UOp, UOp] = {}
+    for v, w in _known_values(clauses, holds):
+        if v in below:
+            known.setdefault(v, w)
     if not known:
         return None
     made = symbolic.replaced(u, known)
-    back = symbolic.replaced(made, {w: v for v, w in known.items() if w.op is Ops.VARIABLE})
+    back = symbolic.replaced(made, {w: v for v, w in _variables(known, clauses, holds)})
     # Only what is smaller counts: two equal forms must not take turns.
     return back if len(analysis.toposort(back)) < len(below) else None
 
 
-def _known_values(condition: UOp, holds: bool) -> Iterator[tuple[UOp, UOp]]:
+def _known_values(clauses: list[UOp], holds: bool) -> Iterator[tuple[UOp, UOp]]:
     """The clauses; and index values that they bound, with a variable (constant) that says so."""
-    clauses = clauses_of(condition) if holds else clauses_of(condition, Ops.OR)
     for clause in clauses:
         yield clause, intern(Ops.CONST, clause.dtype, (), holds)
-    for lhs, interval in limits_of(clauses if holds else [negation(c) for c in clauses]).items():
-        low, high = _tightened(lhs, {lhs: interval})
-        if lhs.dtype is not dtypes.index or low > high or (low, high) == analysis.bounds(lhs):
+    for lhs, limit in limits_of(clauses if holds else [negation(c) for c in clauses]).items():
+        if lhs.dtype is not dtypes.index:
             continue
-        if low == high:
-            yield lhs, affine.const(low)
-        elif lhs.op is not Ops.ADD:
-            arg = VariableArg(f"given_{lhs.seq}", low, high)
-            yield lhs, intern(Ops.VARIABLE, dtypes.index, (), arg)
+        own = affine.interval(*affine.form(lhs))
+        low, high = _meet_bounds(own, limit)
+        if low > high or (low, high) == own:
+            continue
+        arg = VariableArg(f"given_{lhs.seq}", low, high)
+        value = intern(Ops.VARIABLE, dtypes.index, (), arg) if low < high else affine.const(low)
+        yield from [(lhs, value)] if lhs.op is not Ops.ADD else _solved(lhs, value)
+
+
+def _solved(total: UOp, value: UOp) -> Iterator[tuple[UOp, UOp]]:
+    """total = value as a statement on one of its monomials: k·m + rest = v  ⇒  m = k·(v − rest)
+    for k = ±1. Where the sum occurs, it is then the value."""
+    for m, k in affine.form(total)[1].items():
+        if abs(k) == 1 and m.op is not Ops.MUL:
+            rest = affine.sub(total, affine.scaled(m, k))
+            yield m, affine.scaled(affine.sub(value, rest), k)
+            return
 
 
 def negation(clause: UOp) -> UOp:

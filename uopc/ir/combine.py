@@ -72,15 +72,38 @@ def _partial(op: Op, src: tuple[UOp, ...], s: UOp) -> UOp:
 
 
 def select(p: UOp, a: UOp, b: UOp) -> UOp:
-    """p.where(a, b), folded where the condition or the branches decide it."""
+    """p.where(a, b), folded where the condition or the branches decide it.
+
+    What has no value under some condition ends up as valid.where(value, INVALID), one level deep.
+    """
     lanes = max(p.dtype.lanes, a.dtype.lanes, b.dtype.lanes)
     t = (b if a.op is Ops.INVALID else a).dtype.scalar.vec(lanes)
     made = intern(Ops.WHERE, t, (p, a, b))
+    if is_partial(p) or is_partial(a) or (is_partial(b) and b.op is not Ops.INVALID):
+        return _select_partial(p, a, b, intern(Ops.INVALID, t))
     chosen = a if a is b else None
     if p.op is Ops.CONST and type(p.arg) is bool:
         chosen = a if p.arg else b
     kept = None if chosen is None else same_kind(made, chosen)
     return made if kept is None else kept
+
+
+def _select_partial(p: UOp, a: UOp, b: UOp, nothing: UOp) -> UOp:
+    if p.op is Ops.INVALID or (a.op is Ops.INVALID and b.op is Ops.INVALID):
+        return nothing
+    if is_partial(p):
+        return select(p.src[0], select(p.src[1], a, b), nothing)
+    if b.op is Ops.INVALID:
+        return select(combine(Ops.AND, (p, a.src[0])), a.src[1], nothing)
+    if a.op is Ops.INVALID:
+        opposite = combine(Ops.NEG, (p,))
+        if not is_partial(b):
+            return select(opposite, b, nothing)
+        return select(combine(Ops.AND, (opposite, b.src[0])), b.src[1], nothing)
+    yes = intern(Ops.CONST, dtypes.bool_, (), True)
+    has_a, x = a.src[:2] if is_partial(a) else (yes, a)
+    has_b, y = b.src[:2] if is_partial(b) else (yes, b)
+    return select(select(p, has_a, has_b), select(p, x, y), nothing)
 
 
 def convert(u: UOp, t: DType) -> UOp:
@@ -99,18 +122,6 @@ def like(u: UOp, value: Any) -> UOp:
     if made.dtype is not u.dtype and made.op is Ops.CONST:
         return intern(Ops.CONST, u.dtype, (), (made.arg,) * u.dtype.lanes)
     return made
-
-
-def may_be_invalid(u: UOp) -> bool:
-    """Whether a selection offers INVALID: then it is no constant, whatever its other values."""
-    stack = [u]
-    while stack:
-        v = stack.pop()
-        if v.op is Ops.INVALID:
-            return True
-        if v.op is Ops.WHERE:
-            stack += v.src[1:]
-    return False
 
 
 def same_kind(u: UOp, made: UOp | None) -> UOp | None:

@@ -322,11 +322,12 @@ def _is_labelled(op: Op, kind: str, text: str) -> bool:
 
 def _dotted(reader: Reader) -> tuple[int, ...]:
     """`0.1` as (0, 1): the place of a range."""
-    parts = reader.peek()[1].split(".")
-    if not all(p.isdecimal() for p in parts):
+    try:
+        place = tuple([int(p) for p in reader.peek()[1].split(".")])
+    except ValueError:
         reader.expected("a place such as 0 or 0.1")
     reader.take()
-    return tuple([int(p) for p in parts])
+    return place
 
 
 def _split(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, build, clauses, dtypes
-from uopc.ir.combine import combine, convert, like, make, may_be_invalid, same_kind
+from uopc.ir.combine import combine, convert, is_partial, like, make, same_kind
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Ops
 from uopc.ir.pattern import UPat
@@ -180,7 +180,7 @@ SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice
 def _one_value(u: UOp) -> UOp | None:
     """a < b → True where bounds say so; the same for any integer or bool with one possible value"""
     low, high = analysis.bounds(u)
-    return like(u, low) if low == high and not may_be_invalid(u) else None
+    return like(u, low) if low == high and not is_partial(u) else None
 
 
 BOUNDS = RuleSet("bounds", over=INTEGERS | BOOL, rules=[_one_value])

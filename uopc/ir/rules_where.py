@@ -1,7 +1,7 @@
-"""Rules for selection, and for INVALID, "no value".
+"""Rules for selection: a WHERE whose branches are alike becomes arithmetic or logic.
 
-INVALID stays through arithmetic: `combine.py` moves p.where(a, INVALID) outward until a WHERE, a
-store or an index takes it. A WHERE whose branches are alike becomes arithmetic or logic.
+INVALID, "no value", is not a matter of rules: `combine.py` moves p.where(a, INVALID) outward
+through arithmetic and selections until a store or an index takes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, build, clauses
 from uopc.ir.combine import combine, make, same_kind, select
-from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import UPat
 from uopc.ir.rules import (
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 _ELEMENTWISE = [op for op in Op.all() if op.is_alu and op is not Ops.WHERE]
 _UNARY = tuple([op for op in _ELEMENTWISE if op.arity == 1])
 _BINARY = tuple([op for op in _ELEMENTWISE if op.arity == 2])
-_nothing = UPat(Ops.INVALID, name="nothing")
 
 # fmt: off
 WHERE = RuleSet("where", over=ANY, rules=[
@@ -56,10 +54,10 @@ WHERE = RuleSet("where", over=ANY, rules=[
 WHERE_BOOL = RuleSet("where-bool", over=BOOL, rules=[
     rule("is-condition",    p.where(True, False),               p),
     rule("is-opposite",     p.where(False, True),               no(p)),
-    rule("and",             p.where(x, False),                  p & x),
-    rule("or",              p.where(True, x),                   p | x),
-    rule("implies",         p.where(x, True),                   no(p) | x),
-    rule("but-not",         p.where(False, x),                  no(p) & x),
+    rule("and",             p.where(x, False),                  p & x,      when=[has_value(x)]),
+    rule("or",              p.where(True, x),                   p | x,      when=[has_value(x)]),
+    rule("implies",         p.where(x, True),                   no(p) | x,  when=[has_value(x)]),
+    rule("but-not",         p.where(False, x),                  no(p) & x,  when=[has_value(x)]),
 ])
 
 SELECT_GREATER = RuleSet("select-greater", over=INTEGERS, rules=[
@@ -140,16 +138,3 @@ def _together(u: UOp) -> UOp | None:
 
 
 SELECTIONS = RuleSet("selections", over=ANY, rules=[_into_constants, _cast_constants, _together])
-
-
-# ---------------------------------------------------------------- no value
-@rule_fn("condition", p.where(q, _nothing).where(x, y).named("u"))
-def _condition(p: UOp, q: UOp, x: UOp, y: UOp, nothing: UOp, u: UOp) -> UOp | None:
-    """a condition without a value gives none: p.where(q, INVALID).where(x, y) → …"""
-    return same_kind(u, select(p, select(q, x, y), intern(Ops.INVALID, u.dtype)))
-
-
-NO_VALUE = RuleSet("no-value", over=ANY, rules=[
-    _condition,
-    rule("first", p.where(UPat(Ops.INVALID, name="z"), x), no(p).where(x, z)),
-])  # fmt: skip

@@ -88,10 +88,10 @@ def power(a: Array, b: Array) -> Array:
     # Integer powers wrap; a negative exponent is the integer part of the reciprocal power.
     exponent = np.where(b < 0, 0, b).astype(a.dtype)
     result = np.power(a, exponent)
-    negative = np.where(a == 1, 1, 0)
+    negative = np.where(a == 1, 1, 0).astype(a.dtype)
     if a.dtype.kind == "i":
-        negative = np.where(a == -1, np.where(b % 2 == 0, 1, -1), negative)
-    return np.asarray(np.where(b < 0, negative, result).astype(a.dtype))
+        negative = np.where(a == -1, np.where(b % 2 == 0, 1, -1), negative).astype(a.dtype)
+    return np.asarray(np.where(b < 0, negative.astype(a.dtype), result))
 
 
 def _nonzero(b: Array) -> Array:
@@ -154,7 +154,14 @@ def mulacc(a: Array, b: Array, c: Array) -> Array:
         return np.add(np.multiply(a, b), c)
     if a.dtype == np.float64:
         return _fma64(a, b, c)
-    return np.asarray((a.astype(np.float64) * b.astype(np.float64) + c).astype(a.dtype))
+    # The product is exact in float64; the sum is rounded to odd there, then once to the type.
+    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    lost = (product - (total - part)) + (addend - part)
+    even = (total.view(np.int64) & 1) == 0
+    odd = np.where(even & (lost != 0), np.nextafter(total, np.copysign(np.inf, lost)), total)
+    return np.asarray(np.where(np.isfinite(lost), odd, total).astype(a.dtype))
 
 
 def _fma64(a: Array, b: Array, c: Array) -> Array:
@@ -172,7 +179,7 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
             try:
                 flat[i] = exact.numerator / exact.denominator
             except OverflowError:
-                flat[i] = math.copysign(math.inf, exact.numerator)
+                flat[i] = math.inf if exact > 0 else -math.inf
     return flat.reshape(out.shape)
 
 

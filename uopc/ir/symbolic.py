@@ -32,7 +32,6 @@ from uopc.ir.rules_algebra import (
 )  # fmt: skip
 from uopc.ir.rules_divmod import DIVMOD, TRUNCATING
 from uopc.ir.rules_where import (
-    NO_VALUE,
     SELECT_GREATER,
     SELECT_INDEX,
     SELECTIONS,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 # In the order in which they are tried: what decides a node at once comes first.
 SETS: tuple[RuleSet, ...] = (
-    BOUNDS, NO_VALUE, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
+    BOUNDS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
     TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
     UNDER_CONDITION,
 )  # fmt: skip

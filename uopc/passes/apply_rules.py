@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def apply_rules(kernel: UOp, context: Context) -> UOp:
+    """The kernel after the user's rules, or as it is."""
     if context.user_rules is None:
         return kernel
     from uopc.ir.rewrite import graph_rewrite

@@ -111,12 +111,14 @@ def _float_division(u: UOp, src: Source) -> UOp:
     remainder = _float_remainder(a, b)
     if u.op is Ops.CMOD:
         return remainder
-    adjusted = (remainder.ne(0) & ((remainder < 0) ^ (b < 0))).where(remainder + b, remainder)
+    wrong_sign = remainder.ne(0) & ((remainder < 0) ^ (b < 0))
     if u.op is Ops.FLOORMOD:
-        sign = _with_sign(_const(a, 0.0), b)
-        return adjusted.eq(0).where(sign, adjusted)
-    exact = (a - adjusted) / b
-    return b.eq(0).where(a / b, exact.round())
+        adjusted = wrong_sign.where(remainder + b, remainder)
+        return adjusted.eq(0).where(_with_sign(_const(a, 0.0), b), adjusted)
+    whole = ((a - remainder) / b).round()
+    whole = wrong_sign.where(whole - 1.0, whole)
+    whole = whole.eq(0).where(_with_sign(whole, a / b), whole)
+    return b.eq(0).where(a / b, whole)
 
 
 def _float_remainder(a: UOp, b: UOp) -> UOp:

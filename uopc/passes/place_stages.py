@@ -378,6 +378,7 @@ def _count(dims: analysis.Shape) -> int:
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
+    """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     placement = _Placement(graph)
     placement.run(set())
     copied = placement.self_reads()

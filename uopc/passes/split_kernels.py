@@ -199,6 +199,7 @@ def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 
 def split_kernels(graph: UOp, context: Context) -> UOp:
+    """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     for piece in launch_order(_pieces(graph)):
         kernel, args = make_kernel(piece.effect)

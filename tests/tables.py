@@ -1,0 +1,100 @@
+"""The tables of the documentation, made from the code: `test_style.py` keeps them current."""
+
+from __future__ import annotations
+
+import re
+
+from uopc.ir.levels import INVARIANTS, MEANING, Level
+from uopc.ir.ops import Op
+from uopc.passes import ORDER, PIPELINE
+from uopc.passes.optimize import OPTS
+
+_ALL = (Level.TENSOR, Level.INDEXED, Level.KERNEL, Level.VECTOR, Level.LINEAR, Level.PROGRAM)
+_LETTERS = {level: level.text[0].upper() for level in _ALL}
+
+
+def _row(*cells):
+    return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
+
+
+def _table(heads, rows):
+    return "\n".join([_row(*heads), _row(*["---"] * len(heads)), *[_row(*r) for r in rows]])
+
+
+def _levels(levels):
+    """One letter for each level, a dot where the op is not legal."""
+    return "`" + "".join(_LETTERS[v] if v & levels else "·" for v in _ALL) + "`"
+
+
+def ops():
+    rows = []
+    for op in Op.all():
+        arg = " or ".join(t.__name__ for t in op.arg if t is not type(None)) or "–"
+        notes = [
+            word for word, holds in (
+                ("commutes", op.commutes), ("associates", op.associates), ("effect", op.effect),
+                ("movement", op.movement),
+            ) if holds
+        ]  # fmt: skip
+        symbol = f" `{op.symbol}`" if op.symbol else ""
+        operands = " ".join(op.operands) or "–"
+        rows.append(
+            (f"`{op.name}`{symbol}", operands, arg, op.dtype, op.shape, _levels(op.levels),
+             ", ".join(notes), op.doc)
+        )  # fmt: skip
+    heads = ("op", "operands", "arg", "dtype", "shape", "levels", "is", "meaning")
+    return _table(heads, rows)
+
+
+def levels():
+    return _table(
+        ("level", "letter", "meaning"), [(v.text, f"`{_LETTERS[v]}`", MEANING[v]) for v in _ALL]
+    )
+
+
+def invariants():
+    rows = [(f"`{name}`", _levels(where), text) for name, (where, text) in INVARIANTS.items()]
+    return _table(("invariant", "levels", "what holds"), rows)
+
+
+def pipeline():
+    rows = []
+    for number, p in PIPELINE:
+        module = p.run.__module__.rpartition(".")[2]
+        doc = __import__(p.run.__module__, fromlist=["PASS"]).__doc__
+        first = doc.strip().split("\n\n")[0].replace("\n", " ")
+        levels = p.accepts.text if p.accepts is p.promises else f"{p.accepts.text} → {p.promises.text}"
+        each = "program" if p.scope == "graph" else "kernel"
+        sums = "reorders sums" if p.reassociates else ""
+        rows.append((number, f"[{p.name}]({module}.py)", levels, each, sums, first))
+    return _table(("", "pass", "level", "runs on each", "", "what it does"), rows)
+
+
+def order():
+    return _table(("before", "after", "because"), [(a, b, why) for a, b, why in ORDER])
+
+
+def opts():
+    return _table(("Opt", "what it does"), [(f"`{n}(axis, n)`", text) for n, (_, text) in OPTS.items()])
+
+
+TABLES = {
+    "levels": ("uopc/ir/README.md", levels),
+    "invariants": ("uopc/ir/README.md", invariants),
+    "ops": ("uopc/ir/README.md", ops),
+    "pipeline": ("uopc/passes/README.md", pipeline),
+    "order": ("uopc/passes/README.md", order),
+    "opts": ("uopc/passes/README.md", opts),
+}
+
+
+def block(name, text):
+    """A table between its markers."""
+    return f"<!-- {name}: generated, see tests/tables.py -->\n{text}\n<!-- end -->"
+
+
+def find(path, name):
+    """The block of that name as the file has it."""
+    m = re.search(rf"<!-- {name}: .*?<!-- end -->", path.read_text(), re.DOTALL)
+    assert m is not None, f"{path}: no block {name}"
+    return m[0]

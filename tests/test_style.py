@@ -1,0 +1,255 @@
+"""The shape of the code: which way imports point, sizes, documentation, tables that are current."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tables
+
+from uopc.ir.levels import INVARIANTS, MEANING, Level
+from uopc.ir.ops import Op
+from uopc.passes import ORDER, PIPELINE
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "uopc"
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
+TABLES = {"uopc/ir/ops.py"}  # flat on purpose: one row a line
+_PRAGMA = re.compile(r"\s*# (type: ignore|fmt: |noqa).*")
+MOST_LINES, MOST_PASS_LINES, MOST_FUNCTION, MOST_WIDTH = 500, 400, 60, 100
+
+
+def name_of(path):
+    """uopc/ir/ops.py → uopc.ir.ops"""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in FILES}
+PASSES = {f"uopc.passes.{p.name.replace('-', '_')}" for _, p in PIPELINE}
+each_file = pytest.mark.parametrize("path", FILES, ids=[str(f.relative_to(ROOT)) for f in FILES])
+
+
+def imports(path, typing_too=True):
+    """The modules of this package that a file imports, anywhere in it."""
+    found = set()
+    skipped = set() if typing_too else for_typing_only(TREES[path])
+    for node in ast.walk(TREES[path]):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names if a.name.startswith("uopc")}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("uopc"):
+            inner = {f"{node.module}.{a.name}" for a in node.names}
+            found |= {m if m in MODULES else node.module for m in inner}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+    return found
+
+
+def for_typing_only(tree):
+    """The imports under `if TYPE_CHECKING`."""
+    blocks = [
+        n for n in ast.walk(tree)
+        if isinstance(n, ast.If) and isinstance(n.test, ast.Name) and n.test.id == "TYPE_CHECKING"
+    ]  # fmt: skip
+    return {inner for block in blocks for inner in ast.walk(block)}
+
+
+# ---------------------------------------------------------------- imports point one way
+IR_MAY_NAME = {"uopc.errors", "uopc.config"}
+BACKENDS_MAY_NAME = {"uopc.errors", "uopc.config"}
+
+
+@each_file
+def test_import_direction(path):
+    """ir imports no pass and no backend; a pass no other pass; backends only the IR."""
+    me = name_of(path)
+    area = me.split(".")[1] if "." in me else ""
+    for other in imports(path, typing_too=area != "passes"):
+        if area == "ir":
+            assert other.startswith("uopc.ir") or other in IR_MAY_NAME, f"{me} imports {other}"
+        elif area == "passes" and me != "uopc.passes":
+            assert other.startswith(("uopc.ir", "uopc.passes.", "uopc.errors")), f"{me}: {other}"
+            assert other not in PASSES, f"{me} imports the pass {other}"
+        elif area == "backends":
+            known = other.startswith(("uopc.ir", "uopc.backends")) or other in BACKENDS_MAY_NAME
+            assert known, f"{me} imports {other}"
+
+
+def test_a_pass_names_a_backend_for_typing_only():
+    for me, path in MODULES.items():
+        if me.startswith("uopc.passes"):
+            for_types = imports(path) - imports(path, typing_too=False)
+            assert {m for m in for_types if "backends" in m} <= {"uopc.backends.target"}, me
+
+
+def test_only_the_environment_module_reads_the_environment():
+    """`config.py` knows every variable; what else looks at `os.environ` is listed here."""
+    readers = {
+        name_of(path) for path, tree in TREES.items()
+        if any(isinstance(n, ast.Attribute) and n.attr in ("environ", "getenv") for n in ast.walk(tree))
+    }  # fmt: skip
+    assert readers == {"uopc.config"}
+
+
+# ---------------------------------------------------------------- sizes
+@each_file
+def test_file_size(path):
+    lines = path.read_text().splitlines()
+    if str(path.relative_to(ROOT)) in TABLES:
+        return
+    most = MOST_PASS_LINES if name_of(path) in PASSES else MOST_LINES
+    assert len(lines) <= most, f"{len(lines)} lines"
+    wide = [i for i, line in enumerate(lines, 1) if len(_PRAGMA.sub("", line)) > MOST_WIDTH]
+    assert not wide, f"lines of more than {MOST_WIDTH} characters: {wide}"
+
+
+@each_file
+def test_function_size(path):
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= MOST_FUNCTION, f"{node.name} has {lines} lines"
+
+
+# ---------------------------------------------------------------- words
+def public(tree):
+    """Public functions and classes of a module, and the public methods of those classes."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            yield node, ""
+
+
+@each_file
+def test_docstrings(path):
+    tree = TREES[path]
+    assert ast.get_docstring(tree) or path.stat().st_size == 0, "no module docstring"
+    missing = [n.name for n, _ in public(tree) if not ast.get_docstring(n) and lines_of(n) > 3]
+    assert not missing, f"without a docstring: {missing}"
+
+
+def lines_of(node):
+    return node.end_lineno - node.lineno + 1
+
+
+BAD_NAMES = ("util", "helper", "misc", "common", "stuff")
+
+
+@each_file
+def test_names(path):
+    assert not any(word in path.stem for word in BAD_NAMES)
+    names = [n.name for n in ast.walk(TREES[path]) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    assert not [n for n in names if n.startswith("do_")]
+
+
+@each_file
+def test_no_python_recursion_tricks_and_no_swallowed_exceptions(path):
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Attribute):
+            assert node.attr != "setrecursionlimit"
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, f"line {node.lineno}: a bare except"
+            broad = isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+            silent = all(isinstance(s, (ast.Pass, ast.Continue)) for s in node.body)
+            assert not (broad and silent), f"line {node.lineno}: an exception is swallowed"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda p: p.name)
+def test_tests_can_fail(path):
+    """Every test compares or expects something; none asserts a constant."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            assert not isinstance(node.test, ast.Constant), f"line {node.lineno} asserts a constant"
+    helpers = {
+        n.name for n in ast.walk(tree)
+        if isinstance(n, ast.FunctionDef) and any(isinstance(i, (ast.Assert, ast.Raise)) for i in ast.walk(n))
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            assert checks_something(node, helpers), f"{node.name} checks nothing"
+
+
+def checks_something(function, helpers):
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            f = node.func
+            name = f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "")
+            if name in ("raises", "check", "check_call", "fail") or name in helpers or (
+                name.startswith(("assert_", "check", "verify", "equal", "same", "expect", "refuse"))
+            ):  # fmt: skip
+                return True
+    return False
+
+
+def test_every_op_has_a_doc():
+    for op in Op.all():
+        assert len(op.doc) >= 8 and op.doc.endswith("."), f"{op.name}: {op.doc!r}"
+
+
+def test_every_level_and_invariant_has_a_sentence():
+    assert set(MEANING) == set(Level)
+    for name, (levels, sentence) in INVARIANTS.items():
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name) and levels and sentence.endswith("."), name
+
+
+def test_every_pass_has_an_order_reason():
+    names = [p.name for _, p in PIPELINE]
+    for name in names:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name), name
+        assert any(name in (first, second) for first, second, _ in ORDER), name
+    assert all(len(reason) > 20 for _, _, reason in ORDER)
+
+
+# ---------------------------------------------------------------- documentation that is generated
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_tables_are_current(name, blessed):
+    path, make = tables.TABLES[name]
+    stored = tables.find(ROOT / path, name)
+    blessed.check(ROOT / path, stored, tables.block(name, make()))
+
+
+def test_files_named_in_the_documentation_exist():
+    for page in ("uopc/ir/README.md", "uopc/passes/README.md", "tests/README.md"):
+        for name in re.findall(r"`([\w/]+\.(?:py|md|uop))`", (ROOT / page).read_text()):
+            places = [ROOT, (ROOT / page).parent, ROOT / "uopc", ROOT / "uopc/ir", ROOT / "tests"]
+            assert any((place / name).exists() for place in places), f"{page}: {name}"
+
+
+# ---------------------------------------------------------------- importing
+MOST_SECONDS = 0.2
+# Time of this process, so that others on the machine do not matter.
+_TIMED = "import time; s = time.process_time(); import {0}; print(time.process_time() - s)"
+
+
+def seconds(module):
+    times = [
+        float(subprocess.run([sys.executable, "-c", _TIMED.format(module)], cwd=ROOT,
+                             capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]  # fmt: skip
+    return statistics.median(times)
+
+
+def test_import_is_quick(capsys):
+    """Beyond NumPy, which it needs, importing costs little; on a slow machine NumPy is the measure."""
+    own, numpy = seconds("uopc"), seconds("numpy")
+    with capsys.disabled():
+        print(f"\nimport uopc {own:.3f} s, import numpy {numpy:.3f} s, ratio {own / numpy:.2f}")
+    assert own < MOST_SECONDS or own < 1.6 * numpy, f"import uopc takes {own:.3f} s"
+
+
+@pytest.mark.parametrize("module", ["llvmlite", "rich", "pycuda", "uopc.driver", "uopc.passes"])
+def test_import_is_lazy(module):
+    code = f"import sys, uopc; print({module!r} in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.strip() == "False", found.stdout + found.stderr
