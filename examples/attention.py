@@ -1,7 +1,7 @@
 """Causal attention, softmax(q kᵀ / √d + mask) v, against NumPy.
 
-    python examples/attention.py
-    uopc dump examples/attention.py
+python examples/attention.py
+uopc dump examples/attention.py
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A kernel written directly as UOps: means and peaks of windows, in one loop with two outputs.
 
-    python examples/handwritten_kernel.py
-    uopc dump examples/handwritten_kernel.py
+python examples/handwritten_kernel.py
+uopc dump examples/handwritten_kernel.py
 
-    mean[i] = Σ x[2i + j] / 5        peak[i] = max |x[2i + j]|        0 ≤ j < 5
+mean[i] = Σ x[2i + j] / 5        peak[i] = max |x[2i + j]|        0 ≤ j < 5
 """
 
 from __future__ import annotations

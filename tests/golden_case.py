@@ -10,7 +10,7 @@ a file `golden/NNN_pass_name/case_name.uop`
     …
 
 and the Before/After block of the pass's docstring, in two columns, or one below the other where
-the lines are long. What stands after the level of `before` is the setting of the run: see `Setting`.
+the lines are long. What stands after the level of `before` is how the pass is run: see `Setting`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def _rules(name):
     table = {
         "": None,
         "double": PatternMatcher([(x * 2.0, lambda x: x + x)]),
-        "square": PatternMatcher([(UPat(Ops.POW, src=(x, UPat.const(None, 2.0))), lambda x: x * x)]),
+        "square": PatternMatcher(
+            [(UPat(Ops.POW, src=(x, UPat.const(None, 2.0))), lambda x: x * x)]
+        ),
     }
     return table[name]
 
@@ -104,7 +106,9 @@ _PARTS = re.compile(
 def read_file(path: Path) -> Case:
     text = path.read_text()
     m = _PARTS.fullmatch(text)
-    assert m is not None, f"{path}: expected two comment lines, `--- before LEVEL`, `--- after LEVEL`"
+    assert m is not None, (
+        f"{path}: expected two comment lines, `--- before LEVEL`, `--- after LEVEL`"
+    )
     before, after = m["before"].rstrip("\n"), m["after"].rstrip("\n")
     return Case(
         path, text, m["accepts"], m["setting"].strip(), m["promises"], before, after, m["title"]
@@ -121,10 +125,10 @@ def _file_text(case: Case, before: str, after: str) -> str:
 
 # ---------------------------------------------------------------- docstrings
 _WIDTH = 100
-_BESIDE = re.compile(r"^Before \((\w+)\)(.*?)\s{2,}After \((\w+)\)\n((?:(?:  .*)?\n)*?)(?=\n\S|\Z)", re.M)
-_BELOW = re.compile(
-    r"^Before \((\w+)\)(.*)\n((?:    .*\n)+)After \((\w+)\)\n((?:    .*\n)+)", re.M
+_BESIDE = re.compile(
+    r"^Before \((\w+)\)(.*?)\s{2,}After \((\w+)\)\n((?:(?:  .*)?\n)*?)(?=\n\S|\Z)", re.M
 )
+_BELOW = re.compile(r"^Before \((\w+)\)(.*)\n((?:    .*\n)+)After \((\w+)\)\n((?:    .*\n)+)", re.M)
 
 
 def read_docstring(path: Path) -> Case:

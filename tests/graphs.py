@@ -72,7 +72,11 @@ def unary(b, u):
 
 def binary(b, u):
     others = [v for v in b.values if v.dtype is u.dtype and fits(u.shape, v.shape)]
-    v = b.draw(st.sampled_from(others)) if b.draw(st.booleans()) else b.param(u.shape, u.dtype.numpy)
+    v = (
+        b.draw(st.sampled_from(others))
+        if b.draw(st.booleans())
+        else b.param(u.shape, u.dtype.numpy)
+    )
     if u.dtype is dtypes.bool_:
         return b.draw(st.sampled_from([u & v, u | v, u ^ v, u.ne(v)]))
     makers = [
@@ -163,7 +167,9 @@ def cat(b, u):
         return None
     axis = b.draw(st.integers(0, len(u.shape) - 1))
     dims = (*u.shape[:axis], b.draw(st.sampled_from(SIZES)), *u.shape[axis + 1 :])
-    other = b.draw(st.sampled_from([u, b.param(dims, u.dtype.numpy), u * 2 if u.dtype.is_float else u]))
+    other = b.draw(
+        st.sampled_from([u, b.param(dims, u.dtype.numpy), u * 2 if u.dtype.is_float else u])
+    )
     return u.cat(other, axis=axis)
 
 
@@ -182,7 +188,9 @@ def take(b, u):
 
 
 def cast(b, u):
-    return u.cast(b.draw(st.sampled_from((dtypes.float32, dtypes.int32, dtypes.float64, dtypes.int8))))
+    return u.cast(
+        b.draw(st.sampled_from((dtypes.float32, dtypes.int32, dtypes.float64, dtypes.int8)))
+    )
 
 
 def contiguous(b, u):

@@ -63,7 +63,9 @@ def pipeline():
         module = p.run.__module__.rpartition(".")[2]
         doc = __import__(p.run.__module__, fromlist=["PASS"]).__doc__
         first = doc.strip().split("\n\n")[0].replace("\n", " ")
-        levels = p.accepts.text if p.accepts is p.promises else f"{p.accepts.text} → {p.promises.text}"
+        levels = (
+            p.accepts.text if p.accepts is p.promises else f"{p.accepts.text} → {p.promises.text}"
+        )
         each = "program" if p.scope == "graph" else "kernel"
         sums = "reorders sums" if p.reassociates else ""
         rows.append((number, f"[{p.name}]({module}.py)", levels, each, sums, first))
@@ -75,7 +77,9 @@ def order():
 
 
 def opts():
-    return _table(("Opt", "what it does"), [(f"`{n}(axis, n)`", text) for n, (_, text) in OPTS.items()])
+    return _table(
+        ("Opt", "what it does"), [(f"`{n}(axis, n)`", text) for n, (_, text) in OPTS.items()]
+    )
 
 
 TABLES = {

@@ -1,4 +1,6 @@
-"""Every elementwise op on every dtype, compiled, against the op table's NumPy meaning: corner cases.
+"""Every elementwise op on every dtype, compiled, against the op table's NumPy meaning.
+
+Corner cases: every pair of the values where something special happens.
 
 How exact the functions are over their whole range is measured elsewhere; here they must agree to a
 few units in the last place, and exactly on infinities, NaN, zeros and their signs.
@@ -95,7 +97,9 @@ def is_beyond_remainder(a, b):
 
 
 def compiled(make, arrays, optimize):
-    params = [uopc.param(f"p{i}", a.shape, dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    params = [
+        uopc.param(f"p{i}", a.shape, dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)
+    ]
     program = uopc.compile(make(*params), optimize=optimize, verify=True)
     return program(**{f"p{i}": a for i, a in enumerate(arrays)})
 
@@ -136,11 +140,9 @@ def test_binary(dtype, optimize):
 def test_division_and_shift_by_constants(dtype, optimize):
     """Constants take other ways through simplification and lowering than values do."""
     a = corners(dtype)
+    ops = (*DIVISIONS, *SHIFTS, Ops.MUL, Ops.AND)
     for b in a if optimize else a[::3]:
-        ops = (*DIVISIONS, *SHIFTS, Ops.MUL, Ops.AND)
-        got = compiled(
-            lambda x, b=b: tuple([x.alu(op, int(b)) for op in ops]), [a], optimize
-        )
+        got = compiled(lambda x, b=b: tuple([x.alu(op, int(b)) for op in ops]), [a], optimize)
         for op, out in zip(ops, got, strict=True):
             check(out, wanted_of(op, a, np.full_like(a, b)), f"{op.name} {dtype} by {b}")
 

@@ -38,7 +38,9 @@ each_case = pytest.mark.parametrize(("p", "path"), CASES)
 
 
 def read(path):
-    return golden_case.read_file(path) if path.suffix == ".uop" else golden_case.read_docstring(path)
+    return (
+        golden_case.read_file(path) if path.suffix == ".uop" else golden_case.read_docstring(path)
+    )
 
 
 @each_case

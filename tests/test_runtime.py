@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from uopc import config
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable, run_traced
 from uopc.backends.cpu.image import Image, _load_with_orc, load
@@ -247,9 +248,9 @@ def test_native_calls_are_in_use() -> None:
     assert type(program(muladd_plan(), plain=True)) is ProgramBase
 
 
-def test_plain_call_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UOPC_PLAIN_CALL", "1")
-    assert type(make_callable(muladd_plan(), image(), ProgramBase)) is ProgramBase
+def test_plain_call_by_environment() -> None:
+    asked = config.from_environment({"UOPC_PLAIN_CALL": "1"})
+    assert type(make_callable(muladd_plan(), image(), ProgramBase, asked.plain_call)) is ProgramBase
 
 
 def test_usual_call(muladd: ProgramBase) -> None:

@@ -14,6 +14,8 @@ import tables
 
 from uopc.ir.levels import INVARIANTS, MEANING, Level
 from uopc.ir.ops import Op
+from uopc.ir.text import parse, print_graph
+from uopc.ir.verify import verify
 from uopc.passes import ORDER, PIPELINE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +96,7 @@ def test_only_the_environment_module_reads_the_environment():
     """`config.py` knows every variable; what else looks at `os.environ` is listed here."""
     readers = {
         name_of(path) for path, tree in TREES.items()
-        if any(isinstance(n, ast.Attribute) and n.attr in ("environ", "getenv") for n in ast.walk(tree))
+        if {"environ", "getenv"} & {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     }  # fmt: skip
     assert readers == {"uopc.config"}
 
@@ -145,7 +147,9 @@ BAD_NAMES = ("util", "helper", "misc", "common", "stuff")
 @each_file
 def test_names(path):
     assert not any(word in path.stem for word in BAD_NAMES)
-    names = [n.name for n in ast.walk(TREES[path]) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    names = [
+        n.name for n in ast.walk(TREES[path]) if isinstance(n, (ast.FunctionDef, ast.ClassDef))
+    ]
     assert not [n for n in names if n.startswith("do_")]
 
 
@@ -156,7 +160,10 @@ def test_no_python_recursion_tricks_and_no_swallowed_exceptions(path):
             assert node.attr != "setrecursionlimit"
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"line {node.lineno}: a bare except"
-            broad = isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+            broad = isinstance(node.type, ast.Name) and node.type.id in (
+                "Exception",
+                "BaseException",
+            )
             silent = all(isinstance(s, (ast.Pass, ast.Continue)) for s in node.body)
             assert not (broad and silent), f"line {node.lineno}: an exception is swallowed"
 
@@ -170,7 +177,8 @@ def test_tests_can_fail(path):
             assert not isinstance(node.test, ast.Constant), f"line {node.lineno} asserts a constant"
     helpers = {
         n.name for n in ast.walk(tree)
-        if isinstance(n, ast.FunctionDef) and any(isinstance(i, (ast.Assert, ast.Raise)) for i in ast.walk(n))
+        if isinstance(n, ast.FunctionDef)
+        and any(isinstance(i, (ast.Assert, ast.Raise)) for i in ast.walk(n))
     }  # fmt: skip
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -225,6 +233,16 @@ def test_files_named_in_the_documentation_exist():
             assert any((place / name).exists() for place in places), f"{page}: {name}"
 
 
+def test_the_graph_in_the_ir_readme_is_a_kernel():
+    text = re.search(
+        r"```\n// level: kernel\n(.*?)\n```", (ROOT / "uopc/ir/README.md").read_text(), re.S
+    )
+    assert text is not None
+    graph = parse(text[1])
+    verify(graph, Level.KERNEL, "README")
+    assert print_graph(graph) == text[1]
+
+
 # ---------------------------------------------------------------- importing
 MOST_SECONDS = 0.2
 # Time of this process, so that others on the machine do not matter.
@@ -241,7 +259,7 @@ def seconds(module):
 
 
 def test_import_is_quick(capsys):
-    """Beyond NumPy, which it needs, importing costs little; on a slow machine NumPy is the measure."""
+    """Beyond NumPy, which it needs, importing costs little; NumPy measures a slow machine."""
     own, numpy = seconds("uopc"), seconds("numpy")
     with capsys.disabled():
         print(f"\nimport uopc {own:.3f} s, import numpy {numpy:.3f} s, ratio {own / numpy:.2f}")

@@ -29,6 +29,7 @@ class Options:
     cache_dir: str = ""
     target_cpu: str = ""
     no_color: bool = False
+    plain_call: bool = False  # call through ctypes instead of the native entry
     origins: bool = True  # note the user's source lines on nodes
 
     def __post_init__(self) -> None:
@@ -42,7 +43,7 @@ _VARIABLES = {
     "UOPC_DEBUG": "debug", "UOPC_SPEC": "spec", "UOPC_VIZ": "viz", "UOPC_NOOPT": "noopt",
     "UOPC_DEVICE": "device", "UOPC_BEAM": "beam", "UOPC_MATCH_STATS": "match_stats",
     "UOPC_THREADS": "threads", "UOPC_CACHE_DIR": "cache_dir", "UOPC_TARGET_CPU": "target_cpu",
-    "NO_COLOR": "no_color",
+    "UOPC_PLAIN_CALL": "plain_call", "NO_COLOR": "no_color",
 }  # fmt: skip
 
 

@@ -182,7 +182,7 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
         if param.op is Ops.PARAM:
             if param.arg.name in ordered:
                 raise UserError(f"inputs: {param.arg.name!r} is given twice")
-            ordered[param.arg.name] = param  # type: ignore[assignment]
+            ordered[param.arg.name] = param
     missing = [n for n, u in found.items() if ordered.get(n) is not u]
     if missing:
         raise UserError(f"inputs: the graph also reads {', '.join(missing)}")

@@ -118,7 +118,9 @@ class Program(ProgramBase):
         return dump.stage_texts(self._lowered, self.kernels)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{v.name}: {v.dtype.short}{analysis.show(v.shape)}" for v in self.inputs)
+        inputs = ", ".join(
+            f"{v.name}: {v.dtype.short}{analysis.show(v.shape)}" for v in self.inputs
+        )
         return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
@@ -232,7 +234,9 @@ class _Planner:
             )
             for p in self.params
         )  # fmt: skip
-        variables = {v: None for u in (request.graph, *request.params) for v in analysis.variables(u)}
+        variables = {
+            v: None for u in (request.graph, *request.params) for v in analysis.variables(u)
+        }
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return Plan(
             arguments,
@@ -291,7 +295,9 @@ def build_program(request: Request, lowered: Lowered, start: float) -> Program:
     compile_done = time.perf_counter()
     names = [k.arg.name for k in lowered.kernels]
     loaded = image.load(code, tuple(names))
-    program = make_callable(_Planner(request, lowered).plan(), loaded, Program)
+    program = make_callable(
+        _Planner(request, lowered).plan(), loaded, Program, request.options.plain_call
+    )
     program._request, program._lowered = request, lowered
     program.kernels = [
         Kernel(k.arg.name, k, llvm.module([r]), k.arg.opts or (), _origin(lowered.origins[k]))

@@ -7,12 +7,11 @@ phis) and vectors are explicit, so no LLVM pass is needed. Each op is one functi
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from uopc.backends.llvm_arithmetic import ALU
+from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
 from uopc.errors import Unsupported
 from uopc.ir import analysis, dtypes
 from uopc.ir.dtypes import DType
@@ -20,45 +19,6 @@ from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
-
-_SCALARS = {
-    "bool": "i1", "index": "i64", "float16": "half", "float32": "float", "float64": "double",
-}  # fmt: skip
-
-
-def llvm_type(t: DType) -> str:
-    """The type of a value in a register. Floats that LLVM computes nothing with are their bits."""
-    scalar = _SCALARS.get(t.scalar.name) or f"i{t.bits}"
-    return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
-
-
-def memory_type(t: DType) -> str:
-    """The type of a value in memory: a bool takes a byte."""
-    if t.kind != "bool":
-        return llvm_type(t)
-    return "i8" if t.lanes == 1 else f"<{t.lanes} x i8>"
-
-
-def _suffix(t: DType) -> str:
-    """How intrinsics spell a type: v16f32, i64."""
-    name = {"half": "f16", "float": "f32", "double": "f64"}
-    scalar = llvm_type(t.scalar)
-    return (f"v{t.lanes}" if t.lanes > 1 else "") + name.get(scalar, scalar)
-
-
-def literal(t: DType, value: object) -> str:
-    """A constant of a scalar type, exactly."""
-    if t.kind == "bool":
-        return "true" if value else "false"
-    if not t.is_float:
-        return str(value)
-    assert isinstance(value, (int, float))
-    if t is dtypes.float16:
-        return f"0xH{struct.unpack('>H', struct.pack('>e', value))[0]:04X}"
-    if t.bits < 32:
-        return str(int(np.asarray(value, t.numpy).view(f"u{t.itemsize}")))
-    return f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}"
-
 
 # Bytes of local buffers in one function: a worker's stack is 8 MiB at most systems.
 MOST_STACK = 1 << 20
@@ -128,9 +88,7 @@ class Emitter:
 
     def splat(self, u: UOp, name: str, lanes: int) -> str:
         wide = llvm_type(u.dtype.vec(lanes))
-        one = self.value(
-            f"insertelement {wide} poison, {llvm_type(u.dtype.scalar)} {name}, i64 0"
-        )
+        one = self.value(f"insertelement {wide} poison, {llvm_type(u.dtype.scalar)} {name}, i64 0")
         return self.value(
             f"shufflevector {wide} {one}, {wide} poison, <{lanes} x i32> zeroinitializer"
         )
@@ -150,7 +108,9 @@ class Emitter:
             if made is not None:
                 self.names[u] = made
         body = "\n".join(self.entry + self.lines)
-        return f"define void @{self.name}(ptr %words, i64 %chunk) {{\nentry:\n{body}\n  ret void\n}}"
+        return (
+            f"define void @{self.name}(ptr %words, i64 %chunk) {{\nentry:\n{body}\n  ret void\n}}"
+        )
 
     def _open_body(self, loop: _Loop) -> None:
         """Between the phis of a loop and its body: the test, where it may run zero times."""
@@ -162,7 +122,9 @@ class Emitter:
     def _load_words(self) -> None:
         params = sorted((u for u in self.kernel.src if u.op is Ops.PARAM), key=lambda u: u.arg.slot)
         known = 1 + max((u.arg.slot for u in params), default=-1)
-        scalars = sorted((u for u in self.kernel.src if u.op is Ops.VARIABLE), key=lambda u: u.arg.name)
+        scalars = sorted(
+            (u for u in self.kernel.src if u.op is Ops.VARIABLE), key=lambda u: u.arg.name
+        )
         for u in params:
             self.names[u] = self._word("ptr", u.arg.slot)
         for i, u in enumerate(scalars):
@@ -251,32 +213,37 @@ def _index(e: Emitter, u: UOp) -> str | None:
 
 
 def _address(e: Emitter, u: UOp, index: str) -> str:
-    return e.value(f"getelementptr {memory_type(u.dtype.scalar)}, ptr {e.names[u.src[0]]}, i64 {index}")
+    return e.value(
+        f"getelementptr {memory_type(u.dtype.scalar)}, ptr {e.names[u.src[0]]}, i64 {index}"
+    )
 
 
 def _load(e: Emitter, u: UOp) -> str | None:
     address, index = u.src[0], e.of(u.src[0].src[1])
     t, align = memory_type(u.dtype), u.dtype.itemsize
     if len(u.src) == 1:
-        return _from_memory(e, u, e.value(f"load {t}, ptr {_address(e, address, index)}, align {align}"))
+        return _from_memory(
+            e, u, e.value(f"load {t}, ptr {_address(e, address, index)}, align {align}")
+        )
     gate, lanes = u.src[1], u.dtype.lanes
     if lanes == 1:
         # Reading element 0 instead keeps the code free of branches.
         safe = e.value(f"select i1 {e.of(gate)}, i64 {index}, i64 0")
         got = e.value(f"load {t}, ptr {_address(e, address, safe)}, align {align}")
-        return _from_memory(e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer"))
+        return _from_memory(
+            e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer")
+        )
     place = _address(e, address, index)
     mask = f"<{lanes} x i1>"
     name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
     e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
-    got = e.value(
-        f"call {t} @{name}(ptr align {align} {place}, {mask} {e.of(gate, lanes)}, {t} zeroinitializer)"
-    )
+    where = f"ptr align {align} {place}, {mask} {e.of(gate, lanes)}"
+    got = e.value(f"call {t} @{name}({where}, {t} zeroinitializer)")
     return _from_memory(e, u, got)
 
 
 def _memory_suffix(t: DType) -> str:
-    return _suffix(t if t.kind != "bool" else dtypes.uint8.vec(t.lanes))
+    return suffix(t if t.kind != "bool" else dtypes.uint8.vec(t.lanes))
 
 
 def _from_memory(e: Emitter, u: UOp, got: str) -> str:
@@ -302,7 +269,9 @@ def _store(e: Emitter, u: UOp) -> str | None:
         place, mask = _address(e, address, index), f"<{lanes} x i1>"
         name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
         e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
-        e.effect(f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})")
+        e.effect(
+            f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})"
+        )
         return None
     e.count += 1
     write, done = f"write{e.count}", f"done{e.count}"
@@ -314,123 +283,11 @@ def _store(e: Emitter, u: UOp) -> str | None:
     return None
 
 
-# ------------------------------------------------------------ arithmetic
-# An instruction on operand names of type `t` (the operands' dtype, at the width of the result).
-Alu = Callable[[Emitter, DType, list[str]], str]
-
-
-def _signed(t: DType) -> bool:
-    return t.kind in ("int", "index")
-
-
+# ------------------------------------------------------------ values
 def _arithmetic(e: Emitter, u: UOp) -> str | None:
     lanes = u.dtype.lanes
     names = [e.of(s, lanes) for s in u.src]
-    return _ALU[u.op](e, u.src[-1].dtype.scalar.vec(lanes), names)
-
-
-def _binary(integer: str, floating: str = "", boolean: str = "") -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = floating if t.is_float else boolean if t.kind == "bool" and boolean else integer
-        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
-
-    return emit
-
-
-def _by_sign(signed: str, unsigned: str) -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = signed if _signed(t) else unsigned
-        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
-
-    return emit
-
-
-def _compare(signed: str, unsigned: str, floating: str) -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = f"fcmp {floating}" if t.is_float else f"icmp {signed if _signed(t) else unsigned}"
-        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
-
-    return emit
-
-
-def _float_call(name: str) -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        ty = llvm_type(t)
-        return e.intrinsic(ty, f"llvm.{name}.{_suffix(t)}", [(ty, v) for v in names])
-
-    return emit
-
-
-def _neg(e: Emitter, t: DType, names: list[str]) -> str:
-    ty = llvm_type(t)
-    if t.is_float:
-        return e.value(f"fneg {ty} {names[0]}")
-    if t.kind == "bool":
-        true = "true" if t.lanes == 1 else "<" + ", ".join(["i1 true"] * t.lanes) + ">"
-        return e.value(f"xor {ty} {names[0]}, {true}")
-    return e.value(f"sub {ty} {'0' if t.lanes == 1 else 'zeroinitializer'}, {names[0]}")
-
-
-def _abs(e: Emitter, t: DType, names: list[str]) -> str:
-    ty = llvm_type(t)
-    if t.is_float:
-        return e.intrinsic(ty, f"llvm.fabs.{_suffix(t)}", [(ty, names[0])])
-    if not _signed(t):
-        return names[0]
-    return e.intrinsic(ty, f"llvm.abs.{_suffix(t)}", [(ty, names[0]), ("i1", "false")])
-
-
-def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
-    one = f"{llvm_type(t.scalar)} {literal(t.scalar, 1.0)}"
-    ones = one.split()[1] if t.lanes == 1 else "<" + ", ".join([one] * t.lanes) + ">"
-    return e.value(f"fdiv {llvm_type(t)} {ones}, {names[0]}")
-
-
-def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        ty, (a, b) = llvm_type(t), names
-        if not t.is_float:
-            name = signed if _signed(t) else unsigned
-            return e.intrinsic(ty, f"llvm.{name}.{_suffix(t)}", [(ty, a), (ty, b)])
-        # a if it wins or is NaN, else b: a NaN on either side comes through.
-        mask = llvm_type(dtypes.bool_.vec(t.lanes))
-        first = e.value(f"fcmp {wins} {ty} {a}, {b}")
-        nan = e.value(f"fcmp uno {ty} {a}, {a}")
-        take = e.value(f"or {mask} {first}, {nan}")
-        return e.value(f"select {mask} {take}, {ty} {a}, {ty} {b}")
-
-    return emit
-
-
-_ALU: dict[Op, Alu] = {
-    Ops.ADD: _binary("add", "fadd contract", "or"),
-    Ops.SUB: _binary("sub", "fsub contract", "xor"),
-    Ops.MUL: _binary("mul", "fmul contract", "and"),
-    Ops.FDIV: _binary("", "fdiv"),
-    Ops.AND: _binary("and"),
-    Ops.OR: _binary("or"),
-    Ops.XOR: _binary("xor"),
-    Ops.SHL: _binary("shl"),
-    Ops.SHR: _by_sign("ashr", "lshr"),
-    # The decompositions made the operands of these safe: no 0, no overflow.
-    Ops.CDIV: _by_sign("sdiv", "udiv"),
-    Ops.CMOD: _by_sign("srem", "urem"),
-    Ops.CMPLT: _compare("slt", "ult", "olt"),
-    Ops.CMPLE: _compare("sle", "ule", "ole"),
-    Ops.CMPEQ: _compare("eq", "eq", "oeq"),
-    Ops.CMPNE: _compare("ne", "ne", "une"),
-    Ops.MAX: _extreme("smax", "umax", "ogt"),
-    Ops.MIN: _extreme("smin", "umin", "olt"),
-    Ops.NEG: _neg,
-    Ops.ABS: _abs,
-    Ops.RECIPROCAL: _reciprocal,
-    Ops.SQRT: _float_call("sqrt"),
-    Ops.TRUNC: _float_call("trunc"),
-    Ops.FLOOR: _float_call("floor"),
-    Ops.CEIL: _float_call("ceil"),
-    Ops.ROUND: _float_call("roundeven"),
-    Ops.MULACC: _float_call("fma"),
-}
+    return ALU[u.op](e, u.src[-1].dtype.scalar.vec(lanes), names)
 
 
 def _where(e: Emitter, u: UOp) -> str | None:
@@ -450,11 +307,15 @@ def _cast(e: Emitter, u: UOp) -> str | None:
     if source.is_float and target.is_float:
         return e.value(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {s} {a} to {t}")
     if target.kind == "bool":
-        zero = "zeroinitializer" if source.lanes > 1 else literal(source.scalar, 0.0 if source.is_float else 0)
+        zero = (
+            "zeroinitializer"
+            if source.lanes > 1
+            else literal(source.scalar, 0.0 if source.is_float else 0)
+        )
         return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
     if source.is_float:
         name = "fptosi" if target.kind in ("int", "index") else "fptoui"
-        return e.intrinsic(t, f"llvm.{name}.sat.{_suffix(target)}.{_suffix(source)}", [(s, a)])
+        return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
     signed = source.kind in ("int", "index")
     if target.is_float:
         return e.value(f"{'sitofp' if signed else 'uitofp'} {s} {a} to {t}")
@@ -507,7 +368,7 @@ def _lane(e: Emitter, u: UOp) -> str | None:
 def _hreduce(e: Emitter, u: UOp) -> str | None:
     """Halves are combined while they halve, then lane by lane."""
     lanes, t, got = u.src[0].dtype.lanes, u.src[0].dtype.scalar, e.of(u.src[0])
-    combine = _ALU[{"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}[u.arg]]
+    combine = ALU[{"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}[u.arg]]
     while lanes > 2 and lanes % 2 == 0:
         half, wide = lanes // 2, llvm_type(t.vec(lanes))
         parts = []
@@ -544,7 +405,7 @@ _EMIT: dict[Op, Rule] = {
     Ops.WHERE: _where,
     Ops.CAST: _cast,
     Ops.BITCAST: _bitcast,
-    **dict.fromkeys(_ALU, _arithmetic),
+    **dict.fromkeys(ALU, _arithmetic),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 
 
@@ -33,13 +32,12 @@ KNOWN = {
 
 @functools.cache
 def host(cpu: str = "") -> Target:
-    """This machine, or the CPU that `cpu` (or UOPC_TARGET_CPU) names."""
+    """This machine, or the CPU that `cpu` names."""
     import llvmlite.binding as llvm
 
-    name = cpu or os.environ.get("UOPC_TARGET_CPU", "")
-    if name in KNOWN:
-        bits, registers = KNOWN[name]
-        return Target(name, "cpu", bits, registers, name, "")
+    if cpu in KNOWN:
+        bits, registers = KNOWN[cpu]
+        return Target(cpu, "cpu", bits, registers, cpu, "")
     found = llvm.get_host_cpu_features()
     features = found.flatten()
     bits, registers = 128, 16
@@ -49,4 +47,4 @@ def host(cpu: str = "") -> Target:
         bits, registers = 256, 16
     elif found.get("neon"):
         bits, registers = 128, 32
-    return Target("host", "cpu", bits, registers, name or llvm.get_host_cpu_name(), features)
+    return Target("host", "cpu", bits, registers, cpu or llvm.get_host_cpu_name(), features)

@@ -217,6 +217,7 @@ def canonical(u: UOp) -> UOp:
 
 
 def add(a: UOp, b: UOp) -> UOp:
+    """The canonical a + b."""
     (c, s), (d, t) = form(a), form(b)
     if not t:
         return build(c + d, s) if d or a.op in _LINEAR_OPS else a
@@ -228,6 +229,7 @@ def add(a: UOp, b: UOp) -> UOp:
 
 
 def sub(a: UOp, b: UOp) -> UOp:
+    """The canonical a - b."""
     (c, s), (d, t) = form(a), form(b)
     terms = dict(s)
     accumulate(terms, t, -1)

@@ -355,4 +355,3 @@ def render(u: UOp, simplify: bool = True) -> str:
     from uopc.ir import text
 
     return text.render(_simplified(u) if simplify else u)
-

@@ -133,6 +133,8 @@ class _Maker:
             return [dtypes.bool_, t, t]
         if op is Ops.CAST:
             return [self.random.choice(list(_CONSTANTS))]
+        if op is Ops.BITCAST:
+            return [dtypes.uint8 if t is dtypes.int8 else dtypes.int8]
         return [self.compared if op.dtype == "bool" else t] * _count(op)
 
     def leaf(self, t: DType) -> UOp:
@@ -159,9 +161,7 @@ def _name(op: Op) -> str:
     return op.name
 
 
-_LOGIC = frozenset(
-    (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG)
-)
+_LOGIC = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG))
 _BITS = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR))
 
 
@@ -216,6 +216,8 @@ def _apply(u: UOp, operands: list[tuple[Array, Array]]) -> tuple[Array, Array]:
         return np.where(*values), valid[0] & np.where(values[0], valid[1], valid[2])
     if u.op is Ops.CAST:
         return semantics.cast(np.asarray(values[0]), u.src[0].dtype, u.dtype), valid[0]
+    if u.op is Ops.BITCAST:
+        return np.ascontiguousarray(values[0]).view(u.dtype.numpy), valid[0]
     assert u.op.evaluate is not None
     made = u.op.evaluate(*np.broadcast_arrays(*values))
     return np.asarray(made), np.logical_and.reduce(np.broadcast_arrays(*valid))
@@ -231,9 +233,7 @@ def refuted(rules: RuleSet, seed: int = 0) -> list[Refutation]:
 def idle(rules: RuleSet, seed: int = 0) -> list[str]:
     """Rules that none of their own instances makes fire."""
     return [
-        e.name
-        for e in rules.entries
-        if not any(_fired(rules, e, random.Random(f"{seed}{e.name}")))
+        e.name for e in rules.entries if not any(_fired(rules, e, random.Random(f"{seed}{e.name}")))
     ]
 
 
@@ -279,8 +279,8 @@ def _refutation(rules: RuleSet, entry: Entry, seed: int) -> Refutation | None:
 def _differs(old: Array, new: Array, t: DType) -> Array:
     if not t.is_float:
         return np.asarray(old != new)
-    both_nan = np.isnan(old) & np.isnan(new)
-    return ~both_nan & ((old != new) | (np.signbit(old) != np.signbit(new)))
+    both_nan: Array = np.isnan(old) & np.isnan(new)
+    return np.asarray(~both_nan & ((old != new) | (np.signbit(old) != np.signbit(new))))
 
 
 # ---------------------------------------------------------------- rules that never get a turn

@@ -7,11 +7,11 @@ condition holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes
 from uopc.ir.args import VariableArg
+from uopc.ir.combine import combine, make
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 
@@ -23,6 +23,7 @@ Limits = dict["UOp", Interval]
 
 # Longer conjunctions are left as they are: merging compares clauses with each other.
 _MOST_CLAUSES = 64
+_MOST_COMPARED = 8
 # Larger values are not simplified for a condition.
 _MOST_NODES = 100
 
@@ -74,9 +75,8 @@ def limits_of(clauses: list[UOp]) -> Limits:
     return out
 
 
-def _tightened(m: UOp, limits: Limits) -> tuple[int, int]:
-    low, high = analysis.bounds(m)
-    first, last = limits.get(m, (None, None))
+def _within(bounds: tuple[int, int], limit: Interval) -> tuple[int, int]:
+    (low, high), (first, last) = bounds, limit
     return (
         low if first is None else max(low, first),
         high if last is None else min(high, last),
@@ -87,7 +87,7 @@ def range_of(u: UOp, limits: Limits) -> tuple[int, int]:
     """The bounds of an index value whose monomials have these limits."""
     low = high = affine.form(u)[0]
     for m, f in affine.form(u)[1].items():
-        a, b = _tightened(m, limits)
+        a, b = _within(analysis.bounds(m), limits.get(m, (None, None)))
         low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
     return low, high
 
@@ -96,7 +96,7 @@ def merged(u: UOp) -> UOp | None:
     """A conjunction without repeated, implied or contradicting clauses; None when it has none.
 
     p & p → p;  (x < 5) & (x < 7) → x < 5;  (x < 5) & (7 < x) → False;
-    (i < 5) & (4·i + j < 24) → i < 5 where j < 4.
+    (i < 5) & (4·i + j < 24) → i < 5 where j < 4;  (i < 3) & ((i + 11) % 14 < 12) → i < 1.
     """
     clauses = clauses_of(u)
     if len(clauses) > _MOST_CLAUSES:
@@ -109,27 +109,64 @@ def merged(u: UOp) -> UOp | None:
             return build.const_like(u, False)
         if verdict is None:
             kept.append(clause)
-    return None if len(kept) == _count(u) else conjunction(kept)
+    simpler = _each_under_the_others(kept)
+    return (
+        None if simpler == kept and len(kept) == _count(u, Ops.AND) else junction(Ops.AND, simpler)
+    )
 
 
-def _count(u: UOp) -> int:
-    """How many operands a conjunction has, repeated ones counted."""
+def _each_under_the_others(clauses: list[UOp]) -> list[UOp]:
+    """Clauses on more than one value, each simplified for the case that all others hold."""
+    if not 1 < len(clauses) <= _MOST_COMPARED:
+        return clauses
+    out = list(clauses)
+    for i, clause in enumerate(clauses):
+        if any(s.op in _COMPOUND for s in clause.src):
+            simpler = _under(clause, [c for j, c in enumerate(out) if j != i])
+            out[i] = clause if simpler is None else simpler
+    return out
+
+
+_COMPOUND = frozenset((Ops.ADD, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD))
+
+
+def _count(u: UOp, op: Op) -> int:
+    """How many operands a tree of one op has, repeated ones counted."""
     count, stack = 0, [u]
     while stack:
         v = stack.pop()
-        if v.op is Ops.AND:
+        if v.op is op:
             stack += v.src
         else:
             count += 1
     return count
 
 
-def conjunction(clauses: list[UOp]) -> UOp:
-    """All of the clauses, at least one."""
+def united(u: UOp) -> UOp | None:
+    """A disjunction without repeated or covered clauses; None when it has none.
+
+    (x < 5) | (x < 7) → x < 7;  (x < 5) | (3 < x) → True;  p | not p → True.
+    """
+    clauses = clauses_of(u, Ops.OR)
+    if len(clauses) > _MOST_CLAUSES:
+        return None
+    # The complement of each side is what none of its clauses allows.
+    limits = limits_of([negation(c) for c in clauses])
+    kept: list[UOp] = []
+    for clause in clauses:
+        verdict = _verdict(negation(clause), limits)
+        if verdict is False or negation(clause) in clauses:
+            return build.const_like(u, True)
+        if verdict is None:
+            kept.append(clause)
+    return None if len(kept) == _count(u, Ops.OR) else junction(Ops.OR, kept)
+
+
+def junction(op: Op, clauses: list[UOp]) -> UOp:
+    """All of the clauses (or any of them), at least one."""
     out = clauses[0]
     for clause in clauses[1:]:
-        lanes = max(out.dtype.lanes, clause.dtype.lanes)
-        out = intern(Ops.AND, dtypes.bool_.vec(lanes), (out, clause))
+        out = combine(op, (out, clause))
     return out
 
 
@@ -165,59 +202,58 @@ def _equality_verdict(clause: UOp, limits: Limits) -> bool | None:
 def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
     """`u` simplified for the case that the condition holds (or not); None when it gets no smaller.
 
-    Inside u, each clause is True. Every range, variable or other single value that the clauses
-    bound more closely than its own bounds is replaced by a variable with those bounds, and put back
-    afterwards.
+    Inside u, each clause is True. Index values that the clauses bound more closely than their own
+    bounds are replaced by variables with those bounds, and put back afterwards.
     """
-    from uopc.ir import symbolic
-
-    clauses = clauses_of(condition) if holds else clauses_of(condition, Ops.OR)
-    return _under(u, clauses, holds)
+    op = Ops.AND if holds else Ops.OR
+    return _under(u, clauses_of(condition, op), holds)
 
 
 def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
-    """`given` for a list of clauses that all hold, or none of them."""
+    """`given`, for clauses that all hold, or none of them."""
     from uopc.ir import symbolic
 
     below = analysis.toposort(u)
     if len(below) > _MOST_NODES:
         return None
-    known: dict[UOp, UOp] = {}
-    for v, w in _known_values(clauses, holds):
-        if v in below:
-            known.setdefault(v, w)
-    if not known:
-        return None
-    made = symbolic.replaced(u, known)
-    back = symbolic.replaced(made, {w: v for v, w in _variables(known, clauses, holds)})
-    # Only what is smaller counts: two equal forms must not take turns.
-    return back if len(analysis.toposort(back)) < len(below) else None
-
-
-def _known_values(clauses: list[UOp], holds: bool) -> Iterator[tuple[UOp, UOp]]:
-    """The clauses; and index values that they bound, with a variable (constant) that says so."""
-    for clause in clauses:
-        yield clause, intern(Ops.CONST, clause.dtype, (), holds)
+    said = [c for c in clauses if c in below]
+    there: dict[UOp, UOp] = {c: intern(Ops.CONST, c.dtype, (), holds) for c in said}
+    back: dict[UOp, UOp] = {}
     for lhs, limit in limits_of(clauses if holds else [negation(c) for c in clauses]).items():
-        if lhs.dtype is not dtypes.index:
+        value = _named(lhs, limit) if lhs.dtype is dtypes.index else None
+        if value is None:
             continue
-        own = affine.interval(*affine.form(lhs))
-        low, high = _meet_bounds(own, limit)
-        if low > high or (low, high) == own:
-            continue
-        arg = VariableArg(f"given_{lhs.seq}", low, high)
-        value = intern(Ops.VARIABLE, dtypes.index, (), arg) if low < high else affine.const(low)
-        yield from [(lhs, value)] if lhs.op is not Ops.ADD else _solved(lhs, value)
+        found, put = (lhs, value) if lhs.op is not Ops.ADD else _solved(lhs, value)
+        if found in below and found not in there:
+            there[found], back[value] = put, lhs
+    if not there:
+        return None
+    made = symbolic.replaced(u, there)
+    made = symbolic.replaced(made, {v: w for v, w in back.items() if v.op is Ops.VARIABLE})
+    # Only what is smaller counts: two equal forms must not take turns.
+    return made if len(analysis.toposort(made)) < len(below) else None
 
 
-def _solved(total: UOp, value: UOp) -> Iterator[tuple[UOp, UOp]]:
+def _named(lhs: UOp, limit: Interval) -> UOp | None:
+    """A variable (or constant) that has the bounds of lhs under a limit; None: nothing is new."""
+    own = affine.interval(*affine.form(lhs))
+    low, high = _within(own, limit)
+    if low > high or (low, high) == own:
+        return None
+    if low == high:
+        return affine.const(low)
+    arg = VariableArg(f"given_{lhs.seq}", low, high)
+    return intern(Ops.VARIABLE, dtypes.index, (), arg)
+
+
+def _solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
     """total = value as a statement on one of its monomials: k·m + rest = v  ⇒  m = k·(v − rest)
-    for k = ±1. Where the sum occurs, it is then the value."""
+    for k = ±1. Where the sum occurs, it is the value then."""
     for m, k in affine.form(total)[1].items():
         if abs(k) == 1 and m.op is not Ops.MUL:
             rest = affine.sub(total, affine.scaled(m, k))
-            yield m, affine.scaled(affine.sub(value, rest), k)
-            return
+            return m, affine.scaled(affine.sub(value, rest), k)
+    return total, value
 
 
 def negation(clause: UOp) -> UOp:
@@ -226,4 +262,16 @@ def negation(clause: UOp) -> UOp:
         return clause.src[0]
     if clause.op is Ops.CMPLT and clause.src[0].dtype.kind == "index":
         return affine.less(clause.src[1], affine.plus(clause.src[0], 1))
+    if clause.op is Ops.CMPLT and clause.src[0].dtype.is_int:
+        return _turned(*clause.src)
     return intern(Ops.NEG, clause.dtype, (clause,))
+
+
+def _turned(a: UOp, b: UOp) -> UOp:
+    """not a < b for integers that may wrap: with a constant strict, as comparisons are kept."""
+    low, high = a.dtype.bounds
+    if affine.is_const(a) and a.arg < high:
+        return make(Ops.CMPLT, b, a.arg + 1)
+    if affine.is_const(b) and b.arg > low:
+        return make(Ops.CMPLT, b.arg - 1, a)
+    return make(Ops.CMPLE, b, a)

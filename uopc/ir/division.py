@@ -278,5 +278,3 @@ def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> For
     c, gained = form(into)
     affine.accumulate(terms, gained, k)
     return constant + c * k, gained
-
-

@@ -115,7 +115,8 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
     if name in _ML_NAMES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _ML_NAMES[name]))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_NAMES[name]))
+        return found
     return np.dtype("int64" if name == "index" else name)
 
 
@@ -164,6 +165,7 @@ def accumulator(t: DType) -> DType:
     if t.kind == "uint" and t.bits < 32:
         return uint32
     return float32 if t.is_float and t.bits < 32 else t
+
 
 if not TYPE_CHECKING:  # the name users write; inside this module it would hide the builtin
     bool = bool_

@@ -46,10 +46,19 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "result-dtype": (EVERYWHERE, "The dtype follows from the operands by the op's rule."),
     "shape-rule": (TENSOR, "The shape follows from the operands by the op's rule."),
     "scalar-values": (SCALAR, "Values have no shape: storage is read through INDEX."),
-    "index-count": (SCALAR, "An INDEX has as many indices as its storage has dimensions, or fewer."),
+    "index-count": (
+        SCALAR,
+        "An INDEX has as many indices as its storage has dimensions, or fewer.",
+    ),
     "index-dtype": (SCALAR, "Every index is of dtype index (or INVALID)."),
-    "range-closed-once": (INDEXED | KERNEL | VECTOR, "Every range is closed by a REDUCE or END on each way to the sink."),
-    "ranges-nest": (INDEXED | KERNEL | VECTOR, "The ranges around a value form one chain of loops."),
+    "range-closed-once": (
+        INDEXED | KERNEL | VECTOR,
+        "Every range is closed by a REDUCE or END on each way to the sink.",
+    ),
+    "ranges-nest": (
+        INDEXED | KERNEL | VECTOR,
+        "The ranges around a value form one chain of loops.",
+    ),
     "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),
     "explicit-loads": (LINEAR, "Memory is read by LOAD and written by STORE only."),
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),

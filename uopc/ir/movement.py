@@ -181,7 +181,7 @@ def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
 
 
 def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) -> UOp:
-    """Combines the elements along `axes` (default all) with add, mul, max or min, in their dtype."""
+    """Combines the elements along `axes` (default all) with add, mul, max or min."""
     name = cast(ReduceOp, op.name if isinstance(op, Op) else op)
     if name not in ("add", "mul", "max", "min"):
         raise UserError(f"reduce: op must be add, mul, max or min, got {name}")

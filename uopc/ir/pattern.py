@@ -461,6 +461,7 @@ class _Compiled(dict[Op, MatchFunction | None]):
 
 
 def as_rule(given: Rule | tuple[UPat, RuleFunction]) -> Rule:
+    """A Rule from what a PatternMatcher was given; UserError when it is none."""
     if isinstance(given, Rule):
         return given
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], UPat)):
@@ -494,4 +495,3 @@ def root_ops(p: UPat) -> frozenset[Op] | None:
             return p.ops
         out |= ops
     return out if p.ops is None else out & p.ops
-

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis, build, clauses, dtypes
 from uopc.ir.combine import combine, convert, is_partial, like, make, same_kind
 from uopc.ir.dtypes import DType
+from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.pattern import UPat
 from uopc.ir.rules import (
@@ -116,20 +117,40 @@ LOGIC = RuleSet("logic", over=BOOL, rules=[
 # fmt: on
 
 
-@rule_fn("clauses", UPat(Ops.AND, dtypes.bool_, name="u"), tried_on=[
-    (x < c) & (x < d), (c < x) & (x < d), (x < c) & no(x < c), ((x < c) & (y < d)) & (x < c),
-    (x < c) & (y < x), (x < c) & x.ne(d), (x < c) & x.eq(d), (x < y) & (y < x)])
+@rule_fn(
+    "clauses",
+    UPat(Ops.AND, dtypes.bool_, name="u"),
+    tried_on=[
+        (x < c) & (x < d),
+        (c < x) & (x < d),
+        (x < c) & no(x < c),
+        ((x < c) & (y < d)) & (x < c),
+        (x < c) & (y < x),
+        (x < c) & x.ne(d),
+        (x < c) & x.eq(d),
+        (x < y) & (y < x),
+    ],
+)
 def _clauses(u: UOp) -> UOp | None:
     """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), see clauses.py"""
     return same_kind(u, clauses.merged(u))
 
 
-@rule_fn("either-bound", (x < c) | (x < d))
-def _either_bound(x: UOp, c: UOp, d: UOp) -> UOp | None:
-    """(x < 5) | (x < 7) → x < 7"""
-    if type(c.arg) is not int or type(d.arg) is not int:
-        return None
-    return make(Ops.CMPLT, x, max(c.arg, d.arg))
+@rule_fn(
+    "either-clause",
+    UPat(Ops.OR, dtypes.bool_, name="u"),
+    tried_on=[
+        (x < c) | (x < d),
+        (c < x) | (x < d),
+        (c < x) | (d < x),
+        ((x < c) | (y < d)) | (x < c),
+        (x < y) | (y <= x),
+        (x < y) | (y < x),
+    ],
+)
+def _either_clause(u: UOp) -> UOp | None:
+    """(x < 5) | (x < 7) → x < 7, (x < 5) | (3 < x) → True, see clauses.py"""
+    return same_kind(u, clauses.united(u))
 
 
 @rule_fn("not-comparison", no(UPat((Ops.CMPLT, Ops.CMPLE), src=(x, y), name="u")))
@@ -142,7 +163,7 @@ def _not_comparison(u: UOp, x: UOp, y: UOp) -> UOp | None:
 
 CLAUSES = RuleSet("clauses", over=BOOL, rules=[
     _clauses,
-    _either_bound,
+    _either_clause,
     _not_comparison,
     rule("not-equal", no(x.eq(y)), x.ne(y)),
     rule("not-unequal", no(x.ne(y)), x.eq(y)),
@@ -159,8 +180,11 @@ def _mask_shifted_out(x: UOp, c: UOp, d: UOp) -> UOp | None:
     return make(Ops.SHR, x, d) if (c.arg | ((1 << d.arg) - 1)) & every == every else None
 
 
-@rule_fn("shift-twice", UPat((Ops.SHL, Ops.SHR), src=(x, d), name="u"), tried_on=[
-    (x << c) << d, (x >> c) >> d, (x << c) >> d])
+@rule_fn(
+    "shift-twice",
+    UPat((Ops.SHL, Ops.SHR), src=(x, d), name="u"),
+    tried_on=[(x << c) << d, (x >> c) >> d, (x << c) >> d],
+)
 def _shift_twice(x: UOp, d: UOp, u: UOp) -> UOp | None:
     """(x << c) << d → x << (c + d); the same for >>, while the sum is less than the width"""
     if x.op is not u.op or x.src[1].op is not Ops.CONST:
@@ -248,8 +272,9 @@ _EXPONENTS: dict[DType, int] = {
 }  # fmt: skip
 
 
-@rule_fn("already-whole", x.f(_ROUNDING), tried_on=[
-    x.f(_ROUNDING).f(_ROUNDING), x.cast().f(_ROUNDING)])
+@rule_fn(
+    "already-whole", x.f(_ROUNDING), tried_on=[x.f(_ROUNDING).f(_ROUNDING), x.cast().f(_ROUNDING)]
+)
 def _already_whole(x: UOp) -> UOp | None:
     """floor(trunc(x)) → trunc(x), trunc(float(i)) → float(i)"""
     whole = x.op in _ROUNDING or (x.op is Ops.CAST and not x.src[0].dtype.is_float)
@@ -303,6 +328,21 @@ def _cast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
     return x if x.dtype is u.dtype else convert(x, u.dtype)
 
 
+@rule_fn(
+    "bitcast-twice",
+    x.bitcast().bitcast(name="u"),
+    tried_on=[
+        x.bitcast(dtypes.uint8).bitcast(dtypes.int8),
+        x.bitcast(dtypes.int8).bitcast(dtypes.uint8),
+    ],
+)
+def _bitcast_twice(x: UOp, u: UOp) -> UOp | None:
+    """bitcast(bitcast(x)) → bitcast(x), or x, between types of one size"""
+    if not x.dtype.bits == u.src[0].dtype.bits == u.dtype.bits:
+        return None
+    return x if x.dtype is u.dtype else intern(Ops.BITCAST, u.dtype, (x,))
+
+
 @rule_fn("cast-to-bool", x.cast(dtypes.bool_))
 def _cast_to_bool(x: UOp) -> UOp | None:
     """bool(x) → x != 0"""
@@ -320,9 +360,16 @@ def _compare_cast_bool(c: UOp, p: UOp, u: UOp) -> UOp | None:
     return p if wanted else make(Ops.NEG, p)
 
 
-@rule_fn("compare-casts", UPat(_COMPARES, src=(x, y), name="u"), tried_on=[
-    UPat(_COMPARES, src=(x.cast(), c)), UPat(_COMPARES, src=(c, x.cast())),
-    UPat(_COMPARES, src=(x.cast(), x.cast())), UPat(_COMPARES, src=(x.cast(), y.cast()))])
+@rule_fn(
+    "compare-casts",
+    UPat(_COMPARES, src=(x, y), name="u"),
+    tried_on=[
+        UPat(_COMPARES, src=(x.cast(), c)),
+        UPat(_COMPARES, src=(c, x.cast())),
+        UPat(_COMPARES, src=(x.cast(), x.cast())),
+        UPat(_COMPARES, src=(x.cast(), y.cast())),
+    ],
+)
 def _compare_casts(x: UOp, y: UOp, u: UOp) -> UOp | None:
     """int64(x) < 5 → x < 5 and int64(x) < int64(y) → x < y where the casts keep every value"""
     small = next((s.src[0] for s in (x, y) if s.op is Ops.CAST), None)
@@ -344,5 +391,5 @@ def _narrowed(s: UOp, t: DType) -> UOp | None:
 
 
 CASTS = RuleSet("casts", over=ANY, rules=[
-    _cast_twice, _cast_to_bool, _compare_cast_bool, _compare_casts,
+    _cast_twice, _bitcast_twice, _cast_to_bool, _compare_cast_bool, _compare_casts,
 ])  # fmt: skip

@@ -67,9 +67,18 @@ SELECT_GREATER = RuleSet("select-greater", over=INTEGERS, rules=[
 # fmt: on
 
 
-@rule_fn("max-of-forms", UPat(Ops.CMPLT, name="p").where(y, z).named("u"), tried_on=[
-    (x < y).where(x, y), (x < y).where(y, x), (x < c).where(x, c), (c < x).where(x, c),
-    (x < c + 1).where(x, c), (x < c).where(c + -1, x)])
+@rule_fn(
+    "max-of-forms",
+    UPat(Ops.CMPLT, name="p").where(y, z).named("u"),
+    tried_on=[
+        (x < y).where(x, y),
+        (x < y).where(y, x),
+        (x < c).where(x, c),
+        (c < x).where(x, c),
+        (x < c + 1).where(x, c),
+        (x < c).where(c + -1, x),
+    ],
+)
 def _max_of_forms(p: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
     """(y - z < 0).where(y, z) → min(y, z), also when the condition is written another way"""
     if y.op is Ops.INVALID or z.op is Ops.INVALID or p.src[0].dtype.kind != "index":
@@ -83,10 +92,19 @@ def _max_of_forms(p: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
     return None
 
 
-@rule_fn("under-condition", p.where(x, y).named("u"), tried_on=[
-    (x < c).where(x % d, y), (c < x).where(x // d, y), (x < c).where(y, x % d + x),
-    p.where(q.where(x, y), z), p.where(p.where(x, y) + z, p.where(y, x) * z),
-    (p & q).where(p.where(x, y), z), (p | q).where(x, p.where(z, y))])
+@rule_fn(
+    "under-condition",
+    p.where(x, y).named("u"),
+    tried_on=[
+        (x < c).where(x % d, y),
+        (c < x).where(x // d, y),
+        (x < c).where(y, x % d + x),
+        p.where(q.where(x, y), z),
+        p.where(p.where(x, y) + z, p.where(y, x) * z),
+        (p & q).where(p.where(x, y), z),
+        (p | q).where(x, p.where(z, y)),
+    ],
+)
 def _under_condition(p: UOp, x: UOp, y: UOp, u: UOp) -> UOp | None:
     """(i < 5).where(i % 5, y) → (i < 5).where(i, y): each branch is simplified for its condition"""
     if p.op is Ops.CONST or not (x.src or y.src):
@@ -106,8 +124,10 @@ UNDER_CONDITION = RuleSet("under-condition", over=ANY, rules=[_under_condition])
 _PICKED = p.where(c, d)
 
 
-@rule_fn("into-constants", UPat.any(
-    UPat(_UNARY, src=(_PICKED,), name="u"), UPat(_BINARY, src=[_PICKED, e], name="u")))
+@rule_fn(
+    "into-constants",
+    UPat.any(UPat(_UNARY, src=(_PICKED,), name="u"), UPat(_BINARY, src=[_PICKED, e], name="u")),
+)
 def _into_constants(u: UOp, p: UOp, c: UOp, d: UOp, e: UOp | None = None) -> UOp | None:
     """p.where(1, 0) * 5 → p.where(5, 0), p.where(1, 0) != 0 → p.where(True, False)"""
     made = [combine(u.op, tuple([s if s is e else v for s in u.src])) for v in (c, d)]
@@ -123,9 +143,14 @@ def _cast_constants(p: UOp, c: UOp, d: UOp, u: UOp) -> UOp | None:
     return same_kind(u, make(Ops.WHERE, p, build.cast(c, t), build.cast(d, t)))
 
 
-@rule_fn("together", UPat(_BINARY, src=(UPat(Ops.WHERE), UPat(Ops.WHERE)), name="u"), tried_on=[
-    UPat(_BINARY, src=(p.where(x, c), p.where(y, d))),
-    UPat(_BINARY, src=(p.where(c, x), p.where(d, y)))])
+@rule_fn(
+    "together",
+    UPat(_BINARY, src=(UPat(Ops.WHERE), UPat(Ops.WHERE)), name="u"),
+    tried_on=[
+        UPat(_BINARY, src=(p.where(x, c), p.where(y, d))),
+        UPat(_BINARY, src=(p.where(c, x), p.where(d, y))),
+    ],
+)
 def _together(u: UOp) -> UOp | None:
     """p.where(x, 0) + p.where(y, 1) → p.where(x + y, 1) where one pair of branches folds"""
     a, b = u.src

@@ -81,6 +81,7 @@ def minimum(a: Array, b: Array) -> Array:
 
 
 def power(a: Array, b: Array) -> Array:
+    """a to the b; integers wrap."""
     if not _is_integer(a):
         return np.asarray(np.power(_wide(a), _wide(b)).astype(a.dtype))
     if a.dtype == np.bool_:
@@ -99,24 +100,28 @@ def _nonzero(b: Array) -> Array:
 
 
 def floor_div(a: Array, b: Array) -> Array:
+    """The quotient rounded toward −∞; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.floor_divide(a, b)
     return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, _nonzero(b))).astype(a.dtype)
 
 
 def floor_mod(a: Array, b: Array) -> Array:
+    """The remainder with the sign of b; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.mod(_wide(a), _wide(b)).astype(a.dtype))
     return np.where(b == 0, np.zeros_like(a), np.remainder(a, _nonzero(b))).astype(a.dtype)
 
 
 def trunc_mod(a: Array, b: Array) -> Array:
+    """The remainder with the sign of a; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.fmod(_wide(a), _wide(b)).astype(a.dtype))
     return np.where(b == 0, np.zeros_like(a), np.fmod(a, _nonzero(b))).astype(a.dtype)
 
 
 def trunc_div(a: Array, b: Array) -> Array:
+    """The quotient rounded toward 0; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.trunc(_wide(a) / _wide(b)).astype(a.dtype))
     quotient = (a - trunc_mod(a, b)) // _nonzero(b)
@@ -130,6 +135,7 @@ def _in_width(a: Array, b: Array) -> Array:
 
 
 def shl(a: Array, b: Array) -> Array:
+    """a shifted left; 0 where the count is outside of the width."""
     inside = _in_width(a, b)
     return np.where(inside, np.left_shift(a, np.where(inside, b, 0).astype(a.dtype)), 0).astype(
         a.dtype
@@ -137,6 +143,7 @@ def shl(a: Array, b: Array) -> Array:
 
 
 def shr(a: Array, b: Array) -> Array:
+    """a shifted right; 0 or the sign where the count is outside of the width."""
     inside = _in_width(a, b)
     bits = a.dtype.itemsize * 8
     count = np.where(inside, b, bits - 1 if a.dtype.kind == "i" else 0).astype(a.dtype)

@@ -102,7 +102,7 @@ def iota(n: analysis.Dim) -> UOp:
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = None) -> UOp:
-    """start, start+step, … below stop: int32, or int64 where needed; float32 for float arguments."""
+    """start, start+step, … below stop: int32 (int64 where needed), float32 for floats."""
     if stop is None:
         start, stop = 0, start
     if any(isinstance(v, float) for v in (start, stop, step)):

@@ -9,11 +9,13 @@ A sum of dtype index is read as a whole down to its atoms: its inner nodes are n
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, dtypes, match_statistics
-from uopc.ir.combine import combine, convert, folded, is_partial
+from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.rewrite import EndlessRewriteError
@@ -156,15 +158,48 @@ def _resummed(u: UOp) -> UOp:
     """A sum on the simplified forms of its atoms."""
     constant, terms = affine.form(u)
     atoms = _needed(u)
-    if all([a._simple is True for a in atoms]) and not any([is_partial(a) for a in atoms]):
-        return affine.build(constant, terms)
-    out = affine.const(constant)
-    for m, k in terms.items():
-        piece = affine.const(k)
-        for a in affine.factors(m):
-            piece = combine(Ops.MUL, (piece, simplify(a)))
-        out = combine(Ops.ADD, (out, piece))
+    if any([a._simple is not True or a.op is Ops.WHERE or a.op is Ops.INVALID for a in atoms]):
+        parts = [affine.const(constant), *[_term(m, k) for m, k in terms.items()]]
+        return _selected(parts)
+    return affine.build(constant, terms)
+
+
+def _term(m: UOp, k: int) -> UOp:
+    out = affine.const(k)
+    for a in affine.factors(m):
+        out = combine(Ops.MUL, (out, simplify(a)))
     return out
+
+
+def _selected(parts: list[UOp]) -> UOp:
+    """The sum of the parts, their constants and sums through one condition put together.
+
+    p.where(x, 0)·3 + y + p.where(z, 1) → p.where(3·x + z, 1) + y
+    """
+    constant = 0
+    terms: affine.Terms = {}
+    for part in parts:
+        if is_partial(part):
+            return functools.reduce(lambda a, b: combine(Ops.ADD, (a, b)), parts)
+        c, t = affine.form(part)
+        constant += c
+        affine.accumulate(terms, t, 1)
+    picks = [m for m in terms if m.op is Ops.WHERE]
+    for a, b in itertools.combinations(picks, 2):
+        if a.src[0] is b.src[0] and any([_all_const(a, b, i) for i in (1, 2)]):
+            j, k = terms[a], terms[b]
+            one = select(
+                a.src[0],
+                affine.add(affine.scaled(a.src[1], j), affine.scaled(b.src[1], k)),
+                affine.add(affine.scaled(a.src[2], j), affine.scaled(b.src[2], k)),
+            )
+            rest = {m: f for m, f in terms.items() if m is not a and m is not b}
+            return affine.add(affine.build(constant, rest), one)
+    return affine.build(constant, terms)
+
+
+def _all_const(a: UOp, b: UOp, i: int) -> bool:
+    return affine.is_const(a.src[i]) and affine.is_const(b.src[i])
 
 
 def replaced(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:

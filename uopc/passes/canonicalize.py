@@ -63,15 +63,18 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
 
 def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """store (bitcast x), v  →  store x, (bitcast v)"""
-    target = src[0].src[0]
-    value = intern(Ops.BITCAST, target.dtype, (src[1],))
+    target, value = src[:2]
+    while target.op is Ops.BITCAST:
+        target = target.src[0]
+        value = intern(Ops.BITCAST, target.dtype, (value,))
     return intern(Ops.STORE, u.dtype, (target, value, *src[2:]))
 
 
 def inlined(u: UOp, called: UOp) -> UOp:
     """gettuple i of (call (function out0, out1, …) args…)  →  out i with the args for its params"""
+    place: int = u.arg
     if called.op is Ops.TUPLE:
-        return called.src[u.arg]
+        return called.src[place]
     if called.op is not Ops.CALL or called.src[0].op is not Ops.FUNCTION:
         raise InvalidIR(f"gettuple: expected a tuple or a call of a function, got {called.op!r}")
     function, args = called.src[0], called.src[1:]
@@ -90,7 +93,7 @@ def inlined(u: UOp, called: UOp) -> UOp:
                 f"{given.dtype.name}{analysis.show(analysis.shape(given))}"
             )
         mapping[p] = given
-    return remake.rebuild(function.src[u.arg], mapping)
+    return remake.rebuild(function.src[place], mapping)
 
 
 def _empty(dims: analysis.Shape) -> bool:

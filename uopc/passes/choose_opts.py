@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
-    KernelFacts, element_bits, expanded_size, fitting, guard_cuts, lane_cost, length_of,
+    KernelFacts,
+    element_bits,
+    expanded_size,
+    fitting,
+    guard_cuts,
+    lane_cost,
+    length_of,
 )  # fmt: skip
 from uopc.passes.range_tiling import Refused, kernel_axes
 
@@ -227,9 +232,7 @@ def _tile(
     return _row_loop(k, output, looped), vectors
 
 
-def _rows_inside(
-    chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp
-) -> tuple[UOp, UOp]:
+def _rows_inside(chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp) -> tuple[UOp, UOp]:
     """Columns outside, rows inside, where what the columns read leaves the cache between rows.
 
     The row and column loops as they are afterwards."""

@@ -122,7 +122,8 @@ class _Memory:
 def _is_arithmetic(u: UOp) -> bool:
     """Expressions over LANES and scalars that are better computed a lane at a time."""
     index_like = u.dtype.scalar is dtypes.index or (
-        u.dtype.kind == "bool" and all(s.dtype.scalar in (dtypes.index, dtypes.bool_) for s in u.src)
+        u.dtype.kind == "bool"
+        and all(s.dtype.scalar in (dtypes.index, dtypes.bool_) for s in u.src)
     )
     return index_like and (u.op.is_alu or u.op is Ops.CAST) and u.op is not Ops.LOAD
 

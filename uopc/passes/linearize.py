@@ -92,7 +92,9 @@ def separated(sink: UOp) -> tuple[UOp, _Loops]:
         closers = next(iter(loops.misplaced.values()))
         number += 1
         renamed = {
-            r: intern(Ops.RANGE, r.dtype, r.src, RangeArg((*r.arg.axis, _MOVED, number), r.arg.kind))
+            r: intern(
+                Ops.RANGE, r.dtype, r.src, RangeArg((*r.arg.axis, _MOVED, number), r.arg.kind)
+            )
             for u in closers
             for r in analysis.closed_ranges(u)
         }

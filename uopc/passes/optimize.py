@@ -31,7 +31,14 @@ from uopc.ir.ops import Ops
 from uopc.passes import choose_opts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.range_tiling import (
-    Refused, cut_at, is_reduce, kernel_axes, split, swap, thread, tile,
+    Refused,
+    cut_at,
+    is_reduce,
+    kernel_axes,
+    split,
+    swap,
+    thread,
+    tile,
 )  # fmt: skip
 
 if TYPE_CHECKING:

@@ -327,9 +327,7 @@ def _fresh_index(dims: analysis.Shape) -> tuple[Index, tuple[UOp, ...]]:
     return index, tuple([r for r in index if r.op is Ops.RANGE])
 
 
-def reduce_index(
-    u: UOp, index: Index, axes: itertools.count[int]
-) -> tuple[Index, tuple[UOp, ...]]:
+def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Index, tuple[UOp, ...]]:
     """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
     dims = analysis.shape(u.src[0])
     rest = iter(index)

@@ -89,7 +89,9 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     size = affine.floordiv(affine.plus(end, chunks - 1), affine.const(chunks))
     if analysis.bounds(end)[1] >= chunks * CHUNK_MULTIPLE * 4:
         multiple = affine.const(CHUNK_MULTIPLE)
-        size = affine.mul(affine.floordiv(affine.plus(size, CHUNK_MULTIPLE - 1), multiple), multiple)
+        size = affine.mul(
+            affine.floordiv(affine.plus(size, CHUNK_MULTIPLE - 1), multiple), multiple
+        )
     chunk = make_range(affine.const(chunks), (*axis, _FIRST), "thread")
     first = affine.mul(chunk, size)
     left = affine.sub(end, first)

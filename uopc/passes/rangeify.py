@@ -164,7 +164,7 @@ class _Lowering:
         return build.where(valid, inside, build.const(u.dtype, 0))
 
     def _resized(self, u: UOp, index: Index, guard: UOp) -> Step:
-        """A BITCAST to another size: an element is part of one of the source, or several of them."""
+        """A BITCAST to another size: an element is part of a source element, or several."""
         source, target = u.src[0].dtype, u.dtype
         bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
         a, b = bits[source.itemsize], bits[target.itemsize]
@@ -304,9 +304,7 @@ def _lower_call(u: UOp, storage: dict[UOp, UOp]) -> UOp:
 def rangeify(graph: UOp, context: Context) -> UOp:
     """The SINK of the program's stores; `context.notes['outputs']` are the stored outputs."""
     order = analysis.toposort(graph, analysis.outside_kernels(graph))
-    slots = itertools.count(
-        1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1)
-    )
+    slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
     storage: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Ops.STAGE:

@@ -166,7 +166,9 @@ def _flat(u: UOp) -> tuple[UOp, UOp]:
 def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """The kernel SINK of a closed store, and the storage it is called with, by slot."""
     if effect.op is Ops.CALL:
-        return effect.src[0], tuple([root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE])
+        return effect.src[0], tuple(
+            [root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+        )
     store = effect.src[0] if effect.op is Ops.END else effect
     nodes = body(effect)
     accesses = [u for u in nodes if u.op is Ops.INDEX]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
 import sysconfig
 import weakref
@@ -251,15 +250,13 @@ def _encode_record(dtype: AnyDtype, shape: list[int], written: bool, dims: int) 
 
 
 def make_callable(
-    plan: Plan, image: Image, cls: type[AnyProgram], plain: bool | None = None
+    plan: Plan, image: Image, cls: type[AnyProgram], plain: bool = False
 ) -> AnyProgram:
     """A program object of class `cls` for code that is loaded.
 
-    `plain` asks for the call through ctypes, the default with UOPC_PLAIN_CALL=1.
+    `plain` asks for the call through ctypes.
     """
     runner = Runner(plan, image)
-    if plain is None:
-        plain = os.environ.get("UOPC_PLAIN_CALL", "") not in ("", "0")
     if plain or not _is_usual(runner) or not native_calls_work():
         program = object.__new__(cls)
         program._runner = runner
