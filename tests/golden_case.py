@@ -186,6 +186,7 @@ def draw_array(rng, dtype, dims, setting: Setting, special: bool):
         if special and count:
             places = rng.integers(0, count, max(1, count // 4))
             out[places] = rng.choice(_EXTREMES, len(places))
+            out[0] = np.inf
     elif dtype.kind == "bool":
         out = rng.integers(0, 2, count)
     elif setting.low < setting.high:

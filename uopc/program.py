@@ -175,19 +175,14 @@ class _Planner:
         return targets
 
     def _results(self) -> None:
-        for v in self.lowered.outputs:
-            root = _root(v)
-            if root.dtype.kind == "void":
-                continue
-            if root.op is Ops.PARAM:
-                self.results.append(self._result(root, self.params[root]))
-            else:
+        asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
+        stored = [_root(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
+        for v, root in zip(asked, stored):
+            shape: Shape = tuple([_dim(d) for d in analysis.shape(v)])
+            source = self.params[root] if root.op is Ops.PARAM else None
+            if source is None:
                 self.fresh.setdefault(root, len(self.params) + len(self.fresh))
-                self.results.append(self._result(root, None))
-
-    def _result(self, root: UOp, source: int | None) -> Result:
-        shape: Shape = tuple([_dim(d) for d in analysis.shape(root)])
-        return Result(root.dtype.numpy, shape, source)
+            self.results.append(Result(v.dtype.numpy, shape, source))
 
     def _place(self) -> int:
         """Offsets of intermediates in the arena, by when they are written and last read."""

@@ -67,6 +67,11 @@ def tracing(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
+def current_listener() -> Listener | None:
+    """Who is to be told of rewrites in this thread."""
+    return _listener.get()
+
+
 def graph_rewrite(
     root: UOp,
     pm: PatternMatcher,
@@ -103,7 +108,7 @@ class _Rewrite:
 
     def __init__(self, root: UOp, table: Table, ctx: Any, name: str) -> None:
         self.root, self.table, self.ctx, self.name = root, table, ctx, name
-        self.listener = _listener.get()
+        self.listener = current_listener()
         self.stack: list[UOp] = [root]
         # node → its final form, or one of the states above
         self.state: dict[UOp, Any] = {root: _SCHEDULED}

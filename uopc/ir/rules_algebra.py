@@ -13,7 +13,7 @@ from uopc.ir import analysis, build, clauses, dtypes
 from uopc.ir.combine import combine, convert, is_partial, like, make, same_kind
 from uopc.ir.dtypes import DType
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import UPat
 from uopc.ir.rules import (
     ANY,
@@ -39,11 +39,24 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _COMPARES = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+_COMMUTING = tuple([op for op in Op.all() if op.commutes])
 _ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
 _BOUNDED = (
     *_COMPARES, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG, Ops.MAX, Ops.MIN, Ops.ADD, Ops.SUB, Ops.MUL,
     Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE,
 )  # fmt: skip
+
+
+# ---------------------------------------------------------------- constants stand last
+@rule_fn("constant-last", UPat(_COMMUTING, src=(c, x), name="u"))
+def _constant_last(c: UOp, x: UOp, u: UOp) -> UOp | None:
+    """2 + x → x + 2, for every op that commutes exactly (not max and min of floats: ±0)"""
+    if x.op is Ops.CONST or (x.dtype.is_float and u.op in (Ops.MAX, Ops.MIN)):
+        return None
+    return combine(u.op, (x, c))
+
+
+CONSTANTS = RuleSet("constants", over=ANY, rules=[_constant_last])
 
 # fmt: off
 # ---------------------------------------------------------------- sums and products that may wrap

@@ -18,13 +18,14 @@ from uopc.ir import affine, dtypes, match_statistics
 from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.ir.rewrite import EndlessRewriteError
+from uopc.ir.rewrite import EndlessRewriteError, Fired, current_listener, substitute
 from uopc.ir.rules import RuleSet, matcher
 from uopc.ir.rules_algebra import (
     BOUNDS,
     CASTS,
     CLAUSES,
     COMPARISONS,
+    CONSTANTS,
     FLOATS,
     GREATER,
     LATTICE,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 # In the order in which they are tried: what decides a node at once comes first.
 SETS: tuple[RuleSet, ...] = (
-    BOUNDS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
+    BOUNDS, CONSTANTS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
     TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
     UNDER_CONDITION,
 )  # fmt: skip
@@ -72,7 +73,7 @@ def simplify(root: UOp) -> UOp:
 
 def _simplify(root: UOp) -> None:
     """Fill `_simple` of `root` and what it needs."""
-    table = match_statistics.table_of(RULES)
+    table, listener = match_statistics.table_of(RULES), current_listener()
     stack = [root]
     # node → what it turned into, while that is not simplified yet
     became: dict[UOp, UOp] = {}
@@ -101,6 +102,8 @@ def _simplify(root: UOp) -> None:
             if made is not u:
                 u._simple = made
             continue
+        if listener is not None:
+            listener(Fired("simplify", hit[1], made, hit[0]))
         chain[hit[0]] = length = chain.get(u, 0) + 1
         if length > _LONGEST_CHAIN:
             raise EndlessRewriteError(f"simplify never ends at {u.op!r}: {hit[1].label}")
@@ -204,6 +207,4 @@ def _all_const(a: UOp, b: UOp, i: int) -> bool:
 
 def replaced(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
     """`root` with every key of the mapping replaced, simplified."""
-    from uopc.ir.rewrite import substitute
-
     return simplify(substitute(root, mapping, walk=True))

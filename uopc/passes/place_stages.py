@@ -35,11 +35,14 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import storage_cost
 from uopc.passes.contract import Context, Pass
+from uopc.passes.output_storage import (
+    STORAGE, is_final_storage, is_view, placed_outputs, reshaped_base, root_of_view,
+    whole_root,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 _FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 # A value read at more different places than this is stored rather than analysed further.
 MOST_DEMANDS = 12
@@ -68,6 +71,8 @@ class _Placement:
         self.axes = itertools.count(1)
         self.depth: dict[UOp, int] = {}
         self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
+        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
+        self.reads: set[UOp] = set()  # values that read storage
         self.reduces: set[UOp] = set()
         self.shared: set[UOp] = set()  # values over a reduce that something else reads too
 
@@ -80,32 +85,39 @@ class _Placement:
         for u in self.order:
             if u.dtype is not dtypes.void:
                 self._measure_value(u, readers)
-            if u.op in _FORCED:
-                self.reasons[u] = _FORCED[u.op]
-            elif u.op is Ops.STORE:
-                self._fix_root(u.src[0], "written to")
+            if u.op is Ops.STORE:
+                self._fix_root(u, u.src[0], "written to")
             elif u.op is Ops.CALL:
                 for a in u.src[1:]:
-                    self._fix_root(a, "argument of a kernel")
+                    self._fix_root(u, a, "argument of a kernel")
+        for u in self.order:
+            if u.op in _FORCED and not self._is_stored_already(u.src[0]):
+                self.reasons[u] = _FORCED[u.op]
         for i, v in enumerate(self.graph.src):
-            if v.dtype is not dtypes.void and not _is_view(v):
-                self.reasons.setdefault(v, f"output {i}")
+            base = reshaped_base(v)
+            if v.dtype is not dtypes.void and not is_view(base):
+                self.reasons.setdefault(base, f"output {i}")
 
-    def _fix_root(self, view: UOp, reason: str) -> None:
+    def _fix_root(self, effect: UOp, view: UOp, reason: str) -> None:
         """A value that is written to, or handed to a kernel, has storage of its own."""
-        while (view.op.movement or view.op is Ops.AFTER) and view.src:
-            view = view.src[0]
-        if view.op not in STORAGE and view.op not in (Ops.VARIABLE, Ops.CONST):
-            self.reasons.setdefault(view, reason)
-        elif view.op is Ops.CONST:
-            self.reasons[view] = reason
+        root = root_of_view(view)
+        self.effects.setdefault(root, set()).add(effect)
+        if root.op not in STORAGE and root.op is not Ops.VARIABLE:
+            self.reasons.setdefault(root, reason)
+
+    def _is_stored_already(self, v: UOp) -> bool:
+        """Whether CONTIGUOUS has nothing to do: the value is storage as the program leaves it."""
+        root = whole_root(v)
+        stored = root is not None and (root in self.effects or root in self.reasons)
+        return stored and is_final_storage(v, self.effects)
 
     def _measure_value(self, u: UOp, readers: dict[UOp, int]) -> None:
         if u.op in STORAGE:
             self.cost[u] = self.light[u] = storage_cost.LOAD
+            self.reads.add(u)
             return
         depth = 1 + max([self.depth.get(s, 0) for s in u.src], default=0)
-        if depth > storage_cost.MOST_DEPTH and not _is_view(u):
+        if depth > storage_cost.MOST_DEPTH and not is_view(u):
             self.reasons.setdefault(u, f"{storage_cost.MOST_DEPTH} operations deep")
             depth = 0
         self.depth[u] = depth
@@ -113,7 +125,9 @@ class _Placement:
         self.light[u] = storage_cost.element_cost(u, [self.light.get(s, 0.0) for s in u.src])
         if u.op is Ops.REDUCE:
             self.light[u] = storage_cost.LOAD
-        if storage_cost.contains_reduce(u, self.reduces):
+        if any(s in self.reads for s in u.src):
+            self.reads.add(u)
+        if storage_cost.contains_reduce(u, self.reduces, self.reads):
             self.reduces.add(u)
             below = [s for s in u.src if s in self.reduces]
             if u.op is not Ops.REDUCE and any(s in self.shared or readers[s] > 1 for s in below):
@@ -124,7 +138,8 @@ class _Placement:
         self.copied = copied
         self._measure()
         for v in self.graph.src:
-            if v.dtype is not dtypes.void and _is_view(v) and not _is_whole_param(v):
+            shown = v.dtype is not dtypes.void and is_view(reshaped_base(v))
+            if shown and not is_final_storage(v, self.effects):
                 self._start(self.graph, v)
         for u in reversed(self.order):
             if u.op is Ops.STORE:
@@ -242,6 +257,8 @@ class _Placement:
         context.notes["stored"] = self.reasons
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if u.op in _FORCED and u not in self.reasons:
+                return src[0]
             if u.op in _FORCED:
                 return _stage(src[0], self.reasons[u], False)
             if u in self.reasons:
@@ -253,7 +270,8 @@ class _Placement:
                 copies = [_stage(s, why, False) for s in src[1:]]
                 return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
-                return intern(u.op, u.dtype, _outputs(src), u.arg, u.tag)
+                outputs = placed_outputs(u.src, src, self.effects)
+                return intern(u.op, u.dtype, outputs, u.arg, u.tag)
             return None
 
         return remake.rewritten(self.graph, change, analysis.outside_kernels(self.graph))
@@ -281,37 +299,12 @@ def _stage(value: UOp, reason: str, removable: bool) -> UOp:
     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable))
 
 
-def _outputs(values: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Each output has storage of its own; what an assignment returns is the caller's array."""
-    out: list[UOp] = []
-    for i, v in enumerate(values):
-        if v.dtype is dtypes.void or _is_whole_param(v) or (v.op is Ops.STAGE and v not in out):
-            out.append(v)
-        else:
-            out.append(intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False)))
-    return tuple(out)
-
-
-def _is_view(v: UOp) -> bool:
-    """Storage, a constant, or movement: nothing that is computed under this name."""
-    return v.op.movement or v.op in STORAGE or v.op in (Ops.AFTER, Ops.CONST, Ops.IOTA)
-
-
 def root_index(view: UOp, index: Index) -> tuple[UOp, Index]:
     """The storage a view is rooted in, and where in it an index of the view lies."""
     while view.op.movement or view.op is Ops.AFTER:
         index, _ = indexing.source_index(view, index)
         view = view.src[0]
     return view, index
-
-
-def _is_whole_param(v: UOp) -> bool:
-    """A PARAM after assignments to it (not a plain PARAM, which is copied to the output)."""
-    if v.op is not Ops.AFTER:
-        return False
-    while v.op is Ops.AFTER:
-        v = v.src[0]
-    return v.op is Ops.PARAM
 
 
 def _fresh_index(dims: analysis.Shape) -> tuple[Index, tuple[UOp, ...]]:

@@ -44,9 +44,11 @@ def _as_many(s: UOp, u: UOp) -> bool:
     return u.op is not Ops.EXPAND and same
 
 
-def contains_reduce(u: UOp, found: set[UOp]) -> bool:
-    """Whether computing an element of `u` runs a reduce, given the sources for which it does."""
-    return u.op is Ops.REDUCE or any(s in found and _as_many(s, u) for s in u.src)
+def contains_reduce(u: UOp, found: set[UOp], reads: set[UOp]) -> bool:
+    """Whether computing an element of `u` loops over storage, given the sources for which it does
+    and the values that read storage. A reduce that reads none has a closed form or is short."""
+    looped = u.op is Ops.REDUCE and u in reads
+    return looped or any(s in found and _as_many(s, u) for s in u.src)
 
 
 def element_cost(u: UOp, below: list[float]) -> float:

@@ -191,8 +191,9 @@ def _is_usual(runner: Runner) -> bool:
     plan = runner.plan
     bases = plan.arena_base + 2 + len(plan.constants)
     widest = max((len(launch.words) for launch in plan.launches), default=0)
+    whole = all(r.source is None or r.shape == plan.arguments[r.source].shape for r in plan.results)
     small = max(bases, widest, len(plan.results)) <= BASES_LIMIT
-    return small and runner.fixed and plan.structure in STRUCTURES
+    return small and whole and runner.fixed and plan.structure in STRUCTURES
 
 
 def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:

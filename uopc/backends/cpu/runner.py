@@ -234,12 +234,27 @@ class Runner:
         addresses = [data_address(array) for array in (*call.bound.arrays, *call.outs)]
         return packed("q", addresses + self.base_template(arena_address))
 
+    def _reshaped(self, bound: Bound) -> list[tuple[int, ...]]:
+        """The shapes of results that are arguments under another shape, in order."""
+        given = self.sizes(bound.values).shapes
+        return [
+            shape
+            for shape, result in zip(given, self.plan.results, strict=True)
+            if result.source is not None
+            and result.shape != self.plan.arguments[result.source].shape
+        ]
+
     def _assemble(self, bound: Bound, outs: list[AnyArray]) -> object:
         made = iter(outs)
+        shapes = iter(self._reshaped(bound))
         results: list[object] = []
         for result, given in zip(self.plan.results, bound.out_objects, strict=True):
             if result.source is not None:
-                results.append(bound.objects[result.source])
+                source = bound.objects[result.source]
+                if result.shape != self.plan.arguments[result.source].shape:
+                    # A reshape of the caller's array: a view of it.
+                    source = bound.arrays[result.source].reshape(next(shapes))
+                results.append(source)
             else:
                 array = next(made)
                 results.append(array if given is None else given)

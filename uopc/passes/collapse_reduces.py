@@ -1,0 +1,245 @@
+"""Sums over a range that is only compared become closed forms: no loop over the range.
+
+Before (kernel)                            After (kernel)
+  %1 = param "" slot=0 : i32[8]              %1 = param "" slot=0 : i32[8]
+  %2 = range 8 axis=0.0 kind=loop : index    %2 = range 8 axis=0.0 kind=loop : index
+  %3 = range 8 axis=1 kind=reduce : index    %3 = add %2, 1 : index
+  %4 = add %2, 1 : index                     %4 = cast %3 : i32
+  %5 = cmplt %3, %4 : bool                   %5 = store %1[%2], %4
+  %6 = where %5, 1:i32, 0:i32 : i32          %6 = end %5, %2
+  %7 = reduce.add %6 over %3 : i32           sink %6 name=""
+  %8 = store %1[%2], %7
+  %9 = end %8, %2
+  sink %9 name=""
+
+A sum of what does not depend on its range is a product; a sum of a value under a condition that
+bounds the range counts the iterations inside; a sum that picks one iteration by equality is the
+value there (a one-hot product becomes a gather).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake
+from uopc.ir.levels import KERNEL
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+@dataclass
+class _Terms:
+    """A value as `value` where all conditions hold, 0 elsewhere."""
+
+    value: UOp
+    conditions: list[UOp] = field(default_factory=list)
+
+
+def collapse_reduces(kernel: UOp, context: Context) -> UOp:
+    """One walk, sources first, over the REDUCEs that add."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is not Ops.REDUCE or u.arg.op != "add":
+            return None
+        value = src[0]
+        left = []
+        for r in src[1:]:
+            closed = collapsed(value, r)
+            if closed is None:
+                left.append(r)
+            else:
+                value = closed
+        if len(left) == len(src) - 1:
+            return None
+        return intern(Ops.REDUCE, u.dtype, (value, *left), u.arg) if left else value
+
+    return remake.rewritten(kernel, change)
+
+
+def collapsed(value: UOp, r: UOp) -> UOp | None:
+    """Σ over r of the value without a loop, or None."""
+    if r not in analysis.ranges(value):
+        return _times(value, r.src[0])
+    if value.op is Ops.CAST and value.src[0].dtype.kind == "bool":
+        terms = _Terms(build.const(value.dtype, 1), _conjunction(value.src[0]))
+    else:
+        terms = _masked(value)
+    if not terms.conditions:
+        return None
+    inside = [c for c in terms.conditions if r in analysis.ranges(c)]
+    outside = [c for c in terms.conditions if r not in analysis.ranges(c)]
+    if r not in analysis.ranges(terms.value):
+        total = _counted(terms.value, inside, r)
+    else:
+        total = _picked(terms.value, inside, r)
+    if total is None:
+        return None
+    for c in outside:
+        total = build.where(c, total, build.const(total.dtype, 0))
+    return total
+
+
+def _times(value: UOp, count: UOp) -> UOp:
+    """value · count; a bool sum is whether any is set."""
+    if value.dtype.kind == "bool":
+        return build.alu(value, Ops.AND, affine.less(affine.const(0), count))
+    return build.alu(value, Ops.MUL, build.cast(count, value.dtype))
+
+
+def _masked(value: UOp) -> _Terms:
+    """Take a value apart into what it is and the conditions without which it is 0."""
+    conditions: list[UOp] = []
+    while True:
+        if value.op is Ops.WHERE and _is_zero(value.src[2]):
+            conditions += _conjunction(value.src[0])
+            value = value.src[1]
+        elif value.op is Ops.WHERE and _is_zero(value.src[1]):
+            conditions += _conjunction(_negated(value.src[0]))
+            value = value.src[2]
+        elif value.op is Ops.MUL and (mask := _as_mask(value)) is not None:
+            conditions += _conjunction(mask[0])
+            value = mask[1]
+        else:
+            return _Terms(value, conditions)
+
+
+def _as_mask(product: UOp) -> tuple[UOp, UOp] | None:
+    """(condition, other) of a product with a bool cast to a number: one-hot times value."""
+    for a, b in (product.src, product.src[::-1]):
+        if a.op is Ops.CAST and a.src[0].dtype.kind == "bool":
+            return a.src[0], b
+    return None
+
+
+def _is_zero(u: UOp) -> bool:
+    return u.op is Ops.CONST and type(u.arg) is not tuple and u.arg == 0
+
+
+def _negated(c: UOp) -> UOp:
+    """not c, spelled without a not where there is a comparison for it."""
+    if c.op is Ops.CMPNE:
+        if c.src[0].dtype.kind == "bool" and c.src[1].op is Ops.CONST:
+            return c.src[0] if c.src[1].arg else _negated(c.src[0])
+        return intern(Ops.CMPEQ, c.dtype, c.src)
+    if c.op is Ops.CMPEQ:
+        return intern(Ops.CMPNE, c.dtype, c.src)
+    if c.op is Ops.CMPLT and not c.src[0].dtype.is_float:
+        return intern(Ops.CMPLE, c.dtype, (c.src[1], c.src[0]))
+    if c.op is Ops.NEG:
+        return c.src[0]
+    return build.alu(c, Ops.XOR, build.const(dtypes.bool_, True))
+
+
+def _conjunction(c: UOp) -> list[UOp]:
+    """The conditions that an AND of conditions asks for."""
+    if c.op is Ops.AND:
+        return [*_conjunction(c.src[0]), *_conjunction(c.src[1])]
+    if c.op is Ops.CMPNE and c.src[0].dtype.kind == "bool" and c.src[1].op is Ops.CONST:
+        plain = _negated(c.src[0]) if c.src[1].arg else c.src[0]
+        return [plain] if plain.op in (Ops.CMPNE, Ops.CMPEQ) else _conjunction(plain)
+    return [c]
+
+
+def _as_index(u: UOp) -> UOp:
+    """An integer as an index: through casts that cannot have changed it."""
+    if u.dtype is dtypes.index:
+        return u
+    if u.op is Ops.CONST:
+        return affine.const(int(u.arg))
+    if u.op is Ops.CAST and u.src[0].dtype.is_integral:
+        low, high = analysis.bounds(u.src[0])
+        if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
+            return _as_index(u.src[0])
+    if u.op in (Ops.ADD, Ops.SUB, Ops.MUL):
+        a, b = _as_index(u.src[0]), _as_index(u.src[1])
+        made = {Ops.ADD: affine.add, Ops.SUB: affine.sub, Ops.MUL: affine.mul}[u.op](a, b)
+        low, high = analysis.bounds(made)
+        if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
+            return made
+    return build.cast(u, dtypes.index)
+
+
+def _step(e: UOp, r: UOp) -> tuple[int, UOp] | None:
+    """e = step·r + rest with the rest free of r."""
+    constant, terms = affine.form(e)
+    step = terms.get(r, 0)
+    rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
+    return None if step == 0 or r in analysis.ranges(rest) else (step, rest)
+
+
+def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
+    """value · (how many iterations the comparisons leave): each is a bound below or above."""
+    first, end = affine.const(0), r.src[0]
+    for c in conditions:
+        if c.op not in (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ) or c.src[0].dtype.is_float:
+            return None
+        gap = affine.sub(_as_index(c.src[0]), _as_index(c.src[1]))
+        if c.op is not Ops.CMPLT:
+            gap = affine.plus(gap, -1)  # a ≤ b  ⇔  a - b - 1 < 0
+        known = _step(gap, r)
+        if known is None or (c.op is Ops.CMPEQ and abs(known[0]) != 1):
+            return None
+        step, rest = known
+        if c.op is Ops.CMPEQ:
+            at = affine.mul(affine.plus(rest, 1), affine.const(-step))
+            first, end = _extreme(Ops.MAX, first, at), _extreme(Ops.MIN, end, affine.plus(at, 1))
+        elif step > 0:  # step·r + rest < 0  ⇔  r < ceil(-rest / step)
+            up = affine.floordiv(
+                affine.plus(affine.mul(rest, affine.const(-1)), step - 1), affine.const(step)
+            )
+            end = _extreme(Ops.MIN, end, up)
+        else:  # r > rest / |step|
+            down = affine.plus(affine.floordiv(rest, affine.const(-step)), 1)
+            first = _extreme(Ops.MAX, first, down)
+    count = _extreme(Ops.MAX, affine.sub(end, first), affine.const(0))
+    return _times(value, count)
+
+
+def _extreme(op: object, a: UOp, b: UOp) -> UOp:
+    """max or min of two indices, decided by bounds where they say it."""
+    smaller, larger = (a, b) if affine.at_most(a, b) else (b, a)
+    if affine.at_most(smaller, larger):
+        return larger if op is Ops.MAX else smaller
+    return intern(op, dtypes.index, (a, b))  # type: ignore[arg-type]
+
+
+def _picked(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
+    """The value at the one iteration that an equality allows, under the other conditions."""
+    for c in conditions:
+        if c.op is not Ops.CMPEQ or not c.src[0].dtype.is_integral:
+            continue
+        known = _step(affine.sub(_as_index(c.src[0]), _as_index(c.src[1])), r)
+        if known is None or abs(known[0]) != 1:
+            continue
+        step, rest = known
+        at = affine.mul(rest, affine.const(-step))
+        inside = indexing.both(affine.less(affine.const(-1), at), affine.less(at, r.src[0]))
+        others = [d for d in conditions if d is not c]
+        guard = inside
+        for d in others:
+            guard = indexing.both(guard, remake.rebuild(d, {r: at}))
+        picked = _guarded(value, r, at, guard)
+        return build.where(guard, picked, build.const(value.dtype, 0))
+    return None
+
+
+def _guarded(value: UOp, r: UOp, at: UOp, guard: UOp) -> UOp:
+    """The value with `at` for r, its accesses that used r only made where the guard holds."""
+    accesses = [
+        u for u in analysis.toposort(value) if u.op is Ops.INDEX and r in analysis.ranges(u)
+    ]
+    mapping: dict[UOp, UOp] = {r: at}
+    for u in accesses:
+        moved = remake.rebuild(u, mapping)
+        mapping[u] = intern(
+            Ops.INDEX, u.dtype, (moved.src[0], *indexing.gated(moved.src[1:], guard))
+        )
+    return remake.rebuild(value, mapping)
+
+
+PASS = Pass("collapse-reduces", KERNEL, KERNEL, collapse_reduces, "kernel", reassociates=True)

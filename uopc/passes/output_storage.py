@@ -1,0 +1,93 @@
+"""Which values are whole storage already, so that handing them out needs no copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir.args import StageArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
+Effects = Mapping["UOp", set["UOp"]]
+
+
+def is_view(v: UOp) -> bool:
+    """Storage, a constant, or movement: nothing that is computed under this name."""
+    return v.op.movement or v.op in STORAGE or v.op in (Ops.AFTER, Ops.CONST, Ops.IOTA)
+
+
+def reshaped_base(v: UOp) -> UOp:
+    """What a value is a reshape of."""
+    while v.op is Ops.RESHAPE:
+        v = v.src[0]
+    return v
+
+
+def root_of_view(v: UOp) -> UOp:
+    """The value or storage under movement and AFTER."""
+    while (v.op.movement or v.op is Ops.AFTER) and v.src:
+        v = v.src[0]
+    return v
+
+
+def whole_root(v: UOp) -> UOp | None:
+    """The root of a view that shows all of it in order (RESHAPE and AFTER only), or None."""
+    while v.op in (Ops.RESHAPE, Ops.AFTER):
+        v = v.src[0]
+    return None if v.op.movement else v
+
+
+def effects_seen(v: UOp) -> set[UOp]:
+    """The STOREs and CALLs that a view comes after, those before them included."""
+    found: set[UOp] = set()
+    stack = [v]
+    visited: set[UOp] = set()
+    while stack:
+        u = stack.pop()
+        if u in visited:
+            continue
+        visited.add(u)
+        if u.op in (Ops.STORE, Ops.CALL):
+            found.add(u)
+            stack += u.src[:1] if u.op is Ops.STORE else u.src[1:]
+        elif u.op is Ops.AFTER or u.op is Ops.GROUP:
+            stack += u.src
+        elif u.op.movement:
+            stack.append(u.src[0])
+    return found
+
+
+def is_final_storage(v: UOp, effects: Effects) -> bool:
+    """Whether a value is the whole of some storage as the program leaves it. A param that nothing
+    writes is the caller's: its value is copied."""
+    root = whole_root(v)
+    if root is None or root.op in (Ops.CONST, Ops.DATA, Ops.BUFFER, Ops.IOTA, Ops.VARIABLE):
+        return False
+    written = effects.get(root, set())
+    if root.op is Ops.PARAM and not written:
+        return False
+    return written <= effects_seen(v)
+
+
+def placed_outputs(
+    old: tuple[UOp, ...], values: tuple[UOp, ...], effects: Effects
+) -> tuple[UOp, ...]:
+    """Each output has storage of its own; what an assignment returns is the caller's array."""
+    out: list[UOp] = []
+    taken: set[UOp] = set()
+    for i, (before, v) in enumerate(zip(old, values)):
+        root = whole_root(v)
+        if v.dtype.kind == "void":
+            out.append(v)
+        elif root is not None and root not in taken and is_final_storage(before, effects):
+            if root.op is not Ops.PARAM:
+                taken.add(root)
+            out.append(v)
+        else:
+            out.append(intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False)))
+    return tuple(out)
