@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from uopc.errors import InvalidIR
@@ -17,8 +15,6 @@ from uopc.ir.construct import const_value
 from uopc.ir.dtypes import DType
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
-from uopc.ir.pattern import UPat
-from uopc.ir.rewrite import tracing
 from uopc.ir.rules import (
     BOOL,
     FLOAT,
@@ -55,7 +51,7 @@ def _reversed(op: Op) -> Callable[..., Expr]:
 
 
 def _flipped(op: Op) -> Callable[..., Expr]:
-    return lambda a, b: a.wrap(b if isinstance(b, Expr) else b).op(op, a)
+    return lambda a, b: a.wrap(b).op(op, a)
 
 
 class Expr:
@@ -103,7 +99,8 @@ def _where(p: Expr, a: Any, b: Any) -> Expr:
         for v in (a, b)
     ]
     src = (p.node, *nodes)
-    return Expr(combine(Ops.WHERE, src) if p.folds else intern(Ops.WHERE, nodes[0].dtype, src), p.folds)
+    made = combine(Ops.WHERE, src) if p.folds else intern(Ops.WHERE, nodes[0].dtype, src)
+    return Expr(made, p.folds)
 
 
 def _cast(t: DType) -> Callable[[Expr], Expr]:
@@ -143,14 +140,10 @@ def raw(text: str) -> UOp:
     return eval(text, _names(False)).node  # type: ignore[no-any-return]
 
 
-def folded(text: str) -> UOp:
-    """The expression as the folding builders make it, without rules."""
+def folded(text: str, t: DType = dtypes.bool_) -> UOp:
+    """The expression as the folding builders make it, without rules; a plain number has dtype t."""
     made = eval(text, _names(True))
-    return made.node  # type: ignore[no-any-return]
-
-
-def number(text: str, like: UOp) -> UOp:
-    return _number(eval(text), like.dtype)
+    return made.node if isinstance(made, Expr) else _number(made, t)
 
 
 # ---------------------------------------------------------------- before, after
@@ -290,14 +283,9 @@ STAYS = [
 ]  # fmt: skip
 
 
-def _result(after: str, before: UOp) -> UOp:
-    made = eval(after, _names(True))
-    return made.node if isinstance(made, Expr) else _number(made, before.dtype)
-
-
 @pytest.mark.parametrize(("before", "after"), BECOMES)
 def test_simplifies(before: str, after: str) -> None:
-    made, wanted = raw(before).simplify(), _result(after, raw(before))
+    made, wanted = raw(before).simplify(), folded(after, raw(before).dtype)
     # The right column is in normal form itself, but for the form of comparisons with constants.
     assert made is wanted or made is wanted.simplify(), f"{render(made)}, not {render(wanted)}"
     assert made.simplify() is made
@@ -315,43 +303,6 @@ def test_raw_constants_fold_and_wrap() -> None:
     top = _number(127, dtypes.int8)
     assert UOp(Ops.ADD, dtypes.int8, (top, top)).simplify() is _number(-2, dtypes.int8)
     assert int((UOp.const(dtypes.int32, 3) * 5 + 2).simplify()) == 17
-
-
-def test_tensors_keep_their_shape() -> None:
-    a = intern(Ops.PARAM, dtypes.int32, (), ParamArg("a", (4, 1)))
-    b = intern(Ops.PARAM, dtypes.int32, (), ParamArg("b", (1, 3)))
-    wide = intern(Ops.SUB, dtypes.int32, (intern(Ops.ADD, dtypes.int32, (a, b)), b))
-    assert wide.simplify().shape == (4, 3)  # a alone would be (4, 1)
-    zero = intern(Ops.SUB, dtypes.int32, (a, a)).simplify()
-    assert zero.shape == (4, 1) and zero.op is Ops.EXPAND
-
-
-def test_tags_are_kept() -> None:
-    marked = raw("x + 0").rtag("mine")
-    assert marked.simplify() is marked
-    above = intern(Ops.NEG, dtypes.int32, (intern(Ops.NEG, dtypes.int32, (marked,)),))
-    assert above.simplify() is marked
-
-
-def test_a_trace_shows_the_rules_of_simplify() -> None:
-    fired: list[Any] = []
-    fresh = intern(Ops.PARAM, dtypes.int32, (), ParamArg("fresh", ()))
-    with tracing(fired.append):
-        intern(Ops.ADD, dtypes.int32, (fresh, fresh)).simplify()
-    assert [f.rule.name for f in fired] == ["sums/twice"]
-    assert "rules_algebra.py:" in fired[0].rule.place
-
-
-def test_deep_and_shared_graphs() -> None:
-    u = raw("x")
-    for k in range(30_000):
-        u = intern(Ops.XOR if k % 2 else Ops.ADD, dtypes.int32, (u, _number(k, dtypes.int32)))
-    assert len(u.simplify().toposort()) > 30_000
-    doubled = raw("i")
-    for _ in range(200):
-        doubled = intern(Ops.ADD, dtypes.index, (doubled, doubled))
-    made = doubled.simplify()
-    assert made.op is Ops.MUL and made.src[1].arg == 2**200
 
 
 # ---------------------------------------------------------------- every rule, tried
@@ -401,11 +352,12 @@ def test_the_same_rules_with_their_conditions_hold() -> None:
 
 
 def test_a_rule_that_cannot_fire_is_reported() -> None:
-    idle = RuleSet("idle", WRAPPING, [rule("no", x + c, x, when=[divides(c, c), within(c, 9, d)])])
-    assert check_rules.idle(
-        RuleSet("idle", WRAPPING, [rule_fn("never", x + c)(lambda x, c: None)])
-    ) == ["never"]
-    assert idle.entries[0].name == "no"
+    never = RuleSet("never", WRAPPING, [
+        rule("works", x + c, c + x),
+        rule("contradiction", x % c, x, when=[positive(c), within(x, 0, c), within(x, 200, c)]),
+        rule_fn("does-nothing", x + c)(lambda x, c: None),
+    ])  # fmt: skip
+    assert check_rules.idle(never) == ["contradiction", "does-nothing"]
 
 
 def test_a_hidden_rule_is_reported() -> None:
@@ -448,84 +400,3 @@ def test_conditions_are_never_met_by_vectors() -> None:
     lanes = intern(Ops.CONST, dtypes.int32.vec(2), (), (1, 2))
     u = intern(Ops.FLOORMOD, dtypes.int32.vec(2), (raw("x"), lanes))
     assert symbolic.RULES.rewrite(u) is None
-
-
-# ---------------------------------------------------------------- random graphs
-_OPS = {
-    dtypes.index: (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.MAX),
-    dtypes.int8: (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMOD, Ops.MIN,
-                  Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
-    dtypes.bool_: (Ops.AND, Ops.OR, Ops.XOR, Ops.AND, Ops.OR),
-    dtypes.float32: (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX),
-}  # fmt: skip
-_COMPARES = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
-_VALUES: dict[DType, list[Any]] = {
-    dtypes.index: [-3, -1, 0, 1, 2, 3, 4, 5, 6, 8, 12],
-    dtypes.int8: [-128, -2, -1, 0, 1, 2, 3, 4, 127],
-    dtypes.bool_: [False, True],
-    dtypes.float32: [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0],
-}
-
-
-class _Graphs:
-    """Random scalar graphs over all dtypes, with sharing."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.random = rng
-        self.leaves: dict[UOp, Any] = {}
-        self.made: dict[DType, list[UOp]] = {t: [] for t in _OPS}
-
-    def make(self, t: DType, depth: int) -> UOp:
-        if self.made[t] and self.random.random() < 0.25:
-            return self.random.choice(self.made[t])
-        node = self._leaf(t) if depth == 0 or self.random.random() < 0.1 else self._node(t, depth - 1)
-        self.made[t].append(node)
-        return node
-
-    def _leaf(self, t: DType) -> UOp:
-        if self.random.random() < 0.45 or len(self.leaves) > 5:
-            return _number(self.random.choice(_VALUES[t]), t)
-        name = f"v{len(self.leaves)}"
-        if t is dtypes.index:
-            low, high = self.random.choice([(0, 3), (0, 7), (-4, 4), (0, 1), (2, 9), (0, 30)])
-            leaf = _variable(name, low, high)
-            self.leaves[leaf] = np.arange(low, high + 1)
-        else:
-            leaf = intern(Ops.PARAM, t, (), ParamArg(name, ()))
-            extra = [float("nan")] if t.is_float else []
-            self.leaves[leaf] = np.array(_VALUES[t] + extra, t.numpy)
-        return leaf
-
-    def _node(self, t: DType, depth: int) -> UOp:
-        kind = self.random.random()
-        if kind < 0.12:
-            branches = (self.make(t, depth), self.make(t, depth))
-            return intern(Ops.WHERE, t, (self.make(dtypes.bool_, depth), *branches))
-        if kind < 0.2 and t is not dtypes.bool_:
-            source = self.random.choice([dtypes.bool_, dtypes.int8])
-            return intern(Ops.CAST, t, (self.make(source, depth),))
-        if kind < 0.3 and not (t is dtypes.index):
-            return intern(Ops.NEG, t, (self.make(t, depth),))
-        if t is dtypes.bool_ and kind < 0.7:
-            base = self.random.choice(list(_OPS))
-            op = self.random.choice(_COMPARES)
-            return intern(op, t, (self.make(base, depth), self.make(base, depth)))
-        op = self.random.choice(_OPS[t])
-        return intern(op, t, (self.make(t, depth), self.make(t, depth)))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_graphs_keep_their_values(seed: int) -> None:
-    rng = random.Random(seed)
-    smaller = 0
-    for _ in range(700):
-        graphs = _Graphs(rng)
-        u = graphs.make(rng.choice(list(_OPS)), rng.choice([2, 3, 4]))
-        made = u.simplify()
-        assert made.dtype is u.dtype and made.simplify() is made
-        at = check_rules.points(graphs.leaves, rng)
-        (old, _), (new, _) = check_rules.evaluate(u, at), check_rules.evaluate(made, at)
-        same = np.array_equal(*np.broadcast_arrays(old, new), equal_nan=u.dtype.is_float)
-        assert same, f"{render(u)} → {render(made)}"
-        smaller += len(made.toposort()) < len(u.toposort())
-    assert smaller > 200

@@ -65,9 +65,15 @@ def level_of(graph: UOp) -> Level:
     ops = {u.op for u in analysis.toposort(graph, analysis.outside_kernels(graph))}
     if graph.op is Ops.LINEAR:
         return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
-    if Ops.RANGE in ops or Ops.SPECIAL in ops:
+    # A kernel writes elements of storage; a tensor graph stores through views.
+    if Ops.RANGE in ops or Ops.SPECIAL in ops or _stores_elements(graph):
         return KERNEL
     return TENSOR
+
+
+def _stores_elements(graph: UOp) -> bool:
+    order = analysis.toposort(graph, analysis.outside_kernels(graph))
+    return any(u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in order)
 
 
 class Lowering:

@@ -136,12 +136,16 @@ class Emitter:
 
 
 class _Loop:
-    """An open loop: its labels, and whether it is known to run at least once."""
+    """An open loop: its labels, and what is known of how often it runs.
 
-    def __init__(self, number: int, end: str, at_least_once: bool) -> None:
+    One that runs once or not at all is a branch: no way back, and its registers are phis behind it.
+    """
+
+    def __init__(self, number: int, end: str, counts: analysis.Bounds) -> None:
         self.head, self.body, self.exit = f"head{number}", f"body{number}", f"exit{number}"
-        self.end, self.at_least_once = end, at_least_once
-        self.counter = ""
+        self.end, self.at_least_once = end, counts[0] >= 1
+        self.branch = counts[0] < 1 and counts[1] <= 1
+        self.counter = "0" if self.branch else ""
         self.phi_line = 0
         self.before = ""
 
@@ -153,9 +157,11 @@ Rule = Callable[[Emitter, "UOp"], str | None]
 def _range(e: Emitter, u: UOp) -> str | None:
     if u.arg.kind == "thread":
         return "%chunk"
-    loop = _Loop(len(e.loops), e.of(u.src[0]), analysis.bounds(u.src[0])[0] >= 1)
+    loop = _Loop(len(e.loops), e.of(u.src[0]), analysis.bounds(u.src[0]))
     e.loops[u], e.opened = loop, u
     loop.before = e.block
+    if loop.branch:
+        return loop.counter
     e.effect(f"br label %{loop.head}")
     e.label(loop.head)
     loop.counter = e.fresh()
@@ -165,6 +171,8 @@ def _range(e: Emitter, u: UOp) -> str | None:
 
 
 def _carry(e: Emitter, u: UOp) -> str | None:
+    if e.loops[u.src[1]].branch:
+        return e.of(u.src[0])
     name = e.fresh()
     e.carries[u] = (len(e.lines), name)
     e.lines.append("")
@@ -176,6 +184,9 @@ def _end(e: Emitter, u: UOp) -> str | None:
     if r.arg.kind == "thread":
         return None
     loop = e.loops[r]
+    if loop.branch:
+        _join(e, loop, pairs)
+        return None
     following = e.value(f"add nuw nsw i64 {loop.counter}, 1")
     latch = e.block
     e.lines[loop.phi_line] = (
@@ -195,6 +206,17 @@ def _end(e: Emitter, u: UOp) -> str | None:
         e.effect(f"br label %{loop.head}")
     e.label(loop.exit)
     return None
+
+
+def _join(e: Emitter, loop: _Loop, pairs: tuple[UOp, ...]) -> None:
+    """The end of a branch: its registers hold what they did, or what was computed."""
+    last = [e.of(after, carry.dtype.lanes) for carry, after in zip(pairs[::2], pairs[1::2])]
+    latch = e.block
+    e.effect(f"br label %{loop.exit}")
+    e.label(loop.exit)
+    for carry, got in zip(pairs[::2], last):
+        first = f"[ {e.of(carry.src[0])}, %{loop.before} ]"
+        e.names[carry] = e.value(f"phi {llvm_type(carry.dtype)} {first}, [ {got}, %{latch} ]")
 
 
 # ------------------------------------------------------------ memory
@@ -368,6 +390,10 @@ def _lane(e: Emitter, u: UOp) -> str | None:
 def _hreduce(e: Emitter, u: UOp) -> str | None:
     """Halves are combined while they halve, then lane by lane."""
     lanes, t, got = u.src[0].dtype.lanes, u.src[0].dtype.scalar, e.of(u.src[0])
+    if t.kind == "bool":
+        logic = "or" if u.arg in ("add", "max") else "and"
+        wide = f"<{lanes} x i1>"
+        return e.intrinsic("i1", f"llvm.vector.reduce.{logic}.v{lanes}i1", [(wide, got)])
     combine = ALU[{"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}[u.arg]]
     while lanes > 2 and lanes % 2 == 0:
         half, wide = lanes // 2, llvm_type(t.vec(lanes))
@@ -401,6 +427,7 @@ _EMIT: dict[Op, Rule] = {
     Ops.STACK: _stack,
     Ops.LANE: _lane,
     Ops.HREDUCE: _hreduce,
+    Ops.AFTER: lambda e, u: e.of(u.src[0]),
     Ops.NOOP: lambda e, u: None,
     Ops.WHERE: _where,
     Ops.CAST: _cast,

@@ -85,10 +85,14 @@ def collapsed(value: UOp, r: UOp) -> UOp | None:
 
 
 def _times(value: UOp, count: UOp) -> UOp:
-    """value · count; a bool sum is whether any is set."""
+    """value · count; a bool sum is whether any is set. No times an infinity is 0, not NaN."""
+    some = affine.less(affine.const(0), count)
     if value.dtype.kind == "bool":
-        return build.alu(value, Ops.AND, affine.less(affine.const(0), count))
-    return build.alu(value, Ops.MUL, build.cast(count, value.dtype))
+        return build.alu(value, Ops.AND, some)
+    product = build.alu(value, Ops.MUL, build.cast(count, value.dtype))
+    if value.dtype.is_float:
+        return build.where(some, product, build.const(value.dtype, 0))
+    return product
 
 
 def _masked(value: UOp) -> _Terms:
@@ -109,9 +113,10 @@ def _masked(value: UOp) -> _Terms:
 
 
 def _as_mask(product: UOp) -> tuple[UOp, UOp] | None:
-    """(condition, other) of a product with a bool cast to a number: one-hot times value."""
+    """(condition, other) of an integer times a bool cast to an integer. For floats the product is
+    no selection: infinity times 0 is NaN."""
     for a, b in (product.src, product.src[::-1]):
-        if a.op is Ops.CAST and a.src[0].dtype.kind == "bool":
+        if a.op is Ops.CAST and a.src[0].dtype.kind == "bool" and not product.dtype.is_float:
             return a.src[0], b
     return None
 
@@ -122,46 +127,64 @@ def _is_zero(u: UOp) -> bool:
 
 def _negated(c: UOp) -> UOp:
     """not c, spelled without a not where there is a comparison for it."""
-    if c.op is Ops.CMPNE:
-        if c.src[0].dtype.kind == "bool" and c.src[1].op is Ops.CONST:
-            return c.src[0] if c.src[1].arg else _negated(c.src[0])
+    if c.op is Ops.NEG:
+        return c.src[0]
+    if c.op is Ops.CMPNE and not _is_not(c):
         return intern(Ops.CMPEQ, c.dtype, c.src)
     if c.op is Ops.CMPEQ:
         return intern(Ops.CMPNE, c.dtype, c.src)
     if c.op is Ops.CMPLT and not c.src[0].dtype.is_float:
         return intern(Ops.CMPLE, c.dtype, (c.src[1], c.src[0]))
-    if c.op is Ops.NEG:
-        return c.src[0]
     return build.alu(c, Ops.XOR, build.const(dtypes.bool_, True))
 
 
-def _conjunction(c: UOp) -> list[UOp]:
+def _is_not(c: UOp) -> bool:
+    """A bool compared with a constant: the bool itself, or its negation."""
+    return c.op is Ops.CMPNE and c.src[0].dtype.kind == "bool" and c.src[1].op is Ops.CONST
+
+
+def _conjunction(condition: UOp) -> list[UOp]:
     """The conditions that an AND of conditions asks for."""
-    if c.op is Ops.AND:
-        return [*_conjunction(c.src[0]), *_conjunction(c.src[1])]
-    if c.op is Ops.CMPNE and c.src[0].dtype.kind == "bool" and c.src[1].op is Ops.CONST:
-        plain = _negated(c.src[0]) if c.src[1].arg else c.src[0]
-        return [plain] if plain.op in (Ops.CMPNE, Ops.CMPEQ) else _conjunction(plain)
-    return [c]
+    found: list[UOp] = []
+    stack = [condition]
+    while stack:
+        c = stack.pop()
+        if c.op is Ops.AND:
+            stack += reversed(c.src)
+        elif _is_not(c):
+            negated = False
+            while _is_not(c):
+                negated, c = negated != bool(c.src[1].arg), c.src[0]
+            stack.append(_negated(c) if negated else c)
+        else:
+            found.append(c)
+    return found
 
 
-def _as_index(u: UOp) -> UOp:
+# How far an integer is looked into for the index expression that it is.
+_DEPTH = 16
+
+
+def _as_index(u: UOp, depth: int = _DEPTH) -> UOp:
     """An integer as an index: through casts that cannot have changed it."""
     if u.dtype is dtypes.index:
         return u
     if u.op is Ops.CONST:
         return affine.const(int(u.arg))
-    if u.op is Ops.CAST and u.src[0].dtype.is_integral:
+    if u.op is Ops.CAST and u.src[0].dtype.is_integral and depth:
         low, high = analysis.bounds(u.src[0])
         if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
-            return _as_index(u.src[0])
-    if u.op in (Ops.ADD, Ops.SUB, Ops.MUL):
-        a, b = _as_index(u.src[0]), _as_index(u.src[1])
-        made = {Ops.ADD: affine.add, Ops.SUB: affine.sub, Ops.MUL: affine.mul}[u.op](a, b)
+            return _as_index(u.src[0], depth - 1)
+    if u.op in _SUMS and depth:
+        a, b = _as_index(u.src[0], depth - 1), _as_index(u.src[1], depth - 1)
+        made = _SUMS[u.op](a, b)
         low, high = analysis.bounds(made)
         if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
             return made
     return build.cast(u, dtypes.index)
+
+
+_SUMS = {Ops.ADD: affine.add, Ops.SUB: affine.sub, Ops.MUL: affine.mul}
 
 
 def _step(e: UOp, r: UOp) -> tuple[int, UOp] | None:

@@ -292,10 +292,13 @@ class _Emitter:
             return
         if u.op in (Ops.END, Ops.GROUP, Ops.SINK):
             return
+        operands = u.src
         if u.op is Ops.AFTER:
-            self.made[u] = self.made[u.src[0]]
-            return
-        src = tuple([self.made[s] for s in u.src])
+            operands = (u.src[0], *_loops_entered(u))
+            if len(operands) == 1:
+                self.made[u] = self.made[u.src[0]]
+                return
+        src = tuple([self.made[s] for s in operands])
         made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
         if made is not u:
             made.origin = u.origin
@@ -303,6 +306,17 @@ class _Emitter:
         if made not in self.made or u is made:
             self._append(made)
         self.made[made] = made
+
+
+def _loops_entered(after: UOp) -> list[UOp]:
+    """The loops that a value is said to be used in: what is computed from it stays there. An AFTER
+    of a place in memory, or of effects, is about order, and that is known now."""
+    base = after.src[0]
+    while base.op is Ops.AFTER:
+        base = base.src[0]
+    if base.op in (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.INDEX):
+        return []
+    return [s for s in after.src[1:] if s.op is Ops.RANGE]
 
 
 def linearize(kernel: UOp, context: Context) -> UOp:

@@ -8,7 +8,7 @@ Before (tensor)
 After (tensor)
     %1 = param x : f32[64, 64]
     %2 = reduce.add %1 axes=(0,) : f32[64]
-    %3 = stage %2 reason="1 readers would compute each element 64 times" : f32[64]
+    %3 = stage %2 reason="each element would be computed 64 times, at 1 places" : f32[64]
     %4 = fdiv %1, %3 : f32[64, 64]
     %5 = stage %4 reason="output 0" : f32[64, 64]
     sink %5

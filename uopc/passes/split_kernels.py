@@ -172,22 +172,19 @@ def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     store = effect.src[0] if effect.op is Ops.END else effect
     nodes = body(effect)
     accesses = [u for u in nodes if u.op is Ops.INDEX]
-    roots = dict.fromkeys([root_of(store.src[0].src[0]), *[root_of(u.src[0]) for u in accesses]])
     flats = {u: _flat(u) for u in accesses}
+    by_root: dict[UOp, list[UOp]] = {root_of(store.src[0].src[0]): []}
+    for u in accesses:
+        by_root.setdefault(root_of(u.src[0]), []).append(flats[u][0])
     args: list[UOp] = []
     params: dict[UOp, tuple[UOp, int]] = {}
-    for slot, root in enumerate(roots):
-        mine = [f for u, (f, _) in flats.items() if root_of(u.src[0]) is root]
-        # No index may fall before the slice: a flipped axis counts down from its constant.
-        offset = min(min(affine.form(f)[0], analysis.bounds(f)[0]) for f in mine)
-        size = analysis.size(analysis.shape(root))
-        offset = offset if isinstance(size, int) and 0 < offset < size else 0
-        length = size - offset
+    for slot, (root, places) in enumerate(by_root.items()):
+        offset, length = _extent(root, places)
         arg, symbolic = build.split_dims((length,))
         param = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", arg, slot))
         params[root] = (param, offset)
-        sliced = (offset, length)
-        args.append(intern(Ops.SLICE, root.dtype, (root,), sliced) if offset else root)
+        whole = analysis.shape(root) == (length,) or analysis.size(analysis.shape(root)) == length
+        args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), (offset, length)))
     mapping: dict[UOp, UOp] = {}
     for u in accesses:
         param, offset = params[root_of(u.src[0])]
@@ -198,6 +195,20 @@ def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         mapping[u] = intern(Ops.INDEX, u.dtype, (param, *place))
     kernel = intern(Ops.SINK, dtypes.void, (remake.rebuild(effect, mapping),), KernelArg())
     return kernel, tuple(args)
+
+
+def _extent(root: UOp, places: list[UOp]) -> tuple[int, analysis.Dim]:
+    """The part of some storage that a kernel sees: its offset, and how many elements.
+
+    No index may fall before it: a flipped axis counts down from its constant.
+    """
+    size = analysis.size(analysis.shape(root))
+    if not isinstance(size, int):
+        return 0, size
+    bounds = [analysis.bounds(f) for f in places]
+    offset = min(min(affine.form(f)[0], b[0]) for f, b in zip(places, bounds))
+    offset = offset if 0 < offset < size else 0
+    return offset, max(1, min(size, 1 + max(b[1] for b in bounds)) - offset)
 
 
 def split_kernels(graph: UOp, context: Context) -> UOp:

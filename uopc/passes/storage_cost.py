@@ -93,5 +93,5 @@ def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     again = evaluations * value.cost
     stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
     if stored < again:
-        return Choice(True, f"{reads} readers would compute each element {times:.3g} times")
+        return Choice(True, f"each element would be computed {times:.3g} times, at {reads} places")
     return Choice(False, f"cheaper to compute {times:.3g} times than to store")

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from uopc.ir import dtypes
+from uopc.passes.seldom import seldom
 
 if TYPE_CHECKING:
     from uopc.ir.dtypes import DType
@@ -348,8 +349,15 @@ def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
     return top, m * w[1], m1 * d1 + ((m0 * d1) >> 32) + ((m1 * d0) >> 32)
 
 
-def _payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp, UOp]:
-    """|x| = n pi + r from the bits of 1/(2 pi): r, the sign bit for odd n, and where to use them.
+def _is_huge(x: UOp) -> UOp:
+    """Where the short reduction is not enough; at infinity it gives NaN, as it should."""
+    a = abs(x)
+    huge: UOp = (a > REDUCE_LIMIT) & (a < math.inf)
+    return huge
+
+
+def _payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp]:
+    """|x| = n pi + r from the bits of 1/(2 pi): r, and the sign bit for odd n.
 
     |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
     The word of the table is chosen by four levels of selects, then shifted into place.
@@ -375,9 +383,7 @@ def _payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[
     rest_part = rest.bitcast(dtypes.int64).cast(dtypes.float64)
     scale = 2.0**-63
     r = high_part.mulacc(pi[1] * scale, rest_part * (pi[0] * 2.0**-117))
-    a = abs(x)  # at infinity the short reduction gives NaN
-    huge = (a > REDUCE_LIMIT) & (a < math.inf)
-    return high_part.mulacc(pi[0] * scale, r), odd, huge
+    return high_part.mulacc(pi[0] * scale, r), odd
 
 
 def _sine_64(r: UOp) -> UOp:
@@ -391,8 +397,12 @@ def _sin_64(x: UOp) -> UOp:
     """x = n pi + r, sin x = (-1)^n sin r."""
     rounded = x.mulacc(INVERSE_PI_64, _F64.round)
     near = _with_sign(_reduced_64(x, rounded - _F64.round, PI_64), _bits(rounded) << 63)
-    far, odd, huge = _payne_hanek(x, 0, 0, PI_64)
-    return _sine_64(huge.where(_with_sign(far, odd ^ _sign_of(x)), near))
+
+    def far(x: UOp) -> UOp:
+        r, odd = _payne_hanek(x, 0, 0, PI_64)
+        return _with_sign(r, odd ^ _sign_of(x))
+
+    return _sine_64(seldom(_is_huge(x), near, far, x))
 
 
 def _cos_64(x: UOp) -> UOp:
@@ -400,18 +410,22 @@ def _cos_64(x: UOp) -> UOp:
     rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
     n = rounded - (_F64.round + 1.0)
     near = _with_sign(_reduced_64(x, n + 0.5, PI_64), _bits(rounded) << 63)
-    far, odd, huge = _payne_hanek(x, 0, 1 << 62, PI_64)
-    return _sine_64(huge.where(_with_sign(far, odd), near))
+
+    def far(x: UOp) -> UOp:
+        return _with_sign(*_payne_hanek(x, 0, 1 << 62, PI_64))
+
+    return _sine_64(seldom(_is_huge(x), near, far, x))
 
 
 def _tan_64(x: UOp) -> UOp:
     """|x| = n pi/2 + r; r N(r^2) / D(r^2), or for odd n minus its reciprocal; the sign of x."""
     half_pi = [part / 2 for part in PI_64]
+    huge = _is_huge(x)
     rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
     near = _reduced_64(abs(x), rounded - _F64.round, half_pi)
-    far, far_odd, huge = _payne_hanek(x, 1, 0, half_pi)
-    odd = huge.where(far_odd, _bits(rounded) << 63)
-    r = _with_sign(huge.where(far, near), odd)
+    near_odd = _float(_bits(rounded) << 63)
+    odd = _bits(seldom(huge, near_odd, lambda x: _float(_payne_hanek(x, 1, 0, half_pi)[1]), x))
+    r = _with_sign(seldom(huge, near, lambda x: _payne_hanek(x, 1, 0, half_pi)[0], x), odd)
     z = r * r
     above = r.mulacc(z * _polynomial(z, TAN_64[0]), r)
     below = _polynomial(z, TAN_64[1])
