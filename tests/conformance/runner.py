@@ -13,7 +13,10 @@ import numpy as np
 import uopc
 from tests.conformance import compare, corpus, loader, perturb, tally
 from tests.conformance.corpus import Array, Case, Place
+from uopc.ir import analysis
+from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
+from uopc.program import DimValue
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
@@ -22,6 +25,7 @@ BY_RULE: Final = "by rule"
 # excess_precision): uopc's documented ones may be met instead.
 RULED: Final = ("replay_note", "excess_precision")
 _RESULTS: Final = ("out", "final")
+MOST_TRIES: Final = 1000
 
 
 @dataclass
@@ -67,7 +71,9 @@ def run(
     start = time.perf_counter()
     graph = loader.load(case)
     out.seconds["build"] = time.perf_counter() - start
-    work = _Run(case, graph, _inputs(graph, arrays, place.id), _variables(graph, place.id))
+    has_data = any(k.startswith(_RESULTS) for k in arrays)
+    inputs = _inputs(graph, arrays, has_data, place.id)
+    work = _Run(case, graph, inputs, _variables(graph, has_data, place.id))
     program = uopc.compile(tuple(graph.outputs), device=device)
     out.seconds["llvm"] = program.stats["llvm"]
     out.seconds["compile"] = program.stats["total"] - program.stats["llvm"]
@@ -92,9 +98,10 @@ def _call(work: _Run, program: uopc.Program, out: Outcome) -> None:
 
 
 # ---------------------------------------------------------------- inputs
-def _inputs(graph: loader.Graph, arrays: dict[str, Array], seed: str) -> dict[str, Array]:
+def _inputs(
+    graph: loader.Graph, arrays: dict[str, Array], has_data: bool, seed: str
+) -> dict[str, Array]:
     """The recorded contents of storage; zeros where it had none; random ones in a bare graph."""
-    has_data = any(k.startswith(_RESULTS) for k in arrays)
     random = np.random.default_rng([*seed.encode()])
     out: dict[str, Array] = {}
     for p in graph.params:
@@ -118,15 +125,41 @@ def _random(param: UOp, random: np.random.Generator) -> Array:
     return values.astype(param.dtype.numpy).reshape(param.arg.dims)
 
 
-def _variables(graph: loader.Graph, seed: str) -> dict[str, int]:
-    """The recorded values of variables; any value within the bounds where there is none."""
+def _variables(graph: loader.Graph, has_data: bool, seed: str) -> dict[str, int]:
+    """The recorded values of variables; in a bare graph that they do not fit, random ones."""
+    recorded = {v.arg.name: value for v, value in graph.variables.items() if value is not None}
+    if has_data:
+        return recorded
     random = np.random.default_rng([*seed.encode()])
-    out: dict[str, int] = {}
-    for v, value in graph.variables.items():
-        chosen = int(random.integers(v.arg.low, v.arg.high + 1)) if value is None else value
-        if out.setdefault(v.arg.name, chosen) != chosen:
-            raise ValueError(f"variable {v.arg.name} is bound to two values")
-    return out
+    windows = _windows(graph)
+    for kept in (recorded, *[{}] * MOST_TRIES):
+        drawn = {
+            v.arg.name: int(random.integers(v.arg.low, v.arg.high + 1)) for v in graph.variables
+        }
+        if all(_is_inside(w, drawn | kept) for w in windows):
+            return drawn | kept
+    raise ValueError("found no values of the variables for which every SHRINK is inside")
+
+
+# Of a SHRINK: begin, size and source dimension of an axis.
+_Window = tuple[analysis.Dim, analysis.Dim, analysis.Dim]
+
+
+def _windows(graph: loader.Graph) -> list[_Window]:
+    found: dict[UOp, None] = {}
+    for root in graph.outputs:
+        analysis.toposort(root, done=found)
+    return [
+        window
+        for u in found
+        if u.op is Ops.SHRINK
+        for window in zip(*analysis.window(u), analysis.shape(u.src[0]))
+    ]
+
+
+def _is_inside(window: _Window, values: dict[str, int]) -> bool:
+    begin, size, whole = [d if isinstance(d, int) else DimValue(d).evaluate(values) for d in window]
+    return begin >= 0 and size >= 0 and begin + size <= whole
 
 
 # ---------------------------------------------------------------- verdict

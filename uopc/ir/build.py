@@ -150,8 +150,8 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     src = (a, *[as_uop(o, a.dtype.scalar) for o in others])
     if op is Ops.WHERE:
         return where(*src)
-    if a.dtype.scalar is dtypes.index and op in _INDEX_OPS and _all_index(src):
-        return _spread(_INDEX_OPS[op](*src), src)
+    if a.dtype.scalar is dtypes.index and op in affine.OPS and _all_index(src):
+        return spread(affine.OPS[op](*src), src)
     folded = fold(op, src)
     if folded is not None:
         return folded
@@ -162,7 +162,7 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     return located(made)
 
 
-def _spread(made: UOp, src: tuple[UOp, ...]) -> UOp:
+def spread(made: UOp, src: tuple[UOp, ...]) -> UOp:
     """`made` in the common shape of the operands: the normal form may have dropped some."""
     shapes = [analysis.shape(s) for s in src]
     if not any(shapes):
@@ -237,26 +237,6 @@ def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
     if op in (Ops.FLOORDIV, Ops.CDIV) and v == 1:
         return x
     return const_like(x, 0) if op in (Ops.FLOORMOD, Ops.CMOD) and v == 1 else None
-
-
-def _index_less(a: UOp, b: UOp) -> UOp:
-    return affine.less(a, b)
-
-
-def _index_le(a: UOp, b: UOp) -> UOp:
-    return affine.less(a, affine.plus(b, 1))
-
-
-_INDEX_OPS: dict[Op, Any] = {
-    Ops.ADD: affine.add,
-    Ops.SUB: affine.sub,
-    Ops.MUL: affine.mul,
-    Ops.NEG: lambda a: affine.mul(a, affine.const(-1)),
-    Ops.FLOORDIV: affine.floordiv,
-    Ops.FLOORMOD: affine.floormod,
-    Ops.CMPLT: _index_less,
-    Ops.CMPLE: _index_le,
-}
 
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:

@@ -47,7 +47,7 @@ def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     if src[0].dtype.kind == "index":
         index_op = affine.OPS.get(op)
         if index_op is not None and all([s.dtype.kind == "index" for s in src]):
-            return index_op(*src)
+            return build.spread(index_op(*src), src)
     return select(*src) if op is Ops.WHERE else build.fold(op, src)
 
 

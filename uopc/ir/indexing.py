@@ -179,9 +179,9 @@ def gated(index: Index, guard: UOp) -> Index:
     if guard.op is Ops.CONST and guard.arg is True:
         return index
     first = index[0] if index else zero()
-    invalid = intern(Ops.INVALID, dtypes.index)
+    invalid = intern(Ops.INVALID, first.dtype.scalar)
     lanes = max(first.dtype.lanes, guard.dtype.lanes)
-    guarded = intern(Ops.WHERE, dtypes.index.vec(lanes), (guard, first, invalid))
+    guarded = intern(Ops.WHERE, first.dtype.scalar.vec(lanes), (guard, first, invalid))
     return (guarded, *index[1:])
 
 

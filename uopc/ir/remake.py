@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes
 from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
+from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
-
-_INDEX: dict[Op, Callable[[UOp, UOp], UOp]] = {
-    Ops.ADD: affine.add,
-    Ops.SUB: affine.sub,
-    Ops.MUL: affine.mul,
-    Ops.FLOORDIV: affine.floordiv,
-    Ops.FLOORMOD: affine.floormod,
-    Ops.CMPLT: affine.less,
-}
 
 
 def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` on other sources, as the builders would make it."""
     op = u.op
     if op.is_alu and op is not Ops.WHERE:
-        if op in _INDEX and all([s.dtype.scalar is dtypes.index for s in src]):
-            return _INDEX[op](*src)
+        if op in affine.OPS and all([s.dtype.scalar is dtypes.index for s in src]):
+            return build.spread(affine.OPS[op](*src), src)
         folded = build.fold(op, src)
         if folded is not None:
             return folded

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, dtypes, match_statistics
+from uopc.ir import affine, analysis, build, dtypes, match_statistics
 from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -158,7 +158,12 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _resummed(u: UOp) -> UOp:
-    """A sum on the simplified forms of its atoms."""
+    """A sum on the simplified forms of its atoms, in the shape it had."""
+    made, dims = _collected(u), analysis.shape(u)
+    return made if analysis.shape(made) == dims else build.filled(made, dims)
+
+
+def _collected(u: UOp) -> UOp:
     constant, terms = affine.form(u)
     atoms = _needed(u)
     if any([a._simple is not True or a.op is Ops.WHERE or a.op is Ops.INVALID for a in atoms]):

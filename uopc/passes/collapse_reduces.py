@@ -195,6 +195,15 @@ def _step(e: UOp, r: UOp) -> tuple[int, UOp] | None:
     return None if step == 0 or r in analysis.ranges(rest) else (step, rest)
 
 
+# Gaps beyond this may wrap once a few of them are added up: an index is an int64 in the machine.
+_MOST_GAP = 1 << 61
+
+
+def _may_wrap(gap: UOp) -> bool:
+    low, high = analysis.bounds(gap)
+    return bool(low < -_MOST_GAP or high > _MOST_GAP)
+
+
 def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
     """value · (how many iterations the comparisons leave): each is a bound below or above."""
     first, end = affine.const(0), r.src[0]
@@ -204,7 +213,7 @@ def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
         gap = affine.sub(_as_index(c.src[0]), _as_index(c.src[1]))
         if c.op is not Ops.CMPLT:
             gap = affine.plus(gap, -1)  # a ≤ b  ⇔  a - b - 1 < 0
-        known = _step(gap, r)
+        known = None if _may_wrap(gap) else _step(gap, r)
         if known is None or (c.op is Ops.CMPEQ and abs(known[0]) != 1):
             return None
         step, rest = known

@@ -30,6 +30,7 @@ from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.float_division import float_division
 from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
 from uopc.passes.transcendental import DECOMPOSITIONS
 
@@ -99,50 +100,6 @@ def _power_of_two(b: UOp) -> int | None:
     if b.op is Ops.CONST and type(b.arg) is int and b.arg > 0 and b.arg & (b.arg - 1) == 0:
         return b.arg.bit_length() - 1
     return None
-
-
-# ------------------------------------------------------------ float division with a remainder
-def _float_division(u: UOp, src: Source) -> UOp:
-    """Quotients rounded to integers, and the remainders that belong to them."""
-    a, b = src
-    quotient = (a / b).trunc() if u.op in (Ops.CDIV, Ops.CMOD) else (a / b).floor()
-    if u.op is Ops.CDIV:
-        return quotient
-    remainder = _float_remainder(a, b)
-    if u.op is Ops.CMOD:
-        return remainder
-    wrong_sign = remainder.ne(0) & ((remainder < 0) ^ (b < 0))
-    if u.op is Ops.FLOORMOD:
-        adjusted = wrong_sign.where(remainder + b, remainder)
-        return adjusted.eq(0).where(_with_sign(_const(a, 0.0), b), adjusted)
-    whole = ((a - remainder) / b).round()
-    whole = wrong_sign.where(whole - 1.0, whole)
-    whole = whole.eq(0).where(_with_sign(whole, a / b), whole)
-    return b.eq(0).where(a / b, whole)
-
-
-def _float_remainder(a: UOp, b: UOp) -> UOp:
-    """a - b·trunc(a/b) with the sign of a; NaN for b = 0 or infinite a. The quotient is taken off
-    in steps of the format's precision, so it is exact for quotients up to the square of it."""
-    size = abs(b)
-    rest = abs(a)
-    for _ in range(2):
-        rest = (-(rest / size).trunc()).mulacc(size, rest)
-        rest = (rest < 0).where(rest + size, rest)
-    rest = (size <= rest).where(rest - size, rest)
-    infinite = abs(b).eq(_const(b, float("inf")))
-    rest = infinite.where(abs(a), rest)
-    bad = b.eq(0) | abs(a).eq(_const(a, float("inf"))) | a.ne(a) | b.ne(b)
-    return bad.where(_const(a, float("nan")), _with_sign(rest, a))
-
-
-def _with_sign(size: UOp, sign: UOp) -> UOp:
-    """|size| with the sign bit of `sign`."""
-    bits = {16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}[sign.dtype.bits]
-    mask = 1 << (sign.dtype.bits - 1)
-    top = sign.bitcast(bits) & build.const(bits, mask)
-    rest = size.bitcast(bits) & build.const(bits, mask - 1)
-    return (top | rest).bitcast(sign.dtype.scalar)
 
 
 # ------------------------------------------------------------ the rest
@@ -259,7 +216,7 @@ def _decomposed(u: UOp, src: Source) -> UOp | None:
         if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
             return _narrow_float(u, src)
     if op in _DIVISIONS:
-        return _float_division(u, src) if t.is_float else _integer_division(u, src)
+        return float_division(op, *src) if t.is_float else _integer_division(u, src)
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _FUNCTIONS:

@@ -171,14 +171,17 @@ class _Placement:
 
     def self_reads(self) -> set[UOp]:
         """STOREs whose value reads the storage it goes to at other places than it is written."""
-        found: set[UOp] = set()
+        writes: dict[tuple[UOp, UOp], Index] = {}
         for u in self.order:
-            if u.op is not Ops.STORE:
-                continue
-            written, _ = _fresh_index(analysis.shape(u.src[0]))
-            root, place = root_index(u.src[0], written)
-            if any(r is u and index != place for r, index in self.demands.get(root, ())):
-                found.add(u)
+            if u.op is Ops.STORE:
+                written, _ = _fresh_index(analysis.shape(u.src[0]))
+                root, place = root_index(u.src[0], written)
+                writes[root, u] = place
+        found: set[UOp] = set()
+        for root in {root: None for root, _ in writes}:
+            for reader, index in self.demands.get(root, ()):
+                if index != writes.get((root, reader), index):
+                    found.add(reader)
         return found
 
     def _demand(self, u: UOp, demand: Demand) -> None:

@@ -96,8 +96,8 @@ class _Lowering:
         if not (op.is_alu or op in (Ops.CAST, Ops.BITCAST)):
             raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
         keys = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src]
-        src = yield keys
-        made = remake(u, tuple(src))
+        src = tuple((yield keys))
+        made = _with_invalid(u, src) if any([_may_be_invalid(s) for s in src]) else remake(u, src)
         if made.origin is None:
             made.origin = u.origin
         return made
@@ -145,7 +145,7 @@ class _Lowering:
             arg = RangeArg((next(self.axes),), "reduce")
             ranges.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
             inner.append(ranges[-1])
-        value = (yield [(u.src[0], tuple(inner), guard)])[0]
+        value, _ = _valid_part((yield [(u.src[0], tuple(inner), guard)])[0])
         arg = type(u.arg)(u.arg.op)
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
 
@@ -172,6 +172,8 @@ class _Lowering:
             n = affine.const(source.itemsize // target.itemsize)
             whole, part = affine.divmod_(index[-1], n)
             value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
+            if value.op is Ops.INVALID:
+                return intern(Ops.INVALID, target)
             shift = build.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
             piece = build.alu(build.bitcast(value, a), Ops.SHR, shift)
             return build.bitcast(build.cast(piece, b), target)
@@ -180,6 +182,8 @@ class _Lowering:
         places = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
         total: UOp | None = None
         for i, value in enumerate((yield [(u.src[0], p, guard) for p in places])):
+            if value.op is Ops.INVALID:
+                return intern(Ops.INVALID, target)
             wide = build.cast(build.bitcast(value, a), b)
             shifted = build.alu(wide, Ops.SHL, 8 * source.itemsize * i)
             total = shifted if total is None else build.alu(total, Ops.OR, shifted)
@@ -208,6 +212,43 @@ class _Lowering:
         for (before, _), value in reversed(list(zip(pieces[:-1], values[:-1]))):
             result = build.where(before, value, result)
         return result
+
+
+def _may_be_invalid(u: UOp) -> bool:
+    return u.op is Ops.INVALID or (
+        u.op is Ops.WHERE and (u.src[1].op is Ops.INVALID or u.src[2].op is Ops.INVALID)
+    )
+
+
+def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Arithmetic on values that are INVALID somewhere: where valid, the plain arithmetic."""
+    parts = [_valid_part(s) for s in src]
+    valid = parts[0][1]
+    if u.op is Ops.WHERE:
+        condition, (a, a_valid), (b, b_valid) = parts[0][0], parts[1], parts[2]
+        valid = indexing.both(valid, build.where(condition, a_valid, b_valid))
+        # An arm that is never valid is never looked at.
+        parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
+        parts.append((a if b.op is Ops.INVALID else b, b_valid))
+    else:
+        for _, v in parts[1:]:
+            valid = indexing.both(valid, v)
+    plain = tuple([p for p, _ in parts])
+    never = valid.op is Ops.CONST and not valid.arg
+    if never or any(p.op is Ops.INVALID for p in plain):
+        return intern(Ops.INVALID, u.dtype)
+    return indexing.gated((remake(u, plain),), valid)[0]
+
+
+def _valid_part(u: UOp) -> tuple[UOp, UOp]:
+    """A value where it is valid, and where that is."""
+    if u.op is Ops.INVALID:
+        return u, build.const(dtypes.bool_, False)
+    if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
+        return u.src[1], u.src[0]
+    if u.op is Ops.WHERE and u.src[1].op is Ops.INVALID:
+        return u.src[2], build.alu(u.src[0], Ops.XOR, build.const(dtypes.bool_, True))
+    return u, indexing.true()
 
 
 def root_access(view: UOp, index: Index) -> tuple[UOp, Index, UOp]:
@@ -267,8 +308,8 @@ def _lower_stage(u: UOp, slot: int, storage: dict[UOp, UOp]) -> UOp:
     if _is_empty(dims):
         return buffer
     index, ranges = output_index(dims)
-    value = _Lowering(storage).lower((u.src[0], index, indexing.true()))
-    target = intern(Ops.INDEX, u.dtype, (buffer, *index))
+    value, valid = _valid_part(_Lowering(storage).lower((u.src[0], index, indexing.true())))
+    target = intern(Ops.INDEX, u.dtype, (buffer, *indexing.gated(index, valid)))
     effect = _closed_store(target, value, ranges, u.src[0].origin)
     return intern(Ops.AFTER, u.dtype, (buffer, effect))
 
@@ -285,8 +326,8 @@ def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
     value, *gates = [lowering.lower(k) for k in inputs]
     for gate in gates:
         guard = indexing.both(guard, gate)
-    value, valid = indexing.ungated(value)
-    guard = guard if valid is None else indexing.both(guard, valid)
+    value, valid = _valid_part(value)
+    guard = indexing.both(guard, valid)
     into = lowering.storage_after(u.src[0])
     target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
     return _closed_store(target, value, ranges, u.origin)

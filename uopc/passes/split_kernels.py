@@ -19,13 +19,17 @@ Before (indexed)                           After (program)
 Each closed store is a kernel: its storage becomes PARAMs by slot (what it writes first), its
 indices one flat index each. What the indices of one storage share as a constant offset moves into
 the call as a SLICE, so kernels that differ only in place are one object. A kernel runs after those
-that write what it reads, and before those that overwrite it; a circular wait is an error.
+that write what it reads, and before those that overwrite the part that it reads; a circular wait is
+an error.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
@@ -40,14 +44,25 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The elements of some storage from `begin` up to `end`, after the effects in `seen`."""
+
+    root: UOp
+    begin: float
+    end: float
+    seen: frozenset[UOp] = frozenset()
+
+
 @dataclass
 class _Piece:
-    """One closed store: the storage it writes, the effects it must follow."""
+    """One closed store or call: what it reads and writes, and the effects it must follow."""
 
     effect: UOp
-    written: list[UOp]
-    reads: list[tuple[UOp, frozenset[UOp]]] = field(default_factory=list)
-    after: set[UOp] = field(default_factory=set)
+    reads: list[_Part]
+    writes: list[_Part]
+    after: frozenset[UOp]
+    flats: dict[UOp, tuple[UOp, UOp]]  # INDEX -> its flat index, and its guard
 
 
 def root_of(storage: UOp) -> UOp:
@@ -71,34 +86,42 @@ def _pieces(graph: UOp) -> dict[UOp, _Piece]:
     closure: dict[UOp, frozenset[UOp]] = {}
     pieces: dict[UOp, _Piece] = {}
     for effect in effects:
-        written = _written(effect)
-        piece = _Piece(effect, [root_of(w) for w in written])
-        for s in _touched(effect):
-            seen = _seen(s, closure)
-            piece.reads.append((root_of(s), seen))
-            piece.after |= seen
-        closure[effect] = frozenset((effect,)).union(*[_seen(w, closure) for w in written])
-        pieces[effect] = piece
+        made = _called(effect, closure) if effect.op is Ops.CALL else _stored(effect, closure)
+        closure[effect] = frozenset((effect,)).union(*[w.seen for w in made.writes])
+        pieces[effect] = made
     return pieces
 
 
 _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 
-def _written(effect: UOp) -> list[UOp]:
-    """The storage an effect writes, as it is before."""
-    if effect.op is Ops.CALL:
-        slots = [p.arg.slot for p in analysis.written_params(effect.src[0]) if p.op is Ops.PARAM]
-        return [effect.src[1 + s] for s in slots]
+def _called(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
+    """A call of a hand-written kernel may read all of its storage, and writes all of some."""
+    slots = {p.arg.slot for p in analysis.written_params(effect.src[0]) if p.op is Ops.PARAM}
+    reads = [
+        _Part(root_of(a), 0, float("inf"), _seen(a, closure))
+        for a in effect.src[1:]
+        if a.op is not Ops.VARIABLE
+    ]
+    after = frozenset().union(*[p.seen for p in reads])
+    return _Piece(effect, reads, [p for i, p in enumerate(reads) if i in slots], after, {})
+
+
+def _stored(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
     store = effect.src[0] if effect.op is Ops.END else effect
-    return [store.src[0].src[0]]
+    nodes = body(effect)
+    flats = {u: _flat(u) for u in nodes if u.op is Ops.INDEX}
+    parts = {u: _part(u, flat, closure) for u, (flat, _) in flats.items()}
+    target = store.src[0]
+    is_read = target in store.src[1:] or any(target in u.src for u in nodes if u is not store)
+    reads = [p for u, p in parts.items() if u is not target or is_read]
+    after = frozenset().union(*[p.seen for p in parts.values()])
+    return _Piece(effect, reads, [parts[target]], after, flats)
 
 
-def _touched(effect: UOp) -> list[UOp]:
-    """The storage an effect reads or writes, each as it is when the effect begins."""
-    if effect.op is Ops.CALL:
-        return [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
-    return [u.src[0] for u in body(effect) if u.op is Ops.INDEX]
+def _part(u: UOp, flat: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Part:
+    low, high = analysis.bounds(flat)
+    return _Part(root_of(u.src[0]), low, high + 1, _seen(u.src[0], closure))
 
 
 def _seen(storage: UOp, closure: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
@@ -111,17 +134,43 @@ def _seen(storage: UOp, closure: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
     return out
 
 
+class _Writers:
+    """The pieces that write to one storage, by the part that they write."""
+
+    def __init__(self, written: list[tuple[_Part, UOp]]) -> None:
+        self.written = sorted(written, key=lambda w: w[0].begin)
+        self.begins = [part.begin for part, _ in self.written]
+        self.furthest = list(itertools.accumulate([part.end for part, _ in self.written], max))
+
+    def overlapping(self, part: _Part) -> Iterator[UOp]:
+        """Those that may write to an element of the part."""
+        i = bisect.bisect_left(self.begins, part.end)
+        while i > 0 and self.furthest[i - 1] > part.begin:
+            i -= 1
+            written, effect = self.written[i]
+            if written.end > part.begin:
+                yield effect
+
+
 def launch_order(pieces: dict[UOp, _Piece]) -> list[_Piece]:
     """Readers of a version come before the store that overwrites it; otherwise as found."""
-    writers: dict[UOp, list[UOp]] = {}
+    by_root: dict[UOp, list[tuple[_Part, UOp]]] = {}
     for e, piece in pieces.items():
-        for w in piece.written:
-            writers.setdefault(w, []).append(e)
+        for p in piece.writes:
+            by_root.setdefault(p.root, []).append((p, e))
+    writers = {root: _Writers(written) for root, written in by_root.items()}
     before: dict[UOp, set[UOp]] = {e: set(p.after) for e, p in pieces.items()}
+    place = {e: i for i, e in enumerate(pieces)}
     for e, piece in pieces.items():
-        for storage, seen in piece.reads:
-            for w in writers.get(storage, ()):
-                if w is not e and w not in seen:
+        for p in piece.reads:
+            if p.root in writers:
+                later = [w for w in writers[p.root].overlapping(p) if w not in p.seen]
+                for w in later:
+                    if w is not e:
+                        before[w].add(e)
+        for p in piece.writes:  # nothing says which comes first: as found
+            for w in writers[p.root].overlapping(p):
+                if place[w] > place[e] and w not in p.seen:
                     before[w].add(e)
     return [pieces[e] for e in _stable_order(before)]
 
@@ -163,19 +212,17 @@ def _flat(u: UOp) -> tuple[UOp, UOp]:
     return indexing.flat_index(analysis.shape(root_of(u.src[0])), plain), guard
 
 
-def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+def make_kernel(piece: _Piece) -> tuple[UOp, tuple[UOp, ...]]:
     """The kernel SINK of a closed store, and the storage it is called with, by slot."""
+    effect, flats = piece.effect, piece.flats
     if effect.op is Ops.CALL:
         return effect.src[0], tuple(
             [root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
         )
     store = effect.src[0] if effect.op is Ops.END else effect
-    nodes = body(effect)
-    accesses = [u for u in nodes if u.op is Ops.INDEX]
-    flats = {u: _flat(u) for u in accesses}
     by_root: dict[UOp, list[UOp]] = {root_of(store.src[0].src[0]): []}
-    for u in accesses:
-        by_root.setdefault(root_of(u.src[0]), []).append(flats[u][0])
+    for u, (flat, _) in flats.items():
+        by_root.setdefault(root_of(u.src[0]), []).append(flat)
     args: list[UOp] = []
     params: dict[UOp, tuple[UOp, int]] = {}
     for slot, (root, places) in enumerate(by_root.items()):
@@ -186,9 +233,8 @@ def make_kernel(effect: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         whole = analysis.shape(root) == (length,) or analysis.size(analysis.shape(root)) == length
         args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), (offset, length)))
     mapping: dict[UOp, UOp] = {}
-    for u in accesses:
+    for u, (flat, guard) in flats.items():
         param, offset = params[root_of(u.src[0])]
-        flat, guard = flats[u]
         guard = remake.rebuild(guard, mapping)
         flat = affine.plus(remake.rebuild(flat, mapping), -offset)
         place = indexing.gated((flat,), guard)
@@ -215,7 +261,7 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     for piece in launch_order(_pieces(graph)):
-        kernel, args = make_kernel(piece.effect)
+        kernel, args = make_kernel(piece)
         kernel.origin = piece.effect.origin
         variables = analysis.variables(kernel)
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables)))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from uopc.ir import dtypes
+from uopc.passes.huge_angles import is_huge, payne_hanek
 from uopc.passes.seldom import seldom
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ SIN_32: Final = (3.141592625182, -5.1677080701296, 2.5500352321539, -0.598008561
 TAN_SIN_32: Final = (1.5707963195518, -0.64596325904254, 0.079677451682143, -0.0045937443717558)
 TAN_COS_32: Final = (0.99999999992132, -1.2337005359099, 0.2536690962017, -0.020859308361836,
     0.00090197626134627)
-REDUCE_LIMIT: Final = 2.0**40
 PI_64: Final = (3.141592653589793, 1.224646799147353e-16, 2.1657133478438278e-32)
 INVERSE_PI_64: Final = 0.3183098861837907
 SIN_64: Final = (-0.16666666666666666, 0.008333333333333208, -0.00019841269841213365,
@@ -84,12 +84,6 @@ ERF_64: Final = (-1.1283791670955126, (-0.6366197723675836, -1.1731091288881683,
     -0.003288580214749132, -0.00011987172892670219), (1.0, 1.681280682825404, 1.3437958580115688,
     0.6400640683021773, 0.19142155441526804, 0.03495947855124821, 0.0034214081031061533,
     0.00011989272158268913))
-PI_LEAD: Final = 16
-INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8A5664F10,
-    0xE4107F9458EAF7AE, 0xF1586DC91B8E9093, 0x74B801924BBA8274, 0x64873F877AC72C4A,
-    0x69CFBA208D7D4BAE, 0xD1213A671C09AD17, 0xDF904E64758E60D4, 0xCE7D272117E2EF7E,
-    0x4A0EC7FE25FFF781, 0x6603FBCBC462D682, 0x9B47DB4D9FB3C9F2, 0xC26DD3D18FD9A797,
-    0xFA8B5D49EEB1FAF9, 0x7C5ECF41CE7DE294, 0xA4BA9AFED7EC47E3, 0x57421580CC11BF1E)
 # fmt: on
 
 
@@ -337,55 +331,6 @@ def _reduced_64(x: UOp, n: UOp, pi: Sequence[float]) -> UOp:
     return x
 
 
-def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
-    """m (53 bits) times the 192 bits of w, modulo 2^192: the top word, the next, what is to add."""
-    low32 = 0xFFFFFFFF
-    m0, m1 = m & low32, m >> 32
-    c0, c1 = w[1] & low32, w[1] >> 32
-    d0, d1 = w[2] & low32, w[2] >> 32
-    middle = m1 * c0 + ((m0 * c0) >> 32)
-    cross = m0 * c1 + (middle & low32)
-    top = m * w[0] + m1 * c1 + (middle >> 32) + (cross >> 32)
-    return top, m * w[1], m1 * d1 + ((m0 * d1) >> 32) + ((m1 * d0) >> 32)
-
-
-def _is_huge(x: UOp) -> UOp:
-    """Where the short reduction is not enough; at infinity it gives NaN, as it should."""
-    a = abs(x)
-    huge: UOp = (a > REDUCE_LIMIT) & (a < math.inf)
-    return huge
-
-
-def _payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp]:
-    """|x| = n pi + r from the bits of 1/(2 pi): r, and the sign bit for odd n.
-
-    |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
-    The word of the table is chosen by four levels of selects, then shifted into place.
-    """
-    bits = _bits(x)
-    m = (bits & ((1 << 52) - 1)) | (1 << 52)
-    offset = ((bits >> 52) & 0x7FF) - (1075 - PI_LEAD - turn)
-    words = [m.const_like(w) for w in INVERSE_TWO_PI_BITS]
-    for level in (8, 4, 2, 1):
-        beyond = (offset & (level * 64)).ne(0)
-        count = min(len(words) - level, level + 3)
-        words = [beyond.where(words[j + level], words[j]) for j in range(count)]
-    left = offset & 63
-    right = 63 - left  # after a shift by 1: no count reaches the width
-    window = [(words[j] << left) | ((words[j + 1] >> 1) >> right) for j in range(3)]
-    top, low, extra = _times_window(m, window)
-    top = top + quarter
-    odd = (top ^ (top << 1)) & (1 << 63)
-    top = top ^ odd
-    # The signed top word in two exact floats: 53 bits, and the rest joined to the low word.
-    rest = ((top & 0x1FF) << 54) + (low >> 10) + (extra >> 10)
-    high_part = (top & 0xFFFFFFFFFFFFFE00).bitcast(dtypes.int64).cast(dtypes.float64)
-    rest_part = rest.bitcast(dtypes.int64).cast(dtypes.float64)
-    scale = 2.0**-63
-    r = high_part.mulacc(pi[1] * scale, rest_part * (pi[0] * 2.0**-117))
-    return high_part.mulacc(pi[0] * scale, r), odd
-
-
 def _sine_64(r: UOp) -> UOp:
     """sin r = r + r u for |r| <= pi/2, u a polynomial in r^2 that is +0 at 0."""
     z = r * r
@@ -399,10 +344,10 @@ def _sin_64(x: UOp) -> UOp:
     near = _with_sign(_reduced_64(x, rounded - _F64.round, PI_64), _bits(rounded) << 63)
 
     def far(x: UOp) -> UOp:
-        r, odd = _payne_hanek(x, 0, 0, PI_64)
+        r, odd = payne_hanek(x, 0, 0, PI_64)
         return _with_sign(r, odd ^ _sign_of(x))
 
-    return _sine_64(seldom(_is_huge(x), near, far, x))
+    return _sine_64(seldom(is_huge(x), near, far, x))
 
 
 def _cos_64(x: UOp) -> UOp:
@@ -412,20 +357,20 @@ def _cos_64(x: UOp) -> UOp:
     near = _with_sign(_reduced_64(x, n + 0.5, PI_64), _bits(rounded) << 63)
 
     def far(x: UOp) -> UOp:
-        return _with_sign(*_payne_hanek(x, 0, 1 << 62, PI_64))
+        return _with_sign(*payne_hanek(x, 0, 1 << 62, PI_64))
 
-    return _sine_64(seldom(_is_huge(x), near, far, x))
+    return _sine_64(seldom(is_huge(x), near, far, x))
 
 
 def _tan_64(x: UOp) -> UOp:
     """|x| = n pi/2 + r; r N(r^2) / D(r^2), or for odd n minus its reciprocal; the sign of x."""
     half_pi = [part / 2 for part in PI_64]
-    huge = _is_huge(x)
+    huge = is_huge(x)
     rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
     near = _reduced_64(abs(x), rounded - _F64.round, half_pi)
     near_odd = _float(_bits(rounded) << 63)
-    odd = _bits(seldom(huge, near_odd, lambda x: _float(_payne_hanek(x, 1, 0, half_pi)[1]), x))
-    r = _with_sign(seldom(huge, near, lambda x: _payne_hanek(x, 1, 0, half_pi)[0], x), odd)
+    odd = _bits(seldom(huge, near_odd, lambda x: _float(payne_hanek(x, 1, 0, half_pi)[1]), x))
+    r = _with_sign(seldom(huge, near, lambda x: payne_hanek(x, 1, 0, half_pi)[0], x), odd)
     z = r * r
     above = r.mulacc(z * _polynomial(z, TAN_64[0]), r)
     below = _polynomial(z, TAN_64[1])
