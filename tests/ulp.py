@@ -1,9 +1,10 @@
 """Worst error of the transcendental functions, in units in the last place of the exact result.
 
-`python -m tests.ulp` measures compiled functions (`--all`: every float32 input); it exits with 1
-when one is beyond its limit. `--coefficients` prints the tables of
-`uopc/passes/transcendental.py`. References: float64 for float32 functions; 80-bit floats and, on
-fewer points, mpmath with 40 digits for float64 functions.
+`python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is one
+argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints the
+table of `docs/accuracy.md`, `--coefficients` the constants of `uopc/passes/transcendental.py` and
+`huge_angles.py`. References: float64 for narrower functions; 80-bit floats and, on fewer points,
+mpmath with 40 digits for float64 functions.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh", "erf", "pow")
 LIMITS = {
+    "float16": dict.fromkeys(FUNCTIONS, 0.51),
     "float32": {f: 1.0 if f in FUNCTIONS[:6] else 3.0 for f in FUNCTIONS},
     "float64": {f: 1.5 if f in FUNCTIONS[:6] else 3.0 for f in FUNCTIONS},
 }
@@ -52,7 +54,7 @@ def ulp_error(got: Array, exact: Array) -> npt.NDArray[np.float64]:
 
 def reference(function: str, *arguments: Array) -> Array:
     """The exact values in the next wider format NumPy has."""
-    wide = np.float64 if arguments[0].dtype == np.float32 else np.longdouble
+    wide = np.float64 if arguments[0].dtype.itemsize < 8 else np.longdouble
     with np.errstate(all="ignore"):
         values = [a.astype(wide) for a in arguments]
         if function == "erf":
@@ -118,9 +120,10 @@ def points(function: str, dtype: str, n: int, seed: int = 0) -> list[Array]:
     """About n arguments: the edges, the whole format, where the function lives, odd corners."""
     rng = np.random.default_rng(seed)
     t = np.dtype(dtype)
-    unsigned = np.uint32 if t.itemsize == 4 else np.uint64
+    unsigned = np.dtype(f"u{t.itemsize}")
     third = n // 3
-    scale = 0.125 if t.itemsize == 4 and function in ("exp", "exp2") else 1.0
+    scale = {2: 0.015625, 4: 0.125, 8: 1.0}[t.itemsize]
+    scale = scale if function in ("exp", "exp2") else 1.0
     low, high = (v * scale for v in _RANGES[function])
     anything = rng.integers(0, np.iinfo(unsigned).max, third, unsigned, endpoint=True).view(t)
     with np.errstate(all="ignore"):
@@ -132,7 +135,7 @@ def points(function: str, dtype: str, n: int, seed: int = 0) -> list[Array]:
         base = np.concatenate(
             [anything, rng.uniform(low, high, third), rng.uniform(0.999, 1.001, third)]
         )
-        reach = 1100.0 if t.itemsize == 8 else 160.0
+        reach = {2: 26.0, 4: 160.0, 8: 1100.0}[t.itemsize]
         power = rng.uniform(-reach, reach, base.size) / np.abs(np.log2(np.abs(base.astype(t))))
         whole = rng.random(base.size) < 0.5
         power = np.where(whole, np.trunc(power), power)
@@ -168,18 +171,18 @@ def worst(
 
 def measure(function: str, dtype: str, n: int, every: bool) -> tuple[float, tuple[float, ...]]:
     """The greatest error found; `every` takes all inputs of a float32 function of one argument."""
-    if every and dtype == "float32" and function != "pow":
-        chunk = 1 << 22
+    if function != "pow" and (dtype == "float16" or (every and dtype == "float32")):
+        t = np.dtype(dtype)
+        chunk = min(1 << 22, 1 << t.itemsize * 8)
         f = compiled(function, dtype, chunk)
-        steps = range(0, 1 << 32, chunk)
         return max(
-            worst(function, dtype, [np.arange(i, i + chunk, dtype=np.uint32).view("f4")], f)
-            for i in steps
+            worst(function, dtype, [np.arange(i, i + chunk, dtype=f"u{t.itemsize}").view(t)], f)
+            for i in range(0, 1 << t.itemsize * 8, chunk)
         )
     exact: Callable[..., Array] = reference
     found = []
     extended = np.finfo(np.longdouble).nmant > 52
-    counts = [n] if dtype == "float32" or (extended and function != "erf") else []
+    counts = [n] if dtype != "float64" or (extended and function != "erf") else []
     if dtype == "float64":
         counts.append(min(n, 20_000))
     for count in counts:
@@ -449,21 +452,24 @@ def main() -> int:
     parser.add_argument("--dtype", choices=tuple(LIMITS), action="append")
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--all", action="store_true", help="every float32 input")
-    parser.add_argument("--coefficients", action="store_true", help="print the tables")
+    parser.add_argument("--markdown", action="store_true", help="print a table for the documents")
+    parser.add_argument("--coefficients", action="store_true", help="print the constants")
     options = parser.parse_args()
     if options.coefficients:
         print_coefficients()
         return 0
     bad = 0
-    print(f"{'function':9}{'dtype':9}{'worst':>8}{'limit':>7}  at")
+    row = "| {} | {} | {:.3f} | {} | {} |" if options.markdown else "{:9}{:9}{:8.3f}{:7}  {}"
+    if options.markdown:
+        print("| function | dtype | worst ulp | limit | at |\n| --- | --- | --- | --- | --- |")
     for dtype in options.dtype or LIMITS:
         for function in options.function or FUNCTIONS:
             error, at = measure(function, dtype, options.points, options.all)
             limit = LIMITS[dtype][function]
             bad += error > limit
+            mark = " BEYOND" if error > limit else ""
             where = ", ".join(repr(x) for x in at)
-            mark = "  BEYOND" if error > limit else ""
-            print(f"{function:9}{dtype:9}{error:8.3f}{limit:7.1f}  {where}{mark}", flush=True)
+            print(row.format(function, dtype, error, limit, where + mark), flush=True)
     return 1 if bad else 0
 
 

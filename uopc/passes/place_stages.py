@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 # A value read at more different places than this is stored rather than analysed further.
-MOST_DEMANDS = 12
+MOST_DEMANDS = 64
 
 
 @dataclass(frozen=True)
