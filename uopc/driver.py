@@ -32,6 +32,7 @@ class Request:
     threads: int
     name: str
     options: config.Options
+    rules: Any = None  # the user's PatternMatcher
 
 
 def compile(
@@ -58,13 +59,13 @@ def compile(
     check_device(device if device is not None else options.device)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
-    request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options)
+    request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options, rules)
     check = options.spec > 0 if verify is None else verify
     start = time.perf_counter()
     with node.arena():
         if request.structure == "kernel" and not check:  # broken more easily than by the builders
             _verify_input(request.graph)
-        lowered = lower(request.graph, make_context(request, rules), _verifier(check))
+        lowered = lower(request.graph, make_context(request), _verifier(check))
         program = build_program(request, lowered, start)
     if options.debug:
         from uopc import debug
@@ -110,7 +111,7 @@ def _verifier(on: bool) -> Verify | None:
     return verify.verify
 
 
-def make_context(request: Request, rules: Any = None) -> Context:
+def make_context(request: Request) -> Context:
     """What the passes may know of the request."""
     from uopc.backends import target
 
@@ -118,13 +119,13 @@ def make_context(request: Request, rules: Any = None) -> Context:
         target.host(request.options.target_cpu),
         request.optimize,
         request.threads,
-        user_rules=rules,
+        user_rules=request.rules,
     )
 
 
 def prepare(
     graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, threads: int | None,
-    name: str | None, options: config.Options,
+    name: str | None, options: config.Options, rules: Any = None,
 ) -> Request:  # fmt: skip
     """Check what the user gave, and put it in one form."""
     from uopc.backends.cpu.pool import default_threads
@@ -137,11 +138,15 @@ def prepare(
     if single is not None and single.op is Ops.SINK:
         sink, structure = single, "kernel" if level_of(single) is not TENSOR else "tuple"
     else:
+        if structure == "single" and outputs[0].dtype is dtypes.void:
+            name_of = outputs[0].op.name
+            raise UserTypeError(f"compile: a {name_of} has no value: give the values, or a SINK")
         sink = intern(Ops.SINK, dtypes.void, outputs)
     params = _ordered_params(sink, inputs)
     return Request(
-        sink, structure, keys, params, optimize, wanted or default_threads(), name or "", options
-    )
+        sink, structure, keys, params, optimize, wanted or default_threads(), name or "", options,
+        rules,
+    )  # fmt: skip
 
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
@@ -194,7 +199,7 @@ def lower_only(
     rules: Any = None, opts: tuple[Opt, ...] | None = None,
 ) -> Lowered:  # fmt: skip
     """The stages of a graph without machine code: what `uopc dump` shows."""
-    request = prepare(graph, None, optimize, threads, None, config.current())
-    context = make_context(request, rules)
+    request = prepare(graph, None, optimize, threads, None, config.current(), rules)
+    context = make_context(request)
     context.opts = opts
     return lower(request.graph, context, _verifier(verify))

@@ -129,7 +129,7 @@ def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
     twice is dividing by the product;  (e % k) // n = (e // n) % (k/n) for n | k."""
     for m in sorted([m for m, f in terms.items() if f == 1], key=affine.order):
         k = _positive_divisor(m)
-        if k and m.op is Ops.FLOORDIV:
+        if k and m.op is Ops.FLOORDIV and k * n <= _LARGEST_DIVISOR:
             rest = build(constant * k, {w: f * k for w, f in terms.items() if w is not m})
             return _by_const(affine.add(m.src[0], rest), k * n)[0]
         if k and len(terms) == 1 and constant == 0 and k % n == 0:
@@ -272,9 +272,30 @@ def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
     return _exchange(terms, {m: k, both: k * scale}, 0, e, k)
 
 
+# Divisors multiply where quotients nest. Beyond this they stay apart, so that no term of what is
+# divided comes near 64 bits.
+_LARGEST_DIVISOR = 1 << 24
+_LARGEST_TERM = 1 << 56
+
+
+def _size(m: UOp) -> int:
+    """The greatest magnitude of a monomial."""
+    low, high = analysis.bounds(m)
+    return max(abs(low), abs(high))
+
+
 def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
-    """terms − out + k·into; the constant that comes with it, and the new terms."""
-    affine.accumulate(terms, out, -1)
+    """terms − out + k·into; the constant that comes with it, and the new terms.
+
+    Refused where a term could come near 64 bits: through nested quotients coefficients grow although
+    the sum stays small, and the two sides of a comparison would wrap on their own.
+    """
     c, gained = form(into)
-    affine.accumulate(terms, gained, k)
+    after = dict(terms)
+    affine.accumulate(after, out, -1)
+    affine.accumulate(after, gained, k)
+    if any([_size(m) * abs(f) >= _LARGEST_TERM for m, f in after.items()]):
+        return 0, {}
+    terms.clear()
+    terms.update(after)
     return constant + c * k, gained

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes
 from uopc.ir.analysis import Dim, Shape
+from uopc.ir.args import RangeArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 
@@ -41,6 +42,15 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
     """The index into an operand of shape `dims` that broadcasts to the indexed value."""
     offset = len(index) - len(dims)
     return tuple([zero() if is_one(d) else index[offset + i] for i, d in enumerate(dims)])
+
+
+def loop_index(dims: Shape) -> tuple[Index, tuple[UOp, ...]]:
+    """The index of a stored value, with a range for each axis longer than 1; those ranges."""
+    index: list[UOp] = []
+    for i, d in enumerate(dims):
+        loop = (Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
+        index.append(zero() if is_one(d) else intern(*loop))
+    return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
 
 
 def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:

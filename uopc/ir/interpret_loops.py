@@ -42,6 +42,7 @@ from uopc.ir.interpret_values import (
     undefined,
     unsupported,
 )
+from uopc.ir.interpret_views import without_views
 from uopc.ir.ops import Op, Ops
 from uopc.ir.verify_rows import describe
 
@@ -76,6 +77,7 @@ class Machine:
         if root.op is Ops.LINEAR:
             plan = linear(root)
         else:
+            root = without_views(root)
             planner = Planner(root)
             plan, self.as_values = planner.program(root), planner.as_values
         with np.errstate(all="ignore"):

@@ -73,7 +73,8 @@ def storage(u: UOp) -> UOp:
     """The PARAM, BUFFER or DATA that an address, or a view, is in; InvalidIR when there is none."""
     start = u
     while u.op not in STORAGE:
-        if u.op not in (Ops.AFTER, Ops.INDEX, Ops.LOAD, Ops.SLICE) or not u.src:
+        view = u.op.movement or u.op in (Ops.AFTER, Ops.INDEX, Ops.LOAD, Ops.SLICE)
+        if not view or not u.src:
             raise InvalidIR(f"{start.op!r}: reads or writes {u.op!r}, which is not storage")
         u = u.src[0]
     return u

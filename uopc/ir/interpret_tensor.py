@@ -7,6 +7,7 @@ not depend on any order the graph leaves open, and nothing is overwritten while 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import UserError
-from uopc.ir.analysis import filled
+from uopc.ir.analysis import filled, max_dim, shape
 from uopc.ir.interpret_loops import run_kernel
 from uopc.ir.interpret_plan import written_slots
+from uopc.ir.interpret_runs import path_to_constant, sum_of_constant
 from uopc.ir.interpret_values import (
     Array,
     Variables,
     apply,
     bitcast,
     check_array,
+    check_shrink,
     fold,
     misplaced,
     operands,
@@ -107,8 +110,7 @@ def _pad(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
 
 def _shrink(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
     begins, sizes = dims[: a.ndim], dims[a.ndim :]
-    if any(b < 0 or s < 0 or b + s > d for b, s, d in zip(begins, sizes, a.shape)):
-        raise UserError(f"shrink: begin {begins}, size {sizes} is not inside {a.shape}")
+    check_shrink(begins, sizes, a.shape)
     return a[tuple([slice(b, b + s) for b, s in zip(begins, sizes)])]
 
 
@@ -141,7 +143,24 @@ _MOVES: dict[Op, Callable[[UOp, Array, Sequence[int], int], Array]] = {
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
+# Operands of more elements are not made where their sum can do without.
+_MOST_ELEMENTS = 1 << 24
 _LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.ALLREDUCE, Ops.SHAPED_WMMA, Ops.WMMA))
+
+
+def _is_long_sum(u: UOp) -> bool:
+    """Whether a REDUCE is of a constant that is moved and repeated very often."""
+    if u.op is not Ops.REDUCE or path_to_constant(u) is None:
+        return False
+    return math.prod([max_dim(d) for d in shape(u.src[0])]) > _MOST_ELEMENTS
+
+
+def read_by(u: UOp) -> Sequence[UOp]:
+    """The nodes whose values `u` takes: its operands, or of a long sum what gives its size."""
+    if not _is_long_sum(u):
+        return operands(u)
+    *path, constant = path_to_constant(u) or ()
+    return [constant, *[s for v in path for s in v.src[1:]]]
 
 
 class TensorRun:
@@ -166,12 +185,12 @@ class TensorRun:
     # ------------------------------------------------------------ the walk
     def run(self, roots: Sequence[UOp]) -> None:
         """Evaluate every node below the roots, and keep the values of the roots."""
-        nodes = order(roots)
+        nodes = order(roots, read_by)
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
                 self.variables.bind(u.src[0].arg.name, u.src[1].arg)
         effects = any(u.op in _EFFECTS for u in nodes)
-        left = Counter([s for u in nodes for s in operands(u)])
+        left = Counter([s for u in nodes for s in read_by(u)])
         left.update(roots)
         for number, u in enumerate(nodes):
             if effects:
@@ -181,7 +200,7 @@ class TensorRun:
                 self._release(u, left)
 
     def _release(self, u: UOp, left: Counter[UOp]) -> None:
-        for s in operands(u):
+        for s in read_by(u):
             left[s] -= 1
             if not left[s]:
                 self.values.pop(s, None)
@@ -190,7 +209,7 @@ class TensorRun:
     def _track(self, number: int, u: UOp) -> None:
         """Note the storage that `u` is a view of, and the effects below it."""
         version: Version | None = None
-        for s in operands(u):
+        for s in read_by(u):
             version = merge(version, self.versions[s])
         self.versions[u] = Version(number, u, version) if u.op in _EFFECTS else version
         if u.op in _MOVES or u.op in (Ops.AFTER, Ops.INDEX):
@@ -231,6 +250,8 @@ class TensorRun:
             value = apply(u, sources)
             ok = present(u, [self.masks.get(s) for s in u.src], sources[0])
             self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
+        elif _is_long_sum(u):
+            self._set(u, sum_of_constant(u, self._integers))
         elif u.op is Ops.REDUCE:
             ok = self.masks.get(u.src[0])
             value = fold(u.arg.op, self.values[u.src[0]], u.arg.axes, u.dtype)

@@ -21,7 +21,7 @@ from uopc.ir.ops import Op, Ops
 Binding = Mapping[str, Node]
 RuleFunction = Callable[..., Any]
 
-_ANY_TAG: Final = object()
+_ANY_TAG: Final = ...  # stays itself when a pattern is pickled
 
 
 def _several(value: Any, kind: type, what: str) -> frozenset[Any] | None:
@@ -441,6 +441,9 @@ class PatternMatcher:
             if given is not None:
                 return given
         return None
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return PatternMatcher, (self.rules,)  # what was compiled is compiled again
 
     def __repr__(self) -> str:
         return f"PatternMatcher({len(self.rules)} rules)"

@@ -45,8 +45,8 @@ def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
     return top, m * w[1], m1 * d1 + ((m0 * d1) >> 32) + ((m1 * d0) >> 32)
 
 
-def payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp]:
-    """|x| = n pi + r from the bits of 1/(2 pi): r, and the sign bit for odd n.
+def payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp, UOp]:
+    """|x| = n pi + r from the bits of 1/(2 pi): r, what it lost in rounding, -0.0 for odd n or 0.0.
 
     |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
     The word of the table is chosen by four levels of selects, then shifted into place.
@@ -66,10 +66,12 @@ def payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[U
     top = top + quarter
     odd = (top ^ (top << 1)) & (1 << 63)
     top = top ^ odd
-    # The signed top word in two exact floats: 53 bits, and the rest joined to the low word.
-    rest = ((top & 0x1FF) << 54) + (low >> 10) + (extra >> 10)
+    # The signed top word in two exact floats: its upper 55 bits, and 9 bits joined to 53 of the low
+    # word and what is to add: with a carry they fit.
+    rest = ((top & 0x1FF) << 53) + (low >> 11) + (extra >> 11)
     high_part = (top & 0xFFFFFFFFFFFFFE00).bitcast(dtypes.int64).cast(dtypes.float64)
     rest_part = rest.bitcast(dtypes.int64).cast(dtypes.float64)
     scale = 2.0**-63
-    r = high_part.mulacc(pi[1] * scale, rest_part * (pi[0] * 2.0**-117))
-    return high_part.mulacc(pi[0] * scale, r), odd
+    tail = high_part.mulacc(pi[1] * scale, rest_part * (pi[0] * 2.0**-116))
+    r = high_part.mulacc(pi[0] * scale, tail)
+    return r, high_part.mulacc(pi[0] * scale, -r) + tail, odd.bitcast(dtypes.float64)

@@ -300,6 +300,9 @@ class _Emitter:
                 return
         src = tuple([self.made[s] for s in operands])
         made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
+        if made.op is Ops.LOAD and made in self.made:  # the same place, after another store
+            self.number += 1
+            made = intern(u.op, u.dtype, src, u.arg, self.number)
         if made is not u:
             made.origin = u.origin
         self.made[u] = made

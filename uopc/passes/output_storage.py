@@ -18,7 +18,10 @@ Effects = Mapping["UOp", set["UOp"]]
 
 def is_view(v: UOp) -> bool:
     """Storage, a constant, or movement: nothing that is computed under this name."""
-    return v.op.movement or v.op in STORAGE or v.op in (Ops.AFTER, Ops.CONST, Ops.IOTA)
+    return v.op.movement or v.op in STORAGE or v.op in _WITHOUT_STORAGE
+
+
+_WITHOUT_STORAGE = (Ops.AFTER, Ops.CONST, Ops.IOTA, Ops.VARIABLE)
 
 
 def reshaped_base(v: UOp) -> UOp:

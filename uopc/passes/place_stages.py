@@ -23,6 +23,7 @@ loops further in is computed outside of them, so a row's maximum costs nothing i
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,15 @@ from uopc.ir.indexing import Index
 from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes import storage_cost
+from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
 from uopc.passes.output_storage import (
-    STORAGE, is_final_storage, is_view, placed_outputs, reshaped_base, root_of_view,
+    STORAGE,
+    is_final_storage,
+    is_view,
+    placed_outputs,
+    reshaped_base,
+    root_of_view,
     whole_root,
 )  # fmt: skip
 
@@ -44,6 +50,8 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
+_MOVES_ITSELF = "reads the storage it is written to at other places"
+_CIRCLE = "another store overwrites what it reads, and it what that one reads"
 # A value read at more different places than this is stored rather than analysed further.
 MOST_DEMANDS = 64
 
@@ -64,7 +72,7 @@ class _Placement:
         self.order = list(analysis.toposort(graph, analysis.outside_kernels(graph)))
         self.graph = graph
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
-        self.copied: set[UOp] = set()
+        self.copied: dict[UOp, str] = {}
         self.reasons: dict[UOp, str] = {}
         self.notes: dict[UOp, str] = {}
         self.cost: dict[UOp, float] = {}
@@ -90,6 +98,8 @@ class _Placement:
             elif u.op is Ops.CALL:
                 for a in u.src[1:]:
                     self._fix_root(u, a, "argument of a kernel")
+            elif storage_cost.is_stored_by_part(u):
+                self.reasons.setdefault(u, f"put together from {len(u.src)} parts")
         for u in self.order:
             if u.op in _FORCED and not self._is_stored_already(u.src[0]):
                 self.reasons[u] = _FORCED[u.op]
@@ -133,14 +143,12 @@ class _Placement:
             if u.op is not Ops.REDUCE and any(s in self.shared or readers[s] > 1 for s in below):
                 self.shared.add(u)
 
-    def run(self, copied: set[UOp]) -> None:
-        """`copied`: STOREs whose value must exist before they begin."""
+    def run(self, copied: dict[UOp, str]) -> None:
+        """`copied`: STOREs whose value must exist before they begin, and why."""
         self.copied = copied
         self._measure()
-        for v in self.graph.src:
-            shown = v.dtype is not dtypes.void and is_view(reshaped_base(v))
-            if shown and not is_final_storage(v, self.effects):
-                self._start(self.graph, v)
+        for v in self.copied_outputs():
+            self._start(self.graph, v)
         for u in reversed(self.order):
             if u.op is Ops.STORE:
                 self._start_store(u)
@@ -149,19 +157,29 @@ class _Placement:
                     self._start(u, a)
             elif u.dtype is dtypes.void or u.op in STORAGE or u.op is Ops.CONST:
                 continue
+            elif u in self.reasons and storage_cost.is_stored_by_part(u):
+                for s in u.src:
+                    self._start(u, s)
             elif u in self.reasons:
-                index, loops = _fresh_index(analysis.shape(u))
+                index, loops = indexing.loop_index(analysis.shape(u))
                 self._pass_on(u, Demand(u, index, loops))
             elif u in self.demands:
                 self._decide(u)
 
+    def copied_outputs(self) -> list[UOp]:
+        """Outputs that show storage as it is at some time, so that they are copied then."""
+        shown = [
+            v for v in self.graph.src if v.dtype is not dtypes.void and is_view(reshaped_base(v))
+        ]
+        return [v for v in shown if not is_final_storage(v, self.effects)]
+
     def _start(self, reader: UOp, value: UOp) -> None:
         """A stored value has a loop for each axis longer than 1."""
-        index, loops = _fresh_index(analysis.shape(value))
+        index, loops = indexing.loop_index(analysis.shape(value))
         self._demand(value, Demand(reader, index, loops))
 
     def _start_store(self, u: UOp) -> None:
-        index, loops = _fresh_index(analysis.shape(u.src[0]))
+        index, loops = indexing.loop_index(analysis.shape(u.src[0]))
         for s in u.src[1:]:
             mapped = indexing.broadcast_index(index, analysis.shape(s))
             if u in self.copied:  # its own kernel reads it
@@ -174,7 +192,7 @@ class _Placement:
         writes: dict[tuple[UOp, UOp], Index] = {}
         for u in self.order:
             if u.op is Ops.STORE:
-                written, _ = _fresh_index(analysis.shape(u.src[0]))
+                written, _ = indexing.loop_index(analysis.shape(u.src[0]))
                 root, place = root_index(u.src[0], written)
                 writes[root, u] = place
         found: set[UOp] = set()
@@ -183,6 +201,12 @@ class _Placement:
                 if index != writes.get((root, reader), index):
                     found.add(reader)
         return found
+
+    def circular_stores(self, copied: Iterable[UOp]) -> set[UOp]:
+        """STOREs that would wait for others that wait for them."""
+        return circular_waits.stores_to_copy(
+            self.order, self.copied_outputs(), self.reasons, self.effects, self.demands, copied
+        )
 
     def _demand(self, u: UOp, demand: Demand) -> None:
         self.demands.setdefault(u, {}).setdefault((demand.reader, demand.index), demand)
@@ -194,7 +218,7 @@ class _Placement:
             self.notes[u] = choice.reason
             if choice.stored:
                 self.reasons[u] = choice.reason
-                index, loops = _fresh_index(analysis.shape(u))
+                index, loops = indexing.loop_index(analysis.shape(u))
                 demands = [Demand(u, index, loops)]
         for d in demands:
             self._pass_on(u, d)
@@ -269,8 +293,7 @@ class _Placement:
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
             if u in self.copied:
-                why = "reads the storage it is written to at other places"
-                copies = [_stage(s, why, False) for s in src[1:]]
+                copies = [_stage(s, self.copied[u], False) for s in src[1:]]
                 return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
                 outputs = placed_outputs(u.src, src, self.effects)
@@ -308,19 +331,6 @@ def root_index(view: UOp, index: Index) -> tuple[UOp, Index]:
         index, _ = indexing.source_index(view, index)
         view = view.src[0]
     return view, index
-
-
-def _fresh_index(dims: analysis.Shape) -> tuple[Index, tuple[UOp, ...]]:
-    """An index with a new range for each axis longer than 1, and those ranges, outer first."""
-    index = tuple(
-        [
-            indexing.zero()
-            if indexing.is_one(d)
-            else intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
-            for i, d in enumerate(dims)
-        ]
-    )
-    return index, tuple([r for r in index if r.op is Ops.RANGE])
 
 
 def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Index, tuple[UOp, ...]]:
@@ -374,8 +384,9 @@ def _count(dims: analysis.Shape) -> int:
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     placement = _Placement(graph)
-    placement.run(set())
-    copied = placement.self_reads()
+    placement.run({})
+    copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
+    copied |= dict.fromkeys(placement.circular_stores(copied), _CIRCLE)
     if copied:  # a value staged on its own reads in a kernel of its own: this ends here
         placement = _Placement(graph)
         placement.run(copied)

@@ -62,6 +62,8 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     """r  →  outer·n + inner, the inner one of the given kind. n must divide the range."""
     if n < (2 if inner_kind == "lane" else 1):
         raise Refused(f"the amount {n} is too small")
+    if any(_is_overwritten(u, r) for u in analysis.toposort(kernel)):
+        raise Refused("its iterations write to one place, in their order")
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
         raise Refused(f"{n} does not divide the range of {r.src[0].render()}")
@@ -72,6 +74,17 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     outer = make_range(outer_end, (*axis, _FIRST), kind)
     value = affine.add(affine.mul(outer, affine.const(n)), inner)
     return _replaced(kernel, r, value, (outer, inner))
+
+
+def _is_overwritten(u: UOp, r: UOp) -> bool:
+    """Whether every iteration of r stores to the place of the one before: the accumulator of a
+    kernel written by hand, say. Copies of the body side by side would mix their values."""
+    if u.op is not Ops.STORE or r not in analysis.ranges(u):
+        return False
+    place = u.src[0]
+    while place.op is Ops.AFTER:
+        place = place.src[0]
+    return not any(r in analysis.ranges(i) for i in place.src[1:])
 
 
 def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:

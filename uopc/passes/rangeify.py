@@ -18,8 +18,9 @@ A guard is the condition under which the access happens (PAD, parts of a CAT).
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import InvalidIR
@@ -30,6 +31,7 @@ from uopc.ir.levels import INDEXED, TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.remake import remake
+from uopc.passes import storage_cost
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
@@ -226,7 +228,10 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
     valid = parts[0][1]
     if u.op is Ops.WHERE:
         condition, (a, a_valid), (b, b_valid) = parts[0][0], parts[1], parts[2]
-        valid = indexing.both(valid, build.where(condition, a_valid, b_valid))
+        never = build.const(dtypes.bool_, False)
+        only_a = indexing.both(condition, a_valid)
+        arms = only_a if b_valid is never else build.where(condition, a_valid, b_valid)
+        valid = indexing.both(valid, arms)
         # An arm that is never valid is never looked at.
         parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
         parts.append((a if b.op is Ops.INVALID else b, b_valid))
@@ -234,8 +239,8 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
         for _, v in parts[1:]:
             valid = indexing.both(valid, v)
     plain = tuple([p for p, _ in parts])
-    never = valid.op is Ops.CONST and not valid.arg
-    if never or any(p.op is Ops.INVALID for p in plain):
+    nowhere = valid.op is Ops.CONST and not valid.arg
+    if nowhere or any(p.op is Ops.INVALID for p in plain):
         return intern(Ops.INVALID, u.dtype)
     return indexing.gated((remake(u, plain),), valid)[0]
 
@@ -276,18 +281,6 @@ def _effects(roots: tuple[UOp, ...]) -> list[UOp]:
     return out
 
 
-def output_index(dims: analysis.Shape) -> tuple[Index, tuple[UOp, ...]]:
-    """The index of a stored value: a range for each axis longer than 1, and those ranges."""
-    index: list[UOp] = []
-    for i, d in enumerate(dims):
-        arg = RangeArg((0, i))
-        one = indexing.is_one(d)
-        index.append(
-            indexing.zero() if one else intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg)
-        )
-    return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
-
-
 def _is_empty(dims: analysis.Shape) -> bool:
     return any(isinstance(d, int) and d == 0 for d in dims)
 
@@ -301,17 +294,40 @@ def _closed_store(target: UOp, value: UOp, ranges: tuple[UOp, ...], origin: Any)
 
 
 def _lower_stage(u: UOp, slot: int, storage: dict[UOp, UOp]) -> UOp:
-    """A new buffer, filled: AFTER(BUFFER, END(STORE))."""
+    """A new buffer, filled: AFTER(BUFFER, END(STORE)), with a store for each part of many."""
     dims = analysis.shape(u)
     arg, symbolic = build.split_dims(dims)
     buffer = intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, arg, u.arg.device, u.arg.space))
     if _is_empty(dims):
         return buffer
-    index, ranges = output_index(dims)
-    value, valid = _valid_part(_Lowering(storage).lower((u.src[0], index, indexing.true())))
-    target = intern(Ops.INDEX, u.dtype, (buffer, *indexing.gated(index, valid)))
-    effect = _closed_store(target, value, ranges, u.src[0].origin)
-    return intern(Ops.AFTER, u.dtype, (buffer, effect))
+    effects = []
+    for part, offset in _stored_parts(u.src[0]):
+        if not _is_empty(analysis.shape(part)):
+            index, ranges = indexing.loop_index(analysis.shape(part))
+            value, valid = _valid_part(_Lowering(storage).lower((part, index, indexing.true())))
+            place = indexing.gated(offset(index), valid)
+            target = intern(Ops.INDEX, u.dtype, (buffer, *place))
+            effects.append(_closed_store(target, value, ranges, u.src[0].origin))
+    return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
+
+
+def _stored_parts(value: UOp) -> Iterator[tuple[UOp, Callable[[Index], Index]]]:
+    """What is stored in a loop of its own, and where in the whole an index into it lies."""
+    if not storage_cost.is_stored_by_part(value):
+        yield value, lambda index: index
+        return
+    begin = indexing.zero()
+    for s in value.src:
+        yield s, functools.partial(_place_in_whole, value, begin)
+        length = 1 if value.op is Ops.STACK else analysis.shape(s)[value.arg]
+        begin = affine.add(begin, build.dim_uop(length))
+
+
+def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:
+    if value.op is Ops.STACK:
+        return (begin, *index)
+    axis: int = value.arg
+    return (*index[:axis], affine.add(index[axis], begin), *index[axis + 1 :])
 
 
 def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
@@ -320,7 +336,7 @@ def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
     if _is_empty(dims):
         return intern(Ops.NOOP, dtypes.void)
     lowering = _Lowering(storage)
-    index, ranges = output_index(dims)
+    index, ranges = indexing.loop_index(dims)
     root, place, guard = root_access(u.src[0], index)
     inputs = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
@@ -343,7 +359,7 @@ def _lower_call(u: UOp, storage: dict[UOp, UOp]) -> UOp:
 
 
 def rangeify(graph: UOp, context: Context) -> UOp:
-    """The SINK of the program's stores; `context.notes['outputs']` are the stored outputs."""
+    """The SINK of the program's outputs and effects, each with the loops that fill it."""
     order = analysis.toposort(graph, analysis.outside_kernels(graph))
     slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
     storage: dict[UOp, UOp] = {}

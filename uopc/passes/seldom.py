@@ -1,16 +1,12 @@
 """A value that few elements need, computed under a branch: only where some lane needs it.
 
-Before (a value for every lane)       After (vector)
-  %3 = cmplt 9.0, %2 : boolx8           %3 = cmplt 9.0, %2 : boolx8
-  %4 = f %2 : f32x8                     %4 = hreduce.add %3 : bool
-  %5 = where %3, %4, %2 : f32x8         %5 = cast %4 : index
-                                        %6 = range %5 axis=1 kind=reduce : index
-                                        %7 = f (after %2, %6) : f32x8
-                                        %8 = reduce.add (bitcast %7) over %6 : u32x8
-                                        %9 = where %3, (bitcast %8), %2 : f32x8
+The branch is a loop that runs once or not at all, `range cast(any lane of the condition)`, around
+the sum of the one value: nothing new for the levels below, and what LLVM gets has no way back. What
+is computed inside starts from `after operand, range`, or else it would not depend on the loop and
+would stand before it. The sum is one of bits, so that -0.0 and NaN survive.
 
-The branch is a loop that runs once or not at all: nothing new for the levels below, and LLVM IR
-is emitted for it without a way back. What the loop sums up are bits, so that -0.0 and NaN survive.
+A branch costs a comparison for each vector. It pays for arms that are long, and not needed in most
+vectors; where every vector needs one, nothing is lost but the comparison.
 """
 
 from __future__ import annotations
@@ -32,8 +28,7 @@ _BITS = {16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 def seldom(condition: UOp, otherwise: UOp, compute: Callable[..., UOp], *operands: UOp) -> UOp:
     """`condition.where(compute(*operands), otherwise)`; compute is run when any lane holds.
 
-    All of what `compute` uses of the kernel must be among the operands: the rest it computes is
-    then inside of the branch. The result is a float.
+    Everything that `compute` uses of the kernel must be among the operands. The result is a float.
     """
     if condition.op is Ops.CONST:
         return condition.where(compute(*operands), otherwise)

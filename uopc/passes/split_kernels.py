@@ -96,15 +96,17 @@ _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 
 def _called(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
-    """A call of a hand-written kernel may read all of its storage, and writes all of some."""
+    """A call of a hand-written kernel may read all of some storage, and write all of some."""
     slots = {p.arg.slot for p in analysis.written_params(effect.src[0]) if p.op is Ops.PARAM}
-    reads = [
+    read = {p.arg.slot for p in analysis.read_params(effect.src[0])}
+    parts = [
         _Part(root_of(a), 0, float("inf"), _seen(a, closure))
         for a in effect.src[1:]
         if a.op is not Ops.VARIABLE
     ]
-    after = frozenset().union(*[p.seen for p in reads])
-    return _Piece(effect, reads, [p for i, p in enumerate(reads) if i in slots], after, {})
+    after = frozenset().union(*[p.seen for p in parts])
+    reads = [p for i, p in enumerate(parts) if i in read]
+    return _Piece(effect, reads, [p for i, p in enumerate(parts) if i in slots], after, {})
 
 
 def _stored(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:

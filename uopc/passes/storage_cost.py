@@ -25,6 +25,9 @@ REUSE = 16.0
 # Values deeper than this start a new kernel: beyond about a thousand operations in a row the code
 # generator's time grows faster than the code (0.12 ms each at 1,000 operations, 0.3 ms at 10,000).
 MOST_DEPTH = 1024
+# A STACK or CAT of more parts than this is stored part by part: in one loop each element would
+# choose among all of them.
+MOST_PARTS = 16
 ENOUGH = 1e15  # costs saturate: beyond this nothing changes
 
 _OP_COST: dict[Op, float] = {
@@ -42,6 +45,11 @@ def _as_many(s: UOp, u: UOp) -> bool:
     dims, wanted = analysis.shape(s), analysis.shape(u)
     same = dims == wanted or analysis.size(dims) == analysis.size(wanted)
     return u.op is not Ops.EXPAND and same
+
+
+def is_stored_by_part(u: UOp) -> bool:
+    """Whether a value is put together from so many parts that each gets a loop of its own."""
+    return u.op in (Ops.STACK, Ops.CAT) and len(u.src) > MOST_PARTS
 
 
 def contains_reduce(u: UOp, found: set[UOp], reads: set[UOp]) -> bool:

@@ -1,0 +1,150 @@
+"""Bugs that were found once: each test names what went wrong."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import dtypes
+from uopc.driver import lower_only
+from uopc.ir import interpret
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.storage_cost import MOST_PARTS
+
+BOTH = pytest.mark.parametrize("optimize", [True, False])
+
+
+def check(graphs, arrays, **options):
+    """The compiled program gives what the interpreter gives, and leaves the same arrays behind."""
+    mine = {k: a.copy() for k, a in arrays.items()}
+    reference = {k: a.copy() for k, a in arrays.items()}
+    got = uopc.compile(graphs, verify=True, **options)(**mine)
+    wanted = interpret.evaluate(graphs, reference)
+    for a, b in zip(got, wanted, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+    for k in arrays:
+        np.testing.assert_array_equal(mine[k], reference[k])
+
+
+def kernels_of(graph):
+    return lower_only(graph).calls
+
+
+# ---------------------------------------------------------------- order of stores
+@BOTH
+def test_slices_assigned_independently_do_not_wait_for_each_other(optimize):
+    """Stores to disjoint parts of one param were a circular wait."""
+    x, z = uopc.param("x", (8,)), uopc.param("z", (2,))
+    arrays = {"x": np.arange(8, dtype="f4"), "z": np.ones(2, "f4")}
+    parts = tuple(x[2 * i : 2 * i + 2].assign(z + float(i)) for i in range(4))
+    check(parts, arrays, optimize=optimize)
+    own = tuple(x[2 * i : 2 * i + 2].assign(x[2 * i : 2 * i + 2] * z) for i in range(4))
+    check(own, arrays, optimize=optimize)
+
+
+@BOTH
+def test_a_slice_is_read_before_it_is_overwritten(optimize):
+    """x[0:4] = x[4:8] * 2 and x[4:8] = 1: the second write waits for the first one's read."""
+    x, z = uopc.param("x", (8,)), uopc.param("z", (4,))
+    arrays = {"x": np.arange(8, dtype="f4"), "z": np.ones(4, "f4")}
+    program = uopc.compile(
+        (x[4:8].assign(z), x[0:4].assign(x[4:8] * 2.0)), verify=True, optimize=optimize
+    )
+    program(**arrays)
+    np.testing.assert_array_equal(arrays["x"], [8, 10, 12, 14, 1, 1, 1, 1])
+
+
+@BOTH
+def test_parts_that_change_places(optimize):
+    x = uopc.param("x", (8,))
+    swapped = (x[0:4].assign(x[4:8] * 2.0), x[4:8].assign(x[0:4] * 2.0))
+    check(swapped, {"x": np.arange(8, dtype="f4")}, optimize=optimize)
+
+
+def test_overlapping_writes_whose_results_are_both_wanted_are_refused():
+    x, z = uopc.param("x", (8,)), uopc.param("z", (4,))
+    with pytest.raises(uopc.Error, match="circular wait"):
+        uopc.compile((x[0:4].assign(z), x[2:6].assign(z * 2.0)))
+
+
+# ---------------------------------------------------------------- many parts
+@BOTH
+@pytest.mark.parametrize("n", [MOST_PARTS, MOST_PARTS + 1, 40])
+def test_many_parts(n, optimize):
+    """A STACK of n params was one loop that chose among n values for every element."""
+    params = [uopc.param(f"p{i}", (3, 2)) for i in range(n)]
+    arrays = {f"p{i}": np.full((3, 2), i, "f4") + np.eye(3, 2, dtype="f4") for i in range(n)}
+    stacked = params[0].stack(*params[1:])
+    rows = params[0].cat(*[p[: i % 4] for i, p in enumerate(params[1:])], axis=0)
+    columns = params[0].sum(axis=1, keepdims=True).cat(*params[1:], axis=1)
+    scalars = params[0].sum().stack(*[p.max() for p in params[1:]])
+    check((stacked, stacked.sum(axis=0), rows, columns * 2.0, scalars), arrays, optimize=optimize)
+
+
+def test_equal_parts_share_a_kernel():
+    params = [uopc.param(f"p{i}", (4,)) for i in range(100)]
+    lowered = lower_only(params[0].stack(*params[1:]))
+    assert len(lowered.calls) == 100 and len(lowered.kernels) == 1
+
+
+@BOTH
+def test_many_parts_of_symbolic_length(optimize):
+    x = uopc.param("x", (uopc.variable("n", 0, 9), 2))
+    graph = (x.cat(*[x + float(i) for i in range(MOST_PARTS + 3)], axis=0),)
+    for n in (0, 1, 9):
+        a = np.arange(2 * n, dtype="f4").reshape(n, 2)
+        check(graph, {"x": a}, optimize=optimize)
+
+
+# ---------------------------------------------------------------- closed forms
+@BOTH
+def test_counts_at_the_ends_of_64_bit_integers(optimize):
+    """The bound of a closed form wrapped: 8 iterations were counted where there are none."""
+    low, high = -(2**63), 2**63 - 1
+    k = uopc.param("k", (4, 1), dtypes.int64)
+    i = uopc.arange(8, dtype=dtypes.int64)
+    graphs = (i < k, k < i, k <= i, i <= k, i * 2 < k, k < i * 3 + 5, i.eq(k), (i + 5).eq(k))
+    counts = tuple(g.sum(axis=1) for g in graphs)
+    check(counts, {"k": np.array([[high], [low], [3], [-1]])}, optimize=optimize)
+    u = uopc.param("k", (3, 1), dtypes.uint64)
+    j = uopc.arange(8).cast(dtypes.uint64)
+    counts = tuple(g.sum(axis=1) for g in (j < u, u < j, j <= u, j.eq(u)))
+    check(counts, {"k": np.array([[2**64 - 1], [2**63 + 5], [3]], "u8")}, optimize=optimize)
+
+
+def test_a_count_that_cannot_wrap_has_no_loop():
+    k = uopc.param("k", (4, 1), dtypes.int32)
+    (call,) = kernels_of((uopc.arange(8) < k).sum(axis=1))
+    assert not [u for u in call[0].toposort() if u.op is Ops.CARRY]
+
+
+# ---------------------------------------------------------------- the front
+def tripled(x):
+    return x * 3.0
+
+
+def test_a_pickled_program_keeps_the_rules_of_its_user():
+    """They were dropped: the program that came back computed something else."""
+    a = np.arange(4, dtype="f4")
+    rules = uopc.PatternMatcher([(uopc.UPat.var("x") * 2.0, tripled)])
+    program = uopc.compile(uopc.param("x", (4,)) * 2.0, rules=rules, optimize=False)
+    np.testing.assert_array_equal(program(a), a * 3)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(program))(a), a * 3)
+
+
+def test_a_graph_without_a_value_is_named():
+    with pytest.raises(TypeError, match="a noop has no value"):
+        uopc.compile(intern(Ops.NOOP, dtypes.void))
+
+
+def test_a_variable_is_an_output_like_any_other():
+    """It was stored twice."""
+    n = uopc.variable("n", 1, 9)
+    program = uopc.compile(n)
+    assert program(n=7) == 7
+    assert program.stats["launches"] == 1
