@@ -176,7 +176,7 @@ def test_at_rangeify_tells_why_values_are_stored(run, softmax):
     assert shape == "(16, 10)"
     assert len(consumers.split(" %")) == 2
     assert "[r0_0, r0_1]" in read
-    assert stored == "yes: 3 readers would compute each element 3 times"
+    assert stored == "yes: each element would be computed 3 times, at 3 places"
     assert rows["%1 param"][-1] == "is storage"
     exp = next(r for n, r in rows.items() if n.endswith(" exp"))
     assert exp[-1].startswith("no: ")
@@ -476,7 +476,8 @@ def test_failure_in_a_pass_keeps_the_stages_before(run, softmax, tmp_path, monke
         "  in pass expand",
         "  replay: uopc dump stages/70_optimize.uop",
     ]
-    assert len(list((tmp_path / "stages").glob("*.uop"))) == 8
+    before = [p.name for _, p in PIPELINE].index("expand")
+    assert len(list((tmp_path / "stages").glob("*.uop"))) == 1 + before
     good(run("dump", "stages/70_optimize.uop"))
 
 

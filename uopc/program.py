@@ -24,7 +24,7 @@ from uopc.backends.cpu.plan import (
     Variable,
     Word,
 )  # fmt: skip
-from uopc.ir import analysis, node
+from uopc.ir import analysis, kernel_params, node
 from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class _Planner:
         self.written = {
             _root(args[p.arg.slot])
             for kernel, args in lowered.calls
-            for p in analysis.written_params(kernel)
+            for p in kernel_params.written_params(kernel)
             if p.op is Ops.PARAM
         }
         if request.structure == "kernel":

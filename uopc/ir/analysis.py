@@ -46,35 +46,6 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
     return lambda u: u.op is not Ops.SINK or u is root
 
 
-def written_params(kernel: UOp) -> dict[UOp, None]:
-    """The storage that a kernel's STOREs go to."""
-    found: dict[UOp, None] = {}
-    for u in toposort(kernel):
-        if u.op is Ops.STORE:
-            target = u.src[0]
-            while target.op.movement or target.op is Ops.INDEX or target.op is Ops.AFTER:
-                target = target.src[0]
-            found[target] = None
-    return found
-
-
-def read_params(kernel: UOp) -> dict[UOp, None]:
-    """The PARAMs of a kernel of which elements are read: used for more than a place to store to."""
-    param: dict[UOp, UOp] = {}  # of an address, or a view
-    found: dict[UOp, None] = {}
-    for u in toposort(kernel):
-        through = u.op.movement or u.op in (Ops.INDEX, Ops.AFTER)
-        if u.op is Ops.PARAM:
-            param[u] = u
-        elif through and u.src[0] in param:
-            param[u] = param[u.src[0]]
-        order_only = u.op in (Ops.SINK, Ops.GROUP, Ops.END, Ops.AFTER)
-        for s in u.src[through or u.op is Ops.STORE :]:
-            if s in param and not order_only:
-                found[param[s]] = None
-    return found
-
-
 def _sweep(root: UOp, slot: str, compute: Callable[[UOp], Any]) -> Any:
     """Fill `slot` below `root` wherever it is None."""
     stack = [root]

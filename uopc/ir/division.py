@@ -281,14 +281,14 @@ _LARGEST_TERM = 1 << 56
 def _size(m: UOp) -> int:
     """The greatest magnitude of a monomial."""
     low, high = analysis.bounds(m)
-    return max(abs(low), abs(high))
+    return int(max(abs(low), abs(high)))
 
 
 def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
     """terms − out + k·into; the constant that comes with it, and the new terms.
 
-    Refused where a term could come near 64 bits: through nested quotients coefficients grow although
-    the sum stays small, and the two sides of a comparison would wrap on their own.
+    Refused where a term could come near 64 bits: coefficients grow through nested quotients
+    although the sum stays small, and the two sides of a comparison would wrap on their own.
     """
     c, gained = form(into)
     after = dict(terms)

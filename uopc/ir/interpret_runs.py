@@ -101,7 +101,7 @@ def _repeat(runs: Runs, axis: int, count: int) -> Runs:
 
 
 def _moved(u: UOp, runs: Runs, integers: Integers) -> Runs:
-    arg: tuple[int, ...] = filled(u.arg, integers(u.src[1:]))  # type: ignore[assignment]
+    arg: tuple[int, ...] = filled(u.arg, integers(u.src[1:]))  # type: ignore[arg-type]
     if u.op is Ops.RESHAPE:
         return Runs(arg, runs.begins, runs.ends)
     if u.op is Ops.EXPAND:

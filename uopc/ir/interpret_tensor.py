@@ -159,8 +159,7 @@ def read_by(u: UOp) -> Sequence[UOp]:
     """The nodes whose values `u` takes: its operands, or of a long sum what gives its size."""
     if not _is_long_sum(u):
         return operands(u)
-    *path, constant = path_to_constant(u) or ()
-    return [constant, *[s for v in path for s in v.src[1:]]]
+    return [s for v in path_to_constant(u) or () for s in v.src[1:]]
 
 
 class TensorRun:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, dtypes, indexing
+from uopc.ir import analysis, dtypes, indexing, kernel_params
 from uopc.ir.indexing import Index
 from uopc.ir.ops import Ops
 from uopc.passes.output_storage import STORAGE
@@ -121,7 +121,7 @@ class _Reads:
             self.launches[u] = made = self.launch(u.src[1:], self.seen[u])
             made.needs |= self.needs.get(u.src[0], frozenset())
         elif u.op is Ops.CALL:
-            slots = {p.arg.slot for p in analysis.read_params(u.src[0])}
+            slots = {p.arg.slot for p in kernel_params.read_params(u.src[0])}
             made = self.launch([a for i, a in enumerate(u.src[1:]) if i in slots], self.seen[u])
             made.needs = self.launch(u.src[1:]).needs
             self.launches[u] = made
@@ -203,7 +203,8 @@ def stores_to_copy(
 ) -> set[UOp]:
     """STOREs whose values must be copied so that no launches wait for each other in a circle.
 
-    `outputs` are the views that are copied out, `copied` what is copied anyway. A circle that no copy opens stays: launching finds it.
+    `outputs` are the views that are copied out, `copied` what is copied anyway. A circle that no
+    copy opens stays: launching finds it.
     """
     if sum(len(found) for found in effects.values()) < 2:
         return set()
@@ -216,11 +217,11 @@ def stores_to_copy(
     chosen: set[UOp] = set()
     while circle := waits.circle():
         pairs = zip(circle, [*circle[1:], circle[0]])
-        u = next((a for a, b in pairs if a.op is Ops.STORE and b in waits.overwriting[a]), None)
-        if u is None:
+        found = [a for a, b in pairs if a.op is Ops.STORE and b in waits.overwriting[a]]
+        if not found:
             break
-        _copy(waits, u)
-        chosen.add(u)
+        _copy(waits, found[0])
+        chosen.add(found[0])
     return chosen
 
 

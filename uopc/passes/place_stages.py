@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.errors import Unsupported
-from uopc.ir import affine, analysis, build, dtypes, indexing, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
 from uopc.ir.args import RangeArg, StageArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import TENSOR
@@ -305,7 +305,7 @@ class _Placement:
 
 def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A hand-written kernel takes whole storage: views that move elements are copied for it."""
-    written = {p.arg.slot for p in analysis.written_params(src[0]) if p.op is Ops.PARAM}
+    written = {p.arg.slot for p in kernel_params.written_params(src[0]) if p.op is Ops.PARAM}
     args = []
     for slot, a in enumerate(src[1:]):
         view = a

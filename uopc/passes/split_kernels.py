@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
-from uopc.ir import affine, analysis, build, dtypes, indexing, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
 from uopc.ir.args import KernelArg, ParamArg
 from uopc.ir.levels import INDEXED, PROGRAM
 from uopc.ir.node import intern
@@ -97,8 +97,9 @@ _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 def _called(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
     """A call of a hand-written kernel may read all of some storage, and write all of some."""
-    slots = {p.arg.slot for p in analysis.written_params(effect.src[0]) if p.op is Ops.PARAM}
-    read = {p.arg.slot for p in analysis.read_params(effect.src[0])}
+    written = kernel_params.written_params(effect.src[0])
+    slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
+    read = {p.arg.slot for p in kernel_params.read_params(effect.src[0])}
     parts = [
         _Part(root_of(a), 0, float("inf"), _seen(a, closure))
         for a in effect.src[1:]

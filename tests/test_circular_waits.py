@@ -1,0 +1,129 @@
+"""Stores that overwrite what others still read: one value is copied, and everything comes out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import dtypes
+from uopc.driver import lower_only
+from uopc.ir import interpret, kernel, movement, sources
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+
+N = 6
+
+
+def params(count):
+    return [uopc.param(f"p{i}", (N,), dtypes.int32) for i in range(count)]
+
+
+def arrays(count):
+    random = np.random.default_rng(count)
+    return {f"p{i}": random.integers(-50, 50, N, np.int32) for i in range(count)}
+
+
+def check(stores, count):
+    """Compiled, it does what the interpreter does; the number of kernels."""
+    got, wanted = arrays(count), arrays(count)
+    out = uopc.compile(tuple(stores), verify=True)(**got)
+    expected = interpret.evaluate(list(stores), wanted)
+    for a, b in zip(out, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for name, a in got.items():
+        np.testing.assert_array_equal(a, wanted[name])
+    return len(lower_only(tuple(stores)).calls)
+
+
+def test_two_params_swap():
+    a, b = params(2)
+    assert check((a.assign(b * 1), b.assign(a * 1)), 2) == 3
+
+
+def test_two_params_change_places_with_arithmetic():
+    a, b = params(2)
+    assert check((a.assign(a + b), b.assign(a - b)), 2) == 3
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_ring_needs_one_copy(count):
+    p = params(count)
+    stores = [a.assign(b * 2 + a) for a, b in zip(p, [*p[1:], p[0]], strict=True)]
+    assert check(stores, count) == count + 1
+
+
+def test_every_pair_in_a_clique_is_opened():
+    p = params(4)
+    total = p[0] + p[1] + p[2] + p[3]
+    assert check([a.assign(total + i) for i, a in enumerate(p)], 4) <= 4 + 3
+
+
+def test_a_reduce_of_each_other():
+    a, b = params(2)
+    assert check((a.assign((a - b).sum() * a), b.assign((b * a).sum() - b)), 2) <= 5
+
+
+def test_parts_that_do_not_meet_need_no_copy():
+    a, b = params(2)
+    stores = a[0:2].assign(b[2:4] * 2), b[0:2].assign(a[2:4] * 3)
+    assert check(stores, 2) == 2 + 2  # what the assigned parts show is copied out
+    stores = a[0:2].assign(b[1:3] * 2), b[0:2].assign(a[1:3] * 3)
+    assert check(stores, 2) == 2 + 2 + 1
+
+
+def test_stores_one_after_another_need_no_copy():
+    a, b = params(2)
+    first = a.assign(a + b)
+    assert check((first, b.assign(first * 2)), 2) == 2
+
+
+def test_the_reason_is_on_the_stage():
+    a, b = params(2)
+    program = uopc.compile((a.assign(b * 1), b.assign(a * 1)))
+    assert "another store overwrites what it reads" in program.stages["place-stages"]
+
+
+# ---------------------------------------------------------------- kernels written by hand
+def copying(adds):
+    """out[i] = a[i], or out[i] += a[i]."""
+    out, a = [sources.kernel_param(slot, (N,), dtypes.int32) for slot in range(2)]
+    i = kernel.range(N, 0)
+    value = movement.index(a, i)
+    value = movement.index(out, i) + value if adds else value
+    return kernel.sink(kernel.end(kernel.store(movement.index(out, i), value), i))
+
+
+def called(adds, *args):
+    return intern(Ops.CALL, dtypes.void, (copying(adds), *args))
+
+
+def test_two_kernels_that_only_write_do_not_wait_for_each_other():
+    a, b, c = params(3)
+    shown = intern(Ops.AFTER, a.dtype, (a, called(False, a, b), called(False, a, c)))
+    check((shown,), 3)
+
+
+def test_two_kernels_that_change_the_same_version_are_an_error():
+    a, b, c = params(3)
+    shown = intern(Ops.AFTER, a.dtype, (a, called(True, a, b), called(True, a, c)))
+    with pytest.raises(uopc.InvalidIR, match="circular wait"):
+        uopc.compile((shown,))
+
+
+def test_a_kernel_that_accumulates_is_not_given_lanes():
+    """Rows are summed in one register: the rows cannot be lanes, and the last read is the sum."""
+    out, a = [sources.kernel_param(slot, (n,), dtypes.int32) for slot, n in ((0, 16), (1, 256))]
+    i, j = kernel.range(16, 0), kernel.range(16, 1)
+    acc = kernel.after(sources.buffer((1,), dtypes.int32, "reg"), i)
+    acc = kernel.after(acc, kernel.store(movement.index(acc, 0), 0))
+    inside = movement.index(kernel.after(acc, j), 0)
+    read = movement.index(a, i * 16 + j)
+    loop = kernel.end(kernel.store(movement.index(acc, 0), inside + read), j)
+    value = movement.index(kernel.after(acc, loop), 0)
+    graph = kernel.sink(kernel.end(kernel.store(movement.index(out, i), value), i))
+    rows = np.arange(256, dtype=np.int32)
+    for run in (uopc.compile(graph), lambda *x: interpret.run_kernel(graph, x)):
+        result = np.zeros(16, np.int32)
+        run(result, rows)
+        np.testing.assert_array_equal(result, rows.reshape(16, 16).sum(1))
