@@ -58,8 +58,16 @@ def _replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
     return remake.rewritten(kernel, change)
 
 
+def _check_free(kernel: UOp, r: UOp) -> None:
+    """Refused where the length of another loop depends on the range."""
+    for u in analysis.toposort(kernel):
+        if u.op is Ops.RANGE and u is not r and r in analysis.ranges(u):
+            raise Refused("the length of another loop depends on this range")
+
+
 def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     """r  →  outer·n + inner, the inner one of the given kind. n must divide the range."""
+    _check_free(kernel, r)
     if n < (2 if inner_kind == "lane" else 1):
         raise Refused(f"the amount {n} is too small")
     if any(_is_overwritten(u, r) for u in analysis.toposort(kernel)):
@@ -130,6 +138,7 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
 
 def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     """for r < n: f(r)  →  for r < at: f(r); for r < n - at: f(at + r). Needs 0 ≤ at ≤ n."""
+    _check_free(kernel, r)
     axis, kind = r.arg.axis, r.arg.kind
     first = make_range(at, (*axis, _FIRST), kind)
     second = make_range(affine.sub(r.src[0], at), (*axis, _SECOND), kind)
