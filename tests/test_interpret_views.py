@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir import analysis, build, dtypes, kernel, movement, sources
+from uopc.ir import analysis, build, dtypes, interpret_blocks, kernel, movement, sources
 from uopc.ir.args import ReduceArg
 from uopc.ir.interpret import evaluate, run_kernel
 from uopc.ir.interpret_runs import path_to_constant, sum_of_constant
@@ -175,3 +175,46 @@ def test_counting_gives_what_adding_gives(u: UOp) -> None:
     wanted = evaluate(u, {})
     assert got.dtype == wanted.dtype
     np.testing.assert_array_equal(got, wanted)
+
+
+# ---------------------------------------------------------------- operands that are not made
+@pytest.mark.parametrize("most", [1, 7, 50, 1 << 24])
+@pytest.mark.parametrize("op", ["add", "max"])
+def test_blocks_give_what_the_whole_gives(
+    monkeypatch: pytest.MonkeyPatch, most: int, op: str
+) -> None:
+    a, b = sources.param("a", (5, 6)), sources.param("b", (6, 7))
+    product = movement.reshape(a, (5, 6, 1)) * movement.reshape(b, (1, 6, 7))
+    moved = movement.permute(build.where(product < 0.0, product, -product), (2, 1, 0))
+    arrays = {"a": numbers(5, 6) - 9.5, "b": numbers(6, 7) - 20.5}
+    terms = -np.abs(arrays["a"][:, :, None] * arrays["b"]).transpose(2, 1, 0)
+    monkeypatch.setattr(interpret_blocks, "MOST_ELEMENTS", most)
+    for axes in ((1,), (0, 2), (0, 1, 2), (2,)):
+        u = intern(Ops.REDUCE, F32, (moved,), ReduceArg(op, axes))  # type: ignore[arg-type]
+        wanted = terms.sum(axes) if op == "add" else terms.max(axes)
+        np.testing.assert_allclose(evaluate(u, arrays), wanted, rtol=1e-5)
+        sums, count = interpret_blocks.magnitude(u, {v: arrays_of(v, arrays) for v in below(u)})
+        np.testing.assert_allclose(sums, np.abs(terms).sum(axes), rtol=1e-6)
+        assert count == math.prod([terms.shape[axis] for axis in axes])
+
+
+def below(u: UOp) -> list[UOp]:
+    return [*interpret_blocks.leaves(u), u.src[0]]
+
+
+def arrays_of(u: UOp, arrays: dict[str, Array]) -> Array:
+    return evaluate(u, {k: a for k, a in arrays.items() if k in names(u)})
+
+
+def names(u: UOp) -> set[str]:
+    return {v.arg.name for v in analysis.toposort(u) if v.op is Ops.PARAM}
+
+
+def test_a_large_operand_with_missing_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A REDUCE over an element that does not exist does not exist: it reads as 0."""
+    a = sources.param("a", (4, 5))
+    hole = build.where(a < 3.0, intern(Ops.INVALID, F32), a)
+    monkeypatch.setattr(interpret_blocks, "MOST_ELEMENTS", 6)
+    u = intern(Ops.REDUCE, F32, (hole,), ReduceArg("add", (1,)))
+    rows = numbers(4, 5)
+    np.testing.assert_array_equal(evaluate(u, {"a": rows}), [0, *rows.sum(1)[1:]])

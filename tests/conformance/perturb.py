@@ -15,7 +15,7 @@ import numpy as np
 from tests.conformance.compare import PRECISION
 from tests.conformance.corpus import Array
 from tests.conformance.loader import Graph
-from uopc.ir import interpret_values
+from uopc.ir import interpret_blocks, interpret_values
 from uopc.ir.interpret_tensor import TensorRun
 from uopc.ir.ops import Op, Ops
 from uopc.ir.uop import UOp
@@ -77,13 +77,13 @@ class _Perturbed(TensorRun):
         """A sum of n terms is off by about sqrt(n)/4 units of the sum of magnitudes."""
         if u.arg.op not in ("add", "mul"):
             return
-        terms = self.values[u.src[0]]
         value, error = self._noise(u)
-        root = math.sqrt(terms.size / max(1, value.size))
+        magnitude, count = interpret_blocks.magnitude(u, self.values)
+        root = math.sqrt(count)
         if u.arg.op == "mul":
             self._put(u, value * (1 + root * error))
             return
-        magnitude = np.abs(terms.astype(np.float64)).sum(axis=u.arg.axes)
+        # More than errors of the terms would add: where they are many, they are exact.
         self._put(u, value + magnitude * (1 + root / 4) * error)
 
     def _put(self, u: UOp, moved: Array) -> None:

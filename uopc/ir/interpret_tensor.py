@@ -7,7 +7,6 @@ not depend on any order the graph leaves open, and nothing is overwritten while 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import UserError
-from uopc.ir.analysis import filled, max_dim, shape
+from uopc.ir.analysis import filled
+from uopc.ir.interpret_blocks import is_large, leaves, reduced
 from uopc.ir.interpret_loops import run_kernel
 from uopc.ir.interpret_plan import written_slots
 from uopc.ir.interpret_runs import path_to_constant, sum_of_constant
@@ -27,7 +27,6 @@ from uopc.ir.interpret_values import (
     bitcast,
     check_array,
     check_shrink,
-    fold,
     misplaced,
     operands,
     order,
@@ -143,23 +142,20 @@ _MOVES: dict[Op, Callable[[UOp, Array, Sequence[int], int], Array]] = {
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
-# Operands of more elements are not made where their sum can do without.
-_MOST_ELEMENTS = 1 << 24
 _LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.ALLREDUCE, Ops.SHAPED_WMMA, Ops.WMMA))
 
 
 def _is_long_sum(u: UOp) -> bool:
     """Whether a REDUCE is of a constant that is moved and repeated very often."""
-    if u.op is not Ops.REDUCE or path_to_constant(u) is None:
-        return False
-    return math.prod([max_dim(d) for d in shape(u.src[0])]) > _MOST_ELEMENTS
+    return u.op is Ops.REDUCE and path_to_constant(u) is not None and is_large(u.src[0])
 
 
-def read_by(u: UOp) -> Sequence[UOp]:
-    """The nodes whose values `u` takes: its operands, or of a long sum what gives its size."""
-    if not _is_long_sum(u):
+def _read_by(u: UOp) -> Sequence[UOp]:
+    """The nodes whose values `u` takes: its operands, unless a REDUCE does without making them."""
+    if u.op is not Ops.REDUCE or not is_large(u.src[0]):
         return operands(u)
-    return [s for v in path_to_constant(u) or () for s in v.src[1:]]
+    path = path_to_constant(u)
+    return leaves(u) if path is None else [s for v in path for s in v.src[1:]]
 
 
 class TensorRun:
@@ -184,12 +180,12 @@ class TensorRun:
     # ------------------------------------------------------------ the walk
     def run(self, roots: Sequence[UOp]) -> None:
         """Evaluate every node below the roots, and keep the values of the roots."""
-        nodes = order(roots, read_by)
+        nodes = order(roots, _read_by)
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
                 self.variables.bind(u.src[0].arg.name, u.src[1].arg)
         effects = any(u.op in _EFFECTS for u in nodes)
-        left = Counter([s for u in nodes for s in read_by(u)])
+        left = Counter([s for u in nodes for s in _read_by(u)])
         left.update(roots)
         for number, u in enumerate(nodes):
             if effects:
@@ -199,7 +195,7 @@ class TensorRun:
                 self._release(u, left)
 
     def _release(self, u: UOp, left: Counter[UOp]) -> None:
-        for s in read_by(u):
+        for s in _read_by(u):
             left[s] -= 1
             if not left[s]:
                 self.values.pop(s, None)
@@ -208,7 +204,7 @@ class TensorRun:
     def _track(self, number: int, u: UOp) -> None:
         """Note the storage that `u` is a view of, and the effects below it."""
         version: Version | None = None
-        for s in read_by(u):
+        for s in _read_by(u):
             version = merge(version, self.versions[s])
         self.versions[u] = Version(number, u, version) if u.op in _EFFECTS else version
         if u.op in _MOVES or u.op in (Ops.AFTER, Ops.INDEX):
@@ -252,9 +248,7 @@ class TensorRun:
         elif _is_long_sum(u):
             self._set(u, sum_of_constant(u, self._integers))
         elif u.op is Ops.REDUCE:
-            ok = self.masks.get(u.src[0])
-            value = fold(u.arg.op, self.values[u.src[0]], u.arg.axes, u.dtype)
-            self._set(u, value, None if ok is None else ok.all(axis=u.arg.axes))
+            self._set(u, *reduced(u, self.values, self.masks))
         elif u.op is Ops.STACK or u.op is Ops.CAT:
             parts = [self.values[s] for s in u.src]
             self._set(u, _joined(u, parts), self._joined_mask(u, parts))
