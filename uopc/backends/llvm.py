@@ -394,7 +394,7 @@ def _hreduce(e: Emitter, u: UOp) -> str | None:
         logic = "or" if u.arg in ("add", "max") else "and"
         wide = f"<{lanes} x i1>"
         return e.intrinsic("i1", f"llvm.vector.reduce.{logic}.v{lanes}i1", [(wide, got)])
-    combine = ALU[{"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}[u.arg]]
+    combine = ALU[Op.by_name(u.arg)]
     while lanes > 2 and lanes % 2 == 0:
         half, wide = lanes // 2, llvm_type(t.vec(lanes))
         parts = []

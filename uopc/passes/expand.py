@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _COPIED = ("upcast", "unroll")
-_ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
 Key = tuple["UOp", tuple[int, ...]]
 Step = Generator[list[Key], list["UOp"], "UOp"]
 
@@ -128,7 +127,7 @@ def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp
     if ranges:
         parts = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
     while len(parts) > 1:
-        pairs = [build.alu(a, _ALU[op], b) for a, b in zip(parts[::2], parts[1::2])]
+        pairs = [build.alu(a, Op.by_name(op), b) for a, b in zip(parts[::2], parts[1::2])]
         parts = pairs + parts[len(parts) - len(parts) % 2 :]
     return intern(Ops.HREDUCE, u.dtype, (parts[0],), op) if lanes else parts[0]
 

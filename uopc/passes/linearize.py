@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
-_ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
 
 
 class _Loops:
@@ -280,7 +279,7 @@ class _Emitter:
                 following = self.carried[(u, inner)]
             else:
                 following = self._append(
-                    intern(_ALU[u.arg.op], u.dtype, (carry, self.made[u.src[0]]))
+                    intern(Op.by_name(u.arg.op), u.dtype, (carry, self.made[u.src[0]]))
                 )
             pairs += [carry, following]
         self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))

@@ -17,7 +17,6 @@ from uopc.ir.ops import Op, Ops
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_REDUCE_ALU: dict[str, Op] = {"add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN}
 # Suffixes of a range's axis: parts of a tile or cut, and a renamed copy.
 _FIRST, _SECOND, _COPY = 0, 1, 2
 # Chunks of threads start at multiples of this many iterations, so that vectors stay whole.
@@ -158,7 +157,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
         if u.op is Ops.REDUCE:
             one = intern(u.op, u.dtype, (a, first, *inner), u.arg)
             two = intern(u.op, u.dtype, (b, second, *copied), u.arg)
-            return build.alu(one, _REDUCE_ALU[u.arg.op], two)
+            return build.alu(one, Op.by_name(u.arg.op), two)
         one = intern(Ops.END, dtypes.void, (a, first, *inner))
         two = intern(Ops.END, dtypes.void, (b, second, *copied))
         both = intern(Ops.GROUP, dtypes.void, (one, two))
