@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -244,26 +243,25 @@ def test_the_graph_in_the_ir_readme_is_a_kernel():
 
 
 # ---------------------------------------------------------------- importing
-MOST_SECONDS = 0.2
-# Time of this process, so that others on the machine do not matter.
+# `import uopc` brings NumPy along and may cost as much again; the 0.2 s that we promise are stated
+# where NumPy takes 0.07 s. A ratio holds on a slow or busy machine too.
+MOST_TIMES_NUMPY = 2.8
+# Time of the process, so that others on the machine do not matter.
 _TIMED = "import time; s = time.process_time(); import {0}; print(time.process_time() - s)"
 
 
 def seconds(module):
-    times = [
-        float(subprocess.run([sys.executable, "-c", _TIMED.format(module)], cwd=ROOT,
-                             capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
-    ]  # fmt: skip
-    return statistics.median(times)
+    run = subprocess.run([sys.executable, "-c", _TIMED.format(module)], cwd=ROOT,
+                         capture_output=True, text=True, check=True)  # fmt: skip
+    return float(run.stdout)
 
 
 def test_import_is_quick(capsys):
-    """Beyond NumPy, which it needs, importing costs little; NumPy measures a slow machine."""
-    own, numpy = seconds("uopc"), seconds("numpy")
+    pairs = [(seconds("uopc"), seconds("numpy")) for _ in range(5)]
+    own, numpy = (min(times) for times in zip(*pairs, strict=True))
     with capsys.disabled():
         print(f"\nimport uopc {own:.3f} s, import numpy {numpy:.3f} s, ratio {own / numpy:.2f}")
-    assert own < MOST_SECONDS or own < 1.6 * numpy, f"import uopc takes {own:.3f} s"
+    assert own < MOST_TIMES_NUMPY * numpy, f"import uopc takes {own:.3f} s"
 
 
 @pytest.mark.parametrize("module", ["llvmlite", "rich", "pycuda", "uopc.driver", "uopc.passes"])
