@@ -8,11 +8,12 @@ reduce loop, whichever reads and writes more neighbours), which output loops bec
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
+from uopc.passes import choose_contraction, machine
+from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
     KernelFacts,
@@ -23,104 +24,38 @@ from uopc.passes.kernel_facts import (
     lane_cost,
     length_of,
 )  # fmt: skip
-from uopc.passes.range_tiling import Refused, kernel_axes
+from uopc.passes.range_tiling import kernel_axes
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-Apply = Callable[["UOp", Opt], "UOp"]
-
-# Work (element operations) below which sharing among threads costs more than it gains: a hot
-# worker pays off from about 0.5 µs, a parked one from 100 µs; this is about 20 µs of vector code.
-THREAD_WORK = 1 << 18
-# Accumulators of a register tile: 16 hide the latency of an FMA (4 cycles, 2 a cycle) and spill
-# nowhere; more only lengthen the code.
-TILE_ROWS, TILE_VECTORS = 4, 4
-# A reduce over this many iterations or fewer is unrolled whole: its guards fold, its loop goes.
-WHOLE_UNROLL = 16
-# Independent accumulators of a vectorised reduce: latency 4 cycles, up to 2 adds a cycle.
-ACCUMULATORS = 4
-# Straight-line copies of a body beyond this many nodes cost more compile time than they save.
-MOST_COPIES = 2048
-# A loop is cut at guards only where the middle part, free of them, has this many iterations.
-LEAST_MIDDLE = 16
-
-
-class _Chooser:
-    """Opts as they are applied: every later choice sees the kernel as it is by then."""
-
-    def __init__(self, kernel: UOp, context: Context, apply: Apply) -> None:
-        self.kernel, self.context, self.apply = kernel, context, apply
-        self.opts: list[Opt] = []
-
-    def attempt(self, op: str, r: UOp, n: int) -> bool:
-        """Apply an Opt to a range where it is legal."""
-        axes = kernel_axes(self.kernel)
-        if r not in axes:
-            return False
-        opt = Opt(op, axes.index(r), n)
-        try:
-            self.kernel = self.apply(self.kernel, opt)
-        except Refused:
-            return False
-        self.opts.append(opt)
-        return True
-
-    def family(self, r: UOp) -> list[UOp]:
-        """The loops that stand where r stood: itself, or its parts and copies after cuts."""
-        n = len(r.arg.axis)
-        return [
-            q
-            for q in kernel_axes(self.kernel)
-            if q.arg.axis[:n] == r.arg.axis and q.arg.kind == r.arg.kind
-        ]
-
-    def part(self, r: UOp, which: int) -> UOp | None:
-        """The range that took the place of the first (0) or second (1) part of r."""
-        axis = (*r.arg.axis, which)
-        return next((q for q in kernel_axes(self.kernel) if q.arg.axis == axis), None)
-
-    def widen(self, r: UOp, op: str, n: int) -> UOp | None:
-        """Opt `op` by n on r, after cutting off a rest if n does not divide it; the outer range."""
-        if n <= 1:
-            return r
-        if self.attempt(op, r, n):
-            return self.part(r, 0)
-        kernel, opts = self.kernel, list(self.opts)
-        if self.attempt("SPLIT", r, n):
-            first = self.part(r, 0)
-            if first is not None and self.attempt(op, first, n):
-                return self.part(first, 0)
-        self.kernel, self.opts = kernel, opts  # a cut that serves nothing is taken back
-        return None
-
 
 def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
-    chooser = _Chooser(kernel, context, apply)
+    chooser = Chooser(kernel, context, apply)
     _share(chooser)
     _unroll_whole(chooser)
     k = KernelFacts(chooser.kernel)
     lanes = context.target.lanes(element_bits(k))
     output = _output_lanes(k, lanes)
     reduces = _reduce_lanes(k, lanes, output)
-    row, vectors = _tile(k, output, reduces, lanes)
+    row, vectors = choose_contraction.register_tile(k, output, reduces, lanes)
     if row is not None and output is not None:
-        row, output = _rows_inside(chooser, k, row, output)
+        row, output = choose_contraction.rows_inside(chooser, k, row, output)
     _cut_at_guards(chooser, output)
     for r in reduces:
         for q in chooser.family(r):
             _vectorise_reduce(chooser, q, lanes)
     if row is not None:
         for q in chooser.family(row):
-            chooser.widen(q, "UPCAST", fitting(TILE_ROWS, length_of(q)))
+            chooser.widen(q, "UPCAST", fitting(machine.TILE_ROWS, length_of(q)))
     if output is not None:
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)
     return tuple(chooser.opts), chooser.kernel
 
 
-def _share(chooser: _Chooser) -> None:
+def _share(chooser: Chooser) -> None:
     """The outermost output loop among threads, where there is work enough."""
     k = KernelFacts(chooser.kernel)
     threads = chooser.context.threads
@@ -131,18 +66,18 @@ def _share(chooser: _Chooser) -> None:
         work *= max(1, analysis.bounds(r.src[0])[1])
     body = sum(u.op.is_alu and u.dtype.scalar is not dtypes.index for u in k.order)
     outer = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
-    if work * max(1, body) >= THREAD_WORK and outer is not None:
+    if work * max(1, body) >= machine.THREAD_WORK and outer is not None:
         chooser.attempt("THREAD", outer, threads)
 
 
-def _unroll_whole(chooser: _Chooser) -> None:
+def _unroll_whole(chooser: Chooser) -> None:
     """Short reduces become straight code."""
     for r in reversed(kernel_axes(chooser.kernel)):
         k = KernelFacts(chooser.kernel)
         length = length_of(r)
-        if r in k.outputs or r not in k.axes or length is None or length > WHOLE_UNROLL:
+        if r in k.outputs or r not in k.axes or length is None or length > machine.WHOLE_UNROLL:
             continue
-        if length * sum(r in analysis.ranges(u) for u in k.order) <= MOST_COPIES // 8:
+        if length * sum(r in analysis.ranges(u) for u in k.order) <= machine.MOST_COPIES // 8:
             chooser.attempt("UNROLL", r, 0)
 
 
@@ -189,69 +124,30 @@ def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
     return chosen
 
 
-def _vectorise_reduce(chooser: _Chooser, r: UOp, lanes: int) -> None:
+def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int) -> None:
     """Several vector accumulators; the rest of the loop in single vectors, then one by one."""
     length = length_of(r)
-    wide = lanes * ACCUMULATORS
+    wide = lanes * machine.ACCUMULATORS
     if length is not None and length < wide:
         wide = lanes
     if wide > lanes:
         outer = chooser.widen(r, "VECTOR", lanes) if length and length % wide == 0 else None
         if outer is not None:
-            chooser.widen(outer, "UNROLL", ACCUMULATORS)
+            chooser.widen(outer, "UNROLL", machine.ACCUMULATORS)
             return
         if chooser.attempt("SPLIT", r, wide):
             first, rest = chooser.part(r, 0), chooser.part(r, 1)
             if first is not None:
                 outer = chooser.widen(first, "VECTOR", lanes)
                 if outer is not None:
-                    chooser.widen(outer, "UNROLL", ACCUMULATORS)
+                    chooser.widen(outer, "UNROLL", machine.ACCUMULATORS)
             if rest is not None and (length_of(rest) or lanes) >= lanes:
                 chooser.widen(rest, "VECTOR", lanes)
             return
     chooser.widen(r, "VECTOR", lanes)
 
 
-def _tile(
-    k: KernelFacts, output: UOp | None, reduces: list[UOp], lanes: int
-) -> tuple[UOp | None, int]:
-    """The row loop of a register tile around a reduce loop, and its width in vectors."""
-    if output is None:
-        return None, 1
-    looped = [
-        u
-        for u in k.reduces
-        if output in analysis.ranges(u)
-        and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
-    ]
-    if not looped:
-        return None, 1
-    length = length_of(output)
-    width = fitting(lanes, length)
-    vectors = TILE_VECTORS if length is None else fitting(TILE_VECTORS, length // width)
-    return _row_loop(k, output, looped), vectors
-
-
-def _rows_inside(chooser: _Chooser, k: KernelFacts, row: UOp, output: UOp) -> tuple[UOp, UOp]:
-    """Columns outside, rows inside, where what the columns read leaves the cache between rows.
-
-    The row and column loops as they are afterwards."""
-    shared = [a for a in k.inside(output) if row not in analysis.ranges(a.node) and not a.written]
-    footprint = 0.0
-    for a in shared:
-        size = float(a.node.dtype.itemsize)
-        for r in analysis.ranges(a.node):
-            size *= max(1, analysis.bounds(r.src[0])[1])
-        footprint += size
-    if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
-        axes = kernel_axes(chooser.kernel)
-        if chooser.attempt("SWAP", row, axes.index(output)):
-            found = {r.arg.axis: r for r in kernel_axes(chooser.kernel)}
-            return found[output.arg.axis], found[row.arg.axis]
-    return row, output
-
-
-def _cut_at_guards(chooser: _Chooser, output: UOp | None) -> None:
+def _cut_at_guards(chooser: Chooser, output: UOp | None) -> None:
     """Cut output loops where their comparisons with constants turn true and false: first the one
     with the lanes, then inner before outer, as long as the code stays small."""
     k = KernelFacts(chooser.kernel)
@@ -260,14 +156,14 @@ def _cut_at_guards(chooser: _Chooser, output: UOp | None) -> None:
         k = KernelFacts(chooser.kernel)
         bounds = [0, *guard_cuts(k, r), length_of(r) or 0]
         middle = max(b - a for a, b in itertools.pairwise(bounds))
-        too_large = expanded_size(k) * (len(bounds) - 1) > MOST_COPIES
-        if len(bounds) == 2 or middle < LEAST_MIDDLE or too_large:
+        too_large = expanded_size(k) * (len(bounds) - 1) > machine.MOST_COPIES
+        if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or too_large:
             continue
         for q in chooser.family(r):
             _cut(chooser, q, bounds[1:-1])
 
 
-def _cut(chooser: _Chooser, r: UOp, places: list[int]) -> None:
+def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:
     done = 0
     for at in places:
         if not chooser.attempt("CUT", r, at - done):
@@ -278,7 +174,7 @@ def _cut(chooser: _Chooser, r: UOp, places: list[int]) -> None:
         r, done = rest, at
 
 
-def _vectorise_output(chooser: _Chooser, r: UOp, lanes: int, vectors: int) -> None:
+def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, several vectors of them for a register tile, and on its rest."""
     width = fitting(lanes, length_of(r))
     outer = chooser.widen(r, "VECTOR", width)
@@ -288,15 +184,3 @@ def _vectorise_output(chooser: _Chooser, r: UOp, lanes: int, vectors: int) -> No
     length = length_of(rest) if rest is not None else None
     if rest is not None and rest.arg.kind == "loop" and length is not None and 1 < length < lanes:
         chooser.attempt("VECTOR", rest, length)
-
-
-def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
-    """Another output loop over which an operand of the reduce is used again."""
-    for q in reversed(k.outputs):
-        if q is r or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
-            continue
-        if any(q in analysis.ranges(u) for u in reduces) and any(
-            q not in analysis.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
-        ):
-            return q
-    return None

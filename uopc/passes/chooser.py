@@ -1,0 +1,64 @@
+"""Opts tried one after another: what every part of the heuristic works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from uopc.ir.args import Opt
+from uopc.passes.contract import Context
+from uopc.passes.range_tiling import Refused, kernel_axes
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+Apply = Callable[["UOp", Opt], "UOp"]
+
+
+class Chooser:
+    """Opts as they are applied: every later choice sees the kernel as it is by then."""
+
+    def __init__(self, kernel: UOp, context: Context, apply: Apply) -> None:
+        self.kernel, self.context, self.apply = kernel, context, apply
+        self.opts: list[Opt] = []
+
+    def attempt(self, op: str, r: UOp, n: int) -> bool:
+        """Apply an Opt to a range where it is legal."""
+        axes = kernel_axes(self.kernel)
+        if r not in axes:
+            return False
+        opt = Opt(op, axes.index(r), n)
+        try:
+            self.kernel = self.apply(self.kernel, opt)
+        except Refused:
+            return False
+        self.opts.append(opt)
+        return True
+
+    def family(self, r: UOp) -> list[UOp]:
+        """The loops that stand where r stood: itself, or its parts and copies after cuts."""
+        n = len(r.arg.axis)
+        return [
+            q
+            for q in kernel_axes(self.kernel)
+            if q.arg.axis[:n] == r.arg.axis and q.arg.kind == r.arg.kind
+        ]
+
+    def part(self, r: UOp, which: int) -> UOp | None:
+        """The range that took the place of the first (0) or second (1) part of r."""
+        axis = (*r.arg.axis, which)
+        return next((q for q in kernel_axes(self.kernel) if q.arg.axis == axis), None)
+
+    def widen(self, r: UOp, op: str, n: int) -> UOp | None:
+        """Opt `op` by n on r, after cutting off a rest if n does not divide it; the outer range."""
+        if n <= 1:
+            return r
+        if self.attempt(op, r, n):
+            return self.part(r, 0)
+        kernel, opts = self.kernel, list(self.opts)
+        if self.attempt("SPLIT", r, n):
+            first = self.part(r, 0)
+            if first is not None and self.attempt(op, first, n):
+                return self.part(first, 0)
+        self.kernel, self.opts = kernel, opts  # a cut that serves nothing is taken back
+        return None
