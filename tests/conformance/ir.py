@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import gt
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import PatternMatcher, UPat
 from uopc.ir.rewrite import graph_rewrite, substitute
 from uopc.ir.uop import UOp
+from uopc.passes.grid_dims import grid
 
 Complaint = str | None
 
@@ -270,7 +272,17 @@ def _overlap(blocks: list[memory_plan.Lifetime], offsets: list[int]) -> bool:
 
 
 def _grouped_dims(row: Record) -> Complaint:
-    raise NotImplementedError("uopc has no grouping of launch dimensions")
+    """Every combination of indices at exactly one place, the sizes within the maxima."""
+    dims, most = row["dims"], row["max_sizes"]
+    made = grid(row["prefix"], dims, most, innermost_first=row["reverse"])
+    if most is not None and (len(made.sizes) > len(most) or any(map(gt, made.sizes, most))):
+        return f"sizes {made.sizes}, maxima {most}"
+    places = np.indices(made.sizes).reshape(len(made.sizes), math.prod(made.sizes))
+    values = expression.evaluate(made.index, dict(zip(made.names, places)))
+    index = [np.broadcast_to(v[:, 0], places.shape[1]) for v, _ in values]
+    found = np.ravel_multi_index(index, dims)
+    once = np.array_equal(np.sort(found), np.arange(math.prod(dims)))
+    return None if once else f"{[u.render(simplify=False) for u in made.index]} repeats or omits"
 
 
 def _render(row: Record) -> Complaint:
