@@ -621,3 +621,27 @@ def test_stages_of_a_program():
             parse(text)
     assert f.stages["llvm"].count("define void @") == len(f.kernels)
     assert parse(f.stages["linearize"]).src[0].src[0] is f.kernels[0].uops
+
+
+# ---------------------------------------------------------------- bench
+def test_bench_runs_a_workload_on_every_installed_peer(tmp_path):
+    result = command(
+        "bench", "kernels", "--threads", "1", "--rounds", "2", "--peers", "uopc,numpy",
+        "--workloads", "tiny_8,gemm_small_17", "--out", str(tmp_path),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    rows = json.loads((tmp_path / "kernels.json").read_text())["runs"]["1"]
+    assert list(rows) == ["tiny_8", "gemm_small_17"]
+    for row in rows.values():
+        assert row["limit"] > 0
+        for peer in ("uopc", "numpy"):
+            assert row["peers"][peer]["seconds"] > 0 and row["peers"][peer]["difference"] < 1e-6
+    page = (tmp_path / "kernels.md").read_text()
+    assert "| tiny_8 |" in page and "numba" in page  # the recorded envelope is marked by its peer
+
+
+def test_bench_refuses_a_script_that_is_not_there():
+    result = command("bench", "kernel")
+    assert result.returncode == 2 and "no benchmark 'kernel'; there are " in result.stderr
+    result = command("bench", "kernels", "--workloads", "gem")
+    assert result.returncode == 2 and "no gem; there are chain_4m" in result.stderr

@@ -1,4 +1,4 @@
-"""The command line: `uopc dump|passes|ops`.
+"""The command line: `uopc dump|passes|ops|bench`.
 
 Exit code 0; 1 where the input is bad (the message is on stderr); 2 for a wrong usage. Output is
 coloured on a terminal unless NO_COLOR is set, and plain otherwise.
@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("passes", help="the passes in order, and the reasons for the order")
     ops = commands.add_parser("ops", help="the op table, or one op in full")
     ops.add_argument("name", nargs="?", metavar="NAME")
+    bench = commands.add_parser("bench", help="run a benchmark of a source checkout")
+    bench.add_argument("name", metavar="NAME", help="a script of benchmarks/: kernels, ...")
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed to the script")
     return parser
 
 

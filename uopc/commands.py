@@ -288,8 +288,23 @@ def _show_op(op: Op, out: Output) -> None:
             out.line(f"  {name:<11}{value}")
 
 
+# ---------------------------------------------------------------- bench
+def run_bench(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """`uopc bench`: a script of the source checkout's `benchmarks`, in a process of its own."""
+    folder = Path(__file__).resolve().parent.parent / "benchmarks"
+    if not folder.is_dir():
+        raise UserError("the benchmarks are in the source checkout, not in the installed package")
+    scripts = {p.stem: p for p in folder.glob("*.py") if "__main__" in p.read_text()}
+    if args.name not in scripts:
+        refuse(f"no benchmark {args.name!r}; there are {', '.join(sorted(scripts))}")
+    import subprocess
+
+    return subprocess.run([sys.executable, str(scripts[args.name]), *args.arguments]).returncode
+
+
 COMMANDS: dict[str, Callable[[Namespace, Output, Refuse], int]] = {
     "dump": run_dump,
     "passes": run_passes,
     "ops": run_ops,
+    "bench": run_bench,
 }

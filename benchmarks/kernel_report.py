@@ -1,0 +1,139 @@
+"""The results of `kernels.py` as a Markdown page and as a plot."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from limits import MACHINE, envelope
+
+HEADS = (
+    "workload", "uopc ms", "best peer", "ms", "time / best", "time / envelope", "of the limit",
+    "error", "compile s", "spread",
+)  # fmt: skip
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def best_peer(row: dict[str, Any]) -> tuple[str, float] | None:
+    """The fastest of the others in this run."""
+    times = {n: r["seconds"] for n, r in row["peers"].items() if "seconds" in r and n != "uopc"}
+    if not times:
+        return None
+    name = min(times, key=times.__getitem__)
+    return name, times[name]
+
+
+def ratios(rows: dict[str, Any], threads: int) -> dict[str, dict[str, float]]:
+    """uopc's time as a ratio: `peer` to the best in this run, `envelope` to the recorded one."""
+    found: dict[str, dict[str, float]] = {}
+    for name, row in rows.items():
+        seconds = row["peers"].get("uopc", {}).get("seconds")
+        if seconds is None:
+            continue
+        found[name] = {"limit": row["limit"] / seconds}
+        best, recorded = best_peer(row), envelope(name, threads)
+        if best is not None:
+            found[name]["peer"] = seconds / best[1]
+        if recorded is not None:
+            found[name]["envelope"] = seconds / recorded[1]
+    return found
+
+
+def _cells(name: str, row: dict[str, Any], of: dict[str, float], threads: int) -> list[str]:
+    ours = row["peers"]["uopc"]
+    best, recorded = best_peer(row), envelope(name, threads)
+    return [
+        name,
+        f"{ours['seconds'] * 1e3:.3g}",
+        "." if best is None else best[0],
+        "." if best is None else f"{best[1] * 1e3:.3g}",
+        f"{of['peer']:.2f}" if "peer" in of else ".",
+        "." if recorded is None else f"{of['envelope']:.2f} ({recorded[0]})",
+        f"{of['limit']:.0%}",
+        f"{ours['difference']:.1e}" + (" WRONG" if ours.get("wrong") else ""),
+        f"{ours['compile']:.3f}",
+        f"{ours['spread']:.0%}",
+    ]
+
+
+def _table(rows: dict[str, Any], threads: int) -> Iterator[str]:
+    found = ratios(rows, threads)
+    yield "| " + " | ".join(HEADS) + " |"
+    yield "|---" * len(HEADS) + "|"
+    for name, row in rows.items():
+        if name in found:
+            yield "| " + " | ".join(_cells(name, row, found[name], threads)) + " |"
+        else:
+            error = row["peers"].get("uopc", {}).get("error", "not run")
+            yield f"| {name} | {error} |" + " |" * (len(HEADS) - 2)
+    yield ""
+    for key, what in (("peer", "the best peer here"), ("envelope", "the envelope")):
+        values = [r[key] for r in found.values() if key in r]
+        if values:
+            yield (
+                f"Time as a ratio to {what}: geometric mean {geometric_mean(values):.2f}, "
+                f"greatest {max(values):.2f}, {sum(v > 1.15 for v in values)} of {len(values)} "
+                f"above 1.15."
+            )
+            yield ""
+
+
+def _lines(results: dict[str, Any]) -> Iterator[str]:
+    yield "# Kernels"
+    yield ""
+    yield "Made by `uopc bench kernels --out docs/kernels`. Times are the least of the rounds'"
+    yield "medians. *Best peer* was measured in the same run, taking turns. The *envelope* is the"
+    yield "best of eight peers on the machine described below, recorded once and not in this run:"
+    yield "its ratios, and those to the limit, mean something on a machine of that kind only."
+    yield ""
+    yield f"Recorded on: {MACHINE['about']}."
+    cpus, load = os.cpu_count() or 1, results["load"]
+    yield f"This run: Python {platform.python_version()}, NumPy {results['numpy']}, {cpus} CPUs,"
+    yield f"load {load:.1f} before it, {results['seconds']:.0f} s."
+    if load > cpus / 2:
+        yield "**The machine was busy: make these again before relying on them.**"
+    for threads, rows in results["runs"].items():
+        yield ""
+        yield f"## {threads} thread{'s' * (threads != '1')}"
+        yield ""
+        yield from _table(rows, int(threads))
+
+
+def markdown(results: dict[str, Any]) -> str:
+    return "\n".join(_lines(results)).rstrip("\n") + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Bars of time / best peer and time / envelope; nothing where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"{path}: not made, matplotlib is not installed")
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    runs = results["runs"]
+    figure, axes = pyplot.subplots(1, len(runs), figsize=(6 * len(runs), 11), squeeze=False)
+    for axis, (threads, rows) in zip(axes[0], runs.items()):
+        found = ratios(rows, int(threads))
+        names = list(found)[::-1]
+        for shift, key in ((-0.2, "peer"), (0.2, "envelope")):
+            values = [found[n].get(key, math.nan) for n in names]
+            axis.barh([i - shift for i in range(len(names))], values, 0.38, label=key)
+        axis.set_yticks(range(len(names)), names)
+        axis.set_xscale("log")
+        axis.axvline(1.0, color="black", linewidth=0.8)
+        axis.set_title(f"uopc's time / theirs, {threads} threads (left of 1: uopc is faster)")
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    pyplot.close(figure)

@@ -1,0 +1,215 @@
+"""The libraries that `benchmarks/kernels.py` compares: operators in each one's idiom, and a peer.
+
+A peer prepares a workload as a callable that returns when the result is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from workloads import Workload
+
+GELU = math.sqrt(2 / math.pi)
+
+
+def _numpy_softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _numpy_layer_norm(x: Any, w: Any, b: Any) -> Any:
+    d = x - x.mean(-1, keepdims=True)
+    return d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * w + b
+
+
+def _numpy_conv2d(x: Any, w: Any, stride: int, pad: int) -> Any:
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    windows = windows[:, :, ::stride, ::stride]
+    n, c, rows, columns, kh, kw = windows.shape
+    flat = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, c * kh * kw, rows * columns)
+    return (w.reshape(len(w), -1) @ flat).reshape(n, len(w), rows, columns)
+
+
+def _numpy_max_pool2(x: Any) -> Any:
+    n, c, h, w = x.shape
+    return x.reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5))
+
+
+NUMPY = SimpleNamespace(
+    exp=np.exp, log=np.log, sin=np.sin, tanh=np.tanh, floor=np.floor, where=np.where,
+    matmul=np.matmul, clip=np.clip, reshape=np.reshape, sum=np.sum, max=np.max,
+    sigmoid=lambda x: 1 / (1 + np.exp(-x)),
+    relu=lambda x: np.maximum(x, 0),
+    gelu=lambda x: 0.5 * x * (1 + np.tanh(GELU * (x + 0.044715 * (x * x * x)))),
+    transpose=lambda x, *order: np.transpose(x, order),
+    cast=lambda x, dtype: x.astype(dtype),
+    gather_sum=lambda table, index: table[index].sum(1),
+    softmax=_numpy_softmax, layer_norm=_numpy_layer_norm,
+    conv2d=_numpy_conv2d, max_pool2=_numpy_max_pool2,
+)  # fmt: skip
+
+
+class Peer:
+    """One library in one process. `compiles`: the first call takes the time of compilation."""
+
+    package = "numpy"
+    compiles = True
+    environment: dict[str, str] = {}  # set before the process starts; {threads} is filled in
+
+    def __init__(self, threads: int) -> None:
+        pass
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        raise NotImplementedError
+
+    def array(self, result: Any) -> np.ndarray:
+        return np.asarray(result)
+
+
+class Numpy(Peer):
+    compiles = False
+    environment = {"OPENBLAS_NUM_THREADS": "{threads}", "OMP_NUM_THREADS": "{threads}"}
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        return functools.partial(w.body, NUMPY, *w.inputs)
+
+
+class Uopc(Peer):
+    package = "uopc"
+    environment = {"UOPC_THREADS": "{threads}"}
+
+    def __init__(self, threads: int) -> None:
+        import uopc
+        from uopc import UOp
+
+        self.uopc = uopc
+        self.operators = SimpleNamespace(
+            exp=UOp.exp, log=UOp.log, sin=UOp.sin, tanh=UOp.tanh, floor=UOp.floor,
+            where=uopc.where, matmul=UOp.matmul, clip=UOp.clip, reshape=UOp.reshape,
+            sum=UOp.sum, max=UOp.max, sigmoid=UOp.sigmoid, relu=UOp.relu,
+            gelu=lambda x: x.gelu(approximate="tanh"),
+            transpose=lambda x, *order: x.permute(order),
+            cast=lambda x, dtype: x.cast(getattr(uopc.dtypes, dtype)),
+            gather_sum=lambda table, index: table.take(index, axis=0).sum(axis=1),
+            softmax=lambda x: x.softmax(axis=-1),
+            layer_norm=lambda x, w, b: x.layer_norm(w, b, eps=1e-5),
+            conv2d=lambda x, w, stride, pad: x.conv2d(w, stride=stride, padding=pad),
+            max_pool2=lambda x: x.max_pool2d(2),
+        )  # fmt: skip
+        uopc.compile(uopc.param("x", (8,)) + 1)  # LLVM is loaded once a process
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        inputs = [
+            self.uopc.param(f"x{i}", a.shape, getattr(self.uopc.dtypes, str(a.dtype)))
+            for i, a in enumerate(w.inputs)
+        ]
+        graph = w.body(self.operators, *inputs)
+        made: list[Any] = []
+
+        def call() -> Any:
+            if not made:
+                made.append(self.uopc.compile(graph, inputs=inputs))
+            return made[0](*w.inputs)
+
+        return call
+
+
+class Torch(Peer):
+    package = "torch"
+    compiles = False
+    environment = {"OMP_NUM_THREADS": "{threads}", "MKL_NUM_THREADS": "{threads}"}
+
+    def __init__(self, threads: int) -> None:
+        import torch
+        import torch.nn.functional as functions
+
+        self.torch = torch
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+        self.operators = SimpleNamespace(
+            exp=torch.exp, log=torch.log, sin=torch.sin, tanh=torch.tanh, floor=torch.floor,
+            where=torch.where, matmul=torch.matmul, clip=torch.clamp, reshape=torch.reshape,
+            sum=torch.sum, max=torch.amax, sigmoid=torch.sigmoid, relu=torch.relu,
+            gelu=lambda x: functions.gelu(x, approximate="tanh"),
+            transpose=lambda x, *order: x.permute(order),
+            cast=lambda x, dtype: x.to(getattr(torch, dtype)),
+            gather_sum=lambda table, index: functions.embedding_bag(index, table, mode="sum"),
+            softmax=lambda x: functions.softmax(x, -1),
+            layer_norm=lambda x, w, b: functions.layer_norm(x, (x.shape[-1],), w, b),
+            conv2d=lambda x, w, stride, pad: functions.conv2d(x, w, stride=stride, padding=pad),
+            max_pool2=lambda x: functions.max_pool2d(x, 2),
+        )  # fmt: skip
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        inputs = [self.torch.from_numpy(a) for a in w.inputs]
+        return functools.partial(w.body, self.operators, *inputs)
+
+    def array(self, result: Any) -> np.ndarray:
+        return np.asarray(result.numpy())
+
+
+class TorchCompiled(Torch):
+    compiles = True
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        self.torch._dynamo.reset()
+        self.operators.gather_sum = lambda table, index: table[index].sum(1)
+        body, operators = w.body, self.operators
+        compiled = self.torch.compile(lambda *a: body(operators, *a), dynamic=False)
+        inputs = [self.torch.from_numpy(a) for a in w.inputs]
+        return lambda: compiled(*inputs)
+
+
+class Jax(Peer):
+    package = "jax"
+    environment = {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "NPROC": "{threads}"}
+
+    def __init__(self, threads: int) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        def layer_norm(x: Any, w: Any, b: Any) -> Any:
+            d = x - x.mean(-1, keepdims=True)
+            return d * jax.lax.rsqrt((d**2).mean(-1, keepdims=True) + 1e-5) * w + b
+
+        def conv2d(x: Any, w: Any, stride: int, pad: int) -> Any:
+            return jax.lax.conv_general_dilated(x, w, (stride, stride), [(pad, pad)] * 2)
+
+        def max_pool2(x: Any) -> Any:
+            window = (1, 1, 2, 2)
+            return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+
+        self.jax = jax
+        self.operators = SimpleNamespace(
+            exp=jnp.exp, log=jnp.log, sin=jnp.sin, tanh=jnp.tanh, floor=jnp.floor,
+            where=jnp.where, matmul=jnp.matmul, clip=jnp.clip, reshape=jnp.reshape,
+            sum=jnp.sum, max=jnp.max, sigmoid=jax.nn.sigmoid, relu=jax.nn.relu,
+            gelu=lambda x: jax.nn.gelu(x, approximate=True),
+            transpose=lambda x, *order: jnp.transpose(x, order),
+            cast=lambda x, dtype: x.astype(dtype),
+            gather_sum=lambda table, index: table[index].sum(1),
+            softmax=lambda x: jax.nn.softmax(x, -1),
+            layer_norm=layer_norm, conv2d=conv2d, max_pool2=max_pool2,
+        )  # fmt: skip
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        compiled = self.jax.jit(lambda *a: w.body(self.operators, *a))
+        inputs = [self.jax.device_put(a) for a in w.inputs]
+        return lambda: compiled(*inputs).block_until_ready()
+
+
+PEERS: dict[str, type[Peer]] = {
+    "uopc": Uopc, "numpy": Numpy, "torch": Torch, "torch compiled": TorchCompiled, "jax": Jax,
+}  # fmt: skip
+
+
+def installed() -> list[str]:
+    """The peers whose library is there."""
+    return [name for name, p in PEERS.items() if importlib.util.find_spec(p.package) is not None]
