@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import Error, UserError
-from uopc.ir import analysis, dtypes
+from uopc.ir import analysis, dtypes, kernel_params
 from uopc.ir.args import KernelArg
 from uopc.ir.levels import INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.node import intern
@@ -99,9 +99,10 @@ class Lowering:
         self._check(first)
         outputs: tuple[UOp, ...] = ()
         program = graph
-        if first.level in (TENSOR, INDEXED):
-            for number, p in [s for s in rest if s[1].scope == "graph"]:
-                if p.promises is PROGRAM:
+        whole = [s for s in rest if s[1].scope == "graph"]
+        if whole:
+            for number, p in whole:
+                if p.accepts is INDEXED:
                     outputs = program.src
                 program = self._run(p, number, [program])[0]
         elif level_of(graph) is not PROGRAM:
@@ -124,7 +125,7 @@ class Lowering:
             self.runs[-1].after = final
         became = dict(zip(unnamed, final))
         now = {k: became[n] for k, n in now.items()}
-        calls = [(now[c.src[0]], c.src[1:]) for c in program.src]
+        calls = [(now[c.src[0]], _words(now[c.src[0]], c.src[1:])) for c in program.src]
         origins: dict[UOp, list[UOp]] = {}
         for k, n in now.items():
             located = [u for u in analysis.toposort(k) if u.origin is not None]
@@ -186,6 +187,14 @@ def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
         return first, list(PIPELINE)
     final = level is LINEAR or any(c.src[0].op is Ops.LINEAR for c in graph.src if c.src)
     return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]
+
+
+def _words(kernel: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """What a linear kernel is called with: a pass may have found that it needs less."""
+    places = kernel_params.word_places(kernel)
+    variables = [u for u in places if u.op is Ops.VARIABLE]
+    by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
+    return (*args[: 1 + max(by_slot, default=-1)], *variables)
 
 
 def _named(kernels: list[UOp]) -> list[UOp]:

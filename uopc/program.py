@@ -200,6 +200,8 @@ class _Planner:
     def word(self, u: UOp) -> Word:
         if u.op is Ops.VARIABLE:
             return Scalar(DimValue(u))
+        if u.op is Ops.CONST:
+            return Scalar(_bits(u))
         offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
         root = _root(u)
         if root in self.params:
@@ -246,6 +248,14 @@ class _Planner:
             request.threads,
             request.name or "program",
         )
+
+
+def _bits(number: UOp) -> int:
+    """The bits of a constant in the low bits of a word."""
+    value = np.zeros(8, np.uint8)
+    bits = np.asarray(number.arg, number.dtype.numpy).reshape(1).view(np.uint8)
+    value[: len(bits)] = bits
+    return int(value.view(np.int64)[0])
 
 
 def _nbytes(u: UOp) -> int:

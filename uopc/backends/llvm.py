@@ -1,8 +1,9 @@
 """Linear UOps to LLVM IR: one function a kernel, `void name(ptr words, i64 chunk)`.
 
-`words` holds the kernel's storage pointers by slot, then its variables by name; `chunk` is the
-value of a range of kind thread. Values are in SSA form from the start (loop-carried registers are
-phis) and vectors are explicit, so no LLVM pass is needed. Each op is one function in a table.
+`words` holds the kernel's storage pointers and numbers by slot (a number in the low bits of its
+word), then its variables by name; `chunk` is the value of a range of kind thread. Values are in SSA
+form from the start (loop-carried registers are phis) and vectors are explicit, so no LLVM pass is
+needed. Each op is one function in a table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from uopc.backends.llvm_arithmetic import ALU
 from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
 from uopc.errors import Unsupported
-from uopc.ir import analysis, dtypes
+from uopc.ir import analysis, dtypes, kernel_params
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Op, Ops
 
@@ -120,15 +121,8 @@ class Emitter:
             self.label(loop.body)
 
     def _load_words(self) -> None:
-        params = sorted((u for u in self.kernel.src if u.op is Ops.PARAM), key=lambda u: u.arg.slot)
-        known = 1 + max((u.arg.slot for u in params), default=-1)
-        scalars = sorted(
-            (u for u in self.kernel.src if u.op is Ops.VARIABLE), key=lambda u: u.arg.name
-        )
-        for u in params:
-            self.names[u] = self._word("ptr", u.arg.slot)
-        for i, u in enumerate(scalars):
-            self.names[u] = self._word("i64", known + i)
+        for u, i in kernel_params.word_places(self.kernel).items():
+            self.names[u] = self._word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
 
     def _word(self, t: str, i: int) -> str:
         place = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
@@ -416,6 +410,7 @@ _EMIT: dict[Op, Rule] = {
     Ops.PARAM: lambda e, u: None,
     Ops.BUFFER: _buffer,
     Ops.VARIABLE: lambda e, u: None,
+    Ops.NUMBER: lambda e, u: None,
     Ops.CONST: lambda e, u: None,
     Ops.INDEX: _index,
     Ops.RANGE: _range,

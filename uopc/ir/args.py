@@ -57,6 +57,13 @@ class VariableArg:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberArg:
+    """A number that a kernel is called with: its slot, among those of the PARAMs."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class RangeArg:
     """A loop: its place in the nest (lexicographic order, outer first) and what becomes of it."""
 

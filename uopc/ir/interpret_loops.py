@@ -19,6 +19,7 @@ import numpy as np
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.analysis import filled
 from uopc.ir.interpret_plan import (
+    NUMBERS,
     Block,
     Loop,
     Planner,
@@ -346,11 +347,8 @@ class Machine:
 
     # ------------------------------------------------------------ calls
     def call(self, u: UOp) -> None:
-        """Run a kernel on storage, slices of storage and variables."""
-        arrays = [
-            self.value(a) if a.op is Ops.VARIABLE or a.op is Ops.BIND else self._viewed(a)
-            for a in u.src[1:]
-        ]
+        """Run a kernel on storage, slices of storage, numbers and variables."""
+        arrays = [self.value(a) if a.op in NUMBERS else self._viewed(a) for a in u.src[1:]]
         run_kernel(u.src[0], arrays, self.variables.copy())
 
     def _viewed(self, view: UOp) -> Array:

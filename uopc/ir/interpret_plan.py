@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 Ranges = frozenset["UOp"]
+NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))
 _BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.AFTER))
 _TEAMS = frozenset(("local", "group", "warp"))
@@ -122,7 +123,7 @@ def written_slots(kernel: UOp) -> list[int]:
 def sources_of(access: UOp) -> tuple[UOp, ...]:
     """The storage that an access reads."""
     if access.op is Ops.CALL:
-        found = [a for a in access.src[1:] if a.op is not Ops.VARIABLE and a.op is not Ops.BIND]
+        found = [a for a in access.src[1:] if a.op not in NUMBERS]
         return tuple([storage(a) for a in found])
     return (storage(access),)
 

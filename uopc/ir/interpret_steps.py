@@ -32,6 +32,10 @@ def _variable(m: Machine, u: UOp) -> None:
     m.set(u, np.asarray([m.variables[u]], np.int64))
 
 
+def _number(m: Machine, u: UOp) -> None:
+    m.set(u, m.find(u).reshape(-1))
+
+
 def _lanes(m: Machine, u: UOp) -> None:
     m.set(u, np.arange(u.arg, dtype=u.dtype.numpy))
 
@@ -112,6 +116,7 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.CONST: _const,
     Ops.INVALID: _invalid,
     Ops.VARIABLE: _variable,
+    Ops.NUMBER: _number,
     Ops.LANES: _lanes,
     Ops.SPECIAL: _special,
     Ops.PARAM: _storage,

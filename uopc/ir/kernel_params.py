@@ -1,4 +1,4 @@
-"""What a kernel written by hand reads and writes of what it is called with."""
+"""What a kernel is called with: the order of its words, and what it reads and writes."""
 
 from __future__ import annotations
 
@@ -38,3 +38,12 @@ def read_params(kernel: UOp) -> dict[UOp, None]:
             if s in param and not order_only:
                 found[param[s]] = None
     return found
+
+
+def word_places(kernel: UOp) -> dict[UOp, int]:
+    """Where a linear kernel finds what it is called with: storage and numbers by slot, then the
+    variables that it still has, by name."""
+    slots = {u: int(u.arg.slot) for u in kernel.src if u.op in (Ops.PARAM, Ops.NUMBER)}
+    known = 1 + max(slots.values(), default=-1)
+    named = sorted((u for u in kernel.src if u.op is Ops.VARIABLE), key=lambda u: str(u.arg.name))
+    return slots | {u: known + i for i, u in enumerate(named)}

@@ -113,6 +113,8 @@ class Ops:
                dtype="given", shape="scalar")
     VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
                arg=(args.VariableArg,), dtype="index", shape="scalar")
+    NUMBER = Op("number", "", "A constant that the kernel is called with, in a slot: what calls of one kernel differ in.",
+               arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
                arg=(args.ParamArg,), dtype="given", shape="storage")
     BUFFER = Op("buffer", "*dims", "Storage made by the program; contents undefined until stored.",

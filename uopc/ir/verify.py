@@ -201,7 +201,7 @@ def _calls(root: UOp, nodes: list[UOp]) -> Found:
             continue
         body = u.src[0]
         if body not in params:
-            params[body] = [p for p in order([body]) if p.op is Ops.PARAM]
+            params[body] = [p for p in order([body]) if p.op in (Ops.PARAM, Ops.NUMBER)]
         for p in params[body]:
             problem = _argument(p, operands(u))
             if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):
@@ -219,6 +219,8 @@ def _argument(param: UOp, args: tuple[UOp, ...]) -> str | None:
     slot = param.arg.slot
     if not 0 <= slot < len(args):
         return f"the kernel has a parameter in slot {slot}, but gets {len(args)} arguments"
+    if param.op is Ops.NUMBER and args[slot].op is not Ops.CONST:
+        return f"argument {slot} is {args[slot].op.name}, the kernel takes a constant"
     if args[slot].dtype is not param.dtype:
         return f"argument {slot} is {args[slot].dtype.name}, the kernel's {param.dtype.name}"
     return None

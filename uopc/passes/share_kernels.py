@@ -1,0 +1,187 @@
+"""Kernels that differ only in constants become one kernel, called with the constants.
+
+Before (program)                           After (program)
+  // kernel ""                               // kernel ""
+    %1 = param "" slot=0 : f32[4]              %1 = param "" slot=0 : f32[4]
+    %2 = range 4 axis=0 kind=loop : index      %2 = range 4 axis=0 kind=loop : index
+    %3 = param "" slot=1 : f32[4]              %3 = param "" slot=1 : f32[4]
+    %4 = mul %3[%2], 2.5:f32 : f32             %4 = number slot=2 : f32
+    %5 = store %1[%2], %4                      %5 = mul %3[%2], %4 : f32
+    %6 = end %5, %2                            %6 = store %1[%2], %5
+    %7 = sink %6 name=""                       %7 = end %6, %2
+  // kernel ""                                 %8 = sink %7 name=""
+    %1 = param "" slot=0 : f32[4]            // program
+    %2 = range 4 axis=0 kind=loop : index    %9 = buffer slot=0 : f32[4]
+    %3 = param "" slot=1 : f32[4]            %10 = param x : f32[4]
+    %8 = mul %3[%2], 3.5:f32 : f32           %11 = buffer slot=1 : f32[4]
+    %9 = store %1[%2], %8                    linear {
+    %10 = end %9, %2                           call %8, %9, %10, 2.5:f32  // ""
+    %11 = sink %10 name=""                     call %8, %11, %10, 3.5:f32  // ""
+  // program                                 }
+  %12 = buffer slot=0 : f32[4]
+  %13 = param x : f32[4]
+  %14 = buffer slot=1 : f32[4]
+  linear {
+    call %7, %12, %13  // ""
+    call %11, %14, %13  // ""
+  }
+
+A constant becomes an argument only where kernels differ in it: a kernel that is alone keeps its
+constants and folds them. Nor does one that code depends on: 0, 1 and -1, powers of two where they
+make a shift or an exact product, those in indices, guards and loop lengths, those that meet no
+loaded value (a loop over a range of them may have a closed form), and exponents and integer
+divisors, which choose a decomposition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir import analysis, dtypes, remake
+from uopc.ir.args import KernelArg, NumberArg
+from uopc.ir.levels import PROGRAM
+from uopc.ir.node import intern
+from uopc.ir.ops import Op, Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+# Which operands may be a number from outside without another code being better.
+_BOTH = (0, 1)
+_FREE: dict[Op, tuple[int, ...]] = {
+    Ops.ADD: _BOTH, Ops.SUB: _BOTH, Ops.MUL: _BOTH, Ops.FDIV: _BOTH, Ops.MAX: _BOTH, Ops.MIN: _BOTH,
+    Ops.CMPLT: _BOTH, Ops.CMPLE: _BOTH, Ops.CMPEQ: _BOTH, Ops.CMPNE: _BOTH, Ops.XOR: _BOTH,
+    Ops.WHERE: (1, 2), Ops.MULACC: (0, 1, 2), Ops.THREEFRY: (1,), Ops.STORE: (1,),
+}  # fmt: skip
+# These take a number from outside whatever they are combined with.
+_ANYWHERE = frozenset((Ops.THREEFRY, Ops.STORE))
+# A kernel with more arguments than this would spill them from registers.
+MOST_NUMBERS = 64
+
+Constants = tuple["UOp", ...]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether no code is better for this value than for its neighbours."""
+    return type(value) in (int, float) and math.isfinite(value) and value not in (0, 1, -1)
+
+
+def _is_power(value: float) -> bool:
+    return abs(math.frexp(value)[0]) == 0.5
+
+
+def _is_free(user: UOp, place: int) -> bool:
+    """Whether the constant operand at this place says nothing about the code."""
+    c = user.src[place]
+    if c.op is not Ops.CONST or c.dtype.kind not in ("int", "uint", "float"):
+        return False
+    shift = (user.op is Ops.MUL and c.dtype.is_int) or (user.op is Ops.FDIV and place == 1)
+    return _is_plain(c.arg) and not (shift and _is_power(c.arg))
+
+
+def _in_addresses(order: list[UOp]) -> set[UOp]:
+    """What decides where memory is read and written, and how often."""
+    found: set[UOp] = set()
+    for u in reversed(order):
+        if u in found or u.op is Ops.RANGE:
+            found.update(u.src)
+        elif u.op is Ops.INDEX or (u.op is Ops.WHERE and u.src[2].op is Ops.INVALID):
+            found.update(u.src[u.op is Ops.INDEX :])
+        elif u.op is Ops.STORE:
+            found.update(u.src[2:])
+    return found
+
+
+def _skeleton(order: list[UOp], slot: int) -> tuple[UOp, Constants]:
+    """The kernel with a NUMBER, counted from `slot`, for each free use of a constant."""
+    addresses = _in_addresses(order)
+    loaded: set[UOp] = set()
+    made: dict[UOp, UOp] = {}
+    taken: list[UOp] = []
+    for u in order:
+        if u.op is Ops.INDEX or any(s in loaded for s in u.src):
+            loaded.add(u)
+        src = [made[s] for s in u.src]
+        if u not in addresses and (u in loaded or u.op in _ANYWHERE):
+            for place in _FREE.get(u.op, ()):
+                if _is_free(u, place):
+                    c = u.src[place]
+                    src[place] = intern(Ops.NUMBER, c.dtype, (), NumberArg(slot + len(taken)))
+                    taken.append(c)
+        same = all(a is b for a, b in zip(src, u.src))
+        made[u] = u if same else intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
+        if not same:
+            made[u].origin = made[u].origin or u.origin
+    return made[order[-1]], tuple(taken)
+
+
+def _merged(
+    skeleton: UOp, slot: int, members: dict[UOp, Constants]
+) -> dict[UOp, tuple[UOp, Constants]]:
+    """Each kernel -> the one that takes its place, and the numbers to call that with.
+
+    Uses that have the same constant in every kernel keep it; uses that agree share an argument.
+    """
+    places: dict[Constants, int] = {}
+    mapping: dict[UOp, UOp] = {}
+    for i, column in enumerate(zip(*members.values())):
+        number = intern(Ops.NUMBER, column[0].dtype, (), NumberArg(slot + i))
+        if all(c is column[0] for c in column):
+            mapping[number] = column[0]
+        else:
+            place = places.setdefault(column, len(places))
+            mapping[number] = intern(Ops.NUMBER, number.dtype, (), NumberArg(slot + place))
+    if not places or len(places) > MOST_NUMBERS:
+        return {}
+    shared = remake.rebuild(skeleton, mapping)
+    return {k: (shared, numbers) for k, numbers in zip(members, zip(*places))}
+
+
+def _shared(calls: dict[UOp, int]) -> dict[UOp, tuple[UOp, Constants]]:
+    """What kernels become, given each kernel with its first free slot.
+
+    Kernels of different sizes are never equal, so most are told apart before they are rebuilt.
+    """
+    sizes: dict[tuple[int, int], list[list[UOp]]] = {}
+    for kernel, slot in calls.items():
+        order = list(analysis.toposort(kernel))
+        size = sum(u.op is not Ops.CONST for u in order)
+        sizes.setdefault((size, slot), []).append(order)
+    found: dict[UOp, tuple[UOp, Constants]] = {}
+    for (_, slot), orders in sizes.items():
+        alike: dict[UOp, dict[UOp, Constants]] = {}
+        for order in orders if len(orders) > 1 else ():
+            skeleton, constants = _skeleton(order, slot)
+            alike.setdefault(skeleton, {})[order[-1]] = constants
+        for skeleton, members in alike.items():
+            if len(members) > 1:
+                found |= _merged(skeleton, slot, members)
+    return found
+
+
+def share_kernels(program: UOp, context: Context) -> UOp:
+    """The user's rules may look for a constant, so with rules every kernel keeps its own; so do
+    kernels that the user wrote, which have a name."""
+    calls: dict[UOp, int] = {}
+    for call in program.src:
+        kernel, args = call.src[0], call.src[1:]
+        if kernel.op is Ops.SINK and type(kernel.arg) is KernelArg and not kernel.arg.name:
+            calls[kernel] = sum(a.op is not Ops.VARIABLE for a in args)
+    became = _shared(calls) if len(calls) > 1 and context.user_rules is None else {}
+    if not became:
+        return program
+    made = []
+    for call in program.src:
+        kernel, args = call.src[0], call.src[1:]
+        if kernel in became:
+            shared, numbers = became[kernel]
+            cut = calls[kernel]
+            src = (shared, *args[:cut], *numbers, *args[cut:])
+            call = intern(Ops.CALL, dtypes.void, src, call.arg, call.tag)
+        made.append(call)
+    return intern(Ops.LINEAR, program.dtype, tuple(made), program.arg)
+
+
+PASS = Pass("share-kernels", PROGRAM, PROGRAM, share_kernels, "graph")
