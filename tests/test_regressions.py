@@ -148,3 +148,33 @@ def test_a_variable_is_an_output_like_any_other():
     program = uopc.compile(n)
     assert program(n=7) == 7
     assert program.stats["launches"] == 1
+
+
+# ---------------------------------------------------------------- found by random graphs
+@BOTH
+def test_arithmetic_on_8_bit_floats_saturates_as_a_cast_does(optimize):
+    """Interpreted gave infinity, compiled the greatest value; infinity stays where none rounds."""
+    t = dtypes.fp8e5m2
+    x = uopc.param("x", (4,), t)
+    a = np.array([0.0, -0.0, 57344.0, np.inf], t.numpy)
+    check((x.reciprocal(), x + x, -x, x.maximum(x)), {"x": a}, optimize=optimize)
+    assert np.isinf(uopc.compile(-x, optimize=optimize)(a)[3].astype("f4"))
+
+
+@BOTH
+@pytest.mark.parametrize("op", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("dims", [(3, 1), (2, 0), (1 << 16,)])
+def test_narrow_reduces_over_axes_of_every_length(op, dims, optimize):
+    """Beside an axis of size 1, or cut in two, a narrow reduce was left narrow, or failed."""
+    for t in (dtypes.fp8e4m3, dtypes.fp8e4m3fnuz, dtypes.bfloat16, dtypes.float16):
+        x = uopc.param("x", dims, t)
+        a = np.random.default_rng(1).integers(0, 2, dims).astype(t.numpy)
+        check((x.reduce(op, tuple(range(len(dims)))),), {"x": a}, optimize=optimize)
+
+
+@BOTH
+def test_a_part_without_elements_is_joined(optimize):
+    """Its argument was accessed, under a guard that is never true."""
+    x, nothing = uopc.param("x", (1, 2)), uopc.param("nothing", (1, 0))
+    arrays = {"x": np.ones((1, 2), "f4"), "nothing": np.ones((1, 0), "f4")}
+    check((x.cat(nothing, x, axis=1),), arrays, optimize=optimize)

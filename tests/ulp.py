@@ -60,7 +60,9 @@ def reference(function: str, *arguments: Array) -> Array:
         if function == "erf":
             if wide is np.longdouble:
                 return reference_mpmath("erf", *arguments)
-            return np.array([math.erf(v) for v in values[0].tolist()])
+            from scipy import special
+
+            return np.asarray(special.erf(values[0]))
         return np.asarray(getattr(np, "power" if function == "pow" else function)(*values))
 
 

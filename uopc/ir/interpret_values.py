@@ -94,7 +94,11 @@ def bitcast(a: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def fold(op: str, a: Array, axes: Sequence[int], dtype: DType) -> Array:
-    """Combine the elements along `axes` in pairs, halves with halves, in the dtype of `a`."""
+    """Combine the elements along `axes` in pairs, halves with halves, in the dtype of `a`; narrow
+    floats in float32, converted at the end as by CAST."""
+    if dtype.is_float and dtype.bits < 32:
+        wide = fold(op, a.astype(np.float32), axes, dtypes.float32)
+        return semantics.cast(wide, dtypes.float32, dtype)
     axes = [axis % a.ndim for axis in axes]
     kept = [i for i in range(a.ndim) if i not in axes]
     dims = [a.shape[i] for i in kept]
@@ -114,10 +118,7 @@ def fold(op: str, a: Array, axes: Sequence[int], dtype: DType) -> Array:
 
 def identity(op: str, dtype: DType) -> Array:
     """What a reduction over nothing gives, as a 0-d array of the dtype."""
-    value = semantics.reduce_identity(op, dtype.scalar)
-    if dtype.is_float:  # narrow floats without infinities take their greatest value
-        return np.asarray(semantics.cast(np.asarray(value, np.float64), dtypes.float64, dtype))
-    return np.asarray(value, dtype.numpy)
+    return np.asarray(semantics.reduce_identity(op, dtype.scalar), dtype.numpy)
 
 
 def undefined(dtype: DType, dims: Sequence[int]) -> Array:

@@ -9,6 +9,7 @@ give 0, shifts by the width or more give 0 or the sign, maximum and minimum prop
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -29,10 +30,24 @@ def _is_integer(a: Array) -> bool:
     return a.dtype.kind in "iub"
 
 
+def _rounding(function: Callable[..., Array]) -> Callable[..., Array]:
+    """An operation that rounds: on 8-bit floats it is done in float32 and converted as by CAST."""
+
+    def evaluate(*operands: Array) -> Array:
+        t = operands[0].dtype
+        if t.itemsize > 1 or _is_integer(operands[0]):
+            return function(*operands)
+        wide = [a.astype(np.float32) for a in operands]
+        return cast(np.asarray(function(*wide)), dtypes.float32, dtypes.from_numpy(t))
+
+    return evaluate
+
+
 def float_unary(name: str) -> Any:
     """`np.<name>`, computed in float32 for narrower floats and rounded to the operand's type."""
     function = getattr(np, name)
 
+    @_rounding
     def evaluate(a: Array) -> Array:
         return np.asarray(function(_wide(a)).astype(a.dtype))
 
@@ -43,6 +58,7 @@ def neg(a: Array) -> Array:
     return np.logical_not(a) if a.dtype == np.bool_ else np.negative(a)
 
 
+@_rounding
 def reciprocal(a: Array) -> Array:
     return np.asarray((np.float32(1) / _wide(a) if a.dtype.itemsize < 4 else 1 / a).astype(a.dtype))
 
@@ -51,23 +67,28 @@ def absolute(a: Array) -> Array:
     return np.abs(a)
 
 
+@_rounding
 def erf(a: Array) -> Array:
     exact = np.array([math.erf(float(v)) for v in np.ravel(a)], np.float64)
     return exact.reshape(np.shape(a)).astype(a.dtype)
 
 
+@_rounding
 def add(a: Array, b: Array) -> Array:
     return np.add(a, b)
 
 
+@_rounding
 def sub(a: Array, b: Array) -> Array:
     return np.logical_xor(a, b) if a.dtype == np.bool_ else np.subtract(a, b)
 
 
+@_rounding
 def mul(a: Array, b: Array) -> Array:
     return np.multiply(a, b)
 
 
+@_rounding
 def fdiv(a: Array, b: Array) -> Array:
     return np.asarray((_wide(a) / _wide(b)).astype(a.dtype))
 
@@ -80,6 +101,7 @@ def minimum(a: Array, b: Array) -> Array:
     return np.minimum(a, b)
 
 
+@_rounding
 def power(a: Array, b: Array) -> Array:
     """a to the b; integers wrap."""
     if not _is_integer(a):
@@ -99,6 +121,7 @@ def _nonzero(b: Array) -> Array:
     return np.where(b == 0, np.ones_like(b), b)
 
 
+@_rounding
 def floor_div(a: Array, b: Array) -> Array:
     """The quotient rounded toward −∞; integers: 0 where b = 0."""
     if not _is_integer(a):
@@ -106,6 +129,7 @@ def floor_div(a: Array, b: Array) -> Array:
     return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, _nonzero(b))).astype(a.dtype)
 
 
+@_rounding
 def floor_mod(a: Array, b: Array) -> Array:
     """The remainder with the sign of b; integers: 0 where b = 0."""
     if not _is_integer(a):
@@ -113,6 +137,7 @@ def floor_mod(a: Array, b: Array) -> Array:
     return np.where(b == 0, np.zeros_like(a), np.remainder(a, _nonzero(b))).astype(a.dtype)
 
 
+@_rounding
 def trunc_mod(a: Array, b: Array) -> Array:
     """The remainder with the sign of a; integers: 0 where b = 0."""
     if not _is_integer(a):
@@ -120,6 +145,7 @@ def trunc_mod(a: Array, b: Array) -> Array:
     return np.where(b == 0, np.zeros_like(a), np.fmod(a, _nonzero(b))).astype(a.dtype)
 
 
+@_rounding
 def trunc_div(a: Array, b: Array) -> Array:
     """The quotient rounded toward 0; integers: 0 where b = 0."""
     if not _is_integer(a):
@@ -155,6 +181,7 @@ def where(condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition, a, b)
 
 
+@_rounding
 def mulacc(a: Array, b: Array, c: Array) -> Array:
     """a*b + c with one rounding (floats), wrapping (integers)."""
     if _is_integer(a):
@@ -238,10 +265,14 @@ def _largest_fp8(t: DType) -> float:
 
 
 def reduce_identity(op: str, t: DType) -> float | int | bool:
-    """The value that a reduction over nothing gives: 0, 1 or the least value of the type."""
+    """The value that a reduction over nothing gives: 0, 1, or for max the least value there is (of
+    8-bit floats the least finite one, as conversions saturate)."""
     if op == "add":
         return False if t is dtypes.bool_ else 0
     if op == "mul":
         return True if t is dtypes.bool_ else 1
-    low, high = (-math.inf, math.inf) if t.is_float else t.bounds
-    return low if op == "max" else high
+    if not t.is_float:
+        low, high = t.bounds
+        return low if op == "max" else high
+    limit = _largest_fp8(t) if t.bits == 8 else math.inf
+    return -limit if op == "max" else limit

@@ -54,6 +54,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return movement.reshape(src[0].src[0], analysis.shape(u))
         if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST:
             return src[0]
+        if u.op is Ops.CAT:
+            return _without_empty_parts(u, src)
         if u.op.movement or u.op.is_alu:
             return _emptied(u, src)
         return None
@@ -108,6 +110,14 @@ def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return None
 
 
+def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """cat a, (nothing), b  →  cat a, b"""
+    kept = tuple([s for s in src if not _empty(analysis.shape(s))])
+    if not kept or len(kept) == len(src):
+        return _emptied(u, src)
+    return kept[0] if len(kept) == 1 else intern(Ops.CAT, u.dtype, kept, u.arg)
+
+
 def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
     """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
     once. Large: two reduces."""
@@ -122,11 +132,16 @@ def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
         return movement.reshape(value, analysis.shape(u))
     if long != u.arg.axes:
         kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
-        return movement.reshape(kept, analysis.shape(u))
+        return movement.reshape(_reduced(kept, context), analysis.shape(u))
     if u.dtype.is_float and u.dtype.bits < 32:
         wide = intern(Ops.REDUCE, dtypes.float32, (build.cast(value, dtypes.float32),), u.arg)
-        return build.cast(_reduce(wide, wide.src[0], context) or wide, u.dtype)
+        return build.cast(_reduced(wide, context), u.dtype)
     return _split(u, value, dims) if context.optimize else None
+
+
+def _reduced(u: UOp, context: Context) -> UOp:
+    made = _reduce(u, u.src[0], context)
+    return u if made is None else made
 
 
 def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:

@@ -152,7 +152,7 @@ def _threefry(src: Source) -> UOp:
 
 
 def _narrow_float(u: UOp, src: Source) -> UOp:
-    """An op of a narrow float type in float32, rounded once."""
+    """An op of a narrow float type in float32, rounded once where it rounds."""
     wide = tuple([_widened(s) for s in src])
     lanes = max(s.dtype.lanes for s in src)
     out = dtypes.float32 if u.dtype.is_float else u.dtype.scalar
@@ -162,7 +162,9 @@ def _narrow_float(u: UOp, src: Source) -> UOp:
     if not u.dtype.is_float:
         return done
     target = u.dtype.scalar
-    return narrow(done, target) if target in SOFTWARE else done.cast(target)
+    if target not in SOFTWARE:
+        return done.cast(target)
+    return narrow(done, target, exact=u.op in _SELECTS)
 
 
 def _widened(s: UOp) -> UOp:
@@ -204,6 +206,7 @@ def _rounded_to_odd(a: UOp) -> UOp:
     return inexact.where(truncated | 1, bits).bitcast(dtypes.float32)
 
 
+_SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, but for its sign
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 
 

@@ -1,11 +1,13 @@
 """bfloat16 and the 8-bit floats in integer arithmetic: exact conversions to and from float32.
 
 A value of these types is its bits. Widening is exact; narrowing rounds to nearest, ties to even;
-the 8-bit types saturate at their greatest finite value, NaN stays NaN.
+the 8-bit types saturate at their greatest finite value, unless the value is known to be one of the
+type; NaN stays NaN.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,8 +64,8 @@ def widen(a: UOp) -> UOp:
     return result.bitcast(dtypes.float32)
 
 
-def narrow(a: UOp, target: DType) -> UOp:
-    """The float32 `a` rounded to `target`."""
+def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
+    """The float32 `a` rounded to `target`; `exact`: it is one of its values, infinity perhaps."""
     bits = a.bitcast(dtypes.uint32)
     if target is dtypes.bfloat16:
         rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
@@ -80,6 +82,8 @@ def narrow(a: UOp, target: DType) -> UOp:
     scale = 2.0 ** (form.bias - 1 + form.mantissa)
     tiny = (size * scale).round().cast(dtypes.uint32)
     value = (size < 2.0 ** (1 - form.bias)).where(tiny, normal)
+    if exact and target is dtypes.fp8e5m2:  # the one that has infinities
+        value = abs(a).eq(math.inf).where(build.const(dtypes.uint32, 0x7C), value)
     if form.negative_zero:
         value = value | sign
     else:

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.errors import InvalidIR
+from uopc.errors import UserError
 from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
 from uopc.ir.args import KernelArg, ParamArg
 from uopc.ir.levels import INDEXED, PROGRAM
@@ -197,11 +197,18 @@ def _stable_order(before: dict[UOp, set[UOp]]) -> list[UOp]:
             if waiting[u] == 0:
                 heapq.heappush(ready, place[u])
     if len(out) < len(before):
-        stuck = [e for e, n in waiting.items() if n > 0]
-        raise InvalidIR(
-            f"circular wait between {len(stuck)} stores: each overwrites what another still reads"
-        )
+        raise UserError(_circle([e for e, n in waiting.items() if n > 0]))
     return out
+
+
+def _circle(stuck: list[UOp]) -> str:
+    """What to say of effects that wait for each other."""
+    nodes = [u for e in stuck for u in analysis.toposort(e)]
+    names = dict.fromkeys([u.arg.name for u in nodes if u.op is Ops.PARAM])
+    return (
+        f"circular wait between {len(stuck)} stores, of {', '.join(names)}: each overwrites what "
+        "another still reads; read a copy, made with .contiguous() before the assignment"
+    )
 
 
 def _flat(u: UOp) -> tuple[UOp, UOp]:
