@@ -26,18 +26,17 @@ def toposort(
 ) -> dict[UOp, None]:
     """Every node below `root`, sources first, as an ordered set; `gate` says where to descend."""
     order: dict[UOp, None] = {} if done is None else done
-    stack: list[tuple[UOp, bool]] = [(root, False)]
+    stack: list[UOp | None] = [root]
     while stack:
-        u, ready = stack.pop()
-        if u in order:
-            continue
-        if ready or not u.src or (gate is not None and not gate(u)):
-            order[u] = None
-            continue
-        stack.append((u, True))
-        for s in reversed(u.src):
-            if s not in order:
-                stack.append((s, False))
+        u = stack.pop()
+        if u is None:  # the sources of the node below it are done
+            order[stack.pop()] = None  # type: ignore[index]
+        elif u not in order:
+            if not u.src or (gate is not None and not gate(u)):
+                order[u] = None
+            else:
+                stack += (u, None)
+                stack += u.src[::-1]
     return order
 
 

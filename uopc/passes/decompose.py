@@ -22,6 +22,7 @@ count are guarded; float16 functions are computed in float32 and rounded once.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, build, dtypes, remake, semantics
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Source = tuple["UOp", ...]
 _FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
+_FAR = 1 << 48  # indices up to this are divided without a division of integers
 _ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
 
 
@@ -74,11 +76,54 @@ def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
     return is_zero.where(zero, result)
 
 
+def by_multiplication(a: UOp, d: int) -> UOp | None:
+    """floor(a / d) as (a·m) >> s where 64 bits hold it, else by way of floats: vectors have no
+    division of integers.
+
+    With m = ceil(2^s / d) and e = m·d - 2^s, the quotient is exact for 0 ≤ a where a·e < 2^s.
+    A negative least value is moved to 0 by a multiple of d first, and the twos in d are shifted
+    out, so that the product is shorter.
+    """
+    low, high = analysis.bounds(a)
+    if a.dtype.scalar is not dtypes.index or low < -_FAR or high > _FAR:
+        return None
+    moved = max(0, -(low // d))
+    twos = (d & -d).bit_length() - 1
+    most, odd = max(high + moved * d, 1) >> twos, d >> twos
+    shift = next(s for s in itertools.count() if most * (-(1 << s) % odd) < 1 << s)
+    factor = -(-(1 << shift) // odd)
+    if most * factor >= 1 << 63:
+        # Both are floats exactly, and a quotient this short is not rounded up to the next integer.
+        exact = a.cast(dtypes.float64) / _const(a, d).cast(dtypes.float64)
+        return exact.floor().cast(dtypes.index)
+    steps = ((Ops.ADD, moved * d), (Ops.SHR, twos), (Ops.MUL, factor), (Ops.SHR, shift),
+             (Ops.SUB, moved))  # fmt: skip
+    for op, amount in steps:
+        if amount != (1 if op is Ops.MUL else 0):
+            a = _raw(op, a, _const(a, amount))
+    return a
+
+
+def _lanes_division(u: UOp, src: Source) -> UOp | None:
+    """FLOORDIV or FLOORMOD of an index in lanes by a constant."""
+    a, b = src
+    rounds_down = u.op in (Ops.FLOORDIV, Ops.FLOORMOD) or _same_either_way(a, b)
+    if a.dtype.lanes == 1 or b.op is not Ops.CONST or type(b.arg) is tuple or b.arg <= 0:
+        return None
+    quotient = by_multiplication(a, b.arg) if rounds_down else None
+    if quotient is None or u.op in (Ops.FLOORDIV, Ops.CDIV):
+        return quotient
+    return _raw(Ops.SUB, a, _raw(Ops.MUL, quotient, _const(a, b.arg)))
+
+
 def _integer_division(u: UOp, src: Source) -> UOp:
     a, b = src
+    power = _power_of_two(b)
+    multiplied = _lanes_division(u, src) if power is None else None
+    if multiplied is not None:
+        return multiplied
     if u.op in (Ops.CDIV, Ops.CMOD) or _same_either_way(a, b):
         return _truncating(Ops.CDIV if u.op in (Ops.CDIV, Ops.FLOORDIV) else Ops.CMOD, a, b)
-    power = _power_of_two(b)
     if power is not None:
         if u.op is Ops.FLOORDIV:
             return _raw(Ops.SHR, a, _const(a, power))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, build, dtypes, indexing, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake
 from uopc.ir.dtypes import DType
 from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
@@ -37,6 +37,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.lanes: dict[tuple[UOp, int], UOp] = {}
+        self.whole: set[UOp] = set()  # not simpler a lane at a time
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.STORE:
@@ -95,7 +96,8 @@ class _Memory:
         return intern(Ops.GROUP, dtypes.void, tuple(stores))
 
     def lane(self, u: UOp, i: int) -> UOp:
-        """Lane i of a value. Index arithmetic is redone on lanes; other vectors are taken apart."""
+        """Lane i of a value. Index arithmetic is redone on lanes where that makes it simple; other
+        vectors are computed whole and taken apart."""
         if u.dtype.lanes == 1:
             return u
         stack = [u]
@@ -104,7 +106,7 @@ class _Memory:
             if (v, i) in self.lanes:
                 stack.pop()
                 continue
-            if not _is_arithmetic(v):
+            if v in self.whole or not _is_arithmetic(v) or any(x in self.whole for x in v.src):
                 self.lanes[(v, i)] = _take_lane(v, i)
                 stack.pop()
                 continue
@@ -114,7 +116,11 @@ class _Memory:
                 continue
             src = tuple([s if s.dtype.lanes == 1 else self.lanes[(s, i)] for s in v.src])
             narrow = intern(v.op, v.dtype.scalar, v.src, v.arg) if v.op is Ops.CAST else v
-            self.lanes[(v, i)] = remake.remake(narrow, src)
+            redone = remake.remake(narrow, src)
+            if not _is_simple(redone, src):
+                self.whole.add(v)
+                redone = _take_lane(v, i)
+            self.lanes[(v, i)] = redone
             stack.pop()
         return self.lanes[(u, i)]
 
@@ -126,6 +132,19 @@ def _is_arithmetic(u: UOp) -> bool:
         and all(s.dtype.scalar in (dtypes.index, dtypes.bool_) for s in u.src)
     )
     return index_like and (u.op.is_alu or u.op is Ops.CAST) and u.op is not Ops.LOAD
+
+
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
+
+
+def _is_simple(lane: UOp, src: tuple[UOp, ...]) -> bool:
+    """Whether one lane's index arithmetic has lost its divisions and stands on no vector's lane."""
+    if lane.op is Ops.CONST:
+        return True
+    if any(s.op is Ops.LANE for s in src):
+        return False
+    terms = affine.form(lane)[1] if lane.dtype is dtypes.index else (lane,)
+    return all(m.op not in _DIVISIONS for m in terms)
 
 
 def _take_lane(u: UOp, i: int) -> UOp:
@@ -164,18 +183,24 @@ def _reversed(value: UOp, lanes: int) -> UOp:
     return intern(Ops.STACK, value.dtype, tuple(parts))
 
 
+def _gate(gate: UOp | None) -> tuple[UOp, ...]:
+    """The gate as a source, unless it is always open."""
+    return () if gate is None or analysis.bounds(gate)[0] == 1 else (gate,)
+
+
 def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     """A LOAD of `dtype` (its lanes are neighbours) from the storage of the INDEX `u`."""
+    if gate is not None and analysis.bounds(gate)[1] == 0:
+        return _splat(build.const(dtype.scalar, 0), dtype.lanes)
     address = intern(Ops.INDEX, dtype, (u.src[0], flat))
-    made = intern(Ops.LOAD, dtype, (address,) if gate is None else (address, gate))
+    made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
     made.origin = u.origin
     return made
 
 
 def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None) -> UOp:
     address = intern(Ops.INDEX, value.dtype, (storage, flat))
-    src = (address, value) if gate is None else (address, value, gate)
-    return intern(Ops.STORE, dtypes.void, src)
+    return intern(Ops.STORE, dtypes.void, (address, value, *_gate(gate)))
 
 
 def devectorize(kernel: UOp, context: Context) -> UOp:

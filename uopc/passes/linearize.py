@@ -107,7 +107,7 @@ class _Schedule:
     def __init__(self, sink: UOp) -> None:
         sink, self.loops = separated(sink)
         self.order = list(analysis.toposort(sink))
-        self.place = {u: i for i, u in enumerate(self.order)}
+        self.rank = self._ranks()
         self.home: dict[UOp, UOp | None] = {}
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}
         for u in self.order:
@@ -181,7 +181,7 @@ class _Schedule:
             waiting[u] = len(needed)
             for s in needed:
                 users[s].append(u)
-        rank = self._ranks(items)
+        rank = self.rank
         ready = [(rank[u], i) for i, u in enumerate(items) if not waiting[u]]
         number = {u: i for i, u in enumerate(items)}
         heapq.heapify(ready)
@@ -197,13 +197,12 @@ class _Schedule:
             raise InvalidIR("linearize: loops that share a range wait for each other")
         return out
 
-    def _ranks(self, items: list[UOp]) -> dict[UOp, int]:
-        """A loop ranks where the last node that closes it does."""
-        rank = {u: self.place[u] for u in items}
-        for u in self.order:
+    def _ranks(self) -> dict[UOp, int]:
+        """The place in the depth-first walk; a loop's is that of the last node that closes it."""
+        rank = {u: i for i, u in enumerate(self.order)}
+        for i, u in enumerate(self.order):
             for r in analysis.closed_ranges(u):
-                if r in rank:
-                    rank[r] = max(rank[r], self.place[u])
+                rank[r] = max(rank[r], i)
         return rank
 
 
