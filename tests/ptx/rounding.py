@@ -1,0 +1,79 @@
+"""Roundings that NumPy does not offer: to odd, to bfloat16 from float64, in a direction, fused."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.ptx.memory import Array
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def to_odd(exact: Array, lost: Array) -> Array:
+    """float64 sums whose lost part is known, made odd: a later rounding to less is then right."""
+    even = (exact.view(np.int64) & 1) == 0
+    moved = np.nextafter(exact, np.copysign(np.inf, lost))
+    # `exact` was rounded to nearest: toward the lost part where that has its sign, else away.
+    shift = even & (lost != 0) & np.isfinite(exact) & np.isfinite(lost)
+    return np.where(shift, moved, exact)
+
+
+def narrow(wide: Array, dtype: Any) -> Array:
+    """float64 to a narrower float with one rounding to nearest, ties to even."""
+    if dtype != BF16:
+        return wide.astype(dtype)
+    single = wide.astype(np.float32)
+    lost = wide - single.astype(np.float64)
+    bits = single.view(np.int32)
+    inexact = np.isfinite(lost) & (lost != 0) & ((bits & 1) == 0)
+    aim = np.copysign(np.float32(np.inf), lost.astype(np.float32))
+    return np.where(inexact, np.nextafter(single, aim), single).astype(dtype)
+
+
+def fused(a: Array, b: Array, c: Array) -> Array:
+    """a*b + c with one rounding, for any float type."""
+    dtype = a.dtype
+    if dtype == np.float64:
+        return _fused_double(*np.broadcast_arrays(a, b, c))
+    product = a.astype(np.float64) * b.astype(np.float64)
+    addend = c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    lost = (product - (total - part)) + (addend - part)
+    return narrow(to_odd(total, lost), dtype)
+
+
+def _fused_double(a: Array, b: Array, c: Array) -> Array:
+    out = np.asarray(a * b + c)
+    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    for i in np.flatnonzero(finite):
+        exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
+        if exact != 0:
+            try:
+                out[i] = exact.numerator / exact.denominator
+            except OverflowError:
+                out[i] = math.inf if exact > 0 else -math.inf
+    return out
+
+
+def directed(wide: Array, dtype: Any, direction: str) -> Array:
+    """A conversion to a narrower float: rn, rz (toward 0), rm (down) or rp (up)."""
+    near = narrow(wide.astype(np.float64), dtype)
+    if direction == "rn":
+        return near
+    back = near.astype(np.float64)
+    down = {"rz": np.abs(back) > np.abs(wide), "rm": back > wide, "rp": back < wide}[direction]
+    aim = {"rz": np.zeros_like(near), "rm": np.full_like(near, -np.inf),
+           "rp": np.full_like(near, np.inf)}[direction]  # fmt: skip
+    return np.where(down, np.nextafter(near, aim), near).astype(dtype)
+
+
+def flush(a: Array) -> Array:
+    """Subnormal float32 numbers become zeros of their sign."""
+    small = np.abs(a) < np.float32(2.0**-126)
+    return np.where(small, np.copysign(np.float32(0), a), a)
