@@ -474,5 +474,5 @@ def test_approximations_are_reported(op, f):
      "add.s32 {o}, {a}, %clock;"],
 )  # fmt: skip
 def test_what_is_not_known_is_refused(body):
-    with pytest.raises(parse.PtxError, match="not known|expected"):
+    with pytest.raises(parse.PtxError, match=r"not known|expected"):
         execute(body, ("b32",), "b32", [np.zeros(LANES, np.uint32)])
