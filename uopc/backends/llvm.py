@@ -39,6 +39,7 @@ class Emitter:
         self.loops: dict[UOp, _Loop] = {}
         self.carries: dict[UOp, tuple[int, str]] = {}
         self.opened: UOp | None = None  # a loop whose phis are being written
+        self.local: dict[str, str] = {}  # instruction -> its value, in this block
 
     # -------------------------------------------------------- text
     def fresh(self) -> str:
@@ -57,6 +58,7 @@ class Emitter:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
         self.block = name
+        self.local = {}
 
     def intrinsic(self, result: str, name: str, operands: Iterable[tuple[str, str]]) -> str:
         """A call of an LLVM intrinsic, declared on first use; void results give ''."""
@@ -88,11 +90,27 @@ class Emitter:
         return "<" + ", ".join([f"{llvm_type(t)} {text}"] * lanes) + ">"
 
     def splat(self, u: UOp, name: str, lanes: int) -> str:
-        wide = llvm_type(u.dtype.vec(lanes))
-        one = self.value(f"insertelement {wide} poison, {llvm_type(u.dtype.scalar)} {name}, i64 0")
-        return self.value(
-            f"shufflevector {wide} {one}, {wide} poison, <{lanes} x i32> zeroinitializer"
-        )
+        wide, narrow = llvm_type(u.dtype.vec(lanes)), llvm_type(u.dtype.scalar)
+        first = f"insertelement {wide} poison, {narrow} {name}, i64 0"
+        found = self.local.get(first)
+        if found is None:
+            one = self.value(first)
+            found = self.local[first] = self.value(
+                f"shufflevector {wide} {one}, {wide} poison, <{lanes} x i32> zeroinitializer"
+            )
+        return found
+
+    def element(self, storage: str, t: str, index: UOp) -> str:
+        """The address of an element. Elements a constant apart share a base: their addresses are
+        one addition, which an access does for nothing and LLVM need not find out."""
+        base, step = storage, self.of(index)
+        if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
+            base, step = self.element(storage, t, index.src[0]), self.of(index.src[1])
+        address = f"getelementptr {t}, ptr {base}, i64 {step}"
+        found = self.local.get(address)
+        if found is None:
+            found = self.local[address] = self.value(address)
+        return found
 
     # -------------------------------------------------------- the function
     def run(self) -> str:
@@ -228,28 +246,23 @@ def _index(e: Emitter, u: UOp) -> str | None:
     return None
 
 
-def _address(e: Emitter, u: UOp, index: str) -> str:
-    return e.value(
-        f"getelementptr {memory_type(u.dtype.scalar)}, ptr {e.names[u.src[0]]}, i64 {index}"
-    )
+def _address(e: Emitter, u: UOp) -> str:
+    return e.element(e.names[u.src[0]], memory_type(u.dtype.scalar), u.src[1])
 
 
 def _load(e: Emitter, u: UOp) -> str | None:
-    address, index = u.src[0], e.of(u.src[0].src[1])
     t, align = memory_type(u.dtype), u.dtype.itemsize
+    place = _address(e, u.src[0])
     if len(u.src) == 1:
-        return _from_memory(
-            e, u, e.value(f"load {t}, ptr {_address(e, address, index)}, align {align}")
-        )
+        return _from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
     gate, lanes = u.src[1], u.dtype.lanes
     if lanes == 1:
         # Reading element 0 instead keeps the code free of branches.
-        safe = e.value(f"select i1 {e.of(gate)}, i64 {index}, i64 0")
-        got = e.value(f"load {t}, ptr {_address(e, address, safe)}, align {align}")
+        safe = e.value(f"select i1 {e.of(gate)}, ptr {place}, ptr {e.names[u.src[0].src[0]]}")
+        got = e.value(f"load {t}, ptr {safe}, align {align}")
         return _from_memory(
             e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer")
         )
-    place = _address(e, address, index)
     mask = f"<{lanes} x i1>"
     name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
     e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
@@ -276,13 +289,12 @@ def _store(e: Emitter, u: UOp) -> str | None:
     t, given = memory_type(stored), e.of(value, lanes)
     if stored.kind == "bool":
         given = e.value(f"zext {llvm_type(stored)} {given} to {t}")
-    index = e.of(address.src[1])
     if len(u.src) == 2:
-        e.effect(f"store {t} {given}, ptr {_address(e, address, index)}, align {align}")
+        e.effect(f"store {t} {given}, ptr {_address(e, address)}, align {align}")
         return None
     gate = u.src[2]
     if lanes > 1:
-        place, mask = _address(e, address, index), f"<{lanes} x i1>"
+        place, mask = _address(e, address), f"<{lanes} x i1>"
         name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
         e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
         e.effect(
@@ -293,7 +305,7 @@ def _store(e: Emitter, u: UOp) -> str | None:
     write, done = f"write{e.count}", f"done{e.count}"
     e.effect(f"br i1 {e.of(gate)}, label %{write}, label %{done}")
     e.label(write)
-    e.effect(f"store {t} {given}, ptr {_address(e, address, index)}, align {align}")
+    e.effect(f"store {t} {given}, ptr {_address(e, address)}, align {align}")
     e.effect(f"br label %{done}")
     e.label(done)
     return None
