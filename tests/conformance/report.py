@@ -31,9 +31,11 @@ def tally_lines(outcomes: Sequence[Outcome]) -> list[str]:
         pairs = [(o.kernels or 0, o.expected_kernels or 0) for o in counted]
         more, fewer = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
         ours, theirs = sum(a for a, _ in pairs), sum(b for _, b in pairs)
+        copied = sum(o.copied_outputs for o in counted)
         lines.append(
             f"kernels ({name}): {ours}, recorded {theirs}, over {len(pairs)} cases: "
-            f"more in {more}, equal in {len(pairs) - more - fewer}, fewer in {fewer}"
+            f"more in {more}, equal in {len(pairs) - more - fewer}, fewer in {fewer}; "
+            f"beside them {copied} outputs that are views, copied"
         )
     return lines
 

@@ -40,6 +40,7 @@ class Outcome:
     nodes: int = 0
     kernels: int | None = None
     expected_kernels: int | None = None
+    copied_outputs: int = 0
     default_flags: bool = True
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -77,7 +78,8 @@ def run(
     program = uopc.compile(tuple(graph.outputs), device=device)
     out.seconds["llvm"] = program.stats["llvm"]
     out.seconds["compile"] = program.stats["total"] - program.stats["llvm"]
-    out.kernels = tally.count(program, loader.copies(case))
+    counted = tally.count(program._lowered.runs, loader.copies(case))
+    out.kernels, out.copied_outputs = counted.kernels, counted.copied_outputs
     _call(work, program, out)
     checking(out)
     _judge(work, arrays, out)

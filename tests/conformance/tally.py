@@ -1,25 +1,66 @@
-"""How many kernels a program launches, counted as the corpus counts them."""
+"""How many kernels a program launches, counted as the corpus counts them.
+
+Two kinds of launches are copies, which the corpus counts as no kernels: those that move storage in
+order where the recorded graph has COPYs, and those that fill an output whose value is a view of
+storage. The latter do not exist where outputs are views of buffers; here every output is an array
+of its own.
+"""
 
 from __future__ import annotations
 
-import uopc
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from tests.conformance.loader import USER_KERNEL
 from uopc.ir import analysis
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
+from uopc.lowering import StageRun
 
 
-def count(program: uopc.Program, copies: int) -> int:
-    """Outer loop nests over all launches; plain copies are none, as many as the graph has COPYs."""
-    kernels = _launched(program)
-    plain = sum(_is_plain_copy(k) for k in kernels)
-    return sum(_nests(k) for k in kernels) - min(plain, copies)
+@dataclass(frozen=True)
+class Count:
+    """Outer loop nests over all launches; launches that only fill outputs with views."""
+
+    kernels: int
+    copied_outputs: int
 
 
-def _launched(program: uopc.Program) -> list[UOp]:
-    """The kernel of each launch, as it was before its ranges were cut."""
-    run = next(r for r in program._lowered.runs if r.name == "split-kernels")
-    return [call.src[0] for call in run.after[0].src]
+def count(runs: Sequence[StageRun], copies: int) -> Count:
+    """From the stages of a program whose recorded graph has some COPYs."""
+    stages = {r.name: r for r in runs}
+    views = _copied_views(stages["place-stages"].after[0], stages["split-kernels"].before[0])
+    # The kernel of each launch, as it was before its ranges were cut.
+    calls = stages["split-kernels"].after[0].src
+    kernels = [c.src[0] for c in calls if c.src[1] not in views]
+    moved = sum(_is_copy(k) for k in kernels)
+    nests = sum(_nests(k) for k in kernels)
+    return Count(nests - min(moved, copies), len(calls) - len(kernels))
+
+
+def _copied_views(placed: UOp, indexed: UOp) -> set[UOp]:
+    """The buffers of outputs that are stored though nothing is computed, and nobody asked to."""
+    return {
+        _root(storage)
+        for stage, storage in zip(placed.src, indexed.src)
+        if stage.op is Ops.STAGE and stage.arg.reason != "contiguous" and _is_shown(stage.src[0])
+    }
+
+
+def _is_shown(value: UOp) -> bool:
+    """Whether a value is storage, or a constant, as it is seen through views."""
+    while value.op.movement or value.op in (Ops.BITCAST, Ops.AFTER):
+        value = value.src[0]
+    return value.op in _SHOWN
+
+
+_SHOWN = (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.STAGE, Ops.CONST, Ops.VARIABLE, Ops.INVALID)
+
+
+def _root(storage: UOp) -> UOp:
+    while storage.op is Ops.AFTER:
+        storage = storage.src[0]
+    return storage
 
 
 def _nests(kernel: UOp) -> int:
@@ -42,10 +83,12 @@ def _loops(effect: UOp) -> tuple[UOp, ...]:
     return effect.src[1:] if effect.op is Ops.END else ()
 
 
-def _is_plain_copy(kernel: UOp) -> bool:
-    """One store of a value as it was read."""
+def _is_copy(kernel: UOp) -> bool:
+    """One store, of elements as they were read and in that order."""
     if len(kernel.src) != 1:
         return False
     root = kernel.src[0]
     store = root.src[0] if root.op is Ops.END else root
-    return store.op is Ops.STORE and store.src[1].op is Ops.INDEX
+    if store.op is not Ops.STORE or store.src[1].op is not Ops.INDEX:
+        return False
+    return store.src[0].src[1:] == store.src[1].src[1:]

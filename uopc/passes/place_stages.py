@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.errors import Unsupported
@@ -36,6 +35,8 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
+from uopc.passes.demand import Demand, count, part, product
+from uopc.passes.needless_copies import without_needless_copies
 from uopc.passes.output_storage import (
     STORAGE,
     is_final_storage,
@@ -43,7 +44,6 @@ from uopc.passes.output_storage import (
     placed_outputs,
     reshaped_base,
     root_of_view,
-    whole_root,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -54,15 +54,6 @@ _MOVES_ITSELF = "reads the storage it is written to at other places"
 _CIRCLE = "another store overwrites what it reads, and it what that one reads"
 # A value read at more different places than this is stored rather than analysed further.
 MOST_DEMANDS = 64
-
-
-@dataclass(frozen=True)
-class Demand:
-    """A read of a value: for which stored value, at which index, inside which loops."""
-
-    reader: UOp
-    index: Index
-    loops: tuple[UOp, ...]
 
 
 class _Placement:
@@ -101,7 +92,7 @@ class _Placement:
             elif storage_cost.is_stored_by_part(u):
                 self.reasons.setdefault(u, f"put together from {len(u.src)} parts")
         for u in self.order:
-            if u.op in _FORCED and not self._is_stored_already(u.src[0]):
+            if u.op in _FORCED:
                 self.reasons[u] = _FORCED[u.op]
         for i, v in enumerate(self.graph.src):
             base = reshaped_base(v)
@@ -114,12 +105,6 @@ class _Placement:
         self.effects.setdefault(root, set()).add(effect)
         if root.op not in STORAGE and root.op is not Ops.VARIABLE:
             self.reasons.setdefault(root, reason)
-
-    def _is_stored_already(self, v: UOp) -> bool:
-        """Whether CONTIGUOUS has nothing to do: the value is storage as the program leaves it."""
-        root = whole_root(v)
-        stored = root is not None and (root in self.effects or root in self.reasons)
-        return stored and is_final_storage(v, self.effects)
 
     def _measure_value(self, u: UOp, readers: dict[UOp, int]) -> None:
         if u.op in STORAGE:
@@ -209,7 +194,10 @@ class _Placement:
         )
 
     def _demand(self, u: UOp, demand: Demand) -> None:
-        self.demands.setdefault(u, {}).setdefault((demand.reader, demand.index), demand)
+        found = self.demands.setdefault(u, {})
+        key = demand.reader, demand.index
+        if key not in found or found[key].share < demand.share:
+            found[key] = demand
 
     def _decide(self, u: UOp) -> None:
         demands = list(self.demands[u].values())
@@ -225,11 +213,11 @@ class _Placement:
 
     def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
         value = storage_cost.Value(
-            float(_count(analysis.shape(u))), self.cost[u], u in self.reduces
+            float(count(analysis.shape(u))), self.cost[u], u in self.reduces
         )
         if len(demands) > MOST_DEMANDS and self.cost[u] > storage_cost.LOAD:
             return storage_cost.Choice(True, f"read at {len(demands)} different places")
-        evaluations = sum(_product(_around(d)) for d in demands)
+        evaluations = sum(d.share * product(d.around) for d in demands)
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
         if choice.stored and u in self.shared and self.light[u] <= storage_cost.CHEAP_VALUE:
             # It stands on a reduce with other readers: storing that one serves them all.
@@ -238,13 +226,14 @@ class _Placement:
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """The demands that a read of `u` makes on its sources."""
-        index, loops = demand.index, _around(demand)
+        index, loops = demand.index, demand.around
         if u.op.movement or u.op is Ops.AFTER:
             mapped, _ = indexing.source_index(u, index)
-            self._demand(u.src[0], Demand(demand.reader, mapped, loops))
+            share = part(u.src[0], u) if u.op is Ops.PAD else 1.0
+            self._demand(u.src[0], demand.moved(mapped, loops, share))
         elif u.op is Ops.REDUCE:
             mapped, inner = reduce_index(u, index, self.axes)
-            self._demand(u.src[0], Demand(demand.reader, mapped, loops + inner))
+            self._demand(u.src[0], demand.moved(mapped, loops + inner))
         elif u.op is Ops.INDEX:
             self._pass_on_gather(u, demand, loops)
         elif u.op in (Ops.STACK, Ops.CAT):
@@ -252,7 +241,7 @@ class _Placement:
         else:
             for s in u.src:
                 mapped = indexing.broadcast_index(index, analysis.shape(s))
-                self._demand(s, Demand(demand.reader, mapped, loops))
+                self._demand(s, demand.moved(mapped, loops))
 
     def _pass_on_gather(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         rows = len(u.src) - 1
@@ -261,21 +250,25 @@ class _Placement:
         gathered = []
         for s in u.src[1:]:
             mapped = indexing.broadcast_index(place, analysis.shape(s))
-            self._demand(s, Demand(demand.reader, mapped, loops))
+            self._demand(s, demand.moved(mapped, loops))
             gathered.append(_closed_index(s, mapped))
-        self._demand(u.src[0], Demand(demand.reader, (*gathered, *rest), loops))
+        self._demand(u.src[0], demand.moved((*gathered, *rest), loops))
 
     def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         """Each part of a STACK or CAT is computed for its own piece of the loop."""
         begin: analysis.Dim = 0
+        axis = 0 if u.op is Ops.STACK else u.arg
         for s in u.src:
             if u.op is Ops.STACK:
                 mapped = demand.index[1:]
             else:
-                moved = affine.sub(demand.index[u.arg], build.dim_uop(begin))
-                mapped = (*demand.index[: u.arg], moved, *demand.index[u.arg + 1 :])
-                begin = begin + analysis.shape(s)[u.arg]
-            self._demand(s, Demand(demand.reader, mapped, loops))
+                moved = affine.sub(demand.index[axis], build.dim_uop(begin))
+                mapped = (*demand.index[:axis], moved, *demand.index[axis + 1 :])
+                begin = begin + analysis.shape(s)[axis]
+            made = demand.moved(mapped, loops, part(s, u))
+            if not analysis.ranges(demand.index[axis]) <= set(made.around):
+                made = demand.moved(mapped, loops)  # the parts' loop is further in
+            self._demand(s, made)
 
     def placed(self, context: Context) -> UOp:
         """The graph with its STAGEs."""
@@ -284,8 +277,6 @@ class _Placement:
         context.notes["stored"] = self.reasons
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-            if u.op in _FORCED and u not in self.reasons:
-                return src[0]
             if u.op in _FORCED:
                 return _stage(src[0], self.reasons[u], False)
             if u in self.reasons:
@@ -358,31 +349,9 @@ def _closed_index(s: UOp, index: Index) -> UOp:
     return intern(Ops.INDEX, dtypes.index, (s, *index))
 
 
-def _around(demand: Demand) -> tuple[UOp, ...]:
-    """The loops a value at this index is computed in: down to the innermost that it uses."""
-    used: set[UOp] = set()
-    for x in demand.index:
-        used |= analysis.ranges(x)
-    last = max((i for i, r in enumerate(demand.loops) if r in used), default=-1)
-    return demand.loops[: last + 1]
-
-
-def _product(loops: tuple[UOp, ...]) -> float:
-    total = 1.0
-    for r in loops:
-        total *= analysis.max_dim(r.src[0])
-    return total
-
-
-def _count(dims: analysis.Shape) -> int:
-    total = 1
-    for d in dims:
-        total *= analysis.max_dim(d)
-    return total
-
-
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
+    graph = without_needless_copies(graph)
     placement = _Placement(graph)
     placement.run({})
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)

@@ -1,0 +1,72 @@
+"""CONTIGUOUS and COPY that change nothing: what they would store is stored in that order already.
+
+The memory of every device that a program names is the CPU's, so a COPY is a value like any other,
+unless something is written to it. A CONTIGUOUS of a part of storage that lies in one piece shows
+that part, if nothing overwrites it later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, indexing, remake
+from uopc.ir.ops import Ops
+from uopc.passes.output_storage import Effects, effects_seen, root_of_view
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+def without_needless_copies(graph: UOp) -> UOp:
+    """contiguous (shrink (param x))  →  shrink (param x), where that is one piece."""
+    outside = analysis.outside_kernels(graph)
+    order = list(analysis.toposort(graph, outside))
+    effects = effects_by_root(order)
+    needless = {u for u in order if _is_needless(u, effects)}
+    if not needless:
+        return graph
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return src[0] if u in needless else None
+
+    return remake.rewritten(graph, change, outside)
+
+
+def effects_by_root(order: list[UOp]) -> dict[UOp, set[UOp]]:
+    """The STOREs and CALLs on each value that is written to, or handed to a kernel."""
+    found: dict[UOp, set[UOp]] = {}
+    for u in order:
+        views = u.src[:1] if u.op is Ops.STORE else u.src[1:] if u.op is Ops.CALL else ()
+        for v in views:
+            found.setdefault(root_of_view(v), set()).add(u)
+    return found
+
+
+def _is_needless(u: UOp, effects: Effects) -> bool:
+    if u in effects:
+        return False
+    if u.op is Ops.COPY:
+        return True
+    if u.op is not Ops.CONTIGUOUS:
+        return False
+    view = u.src[0]
+    root = _piece_of(view)
+    while root is not None and root.op is Ops.BITCAST and root not in effects:
+        root = _piece_of(root.src[0])
+    if root is None:
+        return False
+    stored = root.op in (Ops.PARAM, Ops.DATA, Ops.CONTIGUOUS) or root in effects
+    return stored and effects.get(root, set()) <= effects_seen(view)
+
+
+def _piece_of(view: UOp) -> UOp | None:
+    """The root of a view that shows neighbours of it, in order; None for any other view."""
+    index, _ = indexing.loop_index(analysis.shape(view))
+    flat = indexing.flat_index(analysis.shape(view), index)
+    while view.op.movement or view.op is Ops.AFTER:
+        index, guard = indexing.source_index(view, index)
+        if guard is not None:
+            return None
+        view = view.src[0]
+    place = indexing.flat_index(analysis.shape(view), index)
+    return view if affine.sub(place, flat).op is Ops.CONST else None
