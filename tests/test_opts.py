@@ -210,8 +210,8 @@ def test_empty_chunks_do_nothing(n, threads):
 
 
 def test_an_opt_that_does_not_exist():
-    with pytest.raises(UserError, match=r"unknown Opt 'TILE'; there are VECTOR, UPCAST"):
-        lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("TILE", 0, 2),))
+    with pytest.raises(UserError, match=r"unknown Opt 'BLOCK'; there are VECTOR, UPCAST"):
+        lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("BLOCK", 0, 2),))
 
 
 # ---------------------------------------------------------------- replay

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uopc.backends import llvm, memory_plan
+from uopc.backends import llvm, memory_plan, scratch
 from uopc.backends.cpu import image, jit
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.plan import (
@@ -162,6 +162,7 @@ class _Planner:
         self.arena_base = len(self.params) + len(self.fresh)
         self.constants: dict[UOp, int] = {}
         self.offsets: dict[UOp, int] = {}
+        self.scratch: dict[int, int] = {}  # of launches whose kernels need some: where in the arena
         self.arena_bytes = self._place()
 
     def _written_params(self) -> set[UOp]:
@@ -193,8 +194,13 @@ class _Planner:
                 if root.op is Ops.BUFFER and root not in self.fresh:
                     spans.setdefault(root, [i, i])[1] = i
         blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
+        kernels = [kernel for kernel, _ in self.lowered.calls]
+        needed = {i: scratch.offsets(k)[1] * _chunks(k) for i, k in enumerate(kernels)}
+        own = {i: nbytes for i, nbytes in needed.items() if nbytes}
+        blocks += [memory_plan.Lifetime(nbytes, i, i) for i, nbytes in own.items()]
         offsets, total = memory_plan.plan(blocks)
         self.offsets = dict(zip(spans, offsets))
+        self.scratch = dict(zip(own, offsets[len(spans) :]))
         return total
 
     def word(self, u: UOp) -> Word:
@@ -215,9 +221,11 @@ class _Planner:
 
     def launches(self) -> tuple[Launch, ...]:
         made = []
-        for kernel, args in self.lowered.calls:
+        for i, (kernel, args) in enumerate(self.lowered.calls):
             chunks = _chunks(kernel)
             words = tuple([self.word(a) for a in args])
+            if i in self.scratch:
+                words = (*words, Pointer(self.arena_base, self.scratch[i]))
             made.append(Launch(kernel.arg.name, words, chunks, chunks > 1))
         return tuple(made)
 

@@ -1,9 +1,9 @@
 """Linear UOps to LLVM IR: one function a kernel, `void name(ptr words, i64 chunk)`.
 
 `words` holds the kernel's storage pointers and numbers by slot (a number in the low bits of its
-word), then its variables by name; `chunk` is the value of a range of kind thread. Values are in SSA
-form from the start (loop-carried registers are phis) and vectors are explicit, so no LLVM pass is
-needed. Each op is one function in a table.
+word), then its variables by name, then the address of scratch memory if it needs any; `chunk` is the
+value of a range of kind thread. Values are in SSA form from the start (loop-carried registers are
+phis) and vectors are explicit, so no LLVM pass is needed. Each op is one function in a table.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from uopc.backends import scratch
 from uopc.backends.llvm_arithmetic import ALU
 from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
 from uopc.errors import Unsupported
@@ -20,9 +21,6 @@ from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
-
-# Bytes of local buffers in one function: a worker's stack is 8 MiB at most systems.
-MOST_STACK = 1 << 20
 
 
 class Emitter:
@@ -40,6 +38,8 @@ class Emitter:
         self.carries: dict[UOp, tuple[int, str]] = {}
         self.opened: UOp | None = None  # a loop whose phis are being written
         self.local: dict[str, str] = {}  # instruction -> its value, in this block
+        self.scratch: dict[UOp, int] = {}
+        self.scratch_base = ""
 
     # -------------------------------------------------------- text
     def fresh(self) -> str:
@@ -139,8 +139,14 @@ class Emitter:
             self.label(loop.body)
 
     def _load_words(self) -> None:
-        for u, i in kernel_params.word_places(self.kernel).items():
+        places = kernel_params.word_places(self.kernel)
+        for u, i in places.items():
             self.names[u] = self._word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
+        self.scratch, nbytes = scratch.offsets(self.kernel)
+        if nbytes:
+            base = self._word("ptr", 1 + max(places.values(), default=-1))
+            own = self.value(f"mul i64 %chunk, {nbytes}")
+            self.scratch_base = self.value(f"getelementptr i8, ptr {base}, i64 {own}")
 
     def _word(self, t: str, i: int) -> str:
         place = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
@@ -233,10 +239,10 @@ def _join(e: Emitter, loop: _Loop, pairs: tuple[UOp, ...]) -> None:
 
 # ------------------------------------------------------------ memory
 def _buffer(e: Emitter, u: UOp) -> str | None:
-    """Storage of the kernel's own, on the stack of the function."""
-    size = analysis.size(analysis.shape(u))
-    if not isinstance(size, int) or size * u.dtype.itemsize > MOST_STACK:
-        raise Unsupported(f"llvm: a {u.arg.space} buffer of {size} elements is too large")
+    """Storage of the kernel's own: on the stack of the function, or in scratch memory."""
+    if u in e.scratch:
+        return e.value(f"getelementptr i8, ptr {e.scratch_base}, i64 {e.scratch[u]}")
+    size = scratch.nbytes(u) // u.dtype.itemsize
     name = e.fresh()
     e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 64")
     return name

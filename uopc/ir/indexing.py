@@ -201,4 +201,6 @@ def ungated(index: UOp) -> tuple[UOp, UOp | None]:
     while index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
         guard = index.src[0] if guard is None else both(guard, index.src[0])
         index = index.src[1]
+    if index.op is Ops.INVALID:  # a guard that never holds
+        return zero(), intern(Ops.CONST, dtypes.bool_, (), False)
     return index, guard

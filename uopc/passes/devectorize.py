@@ -61,6 +61,8 @@ class _Memory:
         """The value of an INDEX."""
         flat, gate = indexing.ungated(u.src[1])
         lanes = u.dtype.lanes
+        if gate is not None and gate.op is Ops.CONST and gate.arg is False:
+            return build.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
         step = lane_step(flat)
         if lanes == 1 or (step == 0 and (gate is None or gate.dtype.lanes == 1)):
             return _load(u, u.dtype.scalar, flat, gate)
@@ -83,6 +85,8 @@ class _Memory:
         if len(src) == 3:
             extra = self.load(src[2]) if src[2].op is Ops.INDEX else src[2]
             gate = extra if gate is None else indexing.both(gate, extra)
+        if gate is not None and gate.op is Ops.CONST and gate.arg is False:
+            return intern(Ops.GROUP, dtypes.void, ())
         storage = target.src[0]
         lanes = max(target.dtype.lanes, value.dtype.lanes)
         if lanes == 1:

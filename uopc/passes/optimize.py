@@ -30,15 +30,18 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import choose_opts
 from uopc.passes.contract import Context, Pass
+from uopc.passes.local_stage import pack
 from uopc.passes.range_tiling import (
     Refused,
     cut_at,
     is_reduce,
     kernel_axes,
+    pad_to,
     split,
     swap,
     thread,
     tile,
+    tile_loop,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -73,9 +76,12 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "VECTOR": (_vector, "the inner n iterations become the lanes of vectors"),
     "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
     "UNROLL": (_unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
+    "TILE": (tile_loop, "the loop becomes two: an outer one, and an inner one of n iterations"),
+    "PADTO": (pad_to, "an output loop grows to a multiple of n, its accesses guarded"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
     "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),
     "SWAP": (swap, "the loop changes places with output loop number n"),
+    "PACK": (pack, "operand n of the reduces in the loop is copied into a local tile before it"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.errors import Error
-from uopc.ir import affine, analysis, build, dtypes, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake
 from uopc.ir.args import AxisKind, RangeArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
@@ -122,6 +122,43 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     return _replaced(kernel, r, affine.add(first, inner), (chunk, inner))
 
 
+def tile_loop(kernel: UOp, r: UOp, n: int) -> UOp:
+    """r  →  outer·n + inner, both loops of the kind of r."""
+    if n < 2:
+        raise Refused(f"the amount {n} is too small")
+    return tile(kernel, r, n, r.arg.kind)
+
+
+def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
+    """for r < m: f(r)  →  for r < ⌈m / n⌉·n: f(r), with every access under the guard r < m."""
+    length = r.src[0]
+    if length.op is not Ops.CONST:
+        raise Refused("the length of the range is not known")
+    if n < 2:
+        raise Refused(f"the amount {n} is too small")
+    if length.arg % n == 0:
+        raise Refused(f"{n} divides the range: there is nothing to pad")
+    if is_reduce(kernel, r) or r.arg.kind != "loop":
+        raise Refused("what a reduce would add is not known: only output loops are padded")
+    _check_free(kernel, r)
+    order = analysis.toposort(kernel)
+    if any(_is_overwritten(u, r) for u in order):
+        raise Refused("its iterations write to one place, in their order")
+    wide = make_range(affine.const(-(-length.arg // n) * n), (*r.arg.axis, _FIRST), "loop")
+    guard = affine.less(wide, length)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u is r:
+            return wide
+        if u.op is not Ops.INDEX or r not in analysis.ranges(u):
+            return None
+        flat, own = indexing.ungated(src[1])
+        both = guard if own is None else indexing.both(own, guard)
+        return intern(Ops.INDEX, u.dtype, (src[0], *indexing.gated((flat,), both)))
+
+    return remake.rewritten(kernel, change)
+
+
 def split(kernel: UOp, r: UOp, n: int) -> UOp:
     """Cut r at the last multiple of n: a first loop that n divides, and the rest."""
     if n < 1:
@@ -148,8 +185,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
         if u.op not in (Ops.END, Ops.REDUCE) or r not in u.src[1:]:
             return None
         body, closed = src[0], list(src[1:])
-        inner = [q for q in closed if q.arg.axis > axis] if u.op is Ops.END else closed
-        inner = [q for q in inner if q is not r]
+        inner = [q for q in closed if q is not r and (u.op is Ops.REDUCE or _is_inner(q, axis))]
         a = remake.rebuild(body, {r: first})
         names = _copies(body, r, inner, number)
         b = remake.rebuild(body, {r: shifted, **names})
@@ -165,6 +201,11 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
         return intern(Ops.END, dtypes.void, (both, *outer)) if outer else both
 
     return remake.rewritten(kernel, change)
+
+
+def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
+    """Whether a range is inside of the loop with this axis: later in the nest, or spelled out."""
+    return bool(q.arg.axis > axis) or q.arg.kind in ("upcast", "unroll", "lane")
 
 
 def cut_at(kernel: UOp, r: UOp, n: int) -> UOp:

@@ -1,0 +1,113 @@
+"""Local stages (PACK): any operand before any loop keeps the numbers, or is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_opts import numbers, plain_kernel, results
+
+import uopc
+from uopc.backends import scratch
+from uopc.driver import lower_only
+from uopc.errors import UserError
+from uopc.ir import analysis
+from uopc.ir.args import Opt
+from uopc.ir.ops import Ops
+from uopc.passes import optimize
+from uopc.passes.range_tiling import Refused, kernel_axes
+
+DIMS = st.integers(1, 7)
+
+
+def matmul(m, k, n, transposed):
+    b = uopc.param("b", (n, k)).permute(1, 0) if transposed else uopc.param("b", (k, n))
+    return uopc.param("a", (m, k)) @ b, [(m, k), (n, k) if transposed else (k, n)]
+
+
+def conv(c, o, size, taps, stride, pad):
+    x, w = uopc.param("x", (1, c, size, size + 1)), uopc.param("w", (o, c, taps, taps))
+    return x.conv2d(w, stride=stride, padding=pad), [analysis.shape(x), analysis.shape(w)]
+
+
+@st.composite
+def contractions(draw):
+    if draw(st.booleans()):
+        return matmul(draw(DIMS), draw(DIMS), draw(DIMS), draw(st.booleans()))
+    taps, pad = draw(st.integers(1, 3)), draw(st.integers(0, 2))
+    size = draw(st.integers(taps, 7))
+    return conv(draw(st.integers(1, 3)), draw(st.integers(1, 3)), size, taps,
+                draw(st.integers(1, 3)), pad)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(contractions(), st.data())
+def test_a_staged_operand_keeps_the_numbers(contraction, data):
+    """After lanes, copies and changes of place; one stage or two."""
+    graph, dims = contraction
+    base = kernel = plain_kernel(graph)
+    if len(dims) != sum(u.op is Ops.PARAM for u in base.toposort()) - 1:
+        return  # an operand is not read at all
+    opts = []
+    for _ in range(data.draw(st.integers(2, 6))):
+        op = data.draw(
+            st.sampled_from(["PACK", "PACK", "SWAP", "VECTOR", "PADTO", "TILE", "SPLIT"])
+        )
+        axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
+        opt = Opt(op, axis, data.draw(st.integers(0, 4)))
+        try:
+            kernel = optimize.apply_opt(kernel, opt)
+        except Refused:
+            continue
+        opts.append(opt)
+    arrays = [numbers(*d) for d in dims]
+    wanted = results(graph, arrays, [])
+    np.testing.assert_array_equal(results(graph, arrays, opts), wanted, str(opts))
+
+
+def test_what_windows_share_is_stored_once():
+    graph, _ = conv(2, 3, 6, 3, 1, 1)
+    staged = optimize.apply_opt(plain_kernel(graph), Opt("PACK", 0, 0))
+    (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
+    assert analysis.shape(buffer) == (2 * (6 + 2) * (7 + 2),)
+
+
+def test_lanes_with_a_stride_read_neighbours():
+    graph, _ = conv(1, 2, 8, 3, 2, 0)
+    lowered = lower_only(graph, opts=(Opt("VECTOR", 2, 4), Opt("PACK", 0, 0)))
+    (kernel,) = lowered.kernels
+    wide = [u for u in kernel.src if u.op is Ops.LOAD and u.dtype.lanes == 4]
+    assert wide and not any(u.op is Ops.STACK and len(set(u.src)) > 1 for u in kernel.src)
+
+
+def test_a_large_tile_is_in_scratch_memory():
+    """Of each chunk its own, also where chunks run at the same time."""
+    graph, dims = matmul(8, 256, 64, False)
+    opts = [Opt("THREAD", 0, 4), Opt("PACK", 1, 1)]
+    arrays = [numbers(*d) for d in dims]
+    (kernel,) = lower_only(graph, opts=tuple(opts), threads=4).kernels
+    places, nbytes = scratch.offsets(kernel)
+    assert list(places.values()) == [0] and nbytes == 256 * 64 * 4
+    np.testing.assert_array_equal(results(graph, arrays, opts), results(graph, arrays, []))
+
+
+REFUSED = [
+    (lambda: matmul(3, 4, 5, False)[0], Opt("PACK", 0, 2), "reduces have 2 operands"),
+    (lambda: matmul(3, 4, 5, False)[0], Opt("PACK", 2, 0), "not around the operand's reduce"),
+    (lambda: uopc.param("a", (3, 4)).sum(axis=1) * 2.0, Opt("PACK", 0, 1), "have 1 operands"),
+    (
+        lambda: matmul(3, uopc.variable("k", 1, 9), 5, False)[0], Opt("PACK", 0, 1),
+        "the length of a loop inside is not known",
+    ),
+    (
+        lambda: matmul(4096, 4096, 8, False)[0], Opt("PACK", 0, 0),
+        "a tile of 16777216 elements is too large",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "opt", "reason"), REFUSED, ids=[r for _, _, r in REFUSED])
+def test_refusals(make, opt, reason):
+    with pytest.raises(UserError, match=reason):
+        lower_only(make(), opts=(opt,))

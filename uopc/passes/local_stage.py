@@ -1,0 +1,224 @@
+"""A local stage before a loop: the part of an operand used in the loop, computed into a buffer.
+
+    for j: for i: for k: … x[k, j] …  →  for j: (for k: t[k] = x[k, j]); for i: for k: … t[k] …
+
+The tile has one dimension for each *digit*: loops whose values only meet in one sum (the `row +
+tap` of a window), so what windows share is stored once. The digit that the lanes walk along is
+the innermost dimension; where lanes step by s, elements are sorted by their place modulo s first,
+so that every read in the inner loops is of neighbours. What is staged is any value, not only an
+array's elements: guards, casts, and whole producers move out of the inner loops with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, dtypes, indexing, remake
+from uopc.ir.args import BufferArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.range_tiling import Refused, make_range
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_STAGED = 4  # in the axis of a range: a loop that fills a stage at the loop named before it
+# A tile of more bytes than this is no tile: it would leave every cache.
+MOST_BYTES = 16 << 20
+
+
+@dataclass
+class _Digit:
+    """Loops that a value meets only in the sum Σ factor·loop; `unit` has factor 1."""
+
+    unit: UOp
+    factors: dict[UOp, int]
+    extent: int
+    step: int  # of the flat index, per step of the digit; 0 where it is not affine
+
+    def place(self) -> UOp:
+        """The value of the digit where it is read."""
+        terms = [affine.scaled(r, f) for r, f in self.factors.items()]
+        return _sum(terms)
+
+
+def _sum(terms: list[UOp]) -> UOp:
+    total = affine.const(0)
+    for t in terms:
+        total = affine.add(total, t)
+    return total
+
+
+def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
+    """What PACK can stage: each factor of each reduce's terms, with the reduce, in order."""
+    found: dict[UOp, UOp] = {}
+    for u in analysis.toposort(kernel):
+        if u.op is Ops.REDUCE:
+            body = u.src[0]
+            for factor in body.src if body.op is Ops.MUL else (body,):
+                found.setdefault(factor, u)
+    return list(found.items())
+
+
+def pack(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Stage operand n of the kernel's reduces before r: filled there, read in its place inside."""
+    staged = operands(kernel)
+    if not 0 <= n < len(staged):
+        raise Refused(f"the kernel's reduces have {len(staged)} operands")
+    value, reduce = staged[n]
+    if r not in analysis.ranges(reduce) or r.arg.kind != "loop":
+        raise Refused("the loop is not around the operand's reduce")
+    inside = [q for q in analysis.ranges(value) if not _is_around(q, r)]
+    inside.sort(key=lambda q: (q.arg.axis, q.seq))
+    _check(kernel, value, inside)
+    return _staged(kernel, r, value, _digits(value, inside))
+
+
+def _is_around(q: UOp, r: UOp) -> bool:
+    return q.arg.kind in ("loop", "thread") and bool(q.arg.axis < r.arg.axis)
+
+
+def _check(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
+    if not inside:
+        raise Refused("the operand is the same in all iterations of the loop")
+    if any(q.src[0].op is not Ops.CONST for q in inside):
+        raise Refused("the length of a loop inside is not known")
+    written = {_root(u.src[0]) for u in analysis.toposort(kernel) if u.op is Ops.STORE}
+    for u in analysis.toposort(value):
+        if u.op is Ops.AFTER:
+            raise Refused("the operand waits for a store")
+        if u.op is Ops.INDEX and _root(u) in written:
+            raise Refused("the kernel writes to what the operand reads")
+
+
+def _root(place: UOp) -> UOp:
+    while place.op in (Ops.INDEX, Ops.AFTER):
+        place = place.src[0]
+    return place
+
+
+# ---------------------------------------------------------------- which loops meet in a sum
+def _digits(value: UOp, inside: list[UOp]) -> list[_Digit]:
+    """The digits of a value, that of the lanes last, else the greatest step first."""
+    steps = {q: _step(value, q) for q in inside}
+    digits: list[_Digit] = []
+    for q in sorted(inside, key=lambda q: (steps[q] or 1 << 62, q.arg.axis)):
+        joined = next((d for d in digits if _joins(value, d, q, steps)), None)
+        if joined is None:
+            digits.append(_Digit(q, {q: 1}, q.src[0].arg, steps[q]))
+    lanes = [d for d in digits if any(q.arg.kind == "lane" for q in d.factors)]
+    rest = [d for d in digits if d not in lanes]
+    return [*sorted(rest, key=lambda d: -(d.step or 1 << 62)), *lanes]
+
+
+def _step(value: UOp, q: UOp) -> int:
+    """By how much the first index that moves with a loop does so, in elements; 0 if not affine."""
+    for u in analysis.toposort(value):
+        if u.op is Ops.INDEX and q in analysis.ranges(u):
+            flat, _ = indexing.ungated(u.src[1])
+            step = affine.form(flat)[1].get(q, 0)
+            return step if step > 0 else 0
+    return 0
+
+
+def _joins(value: UOp, d: _Digit, q: UOp, steps: dict[UOp, int]) -> bool:
+    """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
+    if not d.step or not steps[q] or steps[q] % d.step:
+        return False
+    factor = steps[q] // d.step
+    parts_of_one = all((m.arg.kind in _REDUCED) == (q.arg.kind in _REDUCED) for m in d.factors)
+    if factor > d.extent or (factor == d.extent and not parts_of_one):
+        return False
+    factors = {**d.factors, q: factor}
+    joined = _Digit(d.unit, factors, d.extent + factor * (q.src[0].arg - 1), d.step)
+    seen = make_range(affine.const(joined.extent), (*q.arg.axis, _STAGED), "loop")
+    moved = remake.rebuild(value, {d.unit: _unit_of(joined, seen)})
+    if any(m in analysis.ranges(moved) for m in factors):
+        return False
+    d.factors, d.extent = factors, joined.extent
+    return True
+
+
+_REDUCED = ("reduce", "unroll")
+
+
+def _unit_of(d: _Digit, digit: UOp) -> UOp:
+    """The unit loop's value, given the digit's."""
+    others = [affine.scaled(m, -f) for m, f in d.factors.items() if m is not d.unit]
+    return affine.add(digit, _sum(others))
+
+
+# ---------------------------------------------------------------- the tile
+def _staged(kernel: UOp, r: UOp, value: UOp, digits: list[_Digit]) -> UOp:
+    """The kernel that fills a tile with the value before r, and reads the tile."""
+    number = sum(u.op is Ops.BUFFER for u in analysis.toposort(kernel))
+    axis = (*r.arg.axis, _STAGED, number)
+    dims: list[int] = []
+    filled: list[UOp] = []  # the loops that fill, one a dimension
+    read: list[UOp] = []
+    guard = indexing.true()
+    moved: dict[UOp, UOp] = {}
+    for d in digits:
+        apart, width = _lane_steps(d)
+        count = -(-d.extent // apart)
+        count = -(-count // width) * width
+        phase, inner = _fill_loops(axis, len(dims), apart, count)
+        dims += [apart, count]
+        filled += [phase, inner]
+        place = affine.add(affine.scaled(inner, apart), phase)
+        guard = indexing.both(guard, affine.less(place, affine.const(d.extent)))
+        moved[d.unit] = _unit_of(d, place)
+        quotient, rest = affine.divmod_(d.place(), affine.const(apart))
+        read += [rest, quotient]
+    content = _guarded(remake.rebuild(value, moved), guard)
+    size = _checked_size(dims, value)
+    arg = BufferArg(number, (size,), space="local")
+    tile = intern(Ops.BUFFER, value.dtype, (), arg)
+    target = intern(Ops.INDEX, value.dtype, (tile, indexing.flat_index(tuple(dims), filled)))
+    store = intern(Ops.STORE, dtypes.void, (target, content))
+    loops = tuple([q for q in filled if q.op is Ops.RANGE])
+    filling = intern(Ops.END, dtypes.void, (store, *loops))
+    ready = intern(Ops.AFTER, tile.dtype, (tile, filling))
+    place = indexing.flat_index(tuple(dims), read)
+    return remake.rebuild(kernel, {value: intern(Ops.INDEX, value.dtype, (ready, place))})
+
+
+def _lane_steps(d: _Digit) -> tuple[int, int]:
+    """How far apart neighbouring lanes are in the digit, and how many there are; (1, 1) if none."""
+    for q, f in d.factors.items():
+        if q.arg.kind == "lane":
+            return f, q.src[0].arg
+    return 1, 1
+
+
+def _fill_loops(axis: tuple[int, ...], at: int, *lengths: int) -> list[UOp]:
+    """A loop for each dimension; none for one of length 1."""
+    return [
+        make_range(affine.const(n), (*axis, at + i), "loop") if n > 1 else affine.const(0)
+        for i, n in enumerate(lengths)
+    ]
+
+
+def _checked_size(dims: list[int], value: UOp) -> int:
+    size = 1
+    for n in dims:
+        size *= n
+    if size * value.dtype.itemsize > MOST_BYTES:
+        raise Refused(f"a tile of {size} elements is too large")
+    return size
+
+
+def _guarded(value: UOp, guard: UOp) -> UOp:
+    """The value with its accesses under a guard."""
+    if guard.op is Ops.CONST:
+        return value
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is not Ops.INDEX:
+            return None
+        flat, own = indexing.ungated(src[1])
+        both = guard if own is None else indexing.both(own, guard)
+        return intern(Ops.INDEX, u.dtype, (src[0], *indexing.gated((flat,), both)))
+
+    return remake.rewritten(value, change)
