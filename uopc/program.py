@@ -225,7 +225,8 @@ class _Planner:
             chunks = _chunks(kernel)
             words = tuple([self.word(a) for a in args])
             if i in self.scratch:
-                words = (*words, Pointer(self.arena_base, self.scratch[i]))
+                known = words[: scratch.word(kernel)]
+                words = (*known, Pointer(self.arena_base, self.scratch[i]))
             made.append(Launch(kernel.arg.name, words, chunks, chunks > 1))
         return tuple(made)
 

@@ -1,9 +1,9 @@
 """Linear UOps to LLVM IR: one function a kernel, `void name(ptr words, i64 chunk)`.
 
 `words` holds the kernel's storage pointers and numbers by slot (a number in the low bits of its
-word), then its variables by name, then the address of scratch memory if it needs any; `chunk` is the
-value of a range of kind thread. Values are in SSA form from the start (loop-carried registers are
-phis) and vectors are explicit, so no LLVM pass is needed. Each op is one function in a table.
+word), then its variables by name, then the address of scratch memory if it needs any; `chunk` is
+the value of a range of kind thread. Values are in SSA form from the start (loop-carried registers
+are phis) and vectors are explicit, so no LLVM pass is needed. Each op is one function in a table.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Emitter:
             self.names[u] = self._word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
         self.scratch, nbytes = scratch.offsets(self.kernel)
         if nbytes:
-            base = self._word("ptr", 1 + max(places.values(), default=-1))
+            base = self._word("ptr", scratch.word(self.kernel))
             own = self.value(f"mul i64 %chunk, {nbytes}")
             self.scratch_base = self.value(f"getelementptr i8, ptr {base}, i64 {own}")
 

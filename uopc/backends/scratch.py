@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.errors import Unsupported
-from uopc.ir import analysis
+from uopc.ir import analysis, kernel_params
 from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
@@ -37,3 +37,8 @@ def offsets(kernel: UOp) -> tuple[dict[UOp, int], int]:
             found[u] = total
             total += -(-nbytes(u) // ALIGNMENT) * ALIGNMENT
     return found, total
+
+
+def word(kernel: UOp) -> int:
+    """Which word of a kernel is the address of its scratch memory: the first it has no use for."""
+    return 1 + max(kernel_params.word_places(kernel).values(), default=-1)
