@@ -118,10 +118,12 @@ class _Placement:
         self.depth[u] = depth
         self.cost[u] = storage_cost.element_cost(u, [self.cost.get(s, 0.0) for s in u.src])
         self.light[u] = storage_cost.element_cost(u, [self.light.get(s, 0.0) for s in u.src])
-        if u.op is Ops.REDUCE:
-            self.light[u] = storage_cost.LOAD
         if any(s in self.reads for s in u.src):
             self.reads.add(u)
+        if u.op is Ops.REDUCE:
+            self.light[u] = storage_cost.LOAD
+            if u.arg.op == "add" and u not in self.reads:
+                self.cost[u] = storage_cost.CLOSED_FORM
         if storage_cost.contains_reduce(u, self.reduces, self.reads):
             self.reduces.add(u)
             below = [s for s in u.src if s in self.reduces]

@@ -20,6 +20,8 @@ CHEAP, FUNCTION, DIVISION, LOAD, STORE = 1.0, 6.0, 4.0, 2.0, 4.0
 KERNEL = 4000.0
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
 CHEAP_VALUE = 64.0
+# A sum that reads no storage counts something: most have a closed form.
+CLOSED_FORM = 4.0
 # How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators).
 REUSE = 16.0
 # Values deeper than this start a new kernel: beyond about a thousand operations in a row the code
