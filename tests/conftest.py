@@ -14,6 +14,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
     if config.getoption("--bless") and os.environ.get("CI", "").lower() in ("1", "true"):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")
 

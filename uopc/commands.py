@@ -17,8 +17,9 @@ from uopc.errors import Error, UserError
 from uopc.ir import levels, node
 from uopc.ir.levels import TENSOR, Level
 from uopc.ir.ops import Op
+from uopc.ir.recognize import level_of
 from uopc.ir.uop import UOp
-from uopc.lowering import INPUT, Lowered, Lowering, level_of
+from uopc.lowering import INPUT, Lowered, Lowering
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.contract import Context
 

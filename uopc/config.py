@@ -9,9 +9,12 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from uopc.errors import UserError
+
+AUTO = "auto"  # a folder of this user: see `cache_folder`
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,20 @@ class Options:
     beam: int = 0
     match_stats: bool = False
     threads: int = 0  # 0: one for each CPU this process may use
-    cache_dir: str = ""
+    cache_dir: str = AUTO  # where compiled programs are kept on disk; empty: nowhere
+    cache_mib: int = 512  # how much they may take there
+    programs: int = 256  # how many are kept in memory
     target_cpu: str = ""
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
     origins: bool = True  # note the user's source lines on nodes
 
     def __post_init__(self) -> None:
-        for name, low, high in (("debug", 0, 7), ("spec", 0, 2), ("threads", 0, 4096)):
+        limits = (
+            ("debug", 0, 7), ("spec", 0, 2), ("threads", 0, 4096), ("cache_mib", 0, 1 << 30),
+            ("programs", 0, 1 << 30),
+        )  # fmt: skip
+        for name, low, high in limits:
             value = getattr(self, name)
             if not isinstance(value, int) or not low <= value <= high:
                 raise UserError(f"option {name} must be {low} to {high}, got {value!r}")
@@ -52,6 +61,8 @@ def from_environment(environment: dict[str, str] | None = None) -> Options:
     given = dict(os.environ) if environment is None else environment
     fields: dict[str, Any] = {}
     kinds: dict[str, Any] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
+    if given.get("UOPC_CACHE_DIR") == "":  # set, and empty: not as unset
+        fields["cache_dir"] = ""
     for variable, name in _VARIABLES.items():
         text = given.get(variable, "")
         if not text:
@@ -62,6 +73,16 @@ def from_environment(environment: dict[str, str] | None = None) -> Options:
         except ValueError:
             raise UserError(f"{variable} must be a number, got {text!r}") from None
     return Options(**fields)
+
+
+def cache_folder(options: Options) -> Path | None:
+    """Where compiled programs are kept on disk; None where they are not (empty, or 0)."""
+    if options.cache_dir in ("", "0"):
+        return None
+    if options.cache_dir != AUTO:
+        return Path(options.cache_dir).expanduser().absolute()
+    home = os.environ.get("XDG_CACHE_HOME", "") or os.path.expanduser("~/.cache")
+    return Path(home).absolute() / "uopc" if os.path.isabs(home) else None
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)

@@ -27,7 +27,8 @@ from uopc.backends.cpu.callables import run_traced
 from uopc.dump import Dump, places, stages
 from uopc.ir import analysis, dtypes
 from uopc.ir.ops import Ops
-from uopc.program import DimValue, Program
+from uopc.planning import DimValue
+from uopc.program import Program
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -118,7 +119,7 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     ends: dict[UOp, DimValue] = {}
 
     def loops(ranges: Any) -> tuple[DimValue, ...]:
-        return tuple([ends.setdefault(r, DimValue(r.src[0])) for r in ranges])
+        return tuple([ends.setdefault(r, DimValue.of(r.src[0])) for r in ranges])
 
     operations: list[tuple[DimValue, ...]] = []
     accesses: dict[UOp, list[tuple[DimValue, ...]]] = {}
@@ -135,7 +136,7 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
             inside = analysis.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
             operations += [loops(inside or analysis.ranges(u))] * (2 if u.op is Ops.MULACC else 1)
     touched = [
-        (p.dtype.itemsize, DimValue(_as_uop(p)), tuple(found)) for p, found in accesses.items()
+        (p.dtype.itemsize, DimValue.of(_as_uop(p)), tuple(found)) for p, found in accesses.items()
     ]
     return Work(
         tuple(operations), tuple(touched), floats, " ".join(names), ", ".join(places(nodes))

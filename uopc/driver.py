@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir import analysis, dtypes, node
+from uopc.ir import analysis, dtypes, remake
 from uopc.ir.args import Opt
+from uopc.ir.elementwise import unbind
 from uopc.ir.levels import TENSOR
 from uopc.ir.node import Node, intern
 from uopc.ir.ops import Ops
+from uopc.ir.recognize import level_of
 from uopc.ir.uop import UOp
-from uopc.lowering import Lowered, Verify, level_of, lower
-from uopc.passes.contract import Context
-from uopc.program import Program, build_program
+from uopc.program import Program, program_for
+
+if TYPE_CHECKING:
+    from uopc.lowering import Lowered, Verify
+    from uopc.passes.contract import Context
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Request:
     name: str
     options: config.Options
     rules: Any = None  # the user's PatternMatcher
+    bound: Mapping[str, int] = field(default_factory=dict)  # values that `bind` gave variables
 
 
 def compile(
@@ -61,12 +65,9 @@ def compile(
         raise Unsupported("beam search is not built yet: compile with beam=0")
     request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options, rules)
     check = options.spec > 0 if verify is None else verify
-    start = time.perf_counter()
-    with node.arena():
-        if request.structure == "kernel" and not check:  # broken more easily than by the builders
-            _verify_input(request.graph)
-        lowered = lower(request.graph, make_context(request), _verifier(check))
-        program = build_program(request, lowered, start)
+    if request.structure == "kernel" and not check:  # broken more easily than by the builders
+        _verify_input(request.graph)
+    program = program_for(request, _verifier(check))
     if options.debug:
         from uopc import debug
 
@@ -114,6 +115,7 @@ def _verifier(on: bool) -> Verify | None:
 def make_context(request: Request) -> Context:
     """What the passes may know of the request."""
     from uopc.backends import target
+    from uopc.passes.contract import Context
 
     return Context(
         target.host(request.options.target_cpu),
@@ -142,11 +144,31 @@ def prepare(
             name_of = outputs[0].op.name
             raise UserTypeError(f"compile: a {name_of} has no value: give the values, or a SINK")
         sink = intern(Ops.SINK, dtypes.void, outputs)
+    sink, bound = _unbound(sink)
     params = _ordered_params(sink, inputs)
     return Request(
         sink, structure, keys, params, optimize, wanted or default_threads(), name or "", options,
-        rules,
+        rules, bound,
     )  # fmt: skip
+
+
+def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
+    """The graph with its variables free, and the values that they were bound to.
+
+    Graphs that differ in these values only are one graph, compiled once.
+    """
+    bound: dict[str, int] = {}
+    for u in analysis.toposort(sink):
+        if u.op is Ops.BIND:
+            variable, value = unbind(u)
+            arg = variable.arg
+            if not arg.low <= value <= arg.high:
+                raise UserError(f"variable {arg.name} is bound to {value}: {arg.low}..{arg.high}")
+            if bound.setdefault(arg.name, value) != value:
+                raise UserError(f"variable {arg.name} is bound to {bound[arg.name]} and {value}")
+    if bound:
+        sink = remake.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
+    return sink, bound
 
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
@@ -199,6 +221,8 @@ def lower_only(
     rules: Any = None, opts: tuple[Opt, ...] | None = None,
 ) -> Lowered:  # fmt: skip
     """The stages of a graph without machine code: what `uopc dump` shows."""
+    from uopc.lowering import lower
+
     request = prepare(graph, None, optimize, threads, None, config.current(), rules)
     context = make_context(request)
     context.opts = opts

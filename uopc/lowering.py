@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uopc.errors import Error, UserError
 from uopc.ir import analysis, dtypes, kernel_params
 from uopc.ir.args import KernelArg
-from uopc.ir.levels import INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, Level
+from uopc.ir.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.ir.recognize import level_of
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Pass
 
@@ -58,22 +59,6 @@ class Lowered:
 
 
 Verify = Callable[["UOp", Level, str], None]
-
-
-def level_of(graph: UOp) -> Level:
-    """The level of a graph that came from outside: its ops say it."""
-    ops = {u.op for u in analysis.toposort(graph, analysis.outside_kernels(graph))}
-    if graph.op is Ops.LINEAR:
-        return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
-    # A kernel writes elements of storage; a tensor graph stores through views.
-    if Ops.RANGE in ops or Ops.SPECIAL in ops or _stores_elements(graph):
-        return KERNEL
-    return TENSOR
-
-
-def _stores_elements(graph: UOp) -> bool:
-    order = analysis.toposort(graph, analysis.outside_kernels(graph))
-    return any(u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in order)
 
 
 class Lowering:

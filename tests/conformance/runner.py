@@ -16,7 +16,7 @@ from tests.conformance.corpus import Array, Case, Place
 from uopc.ir import analysis
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
-from uopc.program import DimValue
+from uopc.planning import DimValue
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
@@ -160,7 +160,8 @@ def _windows(graph: loader.Graph) -> list[_Window]:
 
 
 def _is_inside(window: _Window, values: dict[str, int]) -> bool:
-    begin, size, whole = [d if isinstance(d, int) else DimValue(d).evaluate(values) for d in window]
+    numbers = [d if isinstance(d, int) else DimValue.of(d).evaluate(values) for d in window]
+    begin, size, whole = numbers
     return begin >= 0 and size >= 0 and begin + size <= whole
 
 

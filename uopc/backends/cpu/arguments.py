@@ -201,6 +201,9 @@ def _bind_variables(
                     f"variable {variable.name!r} is {value} by name, but "
                     f"{values[variable.name]} from {origins[variable.name]}"
                 )
+        if variable.name not in values and variable.default is not None:
+            values[variable.name] = variable.default
+            origins[variable.name] = "the graph"
         if variable.name not in values:
             raise UserTypeError(f"{plan.name}() needs variable {variable.name!r} by name")
         value = values[variable.name]

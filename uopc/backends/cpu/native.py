@@ -139,6 +139,11 @@ _installed: list[Runtime] = []
 _installing = threading.Lock()
 
 
+def is_installed() -> bool:
+    """Whether the process has its runtime."""
+    return bool(_installed)
+
+
 def install(data: bytes | None = None) -> Runtime:
     """The process's runtime. The first call loads it, from `data` (what `source` compiles to, so
     that it can be cached) or by compiling it."""

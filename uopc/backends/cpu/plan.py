@@ -44,11 +44,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An integer within lo..hi: bound by the shapes of arrays where it can be, else by name."""
+    """An integer within lo..hi: bound by the shapes of arrays where it can be, else by name, else
+    its default."""
 
     name: str
     lo: int
     hi: int
+    default: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,194 @@
+"""A folder of files that only this user can read and write, and that are checked before use.
+
+A file is a line that says what it is, the digest of the rest, and the rest. It appears under its
+name in one step (a rename), so no reader sees half of it. A folder or file that belongs to someone
+else, that others may change, or that is a link, is not used. Nothing here raises OSError: what
+cannot be used raises Unusable with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MAGIC = b"uopc cache\n"
+_DIGEST = 32
+# Entries are in a folder of this name in the cache's folder, which may hold other things.
+FOLDER = "programs"
+_SUFFIX = ".entry"
+_UNFINISHED = ".tmp"
+# An unfinished file this old was left by a process that died.
+_ABANDONED = 3600.0
+
+
+class Unusable(Exception):
+    """The cache, or an entry of it, cannot be used, for the reason given."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the cache: its name, size, and when it was last used."""
+
+    name: str
+    nbytes: int
+    used: float
+
+
+@contextlib.contextmanager
+def _reasons(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unusable(f"{what}: {error.strerror or error}") from error
+
+
+def _check_owner(found: os.stat_result, what: str, forbidden: int) -> None:
+    if found.st_uid != os.geteuid():
+        raise Unusable(f"{what} belongs to user {found.st_uid}, not to {os.geteuid()}")
+    if found.st_mode & forbidden:
+        raise Unusable(f"{what} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
+
+
+class Store:
+    """The entries under a folder, which are made to take at most `limit` bytes."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.root, self.limit = folder, limit
+        self.folder = folder / FOLDER
+
+    # ------------------------------------------------------------ the folder
+    @contextlib.contextmanager
+    def _opened(self, make: bool) -> Iterator[int]:
+        """A descriptor of the folder with the entries, after it has been checked."""
+        if not hasattr(os, "geteuid") or os.open not in os.supports_dir_fd:
+            raise Unusable("this system cannot say who owns a folder")
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with _reasons(str(self.folder)):
+            if make:
+                self.root.parent.mkdir(parents=True, exist_ok=True)
+                for folder in (self.root, self.folder):
+                    with contextlib.suppress(FileExistsError):
+                        folder.mkdir(mode=0o700)
+            outer = os.open(self.root, flags)
+            try:
+                self._check_root(os.fstat(outer))
+                inner = os.open(FOLDER, flags, dir_fd=outer)
+            finally:
+                os.close(outer)
+        try:
+            with _reasons(str(self.folder)):
+                found = os.fstat(inner)
+            _check_owner(found, str(self.folder), 0o077)
+            yield inner
+        finally:
+            os.close(inner)
+
+    def _check_root(self, found: os.stat_result) -> None:
+        """Nobody else may put a folder in the place of ours."""
+        if found.st_uid not in (os.geteuid(), 0):
+            raise Unusable(f"{self.root} belongs to user {found.st_uid}, not to {os.geteuid()}")
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            raise Unusable(f"{self.root} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
+
+    # ------------------------------------------------------------ entries
+    def read(self, name: str) -> bytes | None:
+        """The content of an entry, None where there is none. Unusable when it is not whole."""
+        if not self.folder.is_dir():
+            return None
+        with self._opened(make=False) as folder:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with _reasons(name):
+                try:
+                    file = os.open(name + _SUFFIX, flags, dir_fd=folder)
+                except FileNotFoundError:
+                    return None
+            with _reasons(name), os.fdopen(file, "rb") as opened:
+                found = os.fstat(file)
+                if not stat.S_ISREG(found.st_mode):
+                    raise Unusable(f"{name} is not a file")
+                _check_owner(found, name, 0o022)
+                content = checked(opened.read(), name)
+            with contextlib.suppress(OSError):  # a folder that is read-only: ages are not known
+                os.utime(name + _SUFFIX, dir_fd=folder)
+            return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Store an entry, in one step, and drop the least used ones beyond the limit."""
+        data = MAGIC + hashlib.blake2b(content, digest_size=_DIGEST).digest() + content
+        if len(data) > self.limit:
+            raise Unusable(f"{name}: {len(data)} bytes are more than the cache may hold")
+        with self._opened(make=True) as folder, _reasons(name):
+            unfinished = f"{name}.{os.getpid()}.{secrets.token_hex(8)}{_UNFINISHED}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(unfinished, flags, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(file, "wb") as opened:
+                    opened.write(data)
+                os.rename(unfinished, name + _SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.unlink(unfinished, dir_fd=folder)
+                raise
+            self._shrink(folder)
+
+    def _shrink(self, folder: int) -> None:
+        """Drop the least used entries beyond the limit, and what dead processes left."""
+        total, now = 0, time.time()
+        for entry in sorted(_listed(folder), key=lambda e: -e.used):
+            left = entry.name.endswith(_UNFINISHED)
+            total += 0 if left else entry.nbytes
+            if now - entry.used > _ABANDONED if left else total > self.limit:
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    os.unlink(entry.name, dir_fd=folder)
+
+    def entries(self) -> list[Entry]:
+        """The entries, last used first."""
+        if not self.folder.is_dir():
+            return []
+        with self._opened(make=False) as folder, _reasons(str(self.folder)):
+            found = [e for e in _listed(folder) if e.name.endswith(_SUFFIX)]
+        found = [Entry(e.name.removesuffix(_SUFFIX), e.nbytes, e.used) for e in found]
+        return sorted(found, key=lambda e: (-e.used, e.name))
+
+    def clear(self) -> tuple[int, int]:
+        """Remove every entry, and what was left of writing; how many, and how many bytes."""
+        if not self.folder.is_dir():
+            return 0, 0
+        count = nbytes = 0
+        with self._opened(make=False) as folder, _reasons(str(self.folder)):
+            for entry in _listed(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.name, dir_fd=folder)
+                    count, nbytes = count + 1, nbytes + entry.nbytes
+        return count, nbytes
+
+
+def _listed(folder: int) -> list[Entry]:
+    found = []
+    with os.scandir(folder) as items:
+        for item in items:
+            if not item.name.endswith((_SUFFIX, _UNFINISHED)):
+                continue
+            try:
+                about = item.stat(follow_symlinks=False)
+            except FileNotFoundError:  # dropped meanwhile
+                continue
+            found.append(Entry(item.name, about.st_size, about.st_mtime))
+    return found
+
+
+def checked(data: bytes, name: str) -> bytes:
+    """The content of a file. Unusable when a byte of it is not as it was written."""
+    head = len(MAGIC) + _DIGEST
+    content = data[head:]
+    whole = data[: len(MAGIC)] == MAGIC
+    made = hashlib.blake2b(content, digest_size=_DIGEST).digest()
+    if not whole or data[len(MAGIC) : head] != made:
+        raise Unusable(f"{name} is damaged")
+    return content

@@ -1,0 +1,28 @@
+"""What a graph that came from outside is: its ops say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis
+from uopc.ir.levels import KERNEL, LINEAR, PROGRAM, TENSOR, Level
+from uopc.ir.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+def level_of(graph: UOp) -> Level:
+    """The level of a graph that came from outside: its ops say it."""
+    ops = {u.op for u in analysis.toposort(graph, analysis.outside_kernels(graph))}
+    if graph.op is Ops.LINEAR:
+        return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
+    # A kernel writes elements of storage; a tensor graph stores through views.
+    if Ops.RANGE in ops or Ops.SPECIAL in ops or _stores_elements(graph):
+        return KERNEL
+    return TENSOR
+
+
+def _stores_elements(graph: UOp) -> bool:
+    order = analysis.toposort(graph, analysis.outside_kernels(graph))
+    return any(u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in order)
