@@ -200,7 +200,8 @@ def draw_array(rng, dtype, dims, setting: Setting, special: bool):
 
 
 def draw_inputs(nodes, setting: Setting, seed: int):
-    """Variables with values in their bounds, and contents for every PARAM and BUFFER."""
+    """Variables with values in their bounds, and contents for every PARAM and BUFFER that a kernel
+    is called with: a local one is the kernel's own."""
     rng = np.random.default_rng(seed)
     variables = {}
     for u in nodes:
@@ -209,7 +210,7 @@ def draw_inputs(nodes, setting: Setting, seed: int):
             variables[u.arg.name] = [low, high, int(rng.integers(low, high + 1))][seed % 3]
     storage = {}
     for u in nodes:
-        if u.op is Ops.PARAM or u.op is Ops.BUFFER:
+        if u.op is Ops.PARAM or (u.op is Ops.BUFFER and u.arg.space == "global"):
             dims = [_value(d, variables) for d in analysis.filled(u.arg.dims, u.src)]
             storage[u] = draw_array(rng, u.dtype, dims, setting, seed % 2 == 1)
     return storage, variables

@@ -91,4 +91,6 @@ def _is_copy(kernel: UOp) -> bool:
     store = root.src[0] if root.op is Ops.END else root
     if store.op is not Ops.STORE or store.src[1].op is not Ops.INDEX:
         return False
+    if store.src[1].src[0].op is not Ops.PARAM:  # of a tile that the kernel computes
+        return False
     return store.src[0].src[1:] == store.src[1].src[1:]

@@ -44,10 +44,13 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
     return tuple([zero() if is_one(d) else index[offset + i] for i, d in enumerate(dims)])
 
 
-def loop_index(dims: Shape) -> tuple[Index, tuple[UOp, ...]]:
-    """The index of a stored value, with a range for each axis longer than 1; those ranges."""
+def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
+    """The index of a stored value, with a range for each axis longer than 1; those ranges.
+
+    `first` numbers the loops of a second nest in one kernel.
+    """
     index: list[UOp] = []
-    for i, d in enumerate(dims):
+    for i, d in enumerate(dims, first):
         loop = (Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
         index.append(zero() if is_one(d) else intern(*loop))
     return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])

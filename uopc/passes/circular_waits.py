@@ -162,6 +162,12 @@ class _Places:
         return any(a <= high and low <= b for a, b in read)
 
 
+def meet(root: UOp, a: Index, b: Index) -> bool:
+    """Whether two indices into a storage may be the same element, as far as their spans tell."""
+    (low, high), (begin, end) = _span(root, a), _span(root, b)
+    return low <= end and begin <= high
+
+
 def _span(root: UOp, index: Index) -> tuple[float, float]:
     plain = [indexing.ungated(x)[0] for x in index]
     return analysis.bounds(indexing.flat_index(analysis.shape(root), plain))

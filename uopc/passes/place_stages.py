@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import Unsupported
 from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
-from uopc.ir.args import RangeArg, StageArg
+from uopc.ir.args import RangeArg, Space, StageArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
@@ -169,8 +169,9 @@ class _Placement:
         index, loops = indexing.loop_index(analysis.shape(u.src[0]))
         for s in u.src[1:]:
             mapped = indexing.broadcast_index(index, analysis.shape(s))
-            if u in self.copied:  # its own kernel reads it
-                self._start(s, s)
+            if u in self.copied:  # read in a loop nest of its own
+                own = self.copied[u] is _MOVES_ITSELF and storage_cost.fits_tile(s)
+                self._start(u if own else s, s)
             else:
                 self._demand(s, Demand(u, mapped, loops))
 
@@ -185,7 +186,8 @@ class _Placement:
         found: set[UOp] = set()
         for root in {root: None for root, _ in writes}:
             for reader, index in self.demands.get(root, ()):
-                if index != writes.get((root, reader), index):
+                place = writes.get((root, reader), index)
+                if index != place and circular_waits.meet(root, index, place):
                     found.add(reader)
         return found
 
@@ -286,7 +288,7 @@ class _Placement:
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
             if u in self.copied:
-                copies = [_stage(s, self.copied[u], False) for s in src[1:]]
+                copies = [_copied(s, self.copied[u]) for s in src[1:]]
                 return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
                 outputs = placed_outputs(u.src, src, self.effects)
@@ -316,6 +318,16 @@ def _stage(value: UOp, reason: str, removable: bool) -> UOp:
     if value.op is Ops.STAGE:
         return value
     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable))
+
+
+def _copied(value: UOp, reason: str) -> UOp:
+    """A value that exists before any of it is written: in a tile of that kernel where it fits."""
+    space: Space = "global"
+    if reason is _MOVES_ITSELF and storage_cost.fits_tile(value):
+        space = "local"
+    if value.op is Ops.STAGE:
+        return value
+    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False, "", space))
 
 
 def root_index(view: UOp, index: Index) -> tuple[UOp, Index]:
@@ -357,7 +369,8 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     placement = _Placement(graph)
     placement.run({})
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
-    copied |= dict.fromkeys(placement.circular_stores(copied), _CIRCLE)
+    apart = [u for u in copied if not all([storage_cost.fits_tile(s) for s in u.src[1:]])]
+    copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
     if copied:  # a value staged on its own reads in a kernel of its own: this ends here
         placement = _Placement(graph)
         placement.run(copied)

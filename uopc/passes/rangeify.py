@@ -336,7 +336,7 @@ def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
     if _is_empty(dims):
         return intern(Ops.NOOP, dtypes.void)
     lowering = _Lowering(storage)
-    index, ranges = indexing.loop_index(dims)
+    index, ranges = indexing.loop_index(dims, _loops_before(u))
     root, place, guard = root_access(u.src[0], index)
     inputs = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
@@ -347,6 +347,12 @@ def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
     into = lowering.storage_after(u.src[0])
     target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
     return _closed_store(target, value, ranges, u.origin)
+
+
+def _loops_before(u: UOp) -> int:
+    """How many loops of its own the kernel of a STORE has to fill local tiles."""
+    tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
+    return max([len(analysis.shape(s)) for s in tiles], default=0)
 
 
 def _lower_call(u: UOp, storage: dict[UOp, UOp]) -> UOp:

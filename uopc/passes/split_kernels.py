@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
 from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
-from uopc.ir.args import KernelArg, ParamArg
+from uopc.ir.args import BufferArg, KernelArg, ParamArg
 from uopc.ir.levels import INDEXED, PROGRAM
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -73,15 +73,22 @@ def root_of(storage: UOp) -> UOp:
 
 
 def body(effect: UOp) -> list[UOp]:
-    """The nodes of a kernel, sources first; storage operands are its leaves."""
-    return list(analysis.toposort(effect, gate=lambda u: u.op is not Ops.AFTER))
+    """The nodes of a kernel, sources first; its storage operands are leaves, local tiles not."""
+    return list(analysis.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
+
+
+def is_local(storage: UOp) -> bool:
+    """Whether storage is a tile of the kernel that reads it; one AFTER says that it is filled."""
+    tile = storage.src[0] if storage.op is Ops.AFTER else storage
+    return tile.op is Ops.BUFFER and tile.arg.space != "global"
 
 
 def _pieces(graph: UOp) -> dict[UOp, _Piece]:
     """Every closed store, those it reads from before it."""
     effects: dict[UOp, None] = {}
     for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
-        roots = u.src[1:] if u.op is Ops.AFTER else u.src if u is graph else ()
+        after = u.op is Ops.AFTER and not is_local(u)
+        roots = u.src[1:] if after else u.src if u is graph else ()
         effects.update({e: None for e in roots if e.op in _CLOSED})
     closure: dict[UOp, frozenset[UOp]] = {}
     pieces: dict[UOp, _Piece] = {}
@@ -114,7 +121,7 @@ def _stored(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
     store = effect.src[0] if effect.op is Ops.END else effect
     nodes = body(effect)
     flats = {u: _flat(u) for u in nodes if u.op is Ops.INDEX}
-    parts = {u: _part(u, flat, closure) for u, (flat, _) in flats.items()}
+    parts = {u: _part(u, f, closure) for u, (f, _) in flats.items() if not is_local(u.src[0])}
     target = store.src[0]
     is_read = target in store.src[1:] or any(target in u.src for u in nodes if u is not store)
     reads = [p for u, p in parts.items() if u is not target or is_read]
@@ -234,23 +241,37 @@ def make_kernel(piece: _Piece) -> tuple[UOp, tuple[UOp, ...]]:
     for u, (flat, _) in flats.items():
         by_root.setdefault(root_of(u.src[0]), []).append(flat)
     args: list[UOp] = []
-    params: dict[UOp, tuple[UOp, int]] = {}
-    for slot, (root, places) in enumerate(by_root.items()):
+    offsets: dict[UOp, tuple[UOp, int]] = {}  # storage -> what the kernel names it, from where on
+    mapping: dict[UOp, UOp] = {}
+    for root, places in by_root.items():
+        if is_local(root):
+            mapping[root] = _tile(root, len(mapping))
+            offsets[root] = mapping[root], 0
+            continue
         offset, length = _extent(root, places)
         arg, symbolic = build.split_dims((length,))
-        param = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", arg, slot))
-        params[root] = (param, offset)
+        param = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", arg, len(args)))
+        offsets[root] = (param, offset)
         whole = analysis.shape(root) == (length,) or analysis.size(analysis.shape(root)) == length
         args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), (offset, length)))
-    mapping: dict[UOp, UOp] = {}
     for u, (flat, guard) in flats.items():
-        param, offset = params[root_of(u.src[0])]
+        storage, offset = offsets[root_of(u.src[0])]
+        if is_local(storage):  # with the stores that fill it
+            storage = remake.rebuild(u.src[0], mapping)
         guard = remake.rebuild(guard, mapping)
         flat = affine.plus(remake.rebuild(flat, mapping), -offset)
         place = indexing.gated((flat,), guard)
-        mapping[u] = intern(Ops.INDEX, u.dtype, (param, *place))
+        mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *place))
     kernel = intern(Ops.SINK, dtypes.void, (remake.rebuild(effect, mapping),), KernelArg())
     return kernel, tuple(args)
+
+
+def _tile(buffer: UOp, slot: int) -> UOp:
+    """Local storage under a number of the kernel's own, so that equal kernels are one."""
+    size = analysis.size(analysis.shape(buffer))
+    dims, symbolic = build.split_dims((size,))
+    arg = BufferArg(slot, dims, buffer.arg.device, buffer.arg.space)
+    return intern(Ops.BUFFER, buffer.dtype, symbolic, arg)
 
 
 def _extent(root: UOp, places: list[UOp]) -> tuple[int, analysis.Dim]:

@@ -30,6 +30,9 @@ MOST_DEPTH = 1024
 # A STACK or CAT of more parts than this is stored part by part: in one loop each element would
 # choose among all of them.
 MOST_PARTS = 16
+# A value that its own kernel reads back may live in a tile of that kernel up to so many bytes: half
+# of a first-level cache, and far less than a thread's stack.
+TILE_BYTES = 1 << 14
 ENOUGH = 1e15  # costs saturate: beyond this nothing changes
 
 _OP_COST: dict[Op, float] = {
@@ -52,6 +55,12 @@ def _as_many(s: UOp, u: UOp) -> bool:
 def is_stored_by_part(u: UOp) -> bool:
     """Whether a value is put together from so many parts that each gets a loop of its own."""
     return u.op in (Ops.STACK, Ops.CAT) and len(u.src) > MOST_PARTS
+
+
+def fits_tile(u: UOp) -> bool:
+    """Whether a value is small enough for local storage; its size must be known."""
+    size = analysis.size(analysis.shape(u))
+    return isinstance(size, int) and size * u.dtype.itemsize <= TILE_BYTES
 
 
 def contains_reduce(u: UOp, found: set[UOp], reads: set[UOp]) -> bool:
