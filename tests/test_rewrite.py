@@ -14,7 +14,8 @@ from uopc.ir.args import ParamArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import PatternMatcher, Rule, UPat
-from uopc.ir.rewrite import EndlessRewriteError, Gate, graph_rewrite, substitute, tracing
+from uopc.ir.rewrite import EndlessRewriteError, Gate, graph_rewrite, substitute
+from uopc.ir.trace import tracing
 from uopc.ir.uop import UOp
 
 I32 = dtypes.int32

@@ -14,8 +14,8 @@ from uopc.ir.construct import const_value
 from uopc.ir.dtypes import DType
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.ir.rewrite import tracing
 from uopc.ir.text import render
+from uopc.ir.trace import tracing
 from uopc.ir.uop import UOp
 
 X = intern(Ops.PARAM, dtypes.int32, (), ParamArg("x", ()))

@@ -36,6 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--kernel", metavar="N|NAME", help="one kernel: by number, from 0, or name")
     dump.add_argument("--device", help="what to compile for: cpu (the default)")
     dump.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
+    dump.add_argument("--html", metavar="FILE", help="write a page: code, stages, every rewrite")
+    dump.add_argument("--trace", metavar="FILE", help="write the times in Chrome's trace format")
     dump.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser("passes", help="the passes in order, and the reasons for the order")
     ops = commands.add_parser("ops", help="the op table, or one op in full")

@@ -40,7 +40,7 @@ def run_dump(args: Namespace, out: Output, refuse: Refuse) -> int:
         refuse("--at and --diff: give one of them")
     driver.check_device(args.device if args.device is not None else config.current().device)
     found = source.load(args.source)
-    lowering = Lowering(_context(found), _verifier(), count_rules=True)
+    lowering = Lowering(_context(found), _verifier(), trace=True)
     try:
         with node.arena():
             lowered = lowering.lower(_graph(found), found.start)
@@ -130,6 +130,7 @@ class _Report:
             shown["stage"], shown["diff"] = args.diff, self.dump.diff(args.diff)
         if args.out:
             shown["files"] = [str(p) for p in self._write(Path(args.out))]
+        self._write_reports()
         if args.json:
             shown["stages"] = [dump.as_json(r) for r in self._rows()]
             shown["kernels"] = self._kernels()
@@ -142,6 +143,21 @@ class _Report:
             self._show_table()
         if args.out and not args.json:
             print(f"{len(shown['files'])} files in {args.out}", file=sys.stderr)
+
+    def _write_reports(self) -> None:
+        if self.args.trace:
+            from uopc import trace_file
+
+            runs, rows = self.lowered.runs, self._rows()
+            trace_file.write(Path(self.args.trace), runs, rows, self.source.name)
+        if self.args.html:
+            from uopc import html_report
+
+            rows, code = self._rows(), [self.texts(s)[1] for s in (LLVM, ASM)]
+            kernels = [
+                k | {"llvm": code[0][k["name"]], "asm": code[1][k["name"]]} for k in self._kernels()
+            ]
+            html_report.write(Path(self.args.html), self.source.name, self.dump, rows, kernels)
 
     def _at(self, stage: str) -> str:
         if stage in (LLVM, ASM):
@@ -177,7 +193,7 @@ class _Report:
     def _show_table(self) -> None:
         rows = self._rows()
         cells = [_cells(r, first=r is rows[0]) for r in rows]
-        heads = ("", "stage", "level", "nodes", "kernels", "rules", "ms")
+        heads = ("", "stage", "level", "nodes", "kernels", "rewrites", "ms")
         widths = [max(len(c[i]) for c in (heads, *cells)) for i in range(len(heads))]
         for row, c in zip((None, *rows), (heads, *cells)):
             left = [c[i].ljust(widths[i]) for i in (1, 2)]
@@ -199,9 +215,9 @@ def _cells(r: Row, first: bool) -> tuple[str, ...]:
         size = f"{r.after} lines"
     else:
         size = str(r.after) if first else f"{r.before} → {r.after}"
-    kernels, rules = str(r.kernels or ""), str(r.rules or "")
+    kernels, rewrites = str(r.kernels or ""), str(r.rewrites or "")
     ms = "" if first else f"{r.seconds * 1e3:.1f}"
-    return f"{r.number:02d}", r.stage, r.level, size, kernels, rules, ms
+    return f"{r.number:02d}", r.stage, r.level, size, kernels, rewrites, ms
 
 
 def _find_kernel(wanted: str, kernels: list[UOp]) -> UOp:

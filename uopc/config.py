@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import dataclasses
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,15 +104,19 @@ def options(**fields: Any) -> Iterator[Options]:
         raise UserError(f"no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
     made = dataclasses.replace(current(), **fields)
     token = _current.set(made)
-    checked = made.spec >= 2
+    checked, counted = made.spec >= 2, made.match_stats
     if checked:
         _check_nodes(1)
+    if counted:
+        _count_matches(1)
     try:
         yield made
     finally:
         _current.reset(token)
         if checked:
             _check_nodes(-1)
+        if counted:
+            _count_matches(-1)
 
 
 _lock = threading.Lock()
@@ -127,7 +133,26 @@ def _check_nodes(more: int) -> None:
         node.check_construction(verify.verify_node if _checkers else None)
 
 
+_counters = 0  # blocks that want the rules' attempts and matches counted
+
+
+def _count_matches(more: int) -> None:
+    """Rules are counted while anyone wants it; the last one prints what was counted, on stderr."""
+    global _counters
+    from uopc.ir import match_statistics
+
+    with _lock:
+        _counters += more
+        match_statistics.collect(_counters > 0)
+        if _counters == 0:
+            print(match_statistics.report(), file=sys.stderr)
+            match_statistics.clear()
+
+
 def at_import() -> None:
     """What the environment asks for before the first call: called once, when uopc is imported."""
     if os.environ.get("UOPC_SPEC") == "2":
         _check_nodes(1)
+    if os.environ.get("UOPC_MATCH_STATS", "0") not in ("", "0"):
+        _count_matches(1)
+        atexit.register(_count_matches, -1)

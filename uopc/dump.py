@@ -196,7 +196,7 @@ class Row:
     unit: str  # "nodes" or "lines"
     kernels: int | None = None
     changed: bool = True
-    rules: int = 0
+    rewrites: int = 0
     seconds: float = 0.0
 
 
@@ -224,7 +224,7 @@ def table(dump: Dump) -> list[Row]:
                 "nodes",
                 len(graphs) if stage.kernels else None,
                 i == 0 or graphs != dump.graphs(dump.stages[i - 1]),
-                run.rules,
+                len(run.rewrites),
                 run.seconds,
             )
         )
@@ -262,5 +262,5 @@ def as_json(row: Row) -> dict[str, Any]:
     return {
         "number": row.number, "stage": row.stage, "level": row.level, "unit": row.unit,
         "before": row.before, "after": row.after, "kernels": row.kernels,
-        "changed": row.changed, "rules": row.rules, "ms": round(row.seconds * 1e3, 4),
+        "changed": row.changed, "rewrites": row.rewrites, "ms": round(row.seconds * 1e3, 4),
     }  # fmt: skip

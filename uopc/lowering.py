@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from uopc.ir.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.recognize import level_of
+from uopc.ir.trace import Fired, tracing
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Pass
 
@@ -35,8 +36,9 @@ class StageRun:
     level: Level
     before: list[UOp]
     after: list[UOp]
+    begin: float = 0.0  # on the clock of time.perf_counter
     seconds: float = 0.0
-    rules: int = 0  # rewrites by rules, where they were counted
+    rewrites: Sequence[Fired] = ()  # where they were listened to
 
     @property
     def changed(self) -> bool:
@@ -64,13 +66,13 @@ Verify = Callable[["UOp", Level, str], None]
 class Lowering:
     """One walk over the pipeline. `runs` grows pass by pass, so it is there when a pass fails.
 
-    `verify(graph, level, stage)` is called on what each pass gives; `count_rules` counts rewrites.
+    `verify(graph, level, stage)` is called on what each pass gives; `trace` keeps every rewrite.
     """
 
     def __init__(
-        self, context: Context, verify: Verify | None = None, count_rules: bool = False
+        self, context: Context, verify: Verify | None = None, trace: bool = False
     ) -> None:
-        self.context, self.verify, self.count_rules = context, verify, count_rules
+        self.context, self.verify, self.trace = context, verify, trace
         self.runs: list[StageRun] = []
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
 
@@ -122,21 +124,17 @@ class Lowering:
 
     def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
         """One pass over every graph it applies to."""
-        counting: Any = contextlib.nullcontext()
-        fired: list[Any] = []
-        if self.count_rules:
-            from uopc.ir import rewrite
-
-            counting = rewrite.tracing(fired.append)
+        fired: list[Fired] = []
+        listening = tracing(fired.append) if self.trace else contextlib.nullcontext()
         start = time.perf_counter()
         try:
-            with counting:
+            with listening:
                 after = [p.run(g, self.context) for g in graphs]
         except Error as error:
             error.add_note(f"in pass {p.name}")
             raise
         seconds = time.perf_counter() - start
-        run = StageRun(number, p.name, p.promises, graphs, after, seconds, len(fired))
+        run = StageRun(number, p.name, p.promises, graphs, after, start, seconds, fired)
         self.runs.append(run)
         self._check(run)
         return after

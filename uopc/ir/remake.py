@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir import affine, analysis, build, dtypes, trace
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 
@@ -52,14 +52,17 @@ def rewritten(
 ) -> UOp:
     """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it.
 
-    What lies below a node that the gate refuses stays as it is.
+    What lies below a node that the gate refuses stays as it is. A listener is told of the changes.
     """
     done: dict[UOp, UOp] = {}
+    listener, step = trace.current_listener(), trace.Step(change)
     for u in analysis.toposort(root, gate):
         src = u.src if gate is not None and not gate(u) else tuple([done[s] for s in u.src])
         made = change(u, src)
         if made is None:
             made = u if src == u.src else remake(u, src)
+        elif listener is not None and made is not u:
+            listener(trace.Fired("walk", step, u, made))
         if made is not u and made.origin is None:
             made.origin = u.origin
         done[u] = made

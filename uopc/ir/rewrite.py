@@ -12,10 +12,7 @@ only grows is found by its length. The error names the rules of the cycle.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from uopc.errors import Error, InvalidIR
@@ -23,6 +20,7 @@ from uopc.ir import analysis, construct, match_statistics
 from uopc.ir.node import Node, intern
 from uopc.ir.ops import Op
 from uopc.ir.pattern import Hit, MatchFunction, PatternMatcher, Rule, Table, UPat
+from uopc.ir.trace import Fired, current_listener
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -38,38 +36,6 @@ class Gate(Exception):
 
 class EndlessRewriteError(Error):
     """A set of rules that rewrites forever; the message names the cycle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fired:
-    """One rewrite, as given to a trace."""
-
-    rewrite: str
-    rule: Rule
-    before: UOp
-    after: UOp
-
-    def __str__(self) -> str:
-        return f"{self.rewrite}: {self.rule.label}"
-
-
-Listener = Callable[[Fired], None]
-_listener: contextvars.ContextVar[Listener | None] = contextvars.ContextVar("trace", default=None)
-
-
-@contextlib.contextmanager
-def tracing(listener: Listener) -> Iterator[None]:
-    """Call `listener` with every rewrite made meanwhile by this thread; `list.append` will do."""
-    token = _listener.set(listener)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
-
-
-def current_listener() -> Listener | None:
-    """Who is to be told of rewrites in this thread."""
-    return _listener.get()
 
 
 def graph_rewrite(

@@ -18,7 +18,7 @@ from uopc.ir import affine, analysis, build, dtypes, match_statistics
 from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.ir.rewrite import EndlessRewriteError, Fired, current_listener, substitute
+from uopc.ir.rewrite import EndlessRewriteError, substitute
 from uopc.ir.rules import RuleSet, matcher
 from uopc.ir.rules_algebra import (
     BOUNDS,
@@ -42,6 +42,7 @@ from uopc.ir.rules_where import (
     WHERE,
     WHERE_BOOL,
 )  # fmt: skip
+from uopc.ir.trace import Fired, current_listener
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
-from uopc.passes import choose_contraction, choose_streams, machine
+from uopc.passes import choose_contraction, machine
 from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
@@ -49,8 +49,6 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     if row is not None:
         for q in chooser.family(row):
             chooser.widen(q, "UPCAST", fitting(machine.TILE_ROWS, length_of(q)))
-    else:
-        output = choose_streams.copies(chooser, output, lanes)
     if output is not None:
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)
