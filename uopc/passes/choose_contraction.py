@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis
-from uopc.passes import machine
+from uopc.ir import analysis, indexing
+from uopc.ir.ops import Ops
+from uopc.passes import local_stage, machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, fitting, length_of
 from uopc.passes.range_tiling import kernel_axes
@@ -65,3 +67,221 @@ def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
         ):
             return q
     return None
+
+
+# ---------------------------------------------------------------- contractions
+@dataclass(frozen=True)
+class _Contraction:
+    """Σ a·b over reduce loops: lanes walk along `lane`, which only b reads, so that b's vectors
+    serve several iterations of `row`, which only a reads (None where there is no such loop)."""
+
+    reduce: UOp
+    a: UOp
+    b: UOp
+    lane: UOp
+    row: UOp | None
+
+
+def choose(chooser: Chooser) -> bool:
+    """The Opts of a contraction: tiles of accumulators in registers, and packed operands.
+
+    False, with nothing applied, where the kernel is none, or does not use an operand again.
+    """
+    k = KernelFacts(chooser.kernel)
+    c = _find(k)
+    if c is None:
+        return False
+    target = chooser.context.target
+    lanes = target.lanes(c.reduce.dtype.bits)
+    height, vectors = machine.register_tile(
+        1 if c.row is None else length_of(c.row) or machine.TYPICAL_LENGTH,
+        length_of(c.lane) or machine.TYPICAL_LENGTH,
+        lanes, target.vector_bits // 8, target.registers, _row_step(k, c),
+    )  # fmt: skip
+    packs = c.row is not None and _is_packed(k, c, target.l2_bytes)
+    lane, row = _order(chooser, k, c, packs)
+    for part in _lane_parts(chooser, lane, lanes, vectors):
+        if packs and row is not None:
+            _pack(chooser, part, row)
+    if row is not None:
+        for q in chooser.family(row):
+            _tile_rows(chooser, q, height)
+    return True
+
+
+def _find(k: KernelFacts) -> _Contraction | None:
+    written = [a for a in k.accesses if a.written]
+    if len(k.reduces) != 1 or len(written) != 1:
+        return None
+    (u,) = k.reduces
+    if u.src[0].op is not Ops.MUL or u.arg.op != "add":
+        return None
+    for lane in k.outputs:
+        length = length_of(lane) or machine.TYPICAL_LENGTH
+        if lane.arg.kind != "loop" or length < machine.LEAST_COLUMNS:
+            continue
+        readers = [f for f in u.src[0].src if lane in analysis.ranges(f)]
+        if written[0].stride(lane) == 1 and len(readers) == 1:
+            (b,) = readers
+            (a,) = [f for f in u.src[0].src if f is not b]
+            return _with_rows(k, _Contraction(u, a, b, lane, None))
+    return None
+
+
+def _with_rows(k: KernelFacts, c: _Contraction) -> _Contraction | None:
+    """The contraction with its row loop; None where b is read once, and not as neighbours."""
+    rows = [
+        r for r in k.outputs
+        if r.arg.kind == "loop" and r in analysis.ranges(c.a) and r not in analysis.ranges(c.b)
+        and length_of(r) != 1
+    ]  # fmt: skip
+    few = not rows or (length_of(rows[-1]) or 1 << 20) < machine.LEAST_ROWS_TO_TRANSPOSE
+    if few and not _is_neighbours(k, c):
+        return None
+    return replace(c, row=rows[-1]) if rows else c
+
+
+def _row_step(k: KernelFacts, c: _Contraction) -> int:
+    """Bytes from one row's element of a to the next; 1 where that is not one number."""
+    for access in k.accesses:
+        if c.row is not None and access.node in analysis.toposort(c.a):
+            return (access.stride(c.row) or 0) * access.node.dtype.itemsize or 1
+    return 1
+
+
+def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
+    """Whether b is an element of an array, and neighbours are for neighbouring lanes."""
+    found = [a for a in k.accesses if a.node is c.b]
+    return bool(found) and found[0].stride(c.lane) == 1
+
+
+def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
+    """Whether b is copied: where reading it takes more than one load, or where the part that
+    serves all columns leaves the cache between rows."""
+    if not _is_neighbours(k, c) or indexing.ungated(c.b.src[1])[1] is not None:
+        return True
+    size = c.b.dtype.itemsize
+    for r in analysis.ranges(c.b):
+        if r is c.lane or r.arg.kind == "reduce":
+            size *= length_of(r) or machine.TYPICAL_LENGTH
+    return size > l2_bytes
+
+
+def _order(
+    chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool
+) -> tuple[UOp, UOp | None]:
+    """Rows inside of columns, so that a panel of b serves all rows; the loops as they are then.
+
+    Where windows of b overlap along another loop, that one is cut in blocks whose part of b fits
+    half of L2, and rows go inside of the blocks instead.
+    """
+    row, lane = c.row, c.lane
+    if row is None:
+        return lane, None
+    windows = local_stage.windows(c.b) if packs else []
+    around = [r for r in k.outputs if r in windows and r is not lane]
+    if around:
+        block = _block(chooser, c, around[-1])
+        return lane, _inside(chooser, row, block) if block is not None else row
+    if lane in windows or row.arg.axis > lane.arg.axis:
+        return lane, row
+    axes = kernel_axes(chooser.kernel)
+    if chooser.attempt("SWAP", row, axes.index(lane)):
+        found = {r.arg.axis: r for r in kernel_axes(chooser.kernel)}
+        return found[row.arg.axis], found[lane.arg.axis]
+    return lane, row
+
+
+def _inside(chooser: Chooser, row: UOp, outer: UOp) -> UOp:
+    """The row loop, moved inside of another."""
+    axes = kernel_axes(chooser.kernel)
+    if row.arg.axis < outer.arg.axis and chooser.attempt("SWAP", row, axes.index(outer)):
+        return next(r for r in kernel_axes(chooser.kernel) if r.arg.axis == outer.arg.axis)
+    return row
+
+
+def _block(chooser: Chooser, c: _Contraction, window: UOp) -> UOp | None:
+    """The loop over blocks of a window's loop; None where one block is all of it."""
+    inside = [r for r in analysis.ranges(c.b) if r.arg.kind == "reduce" or r in (c.lane, window)]
+    if any(length_of(r) is None for r in inside):
+        return window
+    found = local_stage.digits(c.b, inside)
+    length = length_of(window) or 1
+    for n in range(length, 0, -1):
+        size = c.b.dtype.itemsize
+        for d in found:
+            size *= d.extent - d.factors.get(window, 0) * (length - n)
+        if length % n == 0 and size <= chooser.context.target.l2_bytes // 2:
+            if n == length:
+                return None
+            if n > 1 and chooser.attempt("TILE", window, n):
+                return chooser.part(window, 0)
+            break
+    return window
+
+
+def _lane_parts(chooser: Chooser, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
+    """Lanes, and copies of them, on a column loop; the ranges that have the lanes.
+
+    What does not fill the copies is a loop of its own; its last vector may be masked.
+    """
+    length, wide = length_of(lane), lanes * vectors
+    parts = [lane]
+    if length is None or (length > wide and length % wide):
+        if not chooser.attempt("SPLIT", lane, wide):
+            return []
+        parts = [p for p in (chooser.part(lane, 0), chooser.part(lane, 1)) if p is not None]
+    made = []
+    for part in parts:
+        length = length_of(part)
+        width = lanes if length is None else machine.lane_count(length, lanes)
+        if chooser.attempt("PADTO", part, width):
+            part = _first(chooser, part)
+            length = length_of(part)
+        if chooser.attempt("VECTOR", part, width):
+            outer = chooser.part(part, 0)
+            copies = 1 if length is None else min(vectors, length // width)
+            if outer is not None and copies > 1:
+                chooser.attempt("UPCAST", outer, copies)
+            made.append(chooser.part(part, 1))
+    return [p for p in made if p is not None]
+
+
+def _first(chooser: Chooser, r: UOp) -> UOp:
+    """What stands for a loop after an Opt that gave it one part."""
+    found = chooser.part(r, 0)
+    return r if found is None else found
+
+
+def _pack(chooser: Chooser, lane: UOp, row: UOp) -> None:
+    """A packed tile of what these lanes read, before the rows around them; its fill in lanes."""
+    for n, (value, reduce) in enumerate(local_stage.operands(chooser.kernel)):
+        if lane not in analysis.ranges(value):
+            continue
+        rows = [r for r in chooser.family(row) if r in analysis.ranges(reduce)]
+        before = set(kernel_axes(chooser.kernel))
+        if rows and chooser.attempt("PACK", rows[0], n):
+            fill = [r for r in kernel_axes(chooser.kernel) if r not in before][-1]
+            width = length_of(lane) or 1
+            if chooser.attempt("VECTOR", fill, width):
+                outer = chooser.part(fill, 0)
+                if outer is not None:
+                    copies = fitting(machine.TILE_VECTORS, length_of(outer))
+                    chooser.attempt("UPCAST", outer, copies)
+        return
+
+
+def _tile_rows(chooser: Chooser, row: UOp, height: int) -> None:
+    """Rows in copies; what is left is a block of its own, or a loop where its length varies."""
+    length = length_of(row)
+    if length is not None and length <= height:
+        chooser.attempt("UPCAST", row, length)
+        return
+    if length is None or length % height:
+        if not chooser.attempt("SPLIT", row, height):
+            return
+        rest = chooser.part(row, 1)
+        if rest is not None and length is not None:
+            chooser.attempt("UPCAST", rest, length % height)
+        row = _first(chooser, row)
+    chooser.attempt("UPCAST", row, height)

@@ -34,6 +34,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     """The Opts, and the kernel with them applied."""
     chooser = Chooser(kernel, context, apply)
     _share(chooser)
+    if choose_contraction.choose(chooser):
+        return tuple(chooser.opts), chooser.kernel
     _unroll_whole(chooser)
     k = KernelFacts(chooser.kernel)
     lanes = context.target.lanes(element_bits(k))

@@ -96,8 +96,8 @@ class _Expansion:
     def _close(self, u: UOp, where: dict[UOp, int]) -> Step:
         """A REDUCE or END: one for each copy of the ranges that it closes."""
         closed = analysis.closed_ranges(u)
-        wide = [r for r in closed if r.arg.kind in _COPIED]
         lanes = [r for r in closed if r.arg.kind == "lane"]
+        wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
         loops = [r for r in closed if r not in wide and r not in lanes]
         copies = [
             where | dict(zip(wide, at))
@@ -110,6 +110,24 @@ class _Expansion:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
             return intern(Ops.END, dtypes.void, (body, *ranges)) if ranges else body
         return _combine(u, bodies, ranges, lanes)
+
+
+def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
+    """The ranges of copies, slowest first: copies of vectors side by side come one after another.
+
+    In a tile of rows by vectors that keeps one row's elements and all vectors in registers at a
+    time; the other way round, all rows' elements would be alive at once.
+    """
+
+    def shared(r: UOp) -> int:
+        return max([_common(r.arg.axis, q.arg.axis) for q in lanes], default=0)
+
+    return sorted(wide, key=lambda r: (shared(r), r.arg.axis))
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How long the common beginning of two axes is."""
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
 def _lanes_of(b: UOp, n: int) -> UOp:

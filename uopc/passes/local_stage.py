@@ -18,18 +18,17 @@ from uopc.ir import affine, analysis, dtypes, indexing, remake
 from uopc.ir.args import BufferArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes.range_tiling import Refused, make_range
+from uopc.passes.range_tiling import Refused, kernel_axes, make_range
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_STAGED = 4  # in the axis of a range: a loop that fills a stage at the loop named before it
 # A tile of more bytes than this is no tile: it would leave every cache.
 MOST_BYTES = 16 << 20
 
 
 @dataclass
-class _Digit:
+class Digit:
     """Loops that a value meets only in the sum Σ factor·loop; `unit` has factor 1."""
 
     unit: UOp
@@ -72,7 +71,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     inside = [q for q in analysis.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, q.seq))
     _check(kernel, value, inside)
-    return _staged(kernel, r, value, _digits(value, inside))
+    return _staged(kernel, value, digits(value, inside))
 
 
 def _is_around(q: UOp, r: UOp) -> bool:
@@ -99,17 +98,24 @@ def _root(place: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- which loops meet in a sum
-def _digits(value: UOp, inside: list[UOp]) -> list[_Digit]:
+def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
     """The digits of a value, that of the lanes last, else the greatest step first."""
     steps = {q: _step(value, q) for q in inside}
-    digits: list[_Digit] = []
+    found: list[Digit] = []
     for q in sorted(inside, key=lambda q: (steps[q] or 1 << 62, q.arg.axis)):
-        joined = next((d for d in digits if _joins(value, d, q, steps)), None)
+        joined = next((d for d in found if _joins(value, d, q, steps)), None)
         if joined is None:
-            digits.append(_Digit(q, {q: 1}, q.src[0].arg, steps[q]))
-    lanes = [d for d in digits if any(q.arg.kind == "lane" for q in d.factors)]
-    rest = [d for d in digits if d not in lanes]
+            found.append(Digit(q, {q: 1}, q.src[0].arg, steps[q]))
+    lanes = [d for d in found if any(q.arg.kind == "lane" for q in d.factors)]
+    rest = [d for d in found if d not in lanes]
     return [*sorted(rest, key=lambda d: -(d.step or 1 << 62)), *lanes]
+
+
+def windows(value: UOp) -> list[UOp]:
+    """The loops that a value meets only in a sum with a reduce loop: what they read overlaps."""
+    known = [q for q in analysis.ranges(value) if q.src[0].op is Ops.CONST]
+    found = [d.factors for d in digits(value, known)]
+    return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
 
 def _step(value: UOp, q: UOp) -> int:
@@ -122,7 +128,7 @@ def _step(value: UOp, q: UOp) -> int:
     return 0
 
 
-def _joins(value: UOp, d: _Digit, q: UOp, steps: dict[UOp, int]) -> bool:
+def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
     """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
     if not d.step or not steps[q] or steps[q] % d.step:
         return False
@@ -131,8 +137,8 @@ def _joins(value: UOp, d: _Digit, q: UOp, steps: dict[UOp, int]) -> bool:
     if factor > d.extent or (factor == d.extent and not parts_of_one):
         return False
     factors = {**d.factors, q: factor}
-    joined = _Digit(d.unit, factors, d.extent + factor * (q.src[0].arg - 1), d.step)
-    seen = make_range(affine.const(joined.extent), (*q.arg.axis, _STAGED), "loop")
+    joined = Digit(d.unit, factors, d.extent + factor * (q.src[0].arg - 1), d.step)
+    seen = make_range(affine.const(joined.extent), (*q.arg.axis, -1), "loop")
     moved = remake.rebuild(value, {d.unit: _unit_of(joined, seen)})
     if any(m in analysis.ranges(moved) for m in factors):
         return False
@@ -143,27 +149,27 @@ def _joins(value: UOp, d: _Digit, q: UOp, steps: dict[UOp, int]) -> bool:
 _REDUCED = ("reduce", "unroll")
 
 
-def _unit_of(d: _Digit, digit: UOp) -> UOp:
+def _unit_of(d: Digit, digit: UOp) -> UOp:
     """The unit loop's value, given the digit's."""
     others = [affine.scaled(m, -f) for m, f in d.factors.items() if m is not d.unit]
     return affine.add(digit, _sum(others))
 
 
 # ---------------------------------------------------------------- the tile
-def _staged(kernel: UOp, r: UOp, value: UOp, digits: list[_Digit]) -> UOp:
-    """The kernel that fills a tile with the value before r, and reads the tile."""
+def _staged(kernel: UOp, value: UOp, order: list[Digit]) -> UOp:
+    """The kernel that fills a tile with the value, and reads the tile in its place."""
     number = sum(u.op is Ops.BUFFER for u in analysis.toposort(kernel))
-    axis = (*r.arg.axis, _STAGED, number)
+    nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
     dims: list[int] = []
     filled: list[UOp] = []  # the loops that fill, one a dimension
     read: list[UOp] = []
     guard = indexing.true()
     moved: dict[UOp, UOp] = {}
-    for d in digits:
+    for d in order:
         apart, width = _lane_steps(d)
         count = -(-d.extent // apart)
         count = -(-count // width) * width
-        phase, inner = _fill_loops(axis, len(dims), apart, count)
+        phase, inner = _fill_loops(nest, len(dims), apart, count)
         dims += [apart, count]
         filled += [phase, inner]
         place = affine.add(affine.scaled(inner, apart), phase)
@@ -184,7 +190,7 @@ def _staged(kernel: UOp, r: UOp, value: UOp, digits: list[_Digit]) -> UOp:
     return remake.rebuild(kernel, {value: intern(Ops.INDEX, value.dtype, (ready, place))})
 
 
-def _lane_steps(d: _Digit) -> tuple[int, int]:
+def _lane_steps(d: Digit) -> tuple[int, int]:
     """How far apart neighbouring lanes are in the digit, and how many there are; (1, 1) if none."""
     for q, f in d.factors.items():
         if q.arg.kind == "lane":
@@ -192,10 +198,10 @@ def _lane_steps(d: _Digit) -> tuple[int, int]:
     return 1, 1
 
 
-def _fill_loops(axis: tuple[int, ...], at: int, *lengths: int) -> list[UOp]:
+def _fill_loops(nest: int, at: int, *lengths: int) -> list[UOp]:
     """A loop for each dimension; none for one of length 1."""
     return [
-        make_range(affine.const(n), (*axis, at + i), "loop") if n > 1 else affine.const(0)
+        make_range(affine.const(n), (nest, at + i), "loop") if n > 1 else affine.const(0)
         for i, n in enumerate(lengths)
     ]
 

@@ -17,3 +17,74 @@ ACCUMULATORS = 4
 MOST_COPIES = 2048
 # A loop is cut at guards only where the middle part, free of them, has this many iterations.
 LEAST_MIDDLE = 16
+
+
+# ---------------------------------------------------------------- register tiles of contractions
+# What a machine does in a cycle: multiply-adds on vectors, loads of whole vectors, loads of one
+# element into all lanes. Measured on Zen 4: vectors of 64 bytes go through in two halves.
+WIDE_BYTES = 64
+LATENCY = 4  # cycles until a multiply-add can be added to
+# Rows are read in place, an element each: more than 8 that are a multiple of 1 KiB apart do not fit
+# the ways of an L1 set (12 rows lose 10%, 16 lose half).
+MOST_ROWS, MOST_ALIASED_ROWS, ALIAS_BYTES = 16, 8, 1024
+MOST_VECTORS = 4
+# Part of a step that does not overlap: the loop, vectors from L2 instead of L1, rows' elements.
+STEP_OVERHEAD, VECTOR_OVERHEAD, ROW_OVERHEAD = 0.3, 0.1, 0.1
+# Each kind of tile at an edge is code to compile; 2% of the time are not worth 10 ms.
+EDGE = 0.02
+# What a loop of unknown length counts as.
+TYPICAL_LENGTH = 960
+# Rows from which on it pays to bring an operand into the order in which lanes read it.
+LEAST_ROWS_TO_TRANSPOSE = 16
+# A sum over columns fewer than this is better vectorised along the sum.
+LEAST_COLUMNS = 4
+
+
+def step_cycles(rows: int, vectors: int, vector_bytes: int) -> float:
+    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators."""
+    rate = 1 if vector_bytes >= WIDE_BYTES else 2
+    arithmetic = max(rows * vectors / rate, LATENCY)
+    loads = rows / 2 + vectors / rate
+    overhead = STEP_OVERHEAD + VECTOR_OVERHEAD * vectors + ROW_OVERHEAD * rows
+    return max(arithmetic, loads) + overhead
+
+
+def register_tile(
+    rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int
+) -> tuple[int, int]:
+    """Rows, `row_step` bytes apart, and vectors of accumulators that cover all soonest.
+
+    333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
+    """
+    best = (float("inf"), 1, 1)
+    most = MOST_ALIASED_ROWS if row_step % ALIAS_BYTES == 0 else MOST_ROWS
+    for vectors in range(1, min(MOST_VECTORS, -(-columns // lanes)) + 1):
+        for high in range(1, min(most, rows) + 1):
+            if high * vectors + vectors + 1 > registers:
+                break
+            edges = (rows % high > 0) + (columns % (vectors * lanes) > 0)
+            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes) * (1 + EDGE * edges)
+            best = min(best, (cost, high * vectors, high))
+    _, size, high = best
+    return high, size // high
+
+
+def _cover(rows: int, columns: int, high: int, vectors: int, lanes: int, width: int) -> float:
+    """Cycles of one step over all tiles, those at the edges too."""
+    rest = columns % (vectors * lanes)
+    narrow = lane_count(rest, lanes)
+    whole = columns // (vectors * lanes)
+    parts = [(whole, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]
+    total = 0.0
+    for count, h in ((rows // high, high), (1, rows % high)):
+        for many, v, size in parts:
+            if h and v:
+                total += count * many * step_cycles(h, v, size)
+    return total
+
+
+def lane_count(length: int, lanes: int) -> int:
+    """The narrowest vector, a power of two of lanes, that takes a loop at once; at most `lanes`."""
+    while lanes > 2 and lanes // 2 >= length:
+        lanes //= 2
+    return lanes

@@ -132,11 +132,11 @@ def tile_loop(kernel: UOp, r: UOp, n: int) -> UOp:
 def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     """for r < m: f(r)  →  for r < ⌈m / n⌉·n: f(r), with every access under the guard r < m."""
     length = r.src[0]
-    if length.op is not Ops.CONST:
-        raise Refused("the length of the range is not known")
     if n < 2:
         raise Refused(f"the amount {n} is too small")
-    if length.arg % n == 0:
+    blocks = affine.floordiv(affine.plus(length, n - 1), affine.const(n))
+    padded = affine.scaled(blocks, n)
+    if padded is length:
         raise Refused(f"{n} divides the range: there is nothing to pad")
     if is_reduce(kernel, r) or r.arg.kind != "loop":
         raise Refused("what a reduce would add is not known: only output loops are padded")
@@ -144,7 +144,7 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     order = analysis.toposort(kernel)
     if any(_is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
-    wide = make_range(affine.const(-(-length.arg // n) * n), (*r.arg.axis, _FIRST), "loop")
+    wide = make_range(padded, (*r.arg.axis, _FIRST), "loop")
     guard = affine.less(wide, length)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:

@@ -1,0 +1,150 @@
+"""Contractions as `compile` chooses to run them: any size, transposed, padded, threaded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uopc
+from uopc.driver import lower_only
+from uopc.ir.args import Opt
+from uopc.ir.ops import Ops
+from uopc.passes import machine
+
+RNG = np.random.default_rng(11)
+SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))
+TARGETS = ("", "x86-64-v3")
+
+
+def numbers(*dims, dtype="float32"):
+    """Small integers: their sums of products are exact in any order."""
+    return RNG.integers(-3, 4, dims).astype(dtype)
+
+
+def check(graph, arrays, wanted, threads=1, target=""):
+    with uopc.options(target_cpu=target):
+        program = uopc.compile(graph, threads=threads, verify=True)
+    np.testing.assert_array_equal(program(*arrays), wanted)
+    return program
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.sampled_from(TARGETS))
+def test_matmul_of_any_size(m, k, n, a_turned, b_turned, target):
+    a, b = numbers(m, k), numbers(k, n)
+    x, y = uopc.param("x", (k, m) if a_turned else (m, k)), uopc.param("y", (k, n))
+    left = x.permute(1, 0) if a_turned else x
+    right = uopc.param("y", (n, k)).permute(1, 0) if b_turned else y
+    given_a = np.ascontiguousarray(a.T) if a_turned else a
+    given_b = np.ascontiguousarray(b.T) if b_turned else b
+    check(left @ right, [given_a, given_b], a @ b, target=target)
+
+
+def plain_conv(x, w, stride, pad, groups):
+    """A convolution, a tap at a time."""
+    n, _, h, width = x.shape
+    o, per, kh, kw = w.shape
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    oh, ow = (h + 2 * pad - kh) // stride + 1, (width + 2 * pad - kw) // stride + 1
+    out = np.zeros((n, o, oh, ow), x.dtype)
+    for i in range(kh):
+        for j in range(kw):
+            seen = x[:, :, i : i + oh * stride : stride, j : j + ow * stride : stride]
+            for g in range(groups):
+                part = slice(g * o // groups, (g + 1) * o // groups)
+                out[:, part] += np.einsum(
+                    "ncyx,oc->noyx", seen[:, g * per : (g + 1) * per], w[part, :, i, j]
+                )
+    return out
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_convolution_of_any_size(data):
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
+    groups, taps = draw(1, 2), draw(1, 4)
+    n, c, o = draw(1, 2), groups * draw(1, 5), groups * draw(1, 18)
+    h, width, stride, pad = draw(taps, 24), draw(taps, 70), draw(1, 3), draw(0, 2)
+    x, w = numbers(n, c, h, width), numbers(o, c // groups, taps, taps)
+    graph = uopc.param("x", x.shape).conv2d(
+        uopc.param("w", w.shape), stride=stride, padding=pad, groups=groups
+    )
+    check(
+        graph,
+        [x, w],
+        plain_conv(x, w, stride, pad, groups),
+        target=data.draw(st.sampled_from(TARGETS)),
+    )
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("dims", [(97, 65, 131), (64, 300, 64), (5, 200, 999), (333, 40, 17)])
+def test_shared_among_threads(dims, threads):
+    m, k, n = dims
+    a, b = numbers(m, k), numbers(k, n)
+    check(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), [a, b], a @ b, threads)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int8"])
+def test_dtypes(dtype):
+    t = getattr(uopc.dtypes, dtype)
+    a, b = numbers(37, 20).astype(t.numpy), numbers(20, 53).astype(t.numpy)
+    wanted = (a.astype("f8") @ b.astype("f8")).astype("i4" if dtype == "int8" else t.numpy)
+    check(uopc.param("a", a.shape, t) @ uopc.param("b", b.shape, t), [a, b], wanted)
+
+
+def test_a_symbolic_size():
+    n = uopc.variable("n", 1, 300)
+    program = uopc.compile(uopc.param("a", (n, 33)) @ uopc.param("b", (33, 50)), verify=True)
+    b = numbers(33, 50)
+    for size in (1, 7, 64, 299):
+        a = numbers(size, 33)
+        np.testing.assert_array_equal(program(a, b), a @ b)
+
+
+def test_no_comparison_in_the_loop_over_taps():
+    """The border of a padded convolution is filled once, before the loops that multiply."""
+    graph = uopc.param("x", (1, 8, 30, 30)).conv2d(uopc.param("w", (16, 8, 3, 3)), padding=1)
+    (kernel,) = lower_only(graph, threads=1).kernels
+    depth, deepest = 0, []
+    for u in kernel.src:
+        depth += (u.op is Ops.RANGE) - (u.op is Ops.END)
+        if u.op is Ops.RANGE and u.arg.kind == "reduce":
+            deepest.append(depth)
+        if u.op is Ops.CMPLT and deepest:
+            assert depth < max(deepest)
+
+
+def test_a_large_matmul_is_packed_and_a_small_one_not():
+    def opts(n):
+        (kernel,) = lower_only(uopc.param("a", (n, n)) @ uopc.param("b", (n, n)), threads=1).kernels
+        return [o.op for o in kernel.arg.opts]
+
+    assert "PACK" in opts(1024) and "PACK" not in opts(64)
+
+
+def test_the_border_of_a_sum_is_no_scalar_loop():
+    """17 x 33 times 33 x 65: each column is in a vector, each row in a block of accumulators."""
+    graph = uopc.param("a", (17, 33)) @ uopc.param("b", (33, 65))
+    (kernel,) = lower_only(graph, threads=1).kernels
+    stores = [u for u in kernel.src if u.op is Ops.STORE]
+    assert all(u.src[0].dtype.lanes > 1 for u in stores)
+    assert any(isinstance(o, Opt) and o.op in ("PADTO", "SPLIT") for o in kernel.arg.opts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile"),
+    [(65536, 16, (16, 1)), (1024, 1024, (4, 4)), (333, 777, (9, 3)), (1, 300, (1, 4))],
+)
+def test_register_tiles(rows, columns, tile):
+    found = machine.register_tile(rows, columns, 16, 64, 32, 4 * 777)
+    assert found == tile and found[0] * found[1] + found[1] < 32
+
+
+def test_register_tiles_of_a_small_machine():
+    rows, vectors = machine.register_tile(960, 960, 8, 32, 16, 4096)
+    assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
