@@ -10,7 +10,7 @@ import pytest
 import uopc
 from uopc import dtypes
 from uopc.driver import lower_only
-from uopc.ir import interpret
+from uopc.ir import interpret, kernel, sources
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.storage_cost import MOST_PARTS
@@ -178,3 +178,21 @@ def test_a_part_without_elements_is_joined(optimize):
     x, nothing = uopc.param("x", (1, 2)), uopc.param("nothing", (1, 0))
     arrays = {"x": np.ones((1, 2), "f4"), "nothing": np.ones((1, 0), "f4")}
     check((x.cat(nothing, x, axis=1),), arrays, optimize=optimize)
+
+
+@BOTH
+@pytest.mark.parametrize("n", [1, 5, 16, 21])
+def test_a_store_with_a_gate_leaves_the_rest(n, optimize):
+    """In single elements, and in vectors whose lanes are stored alone."""
+    a, b = [sources.kernel_param(slot, (64,), dtypes.float32) for slot in (0, 1)]
+    i = kernel.range(n, 0)
+    for place, odd in ((i, i % 2), (i * 3, i % 3)):
+        gated = kernel.store(a.index(place), b.index(i) + 1.0, odd.eq(0))
+        program = uopc.compile(kernel.sink(gated.end(i), name="gated"), optimize=optimize)
+        got, source = np.full(64, -1, "f4"), np.arange(64, dtype="f4")
+        program(got, source)
+        wanted, step = np.full(64, -1, "f4"), 1 if place is i else 3
+        for k in range(n):
+            if k % (2 if place is i else 3) == 0:
+                wanted[k * step] = k + 1
+        np.testing.assert_array_equal(got, wanted)

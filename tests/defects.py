@@ -1,0 +1,225 @@
+"""A test of the tests: plants defects one at a time, and asks that the suite catches each.
+
+`python -m tests.defects` copies the tree for each defect, changes one line, and runs the tests of
+that area, then the others, until one fails. It prints the test that caught it; the exit code is 1
+when one was not caught. `--list` prints the defects, `--only WORD` takes some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+# Quick and broad: what is asked when the tests of an area did not notice.
+BROAD: Final = (
+    "test_pipeline.py", "test_regressions.py", "test_golden.py", "test_opts.py", "test_tensor.py",
+    "test_fuzz.py",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One line changed: the file, what stands there once, what stands there instead."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    area: tuple[str, ...] = ()  # test files that should notice
+
+
+DEFECTS: Final = (
+    Defect(
+        "a pad without its lower guard", "uopc/ir/indexing.py",
+        "guard = both(guard, affine.less(affine.const(-1), moved))", "pass",
+    ),
+    Defect(
+        "a pad without its upper guard", "uopc/ir/indexing.py",
+        "guard = both(guard, affine.less(moved, build.dim_uop(d)))", "pass",
+    ),
+    Defect(
+        "a flip that is one element off", "uopc/ir/indexing.py",
+        "last = [affine.sub(affine.plus(build.dim_uop(d), -1), x)",
+        "last = [affine.sub(affine.plus(build.dim_uop(d), 0), x)",
+    ),
+    Defect(
+        "a permute by the inverse", "uopc/ir/indexing.py",
+        "source[axis] = index[i]", "source[i] = index[axis]",
+    ),
+    Defect(
+        "a shrink that forgets where it begins", "uopc/ir/indexing.py",
+        "return tuple([affine.add(x, build.dim_uop(b)) for x, b in zip(index, begins)]), None",
+        "return index, None",
+    ),
+    Defect(
+        "an index of size 1 that is not repeated", "uopc/ir/indexing.py",
+        "return tuple([zero() if is_one(d) else index[offset + i] for i, d in enumerate(dims)])",
+        "return tuple([index[offset + i] for i, d in enumerate(dims)])",
+    ),
+    Defect(
+        "bounds of a negative coefficient swapped", "uopc/ir/affine.py",
+        "if f > 0 else (low + f * b, high + f * a)", "if f > 0 else (low + f * a, high + f * b)",
+        ("test_affine.py",),
+    ),
+    Defect(
+        "less that takes <= for <", "uopc/ir/affine.py",
+        "    if high < 0:\n        return _true(True)\n    if low >= 0:",
+        "    if high <= 0:\n        return _true(True)\n    if low >= 0:", ("test_affine.py",),
+    ),
+    Defect(
+        "a comparison whose constant has the wrong sign", "uopc/ir/affine.py",
+        "return _below(terms, -constant)", "return _below(terms, constant)", ("test_affine.py",),
+    ),
+    Defect(
+        "readers do not wait for what they read", "uopc/passes/split_kernels.py",
+        "{e: set(p.after) for e, p in pieces.items()}", "{e: set() for e, p in pieces.items()}",
+    ),
+    Defect(
+        "a write does not wait for earlier readers", "uopc/passes/split_kernels.py",
+        "                    if w is not e:\n                        before[w].add(e)",
+        "                    if w is not e:\n                        pass",
+    ),
+    Defect(
+        "a reduce over the wrong axes", "uopc/passes/rangeify.py",
+        "if i not in u.arg.axes:",
+        "if len(analysis.shape(u.src[0])) - 1 - i not in u.arg.axes:",
+    ),
+    Defect(
+        "a part of a cat that reads at the whole's index", "uopc/passes/rangeify.py",
+        "(*index[:axis], moved, *index[axis + 1 :])", "(*index[:axis], at, *index[axis + 1 :])",
+    ),
+    Defect(
+        "a gather without the check of its index", "uopc/passes/rangeify.py",
+        "valid = valid if condition is None else indexing.both(valid, condition)", "pass",
+    ),
+    Defect(
+        "a reversed load that begins at its end", "uopc/passes/devectorize.py",
+        "self.lane(flat, lanes - 1), gate), lanes)", "self.lane(flat, 0), gate), lanes)",
+        ("test_opts.py",),
+    ),
+    Defect(
+        "a store that drops its gate", "uopc/passes/devectorize.py",
+        "return _store(storage, flat, value, gate)", "return _store(storage, flat, value, None)",
+        ("test_regressions.py",),
+    ),
+    Defect(
+        "merged ranges in the wrong order", "uopc/passes/simplify_ranges.py",
+        "        if u is outer:\n            return quotient\n        if u is inner:\n"
+        "            return remainder",
+        "        if u is outer:\n            return remainder\n        if u is inner:\n"
+        "            return quotient",
+    ),
+    Defect(
+        "a carried register that starts anew in the outer loop", "uopc/passes/linearize.py",
+        "initial = self.carried[(u, outer)] if outer is not None else self._identity(u)",
+        "initial = self._identity(u)",
+    ),
+    Defect(
+        "blocks that live together share memory", "uopc/backends/memory_plan.py",
+        "if blocks[j].first <= block.last and block.first <= blocks[j].last",
+        "if blocks[j].first < block.last and block.first < blocks[j].last",
+        ("test_memory_plan.py",),
+    ),
+    Defect(
+        "division by zero gives one", "uopc/ir/semantics.py",
+        "return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, _nonzero(b)))",
+        "return np.where(b == 0, np.ones_like(a), np.floor_divide(a, _nonzero(b)))",
+        ("test_elementwise.py",),
+    ),
+    Defect(
+        "a shift by the width that wraps", "uopc/ir/semantics.py",
+        "return (b >= 0) & (b < bits)", "return (b >= 0) & (b <= bits)", ("test_elementwise.py",),
+    ),
+    Defect(
+        "a maximum that loses NaN", "uopc/backends/llvm_arithmetic.py",
+        'nan = e.value(f"fcmp uno {ty} {a}, {a}")', 'nan = e.value(f"fcmp one {ty} {a}, {a}")',
+        ("test_elementwise.py",),
+    ),
+    Defect(
+        "0.0 and -0.0 are one constant", "uopc/ir/node.py",
+        "if type(arg) is float and (arg == 0.0 or arg != arg):",
+        "if type(arg) is float and arg != arg:", ("test_text.py", "test_elementwise.py"),
+    ),
+    Defect(
+        "an output that is the caller's array", "uopc/passes/output_storage.py",
+        "    if root.op is Ops.PARAM and not written:\n        return False\n", "",
+    ),
+    Defect(
+        "effects before the last are forgotten", "uopc/passes/output_storage.py",
+        "stack += u.src[:1] if u.op is Ops.STORE else u.src[1:]", "pass",
+        ("test_circular_waits.py",),
+    ),
+    Defect(
+        "a narrow float that rounds half up", "uopc/passes/narrow_floats.py",
+        "odd = (size_bits >> shift) & 1", "odd = (size_bits >> shift) | 1",
+    ),
+)
+
+
+def occurrences(defect: Defect) -> int:
+    """How often the right text stands in the file: once, or the list is out of date."""
+    return (ROOT / defect.file).read_text().count(defect.right)
+
+
+def planted(defect: Defect, folder: Path) -> None:
+    """A copy of the tree with the defect in it."""
+    kept = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, folder, ignore=kept, dirs_exist_ok=True)
+    path = folder / defect.file
+    path.write_text(path.read_text().replace(defect.right, defect.wrong))
+
+
+def catcher(defect: Defect, folder: Path) -> str | None:
+    """The first test that fails, or None when all pass."""
+    rest = [name for name in BROAD if name not in defect.area]
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in (*defect.area, *rest):
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        try:
+            run = subprocess.run(
+                [*command, f"tests/{name}"], cwd=folder, env=environment, text=True,
+                capture_output=True, timeout=600,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"{name} (hangs)"
+        if run.returncode:
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
+            return failed[1] if failed else f"{name} (exit code {run.returncode})"
+    return None
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.defects", description=__doc__)
+    parser.add_argument("--only", default="", metavar="WORD")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    chosen = [d for d in DEFECTS if options.only in d.name]
+    missed = 0
+    for defect in chosen:
+        if options.list:
+            print(f"{defect.name}: {defect.file}")
+            continue
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            planted(defect, Path(folder))
+            caught = catcher(defect, Path(folder))
+        missed += caught is None
+        seconds = time.monotonic() - start
+        print(f"{seconds:6.1f} s  {defect.name}: {caught or 'NOT CAUGHT'}", flush=True)
+    print(f"{len(chosen)} defects, {len(chosen) - missed} caught, {missed} missed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
