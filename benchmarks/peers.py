@@ -115,7 +115,8 @@ class Uopc(Peer):
 
         def call() -> Any:
             if not made:
-                made.append(self.uopc.compile(graph, inputs=inputs))
+                with self.uopc.options(cache_dir="", programs=0):
+                    made.append(self.uopc.compile(graph, inputs=inputs))
             return made[0](*w.inputs)
 
         return call

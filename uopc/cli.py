@@ -1,4 +1,4 @@
-"""The command line: `uopc dump|passes|ops|bench`.
+"""The command line: `uopc dump|passes|ops|bench|cache`.
 
 Exit code 0; 1 where the input is bad (the message is on stderr); 2 for a wrong usage. Output is
 coloured on a terminal unless NO_COLOR is set, and plain otherwise.
@@ -45,6 +45,14 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="run a benchmark of a source checkout")
     bench.add_argument("name", metavar="NAME", help="a script of benchmarks/: kernels, ...")
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed to the script")
+    text = "compiled programs on disk: list them, explain a hit or miss, remove them"
+    cached = commands.add_parser("cache", help=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    cached.add_parser("ls", help="what is there, last used first")
+    why = cached.add_parser("why", help="for each kernel of SOURCE: is it there, what differs")
+    why.add_argument("source", metavar="SOURCE")
+    cached.add_parser("clear", help="remove everything")
     return parser
 
 

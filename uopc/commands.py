@@ -319,9 +319,17 @@ def run_bench(args: Namespace, out: Output, refuse: Refuse) -> int:
     return subprocess.run([sys.executable, str(scripts[args.name]), *args.arguments]).returncode
 
 
+def run_cache(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """`uopc cache`."""
+    from uopc import cache_command
+
+    return cache_command.run_cache(args, out, refuse)
+
+
 COMMANDS: dict[str, Callable[[Namespace, Output, Refuse], int]] = {
     "dump": run_dump,
     "passes": run_passes,
     "ops": run_ops,
+    "cache": run_cache,
     "bench": run_bench,
 }

@@ -61,11 +61,13 @@ class Compiled:
         return 2 * len(self.code) + len(self.source_text) + own + 64 * words
 
     def plan_for(self, request: Request, arrays: Mapping[str, Array]) -> Plan:
-        """The plan of one request: its arrays by content hash, its keys, its bound values."""
+        """The plan of one request: its arrays by content hash, its container, its bound values."""
         constants = [c.array if c.array is not None else arrays[c.key] for c in self.constants]
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
+        structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return replace(
             self.plan,
+            structure=structure,
             constants=tuple([np.ascontiguousarray(a) for a in constants]),
             keys=request.keys,
             variables=tuple(variables),

@@ -182,7 +182,7 @@ class Planner:
         return tuple(made)
 
     def plan(self) -> Plan:
-        """The plan without what is of one request: its arrays, and the keys of its results."""
+        """The plan without what is of one request: its arrays, and the container of its results."""
         launches = self.launches()
         request = self.request
         arguments = tuple(
@@ -195,19 +195,15 @@ class Planner:
         variables = {
             v: None for u in (request.graph, *request.params) for v in analysis.variables(u)
         }
-        structure: Any = "tuple" if request.structure == "kernel" else request.structure
         return Plan(
             arguments,
             tuple(self.results),
             launches,
             tuple([Variable(v.arg.name, v.arg.low, v.arg.high) for v in variables]),
-            structure,
-            (),
-            self.arena_bytes,
-            (),
-            sum(_work(k) for k in self.lowered.kernels) >= GIL_WORK,
-            request.threads,
-            request.name or "program",
+            arena_bytes=self.arena_bytes,
+            nogil=sum(_work(k) for k in self.lowered.kernels) >= GIL_WORK,
+            threads=request.threads,
+            name=request.name or "program",
         )
 
 

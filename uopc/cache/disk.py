@@ -26,6 +26,8 @@ _SUFFIX = ".entry"
 _UNFINISHED = ".tmp"
 # An unfinished file this old was left by a process that died.
 _ABANDONED = 3600.0
+# Whether this system says who owns a file, and opens files in a folder that is open.
+_CHECKABLE = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 
 
 class Unusable(Exception):
@@ -67,7 +69,7 @@ class Store:
     @contextlib.contextmanager
     def _opened(self, make: bool) -> Iterator[int]:
         """A descriptor of the folder with the entries, after it has been checked."""
-        if not hasattr(os, "geteuid") or os.open not in os.supports_dir_fd:
+        if not _CHECKABLE:
             raise Unusable("this system cannot say who owns a folder")
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         with _reasons(str(self.folder)):
@@ -98,8 +100,11 @@ class Store:
             raise Unusable(f"{self.root} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
 
     # ------------------------------------------------------------ entries
-    def read(self, name: str) -> bytes | None:
-        """The content of an entry, None where there is none. Unusable when it is not whole."""
+    def read(self, name: str, touch: bool = True) -> bytes | None:
+        """The content of an entry, None where there is none. Unusable when it is not whole.
+
+        `touch`: note that it was used.
+        """
         if not self.folder.is_dir():
             return None
         with self._opened(make=False) as folder:
@@ -115,8 +120,9 @@ class Store:
                     raise Unusable(f"{name} is not a file")
                 _check_owner(found, name, 0o022)
                 content = checked(opened.read(), name)
-            with contextlib.suppress(OSError):  # a folder that is read-only: ages are not known
-                os.utime(name + _SUFFIX, dir_fd=folder)
+            if touch:
+                with contextlib.suppress(OSError):  # of a folder on a read-only disk
+                    os.utime(name + _SUFFIX, dir_fd=folder)
             return content
 
     def write(self, name: str, content: bytes) -> None:

@@ -44,7 +44,7 @@ def request_parts(
     params = [p.arg.name for p in request.params]
     return (
         ("graph", printed.digest),
-        ("inputs", f"{request.structure} {params!r}"),
+        ("inputs", repr(params)),
         ("name", repr(request.name)),
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),

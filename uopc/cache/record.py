@@ -75,7 +75,7 @@ def encode(key: Key, made: Compiled) -> bytes:
             for n in plan.launches
         ],
         "variables": [[v.name, v.lo, v.hi] for v in plan.variables],
-        "plan": [plan.structure, _dim(plan.arena_bytes), plan.nogil, plan.threads, plan.name],
+        "plan": [_dim(plan.arena_bytes), plan.nogil, plan.threads, plan.name],
     }
     text = json.dumps(head, separators=(",", ":")).encode()
     return b"".join([struct.pack("<Q", len(text)), text, *blobs])
@@ -144,7 +144,7 @@ def _decoded(text: dict[str, Any], rest: bytes) -> Compiled:
         at += length
     if at != len(rest):
         raise ValueError(f"{at} bytes expected, {len(rest)} there")
-    structure, arena_bytes, nogil, threads, name = text["plan"]
+    arena_bytes, nogil, threads, name = text["plan"]
     plan = Plan(
         tuple([Argument(n, _type(t), _shape(s), w) for n, t, s, w in text["arguments"]]),
         tuple([Result(_type(t), _shape(s), source) for t, s, source in text["results"]]),
@@ -155,7 +155,6 @@ def _decoded(text: dict[str, Any], rest: bytes) -> Compiled:
             ]
         ),
         tuple([Variable(n, lo, hi) for n, lo, hi in text["variables"]]),
-        structure,
         arena_bytes=_read_dim(arena_bytes),
         nogil=nogil,
         threads=threads,
