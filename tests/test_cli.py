@@ -186,7 +186,7 @@ def test_at_rangeify_tells_why_values_are_stored(run, softmax):
 
 def test_diff_shows_what_a_stage_changed(run, softmax):
     lines = good(run("dump", softmax, "--diff", "place-stages")).splitlines()
-    assert lines[:2] == ["--- canonicalize", "+++ place-stages"]
+    assert lines[:2] == ["--- reroll", "+++ place-stages"]
     added = [s for s in lines if s.startswith("+%")]
     assert sum(" = stage " in s for s in added) == 2
     # only what reads a stage is different, under the name it had

@@ -14,6 +14,7 @@ from uopc.passes import (
     optimize,
     place_stages,
     rangeify,
+    reroll,
     share_kernels,
     simplify_ranges,
     split_kernels,
@@ -22,6 +23,7 @@ from uopc.passes.contract import Pass
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
     (10, canonicalize.PASS),
+    (15, reroll.PASS),
     (20, place_stages.PASS),
     (30, rangeify.PASS),
     (40, split_kernels.PASS),
@@ -38,6 +40,8 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
 )
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("canonicalize", "reroll", "expressions are compared in one form"),
+    ("reroll", "place-stages", "many single elements are one value before storage is chosen"),
     ("canonicalize", "place-stages", "a value that vanishes must not be weighed for storage"),
     ("place-stages", "rangeify", "loops are made for stored values only"),
     ("rangeify", "split-kernels", "a kernel is a closed store, and stores appear with the loops"),

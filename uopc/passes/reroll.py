@@ -1,0 +1,103 @@
+"""Write again with arrays what was written element by element: constants, gathers and loops.
+
+Before (tensor)                                 After (tensor)
+  %1 = param x : f32[8]                           %1 = param x : f32[8]
+  %2 = shrink %1 begin=(0,) size=(1,) : f32[1]    %2 = iota : index[4]
+  %3 = exp %2 : f32[1]                            %3 = mul %2, 2 : index[4]
+  %4 = shrink %1 begin=(2,) size=(1,) : f32[1]    %4 = index %1, %3 : f32[4]
+  %5 = exp %4 : f32[1]                            %5 = reshape %4 (4, 1) : f32[4, 1]
+  %6 = shrink %1 begin=(4,) size=(1,) : f32[1]    %6 = exp %5 : f32[4, 1]
+  %7 = exp %6 : f32[1]                            %7 = reshape %6 (4,) : f32[4]
+  %8 = shrink %1 begin=(6,) size=(1,) : f32[1]    sink %7
+  %9 = exp %8 : f32[1]
+  %10 = cat %3, %5, %7, %9 axis=0 : f32[4]
+  sink %10
+
+Constants that were put together from numbers are one array, and what is computed from constants
+only is computed here. PADs that do not overlap, added up, are a CAT. A STACK or CAT of parts that
+are built alike is one expression with an axis more: parts that differ in a constant read an array,
+parts that read different places of one value gather. Nothing is assumed of floats: a product with
+a constant 0 stays, and so does the zero that a sum of PADs adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis, build, movement, remake
+from uopc.ir.levels import TENSOR
+from uopc.ir.ops import Ops
+from uopc.passes.constant_values import FEWEST_PARTS, Constants, concatenation
+from uopc.passes.contract import Context, Pass
+from uopc.passes.rolling import Roller
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+class _Rewriting:
+    """One walk, sources first. Constants and sums of PADs are settled where they are read."""
+
+    def __init__(self) -> None:
+        self.constants = Constants()
+        self.roller = Roller(self.constants)
+        self.settled: dict[UOp, UOp] = {}
+
+    def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        made = u if src == u.src else remake.remake(u, src)
+        constants = self.constants
+        constants.note(made)
+        if made in constants.constant or not src:
+            return made
+        if made.op is Ops.ADD and made in constants.pieces:
+            return made
+        read = tuple([self.settle(s) for s in made.src])
+        if read != made.src:
+            made = remake.remake(made, read)
+        made = self.joined(made)
+        constants.note(made)
+        return made
+
+    def settle(self, u: UOp) -> UOp:
+        """A value as its readers see it."""
+        found = self.settled.get(u)
+        if found is None:
+            found = self.settled[u] = self._settle(u)
+        return found
+
+    def _settle(self, u: UOp) -> UOp:
+        constants = self.constants
+        if u in constants.constant:
+            if u not in constants.irregular or u.op is Ops.DATA:
+                return u
+            made = constants.literal(u)
+            constants.note(made)
+            return made
+        pieces = constants.pieces.get(u)
+        if pieces is None or pieces.count == 1:
+            return u
+        joined = self.joined(concatenation(pieces, analysis.shape(u)[pieces.axis]))
+        if not u.dtype.is_float:
+            return joined
+        return build.alu(joined, Ops.ADD, build.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
+
+    def joined(self, u: UOp) -> UOp:
+        """A STACK or CAT of many parts that are alike, as one value."""
+        if len(u.src) < FEWEST_PARTS or u.op not in (Ops.STACK, Ops.CAT):
+            return u
+        got = self.roller.rolled(u.src)
+        if got is None:
+            return remake.remake(u, tuple([self.settle(s) for s in u.src]))
+        if u.op is Ops.STACK:
+            return got
+        axis, dims = u.arg, analysis.shape(u.src[0])
+        order = (*range(1, axis + 1), 0, *range(axis + 1, len(dims) + 1))
+        return movement.reshape(movement.permute(got, order), analysis.shape(u))
+
+
+def reroll(graph: UOp, context: Context) -> UOp:
+    """The graph with arrays, gathers and leading axes in place of many single elements."""
+    return remake.rewritten(graph, _Rewriting().change, analysis.outside_kernels(graph))
+
+
+PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")
