@@ -57,7 +57,8 @@ def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
 
 
 def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    """The index into the source of a movement op, and the guard that a PAD adds (or None)."""
+    """The index into the source of a movement op, and the guard that a PAD adds, or a SHRINK by
+    variables that may reach out of its source (or None)."""
     return _MOVEMENT[u.op](u, index)
 
 
@@ -152,8 +153,14 @@ def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 
 def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    begins, _ = analysis.window(u)
-    return tuple([affine.add(x, build.dim_uop(b)) for x, b in zip(index, begins)]), None
+    begins, sizes = analysis.window(u)
+    moved = tuple([affine.add(x, build.dim_uop(b)) for x, b in zip(index, begins)])
+    guard = true()
+    for x, b, size, d in zip(moved, begins, sizes, analysis.shape(u.src[0])):
+        if not all([isinstance(n, int) for n in (b, size, d)]):
+            guard = both(guard, affine.less(affine.const(-1), x))
+            guard = both(guard, affine.less(x, build.dim_uop(d)))
+    return moved, None if guard is true() else guard
 
 
 def _pad(u: UOp, index: Index) -> tuple[Index, UOp | None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.ir.analysis import filled
-from uopc.ir.interpret_values import Array, check_shrink
+from uopc.ir.interpret_values import Array
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -107,8 +107,6 @@ def _moved(u: UOp, runs: Runs, integers: Integers) -> Runs:
     if u.op is Ops.EXPAND:
         return _expand(runs, arg)
     rank = len(runs.dims)
-    if u.op is Ops.SHRINK:
-        check_shrink(arg[:rank], arg[rank:], runs.dims)
     begins = [-b for b in arg[:rank]] if u.op is Ops.PAD else arg[:rank]
     return _window(runs, begins, arg[rank:])
 

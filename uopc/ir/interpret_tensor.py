@@ -26,7 +26,6 @@ from uopc.ir.interpret_values import (
     apply,
     bitcast,
     check_array,
-    check_shrink,
     misplaced,
     operands,
     order,
@@ -109,8 +108,14 @@ def _pad(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
 
 def _shrink(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
     begins, sizes = dims[: a.ndim], dims[a.ndim :]
-    check_shrink(begins, sizes, a.shape)
-    return a[tuple([slice(b, b + s) for b, s in zip(begins, sizes)])]
+    inside = [range(max(b, 0), min(b + s, d)) for b, s, d in zip(begins, sizes, a.shape)]
+    part = a[tuple([slice(r.start, max(r.start, r.stop)) for r in inside])]
+    if part.shape == tuple(sizes):
+        return part
+    out = np.full(sizes, fill, a.dtype)  # variables may ask for more than there is
+    shifts = [r.start - b for r, b in zip(inside, begins)]
+    out[tuple([slice(at, at + n) for at, n in zip(shifts, part.shape)])] = part
+    return out
 
 
 def _slice(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
@@ -327,7 +332,15 @@ class TensorRun:
         value = self.contents(base, self.versions[u])
         for v in self._path(u):
             value = self._move(v, value, 0)
-        self._set(u, value)
+        self._set(u, value, self._left(u))
+
+    def _left(self, u: UOp) -> Array | None:
+        """What a single STORE of INVALID to all of a view leaves there: nothing that exists."""
+        effect = u.src[1]
+        if len(u.src) != 2 or effect.op is not Ops.STORE or effect.src[0] is not u.src[0]:
+            return None
+        ok = self.masks.get(effect.src[1])
+        return None if ok is None or ok.any() else ok
 
     def contents(self, base: UOp, version: Version | None) -> Array:
         """What a storage holds once the effects of a version happened."""

@@ -189,14 +189,6 @@ def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -
         raise UserError(f"{name_of(storage)}: expected shape {tuple(dims)}, got {array.shape}")
 
 
-def check_shrink(begins: Sequence[int], sizes: Sequence[int], dims: Sequence[int]) -> None:
-    """UserError when a SHRINK takes more than there is."""
-    if any(b < 0 or s < 0 or b + s > d for b, s, d in zip(begins, sizes, dims)):
-        raise UserError(
-            f"shrink: begin {tuple(begins)}, size {tuple(sizes)} is not inside {tuple(dims)}"
-        )
-
-
 def unsupported(u: UOp) -> Unsupported:
     return Unsupported(f"the interpreter does not run {u.op!r} yet")
 

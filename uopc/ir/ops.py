@@ -182,7 +182,7 @@ class Ops:
     PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True)
     FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="first", levels=TENSOR, movement=True)
     PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="pad", levels=TENSOR, movement=True)
-    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True)
+    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True)
     STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None))
     CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None))
 

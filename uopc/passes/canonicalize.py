@@ -48,7 +48,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return _reduce(u, src[0], context)
         if u.op is Ops.GETTUPLE:
             return inlined(u, src[0])
-        if u.op is Ops.STORE and src[0].op is Ops.BITCAST:
+        if u.op is Ops.STORE:
+            src = (src[0], _known_value(src[1]), *src[2:])
             return _store_through_bitcast(u, src)
         if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
             return movement.reshape(src[0].src[0], analysis.shape(u))
@@ -63,13 +64,31 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     return remake.rewritten(graph, change, analysis.outside_kernels(graph))
 
 
+def _known_value(v: UOp) -> UOp:
+    """after x, (store x, invalid)  →  invalid, where it is read: what is there is no value"""
+    view = v
+    while view.op.movement:
+        view = view.src[0]
+    if view.op is not Ops.AFTER or len(view.src) != 2:
+        return v
+    shown, effect = view.src
+    if effect.op is not Ops.STORE or effect.src[0] is not shown:
+        return v
+    stored = effect.src[1]
+    while stored.op.movement:
+        stored = stored.src[0]
+    if stored.op is not Ops.INVALID:
+        return v
+    return build.filled(intern(Ops.INVALID, v.dtype), analysis.shape(v))
+
+
 def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """store (bitcast x), v  →  store x, (bitcast v)"""
     target, value = src[:2]
     while target.op is Ops.BITCAST:
         target = target.src[0]
         value = intern(Ops.BITCAST, target.dtype, (value,))
-    return intern(Ops.STORE, u.dtype, (target, value, *src[2:]))
+    return intern(Ops.STORE, u.dtype, (target, value, *src[2:]), u.arg, u.tag)
 
 
 def inlined(u: UOp, called: UOp) -> UOp:

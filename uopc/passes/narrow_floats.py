@@ -88,7 +88,5 @@ def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
         value = value | sign
     else:
         value = value.eq(0).where(value, value | sign)
-    nan = build.const(dtypes.uint32, form.nan)
-    if form.negative_zero:
-        nan = nan | sign
+    nan = build.const(dtypes.uint32, form.nan)  # one: the sign of a NaN means nothing
     return a.ne(a).where(nan, value).cast(dtypes.uint8).bitcast(target)

@@ -64,9 +64,9 @@ def _piece_of(view: UOp) -> UOp | None:
     index, _ = indexing.loop_index(analysis.shape(view))
     flat = indexing.flat_index(analysis.shape(view), index)
     while view.op.movement or view.op is Ops.AFTER:
-        index, guard = indexing.source_index(view, index)
-        if guard is not None:
+        if view.op is Ops.PAD:
             return None
+        index, _ = indexing.source_index(view, index)
         view = view.src[0]
     place = indexing.flat_index(analysis.shape(view), index)
     return view if affine.sub(place, flat).op is Ops.CONST else None
