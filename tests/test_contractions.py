@@ -81,6 +81,23 @@ def test_convolution_of_any_size(data):
     )
 
 
+def exact_softmax(x):
+    """A producer with reduces of its own whose numbers are exact: x - max + Σ x."""
+    return x - x.max(axis=-1, keepdims=True) + x.sum(axis=-1, keepdims=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(SIZES, SIZES, SIZES, st.sampled_from(TARGETS), st.integers(1, 3))
+def test_an_operand_that_is_computed(m, k, n, target, threads):
+    """Its rows are computed once, whatever number of panels reads them."""
+    x, y = numbers(2, m, k), numbers(2, k, n)
+    a, b = uopc.param("x", x.shape), uopc.param("y", y.shape)
+    wanted = np.matmul(exact_softmax(x), y * 2) + 1
+    got = uopc.where(a > -99, a, 0.0)
+    got = got - got.max(axis=-1, keepdims=True) + got.sum(axis=-1, keepdims=True)
+    check(got @ (b * 2.0) + 1.0, [x, y], wanted, threads, target)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("dims", [(97, 65, 131), (64, 300, 64), (5, 200, 999), (333, 40, 17)])
 def test_shared_among_threads(dims, threads):

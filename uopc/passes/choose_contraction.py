@@ -99,7 +99,11 @@ def choose(chooser: Chooser) -> bool:
         lanes, target.vector_bits // 8, target.registers, _row_step(k, c),
     )  # fmt: skip
     packs = c.row is not None and _is_packed(k, c, target.l2_bytes)
+    if not _is_plain(c.a):
+        c = replace(c, row=_row_block(chooser, c))
     lane, row = _order(chooser, k, c, packs)
+    if not _is_plain(c.a):
+        _pack_producer(chooser, lane, lanes)
     for part in _lane_parts(chooser, lane, lanes, vectors):
         if packs and row is not None:
             _pack(chooser, part, row)
@@ -110,35 +114,90 @@ def choose(chooser: Chooser) -> bool:
 
 
 def _find(k: KernelFacts) -> _Contraction | None:
+    """The reduce that lanes along the result's neighbours turn into sums of vectors."""
     written = [a for a in k.accesses if a.written]
-    if len(k.reduces) != 1 or len(written) != 1:
-        return None
-    (u,) = k.reduces
-    if u.src[0].op is not Ops.MUL or u.arg.op != "add":
+    if len(written) != 1:
         return None
     for lane in k.outputs:
         length = length_of(lane) or machine.TYPICAL_LENGTH
         if lane.arg.kind != "loop" or length < machine.LEAST_COLUMNS:
             continue
+        if written[0].stride(lane) != 1:
+            continue
+        reduces = [u for u in k.reduces if lane in analysis.ranges(u)]
+        if len(reduces) != 1 or reduces[0].src[0].op is not Ops.MUL:
+            return None
+        (u,) = reduces
         readers = [f for f in u.src[0].src if lane in analysis.ranges(f)]
-        if written[0].stride(lane) == 1 and len(readers) == 1:
-            (b,) = readers
-            (a,) = [f for f in u.src[0].src if f is not b]
-            return _with_rows(k, _Contraction(u, a, b, lane, None))
+        if u.arg.op != "add" or len(readers) != 1:
+            return None
+        (b,) = readers
+        a = next(f for f in u.src[0].src if f is not b)
+        return _with_rows(k, _Contraction(u, a, b, lane, None))
     return None
 
 
 def _with_rows(k: KernelFacts, c: _Contraction) -> _Contraction | None:
-    """The contraction with its row loop; None where b is read once, and not as neighbours."""
+    """The contraction with its row loop; None where lanes along the sum are better: both operands
+    are neighbours there, and b, which is not, serves few rows."""
     rows = [
         r for r in k.outputs
         if r.arg.kind == "loop" and r in analysis.ranges(c.a) and r not in analysis.ranges(c.b)
         and length_of(r) != 1
     ]  # fmt: skip
-    few = not rows or (length_of(rows[-1]) or 1 << 20) < machine.LEAST_ROWS_TO_TRANSPOSE
-    if few and not _is_neighbours(k, c):
-        return None
+    if not _is_neighbours(k, c):
+        few = (length_of(rows[-1]) or 1 << 20) if rows else 0
+        if not rows or (few < machine.LEAST_ROWS_TO_TRANSPOSE and _is_dot_product(k, c)):
+            return None
     return replace(c, row=rows[-1]) if rows else c
+
+
+def _is_dot_product(k: KernelFacts, c: _Contraction) -> bool:
+    """Whether the innermost reduce loop is long, and both operands are neighbours along it."""
+    inner = max(c.reduce.src[1:], key=lambda r: r.arg.axis)
+    body = analysis.toposort(c.reduce.src[0])
+    steps = [a.stride(inner) for a in k.accesses if a.node in body]
+    return all(n == 1 for n in steps) and (length_of(inner) or 1 << 20) >= machine.WHOLE_UNROLL
+
+
+def _is_plain(value: UOp) -> bool:
+    """Whether a value is an element of an array, read without a guard."""
+    return value.op is Ops.INDEX and indexing.ungated(value.src[1])[1] is None
+
+
+def _row_block(chooser: Chooser, c: _Contraction) -> UOp | None:
+    """The row loop, or its blocks where a producer of all rows does not fit half of L2."""
+    if c.row is None or length_of(c.row) is None:
+        return c.row
+    size = c.a.dtype.itemsize
+    for r in analysis.ranges(c.a):
+        if r.arg.kind == "reduce":
+            size *= length_of(r) or machine.TYPICAL_LENGTH
+    rows = length_of(c.row) or 1
+    most = max(1, chooser.context.target.l2_bytes // 2 // size)
+    if rows <= most:
+        return c.row
+    n = next(n for n in range(most, 0, -1) if rows % n == 0)
+    if n >= machine.LEAST_ROW_BLOCK and chooser.attempt("TILE", c.row, n):
+        return chooser.part(c.row, 1)
+    return c.row
+
+
+def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
+    """What a is computed from, computed once: a tile of it before the first loop that does not
+    change it."""
+    for n, (value, user) in enumerate(local_stage.operands(chooser.kernel)):
+        own = analysis.ranges(value)
+        if lane not in analysis.ranges(user) or lane in own:
+            continue
+        loops = [r for r in kernel_axes(chooser.kernel) if r in analysis.ranges(user)]
+        at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
+        before = set(kernel_axes(chooser.kernel))
+        if chooser.attempt("PACK", at, n):
+            fill = [r for r in kernel_axes(chooser.kernel) if r not in before][-1]
+            chooser.attempt("PADTO", fill, lanes)
+            chooser.attempt("VECTOR", _first(chooser, fill), lanes)
+        return
 
 
 def _row_step(k: KernelFacts, c: _Contraction) -> int:
@@ -158,7 +217,7 @@ def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
 def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
     """Whether b is copied: where reading it takes more than one load, or where the part that
     serves all columns leaves the cache between rows."""
-    if not _is_neighbours(k, c) or indexing.ungated(c.b.src[1])[1] is not None:
+    if not _is_neighbours(k, c) or not _is_plain(c.b):
         return True
     size = c.b.dtype.itemsize
     for r in analysis.ranges(c.b):
@@ -240,7 +299,8 @@ def _lane_parts(chooser: Chooser, lane: UOp, lanes: int, vectors: int) -> list[U
             length = length_of(part)
         if chooser.attempt("VECTOR", part, width):
             outer = chooser.part(part, 0)
-            copies = 1 if length is None else min(vectors, length // width)
+            whole = part is parts[0] and len(parts) > 1
+            copies = vectors if whole else min(vectors, (length or 1) // width)
             if outer is not None and copies > 1:
                 chooser.attempt("UPCAST", outer, copies)
             made.append(chooser.part(part, 1))

@@ -35,6 +35,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     chooser = Chooser(kernel, context, apply)
     _share(chooser)
     if choose_contraction.choose(chooser):
+        _vectorise_producers(chooser)
         return tuple(chooser.opts), chooser.kernel
     _unroll_whole(chooser)
     k = KernelFacts(chooser.kernel)
@@ -124,6 +125,16 @@ def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
         if own < lanes * len(body) or not body:
             chosen.append(inner)
     return chosen
+
+
+def _vectorise_producers(chooser: Chooser) -> None:
+    """Lanes on the reduces that a contraction's operand is computed from."""
+    k = KernelFacts(chooser.kernel)
+    lanes = chooser.context.target.lanes(element_bits(k))
+    for r in _reduce_lanes(k, lanes, None):
+        inside = [q for u in k.order if r in analysis.ranges(u) for q in analysis.ranges(u)]
+        if not any(q.arg.kind == "lane" for q in inside):
+            _vectorise_reduce(chooser, r, lanes)
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int) -> None:

@@ -36,6 +36,8 @@ EDGE = 0.02
 TYPICAL_LENGTH = 960
 # Rows from which on it pays to bring an operand into the order in which lanes read it.
 LEAST_ROWS_TO_TRANSPOSE = 16
+# A producer is computed in blocks of at least so many rows: fewer would pack the columns too often.
+LEAST_ROW_BLOCK = 16
 # A sum over columns fewer than this is better vectorised along the sum.
 LEAST_COLUMNS = 4
 
