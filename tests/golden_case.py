@@ -51,6 +51,7 @@ class Setting:
 
     optimize: bool = True
     threads: int = 1
+    device: str = ""
     rules: str = ""  # a name in `_rules`
     low: int = 0  # integer inputs are low ≤ v < high; low = high: any integers
     high: int = 0
@@ -67,8 +68,8 @@ class Setting:
         return Setting(**fields)
 
     def context(self) -> Context:
-        """A machine with registers of 256 bits, whatever this one has."""
-        machine = target.host("x86-64-v3")
+        """A GPU, or a machine with registers of 256 bits, whatever this one has."""
+        machine = target.for_device(self.device or "cpu", "x86-64-v3")
         return Context(machine, self.optimize, self.threads, user_rules=_rules(self.rules))
 
 

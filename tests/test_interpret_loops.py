@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
+from uopc.errors import InvalidIR, UserError, UserTypeError
 from uopc.ir import build, dtypes, kernel, movement, sources
 from uopc.ir.args import ReduceArg
 from uopc.ir.interpret import (
@@ -265,10 +265,11 @@ def test_buffers_are_checked() -> None:
     assert out.ravel().tolist() == [1, 1, 1, 1, 0, 0]
 
 
-def test_work_groups_are_not_run_yet() -> None:
+def test_every_place_of_a_launch_runs() -> None:
     lane = intern(Ops.SPECIAL, INDEX, (build.dim_uop(4),), "lidx0")
-    with pytest.raises(Unsupported, match="work-groups"):
-        run_kernel(kernel.sink(store(at(param(0, 4), lane), 1.0)), [np.zeros(4, "f4")])
+    out = np.zeros(4, "f4")
+    run_kernel(kernel.sink(store(at(param(0, 4), lane), 1.0)), [out])
+    assert out.tolist() == [1, 1, 1, 1]
     one = intern(Ops.SPECIAL, INDEX, (build.dim_uop(1),), "gidx0")
     out = np.zeros(4, "f4")
     run_kernel(kernel.sink(store(at(param(0, 4), one), 1.0)), [out])

@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm)")
     dump.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
     dump.add_argument("--kernel", metavar="N|NAME", help="one kernel: by number, from 0, or name")
-    dump.add_argument("--device", help="what to compile for: cpu (the default)")
+    dump.add_argument("--device", help="cpu (the default), or cuda:sm_90 and so on: PTX")
     dump.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
     dump.add_argument("--html", metavar="FILE", help="write a page: code, stages, every rewrite")
     dump.add_argument("--trace", metavar="FILE", help="write the times in Chrome's trace format")

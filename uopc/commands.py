@@ -38,9 +38,10 @@ def run_dump(args: Namespace, out: Output, refuse: Refuse) -> int:
             refuse(f"--{option}: no stage {stage!r}; there are {', '.join(known)}")
     if args.at and args.diff:
         refuse("--at and --diff: give one of them")
-    driver.check_device(args.device if args.device is not None else config.current().device)
     found = source.load(args.source)
-    lowering = Lowering(_context(found), _verifier(), trace=True)
+    device = args.device or found.settings.get("device") or config.current().device
+    driver.check_device(device)
+    lowering = Lowering(_context(found, device), _verifier(), trace=True)
     try:
         with node.arena():
             lowered = lowering.lower(_graph(found), found.start)
@@ -58,7 +59,7 @@ def _verifier() -> Any:
     return verify
 
 
-def _context(found: source.Source) -> Context:
+def _context(found: source.Source, device: str) -> Context:
     """The settings of this run: those of the environment, and those that a stage file notes."""
     options, noted = config.current(), found.settings
     optimize = noted.get("optimize", "yes") != "no" and not options.noopt
@@ -68,7 +69,7 @@ def _context(found: source.Source) -> Context:
     cpu = options.target_cpu
     if not cpu and noted.get("cpu") in target.KNOWN:
         cpu = noted["cpu"]
-    return Context(target.host(cpu), optimize, threads or default_threads())
+    return Context(target.for_device(device, cpu), optimize, threads or default_threads())
 
 
 def _graph(found: source.Source) -> UOp:
@@ -110,13 +111,13 @@ class _Report:
         if stage not in self._texts:
             last = self.lowered.runs[-1].number
             if stage == LLVM:
-                made, seconds = dump.llvm_texts(self.kernels)
+                made, seconds = dump.llvm_texts(self.lowered, self.kernels)
             else:
                 context = self.lowered.context
                 assert context is not None
                 named = config.current().target_cpu or context.target.name in target.KNOWN
                 cpu = context.target.cpu if named else ""
-                made, seconds = dump.asm_texts(self.texts(LLVM)[1], cpu)
+                made, seconds = dump.asm_texts(self.texts(LLVM)[1], context.target, cpu)
                 last = self.texts(LLVM)[0].number
             self._texts[stage] = dump.text_row(stage, last, made, seconds), made
         return self._texts[stage]

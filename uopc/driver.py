@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -37,6 +37,7 @@ class Request:
     options: config.Options
     rules: Any = None  # the user's PatternMatcher
     bound: Mapping[str, int] = field(default_factory=dict)  # values that `bind` gave variables
+    device: str = "cpu"
 
 
 def compile(
@@ -60,19 +61,30 @@ def compile(
     """
     options = config.current()
     _check_kinds(device, inputs, name, rules)
-    check_device(device if device is not None else options.device)
+    where = device if device is not None else options.device
+    check_device(where)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
     request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options, rules)
+    request = replace(request, device=where)
     check = options.spec > 0 if verify is None else verify
     if request.structure == "kernel" and not check:  # broken more easily than by the builders
         _verify_input(request.graph)
-    program = program_for(request, _verifier(check))
+    program = build(request, _verifier(check))
     if options.debug:
         from uopc import debug
 
         return debug.compiled(program, options.debug)
     return program
+
+
+def build(request: Request, verifier: Verify | None) -> Program:
+    """The program that was asked for, on its device."""
+    if request.device.startswith("cuda"):
+        from uopc import cuda_program
+
+        return cuda_program.program_for(request, verifier)
+    return program_for(request, verifier)
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
@@ -96,10 +108,18 @@ def _verify_input(kernel: UOp) -> None:
 
 
 def check_device(device: str) -> None:
-    """UserError for a device there is not, Unsupported for one not built yet."""
+    """UserError for a device there is not, Unsupported for what is not built yet."""
     kind, _, part = device.partition(":")
+    if kind == "cuda" and part.startswith("sm_"):
+        from uopc.backends import target
+
+        target.part(part)
+        return
     if kind == "cuda":
-        raise Unsupported(f"device {device}: the CUDA backend is not built yet; use device='cpu'")
+        raise Unsupported(
+            f"device {device}: launching on a GPU is not built yet;"
+            " device='cuda:sm_90' gives PTX text"
+        )
     if kind != "cpu" or (part and not part.isdigit()):
         raise UserError(f"unknown device {device!r}; there are cpu and cpu:N")
 
@@ -118,7 +138,7 @@ def make_context(request: Request) -> Context:
     from uopc.passes.contract import Context
 
     return Context(
-        target.host(request.options.target_cpu),
+        target.for_device(request.device, request.options.target_cpu),
         request.optimize,
         request.threads,
         user_rules=request.rules,

@@ -24,6 +24,7 @@ from uopc.naming import hand_names_on
 from uopc.passes import PIPELINE
 
 if TYPE_CHECKING:
+    from uopc.backends.target import Target
     from uopc.ir.uop import UOp
     from uopc.lowering import Lowered
     from uopc.passes.contract import Context
@@ -127,6 +128,8 @@ class Dump:
             lines.append(f"// threads: {self.context.threads}")
             if self.context.target.name in target.KNOWN:  # not this machine, as it is without
                 lines.append(f"// cpu: {self.context.target.name}")
+            if self.context.target.gpu is not None:
+                lines.append(f"// device: {self.context.target.device}")
         return "\n".join(lines) + "\n"
 
     def text(self, name: str) -> str:
@@ -239,21 +242,37 @@ def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Ro
     return Row(number, stage, "text", None, lines, "lines", len(texts), True, 0, seconds)
 
 
-def llvm_texts(kernels: Sequence[UOp]) -> tuple[dict[str, str], float]:
-    """The LLVM IR of linear kernels by name, and the seconds it took."""
-    from uopc.backends import llvm
+def llvm_texts(lowered: Lowered, kernels: Sequence[UOp]) -> tuple[dict[str, str], float]:
+    """The LLVM IR of some of the linear kernels by name, and the seconds it took."""
+    from uopc import cuda_program
+    from uopc.backends import llvm, nvptx
 
     start = time.perf_counter()
-    texts = {k.arg.name: llvm.module([llvm.render(k.arg.name, k)]) for k in kernels}
+    assert lowered.context is not None
+    machine = lowered.context.target
+    if machine.gpu is None:
+        texts = {k.arg.name: llvm.module([llvm.render(k.arg.name, k)]) for k in kernels}
+    else:
+        calls = cuda_program.facts(lowered)
+        texts = {
+            k.arg.name: nvptx.module(nvptx.render(k.arg.name, k, machine, calls[k]))
+            for k in kernels
+        }
     return texts, time.perf_counter() - start
 
 
-def asm_texts(sources: dict[str, str], cpu: str = "") -> tuple[dict[str, str], float]:
-    """The assembly of LLVM modules by name, and the seconds it took."""
+def asm_texts(
+    sources: dict[str, str], machine: Target, cpu: str = ""
+) -> tuple[dict[str, str], float]:
+    """The assembly (on a GPU: the PTX) of LLVM modules by name, and the seconds it took."""
     from uopc.backends.cpu import jit
+    from uopc.backends.cuda import ptx
 
     start = time.perf_counter()
-    texts = {name: jit.assembly(source, cpu or None) for name, source in sources.items()}
+    if machine.gpu is None:
+        texts = {name: jit.assembly(source, cpu or None) for name, source in sources.items()}
+    else:
+        texts = {name: ptx.assemble(source, machine) for name, source in sources.items()}
     return texts, time.perf_counter() - start
 
 

@@ -84,7 +84,8 @@ def dim(d: Any) -> Dim:
     return DimValue.of(d) if d.op is not Ops.CONST else int(d.arg)
 
 
-def _root(u: UOp) -> UOp:
+def root_of(u: UOp) -> UOp:
+    """The storage that a view or a later state of it is of."""
     while u.op in (Ops.AFTER, Ops.SLICE):
         u = u.src[0]
     return u
@@ -102,7 +103,7 @@ class Planner:
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
         self.written = {
-            _root(args[p.arg.slot])
+            root_of(args[p.arg.slot])
             for kernel, args in lowered.calls
             for p in kernel_params.written_params(kernel)
             if p.op is Ops.PARAM
@@ -128,7 +129,7 @@ class Planner:
 
     def _results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
-        stored = [_root(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
+        stored = [root_of(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
         for v, root in zip(asked, stored):
             shape: Shape = tuple([dim(d) for d in analysis.shape(v)])
             source = self.params[root] if root.op is Ops.PARAM else None
@@ -141,7 +142,7 @@ class Planner:
         spans: dict[UOp, list[int]] = {}
         for i, (_, args) in enumerate(self.lowered.calls):
             for a in args:
-                root = _root(a)
+                root = root_of(a)
                 if root.op is Ops.BUFFER and root not in self.fresh:
                     spans.setdefault(root, [i, i])[1] = i
         blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
@@ -160,7 +161,7 @@ class Planner:
         if u.op is Ops.CONST:
             return Scalar(_bits(u))
         offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
-        root = _root(u)
+        root = root_of(u)
         if root in self.params:
             return Pointer(self.params[root], offset)
         if root in self.fresh:

@@ -39,7 +39,7 @@ class Stages:
     @property
     def lowered(self) -> Lowered:
         if self._lowered is None:
-            self._lowered = _lower(self.request, None)
+            self._lowered = lower(self.request, None)
         return self._lowered
 
 
@@ -117,10 +117,12 @@ class Program(ProgramBase):
         inputs = ", ".join(
             f"{v.name}: {v.dtype.short}{analysis.show(v.shape)}" for v in self.inputs
         )
-        return f"<uopc.Program ({inputs}), {len(self._compiled.names)} kernels>"
+        return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return program_for, (self._request,)
+        from uopc import driver
+
+        return driver.build, (self._request, None)
 
 
 def _origin(nodes: list[UOp]) -> str:
@@ -128,12 +130,12 @@ def _origin(nodes: list[UOp]) -> str:
     return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
 
 
-def _lower(request: Request, verify: Verify | None) -> Lowered:
-    from uopc import driver
-    from uopc.lowering import lower
+def lower(request: Request, verify: Verify | None) -> Lowered:
+    """The stages of a request."""
+    from uopc import driver, lowering
 
     with node.arena():
-        return lower(request.graph, driver.make_context(request), verify)
+        return lowering.lower(request.graph, driver.make_context(request), verify)
 
 
 def program_for(request: Request, verify: Verify | None = None) -> Program:
@@ -147,7 +149,7 @@ def program_for(request: Request, verify: Verify | None = None) -> Program:
 
     def make() -> Compiled:
         with node.arena():
-            fresh.append(_lower(request, verify))
+            fresh.append(lower(request, verify))
             made = compiled(request, fresh[0], printed.arrays)
         cache.count(scheduled=1, compiled=len(made.names))
         return made
@@ -176,9 +178,15 @@ def _assembled(request: Request, found: Compiled, arrays: Mapping[str, Array]) -
     cache.load_runtime(request.options)
     program = make_callable(plan, found.load(), Program, request.options.plain_call)
     program._request, program._compiled = request, found
+    describe(program)
+    return program
+
+
+def describe(program: Program) -> None:
+    """The inputs and outputs of a program, from what was asked for."""
+    request = program._request
     program.inputs = tuple([Value(p.arg.name, analysis.shape(p), p.dtype) for p in request.params])
     program.outputs = _outputs(request)
-    return program
 
 
 def _outputs(request: Request) -> tuple[Value, ...]:

@@ -2,7 +2,7 @@
 
 00_input.uop  10_canonicalize.uop  …     one a stage, numbered as in the table
 130_llvm_<kernel>.ll                     one a kernel
-140_asm_<kernel>.s                       one a kernel
+140_asm_<kernel>.s                       one a kernel; for a GPU 140_asm_<kernel>.ptx
 <hash>.npy                               the arrays that the texts name
 """
 
@@ -21,22 +21,24 @@ from uopc.source import stored
 _SUFFIXES = {LLVM: ".ll", ASM: ".s"}
 
 
-def file_name(number: int, stage: str, kernel: str = "") -> str:
+def file_name(number: int, stage: str, kernel: str = "", gpu: bool = False) -> str:
     """The name of the file of a stage."""
     if stage in _SUFFIXES:
-        return f"{number}_{stage}_{kernel}{_SUFFIXES[stage]}"
+        suffix = ".ptx" if gpu and stage == ASM else _SUFFIXES[stage]
+        return f"{number}_{stage}_{kernel}{suffix}"
     return f"{number:02d}_{stage}.uop"
 
 
 def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]) -> list[Path]:
     """Write all stages, and the texts of each kernel by stage. UserError where that is refused."""
     contents: dict[str, str] = {}
+    gpu = dump.context is not None and dump.context.target.gpu is not None
     for stage in dump.stages:
         name = stage.run.name
         contents[file_name(stage.run.number, name)] = dump.text(name)
     for name, (row, by_kernel) in texts.items():
         for kernel, text in by_kernel.items():
-            contents[file_name(row.number, name, kernel)] = text
+            contents[file_name(row.number, name, kernel, gpu)] = text
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -115,21 +115,27 @@ class Emitter:
     # -------------------------------------------------------- the function
     def run(self) -> str:
         """The definition of the kernel."""
-        self._load_words()
+        self.load_words()
         for u in self.kernel.src:
             if self.opened is not None and u.op not in (Ops.CARRY, Ops.CONST):
                 self._open_body(self.loops[self.opened])
                 self.opened = None
-            rule = _EMIT.get(u.op)
+            rule = self.rule(u)
             if rule is None:
                 raise Unsupported(f"llvm: no code for {u.op!r} ({u.dtype.name})")
             made = rule(self, u)
             if made is not None:
                 self.names[u] = made
         body = "\n".join(self.entry + self.lines)
-        return (
-            f"define void @{self.name}(ptr %words, i64 %chunk) {{\nentry:\n{body}\n  ret void\n}}"
-        )
+        return f"{self.head()} {{\nentry:\n{body}\n  ret void\n}}"
+
+    def rule(self, u: UOp) -> Rule | None:
+        """What emits a node."""
+        return _EMIT.get(u.op)
+
+    def head(self) -> str:
+        """The first line of the definition."""
+        return f"define void @{self.name}(ptr %words, i64 %chunk)"
 
     def _open_body(self, loop: _Loop) -> None:
         """Between the phis of a loop and its body: the test, where it may run zero times."""
@@ -138,7 +144,8 @@ class Emitter:
             self.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
             self.label(loop.body)
 
-    def _load_words(self) -> None:
+    def load_words(self) -> None:
+        """Name what the kernel is called with."""
         places = kernel_params.word_places(self.kernel)
         for u, i in places.items():
             self.names[u] = self._word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
@@ -260,13 +267,13 @@ def _load(e: Emitter, u: UOp) -> str | None:
     t, align = memory_type(u.dtype), u.dtype.itemsize
     place = _address(e, u.src[0])
     if len(u.src) == 1:
-        return _from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
+        return from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
     gate, lanes = u.src[1], u.dtype.lanes
     if lanes == 1:
         # Reading element 0 instead keeps the code free of branches.
         safe = e.value(f"select i1 {e.of(gate)}, ptr {place}, ptr {e.names[u.src[0].src[0]]}")
         got = e.value(f"load {t}, ptr {safe}, align {align}")
-        return _from_memory(
+        return from_memory(
             e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer")
         )
     mask = f"<{lanes} x i1>"
@@ -274,14 +281,15 @@ def _load(e: Emitter, u: UOp) -> str | None:
     e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
     where = f"ptr align {align} {place}, {mask} {e.of(gate, lanes)}"
     got = e.value(f"call {t} @{name}({where}, {t} zeroinitializer)")
-    return _from_memory(e, u, got)
+    return from_memory(e, u, got)
 
 
 def _memory_suffix(t: DType) -> str:
     return suffix(t if t.kind != "bool" else dtypes.uint8.vec(t.lanes))
 
 
-def _from_memory(e: Emitter, u: UOp, got: str) -> str:
+def from_memory(e: Emitter, u: UOp, got: str) -> str:
+    """A loaded value as it is computed with: a bool is one bit."""
     if u.dtype.kind != "bool":
         return got
     return e.value(f"icmp ne {memory_type(u.dtype)} {got}, zeroinitializer" if u.dtype.lanes > 1

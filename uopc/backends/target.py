@@ -5,10 +5,33 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from uopc.errors import UserError
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A part of a GPU family: what a block and a multiprocessor (SM) hold. Memory is in bytes."""
+
+    multiprocessors: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+    threads_per_multiprocessor: int
+    version: int  # 80 for sm_80
+    ptx: int  # of the PTX text: 70 for 7.0
+    tensor_cores: bool = True
+    warp: int = 32
+    threads_per_block: int = 1024
+    static_shared: int = 48 << 10  # more must be asked for by the launch
+    registers_per_multiprocessor: int = 1 << 16
+    registers_per_thread: int = 255
+    grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
+    block: tuple[int, int, int] = (1024, 1024, 64)
+
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU: `vector_bits` of a register, how many of them, and LLVM's name and features for it."""
+    """A machine: `vector_bits` of a register (or of one access to memory), how many registers,
+    and LLVM's name and features for it. `gpu` is there where blocks of threads run."""
 
     name: str
     device: str
@@ -18,6 +41,7 @@ class Target:
     features: str
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    gpu: Gpu | None = None
 
     def lanes(self, bits: int) -> int:
         """How many values of this many bits a register holds."""
@@ -48,3 +72,29 @@ def host(cpu: str = "") -> Target:
     elif found.get("neon"):
         bits, registers = 128, 32
     return Target("host", "cpu", bits, registers, cpu or llvm.get_host_cpu_name(), features)
+
+
+# NVIDIA parts by name: SMs of the usual card, shared memory, threads of an SM, versions.
+PARTS: dict[str, Gpu] = {
+    "sm_80": Gpu(108, 163 << 10, 164 << 10, 2048, 80, 70),
+    "sm_86": Gpu(84, 99 << 10, 100 << 10, 1536, 86, 71),
+    "sm_89": Gpu(128, 99 << 10, 100 << 10, 1536, 89, 81),
+    "sm_90": Gpu(132, 227 << 10, 228 << 10, 2048, 90, 81),
+    "sm_90a": Gpu(132, 227 << 10, 228 << 10, 2048, 90, 81),
+}
+
+
+@functools.cache
+def part(name: str) -> Target:
+    """The GPU that PARTS names; UserError for another name."""
+    gpu = PARTS.get(name)
+    if gpu is None:
+        raise UserError(f"no GPU part {name!r}; there are {', '.join(PARTS)}")
+    registers, features = gpu.registers_per_thread, f"+ptx{gpu.ptx}"
+    return Target(name, f"cuda:{name}", 128, registers, name, features, l2_bytes=40 << 20, gpu=gpu)
+
+
+def for_device(device: str, cpu: str = "") -> Target:
+    """What a device's name says: `cuda:sm_90`, or the host for `cpu`."""
+    kind, _, name = device.partition(":")
+    return part(name) if kind == "cuda" else host(cpu)

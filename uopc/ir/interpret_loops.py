@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
+from uopc.ir import analysis
 from uopc.ir.analysis import filled
+from uopc.ir.interpret_launch import Launch, is_private
 from uopc.ir.interpret_plan import (
     NUMBERS,
     Block,
@@ -72,6 +74,7 @@ class Machine:
         self.masks: dict[UOp, Array] = {}  # elements that exist, where some do not (INVALID)
         self.extents: list[int] = []  # of the axes of the loops that run, outer first
         self.guards: list[Array] = []  # iterations that happen, where ends differ
+        self.launch: Launch | None = None  # the places that run, where there are threads
 
     def run(self, root: UOp) -> None:
         """Run a SINK of any level, or a LINEAR of steps."""
@@ -81,8 +84,22 @@ class Machine:
             root = without_views(root)
             planner = Planner(root)
             plan, self.as_values = planner.program(root), planner.as_values
+        specials = [u for u in analysis.toposort(root) if u.op is Ops.SPECIAL]
         with np.errstate(all="ignore"):
+            if specials:
+                self._launched(plan, specials)
+            else:
+                self.block(plan)
+
+    def _launched(self, plan: Block, specials: list[UOp]) -> None:
+        """Run a plan at every place of a launch."""
+        self.launch = launch = Launch(self, specials)
+        for _ in launch.pieces(_BUDGET // max(_FEW_STEPS, len(plan.steps))):
+            self.extents = [launch.count, launch.width]
+            for u in [b for b in self.memory if is_private(b)]:
+                del self.memory[u], self.storages[u]
             self.block(plan)
+        self.extents, self.launch = [], None
 
     def block(self, block: Block) -> None:
         if block.hidden:
@@ -158,6 +175,8 @@ class Machine:
                 total = self._folded(loop, depth, guards, total)
             following = [(c, self.value(n), self.masks.get(n)) for c, n in loop.carries]
             for carry, value, ok in following:
+                for guard in self.guards[guards:]:  # a thread whose loop has ended keeps it
+                    value = np.where(guard, value, self.value(carry))
                 self.set(carry, value, ok)
             del self.extents[depth:], self.guards[guards:]
         self._forget(loop)
@@ -275,7 +294,9 @@ class Machine:
         if base in self.storages:
             return self.storages[base]
         if base.op is Ops.BUFFER:
-            return undefined(base.dtype, self.dims(base))
+            copies = 1 if self.launch is None else self.launch.copies(base)
+            dims = self.dims(base) if copies == 1 else [copies, *self.dims(base)]
+            return undefined(base.dtype, dims)
         array = self.find(base)
         check_array(base, array)
         return array
@@ -316,6 +337,8 @@ class Machine:
                     f" dimension {i} of size {size}"
                 )
             flat = flat * size + place
+        if self.launch is not None:
+            flat = flat + self.launch.offset(base, math.prod(dims))
         return np.where(ok, flat, 0), ok
 
     def read(self, u: UOp, target: UOp, gate: UOp | None) -> tuple[Array, Array | None]:
@@ -324,6 +347,8 @@ class Machine:
             ok = ok & self.masks.get(gate, np.True_)
         flat, ok = self.places(u, target, u.dtype.lanes, ok)
         array = self.array(storage(target))
+        if self.launch is not None:
+            self.launch.touch(u, storage(target), flat, ok, writes=False)
         if not ok.any():
             return np.zeros(flat.shape, array.dtype), None
         value = array[flat]
@@ -343,6 +368,10 @@ class Machine:
         array = self.array(storage(target))
         if not array.flags.writeable:
             raise UserError(f"{name_of(storage(target))} is stored to, but its array is read-only")
+        if self.launch is not None:
+            back = np.argsort(axes)
+            places, active = flat.transpose(back), ok.transpose(back)
+            self.launch.touch(u, storage(target), places, active, writes=True)
         array[flat[ok]] = data[ok]
 
     # ------------------------------------------------------------ calls

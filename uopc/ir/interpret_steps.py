@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.errors import Unsupported
+from uopc.errors import InvalidIR
 from uopc.ir.interpret_values import Array, fold
 from uopc.ir.ops import Op, Ops
 from uopc.ir.verify_rows import describe
@@ -41,9 +41,19 @@ def _lanes(m: Machine, u: UOp) -> None:
 
 
 def _special(m: Machine, u: UOp) -> None:
-    if m.value(u.src[0]).max() > 1:
-        raise Unsupported(f"{describe(u)}: the interpreter does not run work-groups yet")
-    m.set(u, np.zeros(1, np.int64))
+    assert m.launch is not None
+    m.set(u, m.launch.index(u))
+
+
+def _barrier(m: Machine, u: UOp) -> None:
+    if m.launch is not None:
+        m.launch.barrier(u, m.gate(None))
+
+
+def _exchange(m: Machine, u: UOp) -> None:
+    if m.launch is None:
+        raise InvalidIR(f"{describe(u)}: there are no threads")
+    m.set(u, m.launch.exchange(u, m.value(u.src[0]), m.gate(None)))
 
 
 def _nothing(m: Machine, u: UOp) -> None:
@@ -133,7 +143,8 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.CARRY: _nothing,
     Ops.SLICE: _nothing,
     Ops.CALL: _call,
-    Ops.BARRIER: _nothing,
+    Ops.BARRIER: _barrier,
+    Ops.EXCHANGE: _exchange,
     Ops.GROUP: _nothing,
     Ops.SINK: _nothing,
     Ops.NOOP: _nothing,

@@ -193,6 +193,8 @@ class Ops:
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
                dtype="unchecked", shape="index", levels=TENSOR | SCALAR)
+    EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
+                 arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR)
     STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written).", dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
     AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE)

@@ -28,7 +28,7 @@ from uopc.ir.args import KernelArg, Opt
 from uopc.ir.levels import KERNEL
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes import choose_opts
+from uopc.passes import choose_gpu_opts, choose_opts, thread_tiling
 from uopc.passes.contract import Context, Pass
 from uopc.passes.local_stage import pack
 from uopc.passes.range_tiling import (
@@ -83,6 +83,8 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "SWAP": (swap, "the loop changes places with output loop number n"),
     "PACK": (pack, "operand n of the reduces in the loop is copied into a local tile before it"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
+    "GRID": (thread_tiling.grid, "an output loop around the kernel becomes blocks of a grid"),
+    "LOCAL": (thread_tiling.local, "the inner n iterations of an output loop become threads"),
 }  # fmt: skip
 
 
@@ -108,7 +110,8 @@ def optimize(kernel: UOp, context: Context) -> UOp:
     name = (kernel.arg.name if isinstance(kernel.arg, KernelArg) else "") or kernel_name(kernel)
     opts = given if given is not None else context.opts
     if opts is None and context.optimize:
-        opts, kernel = choose_opts.choose_opts(kernel, context, apply_opt)
+        choose = choose_gpu_opts if context.target.gpu is not None else choose_opts
+        opts, kernel = choose.choose_opts(kernel, context, apply_opt)
     else:
         opts = opts or ()
         for opt in opts:

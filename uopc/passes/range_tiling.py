@@ -43,7 +43,7 @@ def is_reduce(kernel: UOp, r: UOp) -> bool:
     return any(u.op is Ops.REDUCE and r in u.src[1:] for u in analysis.toposort(kernel))
 
 
-def _replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+def replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
     """The kernel with `value` for the range, and `ranges` closed where it was."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -57,7 +57,7 @@ def _replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
     return remake.rewritten(kernel, change)
 
 
-def _check_free(kernel: UOp, r: UOp) -> None:
+def check_free(kernel: UOp, r: UOp) -> None:
     """Refused where the length of another loop depends on the range."""
     for u in analysis.toposort(kernel):
         if u.op is Ops.RANGE and u is not r and r in analysis.ranges(u):
@@ -66,10 +66,10 @@ def _check_free(kernel: UOp, r: UOp) -> None:
 
 def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     """r  →  outer·n + inner, the inner one of the given kind. n must divide the range."""
-    _check_free(kernel, r)
+    check_free(kernel, r)
     if n < (2 if inner_kind == "lane" else 1):
         raise Refused(f"the amount {n} is too small")
-    if any(_is_overwritten(u, r) for u in analysis.toposort(kernel)):
+    if any(is_overwritten(u, r) for u in analysis.toposort(kernel)):
         raise Refused("its iterations write to one place, in their order")
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
@@ -77,13 +77,13 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     axis, kind = r.arg.axis, r.arg.kind
     inner = make_range(affine.const(n), (*axis, _SECOND), inner_kind)
     if outer_end.op is Ops.CONST and outer_end.arg == 1:
-        return _replaced(kernel, r, inner, (inner,))
+        return replaced(kernel, r, inner, (inner,))
     outer = make_range(outer_end, (*axis, _FIRST), kind)
     value = affine.add(affine.mul(outer, affine.const(n)), inner)
-    return _replaced(kernel, r, value, (outer, inner))
+    return replaced(kernel, r, value, (outer, inner))
 
 
-def _is_overwritten(u: UOp, r: UOp) -> bool:
+def is_overwritten(u: UOp, r: UOp) -> bool:
     """Whether every iteration of r stores to the place of the one before: the accumulator of a
     kernel written by hand, say. Copies of the body side by side would mix their values."""
     if u.op is not Ops.STORE or r not in analysis.ranges(u):
@@ -119,7 +119,7 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     if analysis.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
         length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
     inner = make_range(length, (*axis, _SECOND), "loop")
-    return _replaced(kernel, r, affine.add(first, inner), (chunk, inner))
+    return replaced(kernel, r, affine.add(first, inner), (chunk, inner))
 
 
 def tile_loop(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -140,9 +140,9 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused(f"{n} divides the range: there is nothing to pad")
     if is_reduce(kernel, r) or r.arg.kind != "loop":
         raise Refused("what a reduce would add is not known: only output loops are padded")
-    _check_free(kernel, r)
+    check_free(kernel, r)
     order = analysis.toposort(kernel)
-    if any(_is_overwritten(u, r) for u in order):
+    if any(is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
     wide = make_range(padded, (*r.arg.axis, _FIRST), "loop")
     guard = affine.less(wide, length)
@@ -174,7 +174,7 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
 
 def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     """for r < n: f(r)  →  for r < at: f(r); for r < n - at: f(at + r). Needs 0 ≤ at ≤ n."""
-    _check_free(kernel, r)
+    check_free(kernel, r)
     axis, kind = r.arg.axis, r.arg.kind
     first = make_range(at, (*axis, _FIRST), kind)
     second = make_range(affine.sub(r.src[0], at), (*axis, _SECOND), kind)

@@ -41,7 +41,7 @@ def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
     )
 
 
-class _Module:
+class Module:
     """A parsed and verified module in a context of its own, closed on exit.
 
     LLVM aborts the process on a module that was not verified, so there is no way around it. The
@@ -78,7 +78,7 @@ def compile_object(
     LLVM, so callers pass names from a table, never from a user.
     """
     machine = _target_machine(cpu, features, opt)
-    with _Module(ir_text) as module:
+    with Module(ir_text) as module:
         return bytes(machine.emit_object(module))
 
 
@@ -87,5 +87,5 @@ def assembly(
 ) -> str:
     """The same machine code as text, to read."""
     machine = _target_machine(cpu, features, opt)
-    with _Module(ir_text) as module:
+    with Module(ir_text) as module:
         return str(machine.emit_assembly(module))

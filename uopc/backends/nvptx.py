@@ -1,0 +1,319 @@
+"""Linear UOps to LLVM IR for NVIDIA GPUs, the other target of `llvm.py`: a `ptx_kernel` a kernel.
+
+Parameter i of a kernel is word i of its launch, eight bytes: a pointer to global memory, or a
+number in the low bits. `gidx0 … gidx2` are the block's place in the grid, `lidx0 … lidx2` the
+thread's in the block. A gate is a branch; a vector access is as wide as its alignment is known to
+allow. What LLVM cannot select for a part ends the process inside LLVM, so intrinsics come from a
+table here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from uopc.backends.llvm import Emitter, Rule, from_memory
+from uopc.backends.llvm_types import llvm_type, memory_type
+from uopc.errors import Unsupported
+from uopc.ir import affine, analysis, kernel_params
+from uopc.ir.dtypes import DType
+from uopc.ir.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.backends.target import Target
+    from uopc.ir.uop import UOp
+
+TRIPLE = "nvptx64-nvidia-cuda"
+LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+# What every pointer that a kernel is called with is a multiple of, unless its launch says less.
+ALIGNMENT = 16
+_AXES = "xyz"
+_SPACES = {"global": 1, "local": 3}
+_REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
+
+# Intrinsics that LLVM selects, by pattern, and the least part and PTX version that have them.
+_INTRINSICS: tuple[tuple[str, int, int], ...] = (
+    (r"llvm\.(fabs|sqrt|floor|ceil|trunc|roundeven|fma)(\.v\d+)?\.f(16|32|64)", 80, 70),
+    (r"llvm\.(abs|smax|smin|umax|umin)(\.v\d+)?\.i(8|16|32|64)", 80, 70),
+    (r"llvm\.fpto[su]i\.sat(\.v\d+)?\.i(8|16|32|64)(\.v\d+)?\.f(16|32|64)", 80, 70),
+    (r"llvm\.vector\.reduce\.(or|and)\.v\d+i1", 80, 70),
+    (r"llvm\.nvvm\.read\.ptx\.sreg\.(tid|ctaid)\.[xyz]", 80, 70),
+    (r"llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all", 80, 70),
+    (r"llvm\.nvvm\.shfl\.sync\.bfly\.i32", 80, 70),
+)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What the calls of a kernel have in common, by slot: by how many bytes pointers are aligned,
+    and which storage nothing writes while the kernel runs."""
+
+    alignment: Mapping[int, int] = field(default_factory=dict)
+    constant: frozenset[int] = frozenset()
+
+
+class GpuEmitter(Emitter):
+    """The text of one kernel for one part."""
+
+    def __init__(self, name: str, kernel: UOp, target: Target, calls: Calls) -> None:
+        super().__init__(name, kernel)
+        assert target.gpu is not None
+        self.gpu, self.calls = target.gpu, calls
+        self.shared: list[str] = []  # definitions of shared memory, before the function
+        self.words: list[str] = []
+
+    def rule(self, u: UOp) -> Rule | None:
+        return _RULES.get(u.op) or super().rule(u)
+
+    def head(self) -> str:
+        block = ",".join(map(str, block_of(self.kernel)))
+        definition = f"define ptx_kernel void @{self.name}({', '.join(self.words)})"
+        return "\n".join([*self.shared, f'{definition} "nvvm.reqntid"="{block}"'])
+
+    def load_words(self) -> None:
+        places = kernel_params.word_places(self.kernel)
+        by_place = {i: u for u, i in places.items()}
+        for i in range(1 + max(by_place, default=-1)):
+            u = by_place.get(i)
+            if u is not None and u.op is Ops.PARAM:
+                align = self.calls.alignment.get(i, ALIGNMENT)
+                self.words.append(f"ptr addrspace(1) align {align} %w{i}")
+                self.names[u] = f"%w{i}"
+            else:
+                self.words.append(f"i64 %w{i}")
+                if u is not None:
+                    self.names[u] = self._number(u.dtype, f"%w{i}")
+
+    def _number(self, t: DType, word: str) -> str:
+        """A number from the low bits of its word."""
+        target = llvm_type(t)
+        if target == "i64":
+            return word
+        bits = f"i{1 if t.kind == 'bool' else t.bits}"
+        low = word if bits == "i64" else self.value(f"trunc i64 {word} to {bits}")
+        return low if bits == target else self.value(f"bitcast {bits} {low} to {target}")
+
+    def intrinsic(self, result: str, name: str, operands: Iterable[tuple[str, str]]) -> str:
+        for pattern, part, ptx in _INTRINSICS:
+            if re.fullmatch(pattern, name):
+                if self.gpu.version < part or self.gpu.ptx < ptx:
+                    raise Unsupported(f"{name} needs sm_{part} and PTX {ptx / 10}")
+                return super().intrinsic(result, name, operands)
+        raise Unsupported(f"nvptx: no instruction for {name}")
+
+    # ---------------------------------------------------- memory
+    def place(self, address: UOp, index: str) -> str:
+        """`ptr … , align n` of an INDEX, at an index that is computed already."""
+        base = _root(address)
+        t, space = memory_type(address.dtype.scalar), space_of(base)
+        pointer = f"ptr{space} {self.names[address.src[0]]}"
+        made = self.value(f"getelementptr {t}, {pointer}, i64 {index}")
+        return f"ptr{space} {made}"
+
+    def alignment(self, address: UOp, bytes_: int) -> int:
+        """The greatest power of two up to the size of the access that divides its address."""
+        constant, terms = affine.form(address.src[1])
+        step = math.gcd(constant, *[k * _multiple(m) for m, k in terms.items()])
+        base = _root(address)
+        known = self.calls.alignment.get(base.arg.slot, ALIGNMENT) if base.op is Ops.PARAM else 128
+        step = math.gcd(step * address.dtype.itemsize, known) or known
+        return max(address.dtype.itemsize, math.gcd(step, 1 << (bytes_.bit_length() - 1)))
+
+    def branch(self, gate: str) -> tuple[str, str]:
+        """Open a block that runs where the gate holds: the block before it, and the one after."""
+        self.count += 1
+        inside, done, before = f"gate{self.count}", f"done{self.count}", self.block
+        self.effect(f"br i1 {gate}, label %{inside}, label %{done}")
+        self.label(inside)
+        return before, done
+
+    def join(self, done: str) -> str:
+        """Close it; the name of the block that ran."""
+        last = self.block
+        self.effect(f"br label %{done}")
+        self.label(done)
+        return last
+
+
+def _root(address: UOp) -> UOp:
+    base = address.src[0]
+    while base.op is Ops.AFTER:
+        base = base.src[0]
+    return base
+
+
+def _multiple(u: UOp) -> int:
+    """A number that divides the value of an index term."""
+    if u.op is Ops.MUL and u.src[1].op is Ops.CONST:
+        return int(u.src[1].arg)
+    return 1
+
+
+def space_of(base: UOp) -> str:
+    """The address space of storage, as LLVM writes it behind `ptr`."""
+    number = _SPACES.get(base.arg.space)
+    return f" addrspace({number})" if number else ""
+
+
+# ------------------------------------------------------------ places in the launch
+def _dimension(u: UOp) -> tuple[str, int]:
+    prefix, axis = u.arg[:-1], u.arg[-1:]
+    if prefix not in _REGISTERS or axis not in "012":
+        raise Unsupported(f"nvptx: no hardware index {u.arg!r}; there are gidx0 to lidx2")
+    return prefix, int(axis)
+
+
+def _special(e: Emitter, u: UOp) -> str | None:
+    prefix, axis = _dimension(u)
+    name = f"llvm.nvvm.read.ptx.sreg.{_REGISTERS[prefix]}.{_AXES[axis]}"
+    got = e.intrinsic("i32", name, [])
+    end = u.src[0]
+    if end.op is Ops.CONST:  # a return attribute: it folds index arithmetic
+        e.lines[-1] = e.lines[-1].replace("call i32", f"call range(i32 0, {end.arg}) i32")
+    return e.value(f"zext i32 {got} to i64")
+
+
+def dimensions(kernel: UOp, prefix: str) -> tuple[UOp, ...]:
+    """The sizes of the grid (`gidx`) or block (`lidx`) of a linear kernel, x first."""
+    one = affine.const(1)
+    found = {_dimension(u)[1]: u.src[0] for u in kernel.src
+             if u.op is Ops.SPECIAL and _dimension(u)[0] == prefix}  # fmt: skip
+    return tuple([found.get(i, one) for i in range(3)])
+
+
+def block_of(kernel: UOp) -> tuple[int, int, int]:
+    """The threads of a block: x, y, z. Unsupported where they are not known before the launch."""
+    sizes = dimensions(kernel, "lidx")
+    if any(d.op is not Ops.CONST for d in sizes):
+        raise Unsupported("nvptx: the size of a block must be known when it is compiled")
+    x, y, z = [int(d.arg) for d in sizes]
+    return x, y, z
+
+
+def shared_bytes(kernel: UOp) -> int:
+    """The shared memory of a block."""
+    return sum(_bytes(u) for u in kernel.src if u.op is Ops.BUFFER and u.arg.space == "local")
+
+
+def _bytes(u: UOp) -> int:
+    size = analysis.size(analysis.shape(u))
+    if not isinstance(size, int):
+        raise Unsupported("nvptx: the size of local storage must be known when it is compiled")
+    return -(-size * u.dtype.itemsize // 16) * 16
+
+
+def _barrier(e: Emitter, u: UOp) -> str | None:
+    e.intrinsic("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
+    return None
+
+
+# ------------------------------------------------------------ memory
+def _buffer(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    size = _bytes(u) // u.dtype.itemsize
+    if u.arg.space != "local":
+        name = e.fresh()
+        e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 16")
+        return name
+    total = shared_bytes(e.kernel)
+    if total > e.gpu.static_shared:
+        raise Unsupported(f"nvptx: {total} bytes of shared memory; {e.gpu.static_shared} are there")
+    name = f"@{e.name}_shared{len(e.shared)}"
+    shape = f"[{size} x {memory_type(u.dtype)}]"
+    e.shared.append(f"{name} = internal addrspace(3) global {shape} undef, align 128")
+    return name
+
+
+def _load(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    address, t = u.src[0], memory_type(u.dtype)
+    index = e.of(address.src[1])
+    if len(u.src) == 1:
+        return from_memory(e, u, _read(e, address, u.dtype, index))
+    gate = u.src[1]
+    if gate.dtype.lanes == 1:
+        before, done = e.branch(e.of(gate))
+        got = _read(e, address, u.dtype, index)
+        last = e.join(done)
+        zero = "zeroinitializer" if u.dtype.lanes > 1 else _zero(u.dtype)
+        return from_memory(
+            e, u, e.value(f"phi {t} [ {got}, %{last} ], [ {zero}, %{before} ]")
+        )
+    narrow, mask, whole = u.dtype.scalar, e.of(gate), "zeroinitializer"
+    for i in range(u.dtype.lanes):
+        one = e.value(f"extractelement <{u.dtype.lanes} x i1> {mask}, i64 {i}")
+        before, done = e.branch(one)
+        place = e.value(f"add i64 {index}, {i}")
+        got = _read(e, address, narrow, place)
+        new = e.value(f"insertelement {t} {whole}, {memory_type(narrow)} {got}, i64 {i}")
+        last = e.join(done)
+        whole = e.value(f"phi {t} [ {new}, %{last} ], [ {whole}, %{before} ]")
+    return from_memory(e, u, whole)
+
+
+def _zero(t: DType) -> str:
+    return "0.0" if llvm_type(t) in ("half", "float", "double") else "0"
+
+
+def _read(e: GpuEmitter, address: UOp, t: DType, index: str) -> str:
+    """A load; one of what nothing writes may go through the read-only cache."""
+    base, bytes_ = _root(address), t.itemsize * t.lanes
+    align = e.alignment(address, bytes_) if t.lanes > 1 else t.itemsize
+    constant = base.op is Ops.PARAM and base.arg.slot in e.calls.constant
+    note = ", !invariant.load !0" if constant else ""
+    return e.value(f"load {memory_type(t)}, {e.place(address, index)}, align {align}{note}")
+
+
+def _store(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    address, value = u.src[0], u.src[1]
+    lanes = max(address.dtype.lanes, value.dtype.lanes)
+    stored = value.dtype.scalar.vec(lanes)
+    given, index = e.of(value, lanes), e.of(address.src[1])
+    if stored.kind == "bool":
+        given = e.value(f"zext {llvm_type(stored)} {given} to {memory_type(stored)}")
+    gate = u.src[2] if len(u.src) > 2 else None
+    if gate is None or gate.dtype.lanes == 1:
+        done = None if gate is None else e.branch(e.of(gate))[1]
+        _write(e, address, stored, given, index)
+        if done is not None:
+            e.join(done)
+        return None
+    mask, wide, narrow = e.of(gate), memory_type(stored), stored.scalar
+    for i in range(lanes):
+        _, done = e.branch(e.value(f"extractelement <{lanes} x i1> {mask}, i64 {i}"))
+        one = e.value(f"extractelement {wide} {given}, i64 {i}")
+        _write(e, address, narrow, one, e.value(f"add i64 {index}, {i}"))
+        e.join(done)
+    return None
+
+
+def _write(e: GpuEmitter, address: UOp, t: DType, value: str, index: str) -> None:
+    align = e.alignment(address, t.itemsize * t.lanes) if t.lanes > 1 else t.itemsize
+    e.effect(f"store {memory_type(t)} {value}, {e.place(address, index)}, align {align}")
+
+
+_RULES: dict[Op, Rule] = {
+    Ops.SPECIAL: _special,
+    Ops.BARRIER: _barrier,
+    Ops.BUFFER: _buffer,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+}
+
+
+def render(name: str, kernel: UOp, target: Target, calls: Calls) -> tuple[str, list[str]]:
+    """The function of a linear kernel, and the declarations it needs."""
+    emitter = GpuEmitter(name, kernel, target, calls)
+    text = emitter.run()
+    return text, list(emitter.declared)
+
+
+def module(function: tuple[str, list[str]]) -> str:
+    """The LLVM module of one rendered kernel."""
+    text, declared = function
+    head = f'target triple = "{TRIPLE}"\ntarget datalayout = "{LAYOUT}"\n'
+    return "\n\n".join([head, text, *sorted(declared)]) + "\n\n!0 = !{}\n"

@@ -1,0 +1,122 @@
+"""Put ranges of a GPU on its hardware indices: blocks of the grid, threads of the block.
+
+Before (vector), device=cuda:sm_90           After (vector)
+  %1 = param "" slot=0 : f32[64]               %1 = param "" slot=0 : f32[64]
+  %2 = range 4 axis=0.0 kind=global : index    %2 = special 4 name=gidx0 : index
+  %3 = mul %2, 16 : index                      %3 = mul %2, 16 : index
+  %4 = range 16 axis=0.1 kind=local : index    %4 = special 16 name=lidx0 : index
+  %5 = add %3, %4 : index                      %5 = add %3, %4 : index
+  %6 = param "" slot=1 : f32[64]               %6 = param "" slot=1 : f32[64]
+  %7 = load %6[%5] : f32                       %7 = load %6[%5] : f32
+  %8 = store %1[%5], %7                        %8 = store %1[%5], %7
+  %9 = end %8, %2, %4                          sink %8 name=E_64 opts=(GRID(0, 0),)
+  sink %9 name=E_64 opts=(GRID(0, 0),)
+
+Every place of the launch runs the whole kernel, so the ranges vanish. Loops of which none is inside
+the other use the same threads. A store outside of some dimension's loops is done by its thread 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.errors import Unsupported
+from uopc.ir import analysis, dtypes, remake
+from uopc.ir.levels import VECTOR
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes import grid_dims
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_THREADS = ("local", "group", "grouptop")
+_FASTEST = {"group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Where each range went, and the index of each dimension of the block."""
+
+    index: dict[UOp, UOp]
+    position: dict[UOp, int]
+    threads: tuple[UOp, ...]
+
+
+def _positions(order: list[UOp]) -> dict[UOp, int]:
+    """The dimension of the block of each range: as many as are inside of it, at most."""
+    found: dict[UOp, int] = {}
+    for around in {analysis.ranges(u) for u in order}:
+        chain = [r for r in around if r.arg.kind in _THREADS]
+        chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis))
+        for i, r in enumerate(reversed(chain)):
+            found[r] = max(found.get(r, 0), i)
+    return found
+
+
+def _launch(order: list[UOp], context: Context) -> _Launch | None:
+    """Places for all ranges of blocks and threads; None where there are none (on a CPU they are
+    loops)."""
+    blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
+                    key=lambda r: r.arg.axis)  # fmt: skip
+    position, gpu = _positions(order), context.target.gpu
+    if gpu is None or not (blocks or position):
+        return None
+    grid = grid_dims.grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
+    sizes: dict[int, int] = {}
+    for r, i in position.items():
+        n = int(r.src[0].arg)
+        if sizes.setdefault(i, n) != n:
+            raise Unsupported(f"loops of {n} and {sizes[i]} iterations share threads")
+    extents = [sizes[i] for i in sorted(sizes, reverse=True)]
+    block = grid_dims.grid("lidx", extents, gpu.block, innermost_first=True)
+    threads = block.index[::-1]
+    index = dict(zip(blocks, grid.index)) | {r: threads[i] for r, i in position.items()}
+    return _Launch(index, position, threads)
+
+
+def _only_first(u: UOp, launch: _Launch) -> UOp | None:
+    """Whether this thread does a store: it is the first where the store names none."""
+    inside = {launch.position[r] for r in analysis.ranges(u) if r in launch.position}
+    gate = None
+    for i, t in enumerate(launch.threads):
+        if i not in inside and t.op is not Ops.CONST:
+            first = t.eq(0)
+            gate = first if gate is None else gate & first
+    return gate
+
+
+def place_threads(kernel: UOp, context: Context) -> UOp:
+    """The kernel on hardware indices; Unsupported where the part has no room for it."""
+    order = list(analysis.toposort(kernel))
+    launch = _launch(order, context)
+    if launch is None:
+        return kernel
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u in launch.index:
+            return launch.index[u]
+        if u.op is Ops.STORE:
+            return _store(u, src, launch)
+        closed = analysis.closed_ranges(u)
+        if not any(r in launch.index for r in closed):
+            return None
+        kept = tuple([s for s, old in zip(src[1:], u.src[1:]) if old not in launch.index])
+        assert u.op is Ops.END
+        return intern(Ops.END, dtypes.void, (src[0], *kept)) if kept else src[0]
+
+    return remake.rewritten(kernel, change)
+
+
+def _store(u: UOp, src: tuple[UOp, ...], launch: _Launch) -> UOp | None:
+    gate = _only_first(u, launch)
+    if gate is None:
+        return None
+    if len(src) == 3:
+        gate = gate & src[2]
+    return intern(Ops.STORE, dtypes.void, (src[0], src[1], gate))
+
+
+PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel")
