@@ -25,3 +25,11 @@ class InvalidIR(Error):
 
 class Unsupported(Error):
     """The input is legal, but this target or version cannot do it."""
+
+
+class DeviceError(Error, RuntimeError):
+    """A device or its driver is missing, or failed while it ran a program."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A device has no room for what a program needs."""

@@ -1,0 +1,98 @@
+"""What both stand-ins share: memory, modules and launches, and failures on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.ptx import machine, parse
+from tests.ptx.memory import Memory
+from tests.ptx.parse import PtxError
+
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE = 0, 1, 2, 100
+INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 218, 500, 700
+MESSAGES = {
+    INVALID_VALUE: "invalid argument", OUT_OF_MEMORY: "out of memory",
+    NO_DEVICE: "no CUDA-capable device is detected", INVALID_PTX: "a PTX JIT compilation failed",
+    NOT_FOUND: "named symbol not found",
+    ILLEGAL_ADDRESS: "an illegal memory access was encountered",
+}  # fmt: skip
+
+
+class DriverError(Exception):
+    """A result code of the driver other than success."""
+
+    def __init__(self, code: int, what: str = "") -> None:
+        super().__init__(f"{what} failed: {MESSAGES[code]}")
+        self.code = code
+
+
+class Driver:
+    """The device: `failing` maps an entry point to the code that it fails with."""
+
+    name, capability, total = "Stand-in", (9, 0), 1 << 30
+
+    def __init__(self, devices: int = 1) -> None:
+        self.devices = devices
+        self.memory = Memory()
+        self.sizes: dict[int, int] = {}
+        self.modules: list[dict[str, parse.Kernel]] = []
+        self.functions: list[parse.Kernel] = []
+        self.failing: dict[str, int] = {}
+        self.fault: PtxError | None = None  # of a kernel: every later call fails
+        self.calls: dict[str, int] = {}
+        self.launches: list[tuple[str, Any, Any]] = []
+
+    def reset(self) -> None:
+        """Forget calls, launches and failures; memory stays."""
+        self.failing, self.fault, self.calls, self.launches = {}, None, {}, []
+
+    def enter(self, name: str) -> None:
+        """Count a call, and fail where that is asked for or a kernel has failed before."""
+        self.calls[name] = self.calls.get(name, 0) + 1
+        if name in self.failing:
+            raise DriverError(self.failing[name], name)
+        if self.fault is not None and name.startswith(("cuMemcpy", "cuCtxSynchronize", "cuEventS")):
+            raise DriverError(ILLEGAL_ADDRESS, name)
+
+    def allocate(self, nbytes: int) -> int:
+        if sum(self.sizes.values()) + nbytes > self.total:
+            raise DriverError(OUT_OF_MEMORY, "cuMemAlloc")
+        address = self.memory.allocate(nbytes)
+        self.sizes[address] = nbytes
+        return address
+
+    def free(self, address: int) -> None:
+        self.memory.free(address)
+        del self.sizes[address]
+
+    def copy_in(self, address: int, data: Any) -> None:
+        self.memory.bytes_at(address, len(data))[:] = np.frombuffer(data, np.uint8)
+
+    def copy_out(self, address: int, nbytes: int) -> bytes:
+        return self.memory.bytes_at(address, nbytes).tobytes()
+
+    def load(self, text: str) -> int:
+        """The number of a module."""
+        try:
+            self.modules.append(parse.parse(text))
+        except PtxError as error:
+            raise DriverError(INVALID_PTX, f"cuModuleLoadDataEx ({error})") from error
+        return len(self.modules)
+
+    def function(self, module: int, name: str) -> int:
+        kernel = self.modules[module - 1].get(name)
+        if kernel is None:
+            raise DriverError(NOT_FOUND, "cuModuleGetFunction")
+        self.functions.append(kernel)
+        return len(self.functions)
+
+    def launch(self, function: int, grid: Any, block: Any, shared: int, args: bytes) -> None:
+        """Execute a kernel at once; what goes wrong shows at the next wait, as on a device."""
+        kernel = self.functions[function - 1]
+        self.launches.append((kernel.name, grid, block))
+        try:
+            machine.run(kernel, grid, block, args, self.memory, shared)
+        except PtxError as error:
+            self.fault = error

@@ -1,0 +1,258 @@
+"""Arrays on a device: what programs hand back, and what other libraries pass in, without a copy.
+
+`__cuda_array_interface__` (version 3) and DLPack both ways. Work of ours is on the legacy default
+stream; whoever names another stream is waited for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from uopc.backends.cpu.plan import AnyArray, AnyDtype
+from uopc.errors import UserError, UserTypeError
+
+if TYPE_CHECKING:
+    from uopc.backends.cuda.device import Device
+
+_CUDA = 2  # kDLCUDA
+_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
+_BFLOAT = 4
+_BF16: AnyDtype = np.dtype(ml_dtypes.bfloat16)
+_LEGACY_STREAM = 1
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class _DLType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", _DLDevice), ("ndim", ctypes.c_int32),
+        ("dtype", _DLType), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class _DLManaged(ctypes.Structure):
+    pass
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManaged))
+_DLManaged._fields_ = [
+    ("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", _Deleter),
+]  # fmt: skip
+
+
+class DeviceArray:
+    """Contiguous memory on a device as an array: `numpy()` copies it to the host."""
+
+    __slots__ = ("__weakref__", "address", "device", "dtype", "owner", "shape")
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], dtype: AnyDtype, device: Device, owner: object
+    ) -> None:
+        self.address, self.shape, self.dtype = address, shape, dtype
+        self.device, self.owner = device, owner
+
+    @property
+    def nbytes(self) -> int:
+        count = self.dtype.itemsize
+        for d in self.shape:
+            count *= d
+        return count
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def numpy(self) -> AnyArray:
+        """A copy on the host, once everything before has run."""
+        used: list[Any] = []
+        with self.device:
+            raw = self.device.download(self.address, self.nbytes, used)
+            self.device.synchronize()
+            out = np.array(raw[: self.nbytes]).view(self.dtype).reshape(self.shape)
+            self.device.release(used)
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        if copy is False:
+            raise ValueError("an array on a device cannot be seen by NumPy without a copy")
+        made = self.numpy()
+        return made if dtype is None else made.astype(dtype)
+
+    def reshape(self, shape: tuple[int, ...]) -> DeviceArray:
+        """The same memory under another shape of as many elements."""
+        return DeviceArray(self.address, shape, self.dtype, self.device, self)
+
+    def __repr__(self) -> str:
+        return f"<uopc array {self.dtype.name}{list(self.shape)} on cuda:{self.device.ordinal}>"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        # A typestr has no name for bfloat16 and 8-bit floats: they go as bytes of their size.
+        known = self.dtype.kind in "iufb" and self.dtype.isbuiltin == 1
+        typestr = self.dtype.str if known else f"<V{self.dtype.itemsize}"
+        return {
+            "shape": self.shape, "typestr": typestr, "data": (self.address, False),
+            "strides": None, "version": 3, "stream": _LEGACY_STREAM,
+        }  # fmt: skip
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self.device.ordinal
+
+    def __dlpack__(self, *, stream: int | None = None, **_: object) -> Any:
+        """A capsule that keeps the memory alive. Another stream than the default waits."""
+        if stream not in (None, -1, _LEGACY_STREAM):
+            with self.device:
+                self.device.synchronize()
+        return _export(self)
+
+
+# ---------------------------------------------------------------- DLPack out
+_exported: dict[int, object] = {}  # address of a managed tensor → what must live as long
+
+
+def _forget(managed: Any) -> None:
+    _exported.pop(ctypes.addressof(managed.contents), None)
+
+
+_forget_in_c = _Deleter(_forget)
+
+
+def _dl_type(dtype: AnyDtype) -> _DLType:
+    bits = dtype.itemsize * 8
+    if dtype == _BF16:
+        return _DLType(_BFLOAT, bits, 1)
+    if dtype.isbuiltin != 1:
+        raise BufferError(f"DLPack has no code for {dtype.name}")
+    return _DLType(_KINDS[dtype.kind], bits, 1)
+
+
+def _export(array: DeviceArray) -> Any:
+    shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
+    tensor = _DLTensor(
+        array.address, _DLDevice(_CUDA, array.device.ordinal), array.ndim, _dl_type(array.dtype),
+        shape, None, 0,
+    )  # fmt: skip
+    managed = _DLManaged(tensor, None, _forget_in_c)
+    where = ctypes.addressof(managed)
+    _exported[where] = (managed, shape, array)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    new.restype = ctypes.py_object
+    return new(where, b"dltensor", ctypes.cast(_drop_capsule_in_c, ctypes.c_void_p))
+
+
+def _drop_capsule(capsule: int) -> None:
+    """A capsule that nobody took."""
+    valid = ctypes.pythonapi.PyCapsule_IsValid
+    valid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+    if valid(capsule, b"dltensor"):
+        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+            ("PyCapsule_GetPointer", ctypes.pythonapi)
+        )
+        _exported.pop(get(capsule, b"dltensor"), None)
+
+
+_drop_capsule_in_c = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop_capsule)
+
+
+# ---------------------------------------------------------------- in
+def is_on_device(value: object) -> bool:
+    """Whether an argument's memory is on a device."""
+    if isinstance(value, DeviceArray) or hasattr(value, "__cuda_array_interface__"):
+        return True
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and where()[0] == _CUDA
+
+
+def from_device(label: str, value: Any, device: Device, expected: AnyDtype) -> DeviceArray:
+    """Any array on this device, as ours. UserError where it is elsewhere or not contiguous."""
+    if isinstance(value, DeviceArray):
+        found = value
+    elif hasattr(value, "__cuda_array_interface__"):
+        found = _from_interface(label, value, device, expected)
+    else:
+        found = _from_dlpack(label, value, device)
+    if found.device is not device:
+        here, there = device.ordinal, found.device.ordinal
+        raise UserError(f"{label} is on cuda:{there}, the program runs on cuda:{here}")
+    return found
+
+
+def _from_interface(label: str, value: Any, device: Device, expected: AnyDtype) -> DeviceArray:
+    facts = value.__cuda_array_interface__
+    dtype = np.dtype(facts["typestr"])
+    if dtype.kind == "V" and dtype.itemsize == expected.itemsize:
+        dtype = expected
+    shape = tuple(int(d) for d in facts["shape"])
+    strides = facts.get("strides")
+    if strides is not None and not _is_contiguous(shape, strides, dtype.itemsize):
+        raise UserError(f"{label}: an array on the device must be contiguous")
+    if facts.get("mask") is not None:
+        raise UserTypeError(f"{label}: a masked array is not accepted")
+    if facts.get("stream") not in (None, _LEGACY_STREAM):
+        device.synchronize()
+    return DeviceArray(int(facts["data"][0] or 0), shape, dtype, device, value)
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: Any, step: int) -> bool:
+    for size, stride in zip(reversed(shape), reversed(tuple(strides))):
+        if size != 1 and stride != step:
+            return 0 in shape
+        step *= size
+    return True
+
+
+class _Taken:
+    """A DLPack tensor of another library, returned to it when the last user is gone."""
+
+    def __init__(self, managed: Any) -> None:
+        self.managed = managed
+
+    def __del__(self) -> None:
+        if self.managed.contents.deleter:
+            self.managed.contents.deleter(self.managed)
+
+
+def _from_dlpack(label: str, value: Any, device: Device) -> DeviceArray:
+    kind, ordinal = value.__dlpack_device__()
+    if (kind, ordinal) != (_CUDA, device.ordinal):
+        here = device.ordinal
+        raise UserError(f"{label} is on cuda:{ordinal}, the program runs on cuda:{here}")
+    capsule = value.__dlpack__(stream=_LEGACY_STREAM)
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.argtypes, get.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+    managed = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLManaged))
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    rename(capsule, _USED)
+    owner = _Taken(managed)
+    t = managed.contents.tensor
+    dtype = _numpy_type(label, t.dtype)
+    shape = tuple(t.shape[i] for i in range(t.ndim))
+    strides = [t.strides[i] * dtype.itemsize for i in range(t.ndim)] if t.strides else None
+    if strides is not None and not _is_contiguous(shape, strides, dtype.itemsize):
+        raise UserError(f"{label}: an array on the device must be contiguous")
+    return DeviceArray((t.data or 0) + t.byte_offset, shape, dtype, device, owner)
+
+
+_USED = b"used_dltensor"  # a capsule keeps a pointer to its name
+
+
+def _numpy_type(label: str, t: _DLType) -> AnyDtype:
+    if t.lanes == 1 and t.code == _BFLOAT and t.bits == 16:
+        return _BF16
+    kind = {code: k for k, code in _KINDS.items()}.get(t.code)
+    if kind is None or t.lanes != 1:
+        raise UserTypeError(f"{label}: DLPack type {t.code}:{t.bits}x{t.lanes} is not known")
+    return np.dtype("bool" if kind == "b" else f"{kind}{t.bits // 8}")

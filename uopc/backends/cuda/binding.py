@@ -1,0 +1,66 @@
+"""pycuda: imported when the first program for a device is made, and its errors as ours.
+
+Everything asked of the driver goes through the module that `driver()` returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from uopc.errors import DeviceError, DeviceMemoryError
+
+_lock = threading.Lock()
+_driver: Any = None
+
+
+def driver() -> Any:
+    """pycuda.driver, initialised. DeviceError says what is missing."""
+    global _driver
+    with _lock:
+        if _driver is None:
+            _driver = _load()
+        return _driver
+
+
+def _load() -> Any:
+    try:
+        import pycuda.driver as found
+    except ImportError as error:
+        if "libcuda" in str(error):
+            raise DeviceError(f"device 'cuda': no NVIDIA driver here ({error})") from None
+        if getattr(error, "name", None) in ("pycuda", "pycuda.driver"):
+            raise DeviceError(
+                "device 'cuda' needs pycuda: pip install uopc[cuda]"
+                " (without a CUDA toolkit: .ci/build-pycuda-wheel)"
+            ) from None
+        raise DeviceError(f"device 'cuda': pycuda cannot be imported: {error}") from error
+    try:
+        found.init()
+    except found.Error as error:
+        raise DeviceError(f"device 'cuda': the driver does not start: {error}") from error
+    return found
+
+
+def translate(error: Exception, doing: str) -> DeviceError:
+    """A failure of the driver, as the exception a caller sees."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or "out of memory" in text:
+        return DeviceMemoryError(f"{doing}: the device is out of memory ({text})")
+    if "illegal" in text or "misaligned" in text or "launch failed" in text:
+        return DeviceError(
+            f"{doing}: a kernel failed on the device ({text});"
+            " its context cannot be used any more in this process"
+        )
+    return DeviceError(f"{doing}: {text}")
+
+
+@contextlib.contextmanager
+def failures(doing: str) -> Iterator[None]:
+    """Errors of the driver inside become DeviceError: `doing` says what was tried."""
+    try:
+        yield
+    except driver().Error as error:
+        raise translate(error, doing) from error

@@ -1,0 +1,22 @@
+"""What a launch on a GPU says beside its words: plain data, as in `cpu/plan.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uopc.backends.cpu.plan import Dim, Launch
+
+Dims3 = tuple[Dim, Dim, Dim]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLaunch(Launch):
+    """Run `kernel` on a grid of blocks: parameter i is word i, 8 bytes; x is the first of three.
+
+    Nothing runs where a size of the grid is 0. `shared_bytes` is shared memory that the kernel
+    declares itself. Pointers are multiples of the kernel's alignment: `Calls` of `nvptx.py`.
+    """
+
+    grid: Dims3 = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0

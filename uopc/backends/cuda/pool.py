@@ -1,0 +1,114 @@
+"""Device memory that is used again in the order of one stream.
+
+A block that is given back may be handed out at once: whatever still reads it was launched before
+whatever will write it. So nothing waits, and the driver is asked for memory only at first.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from uopc.backends.cuda.binding import driver, translate
+
+_SMALL = 512  # every block is a multiple of this, and aligned to it
+_STEPS = 8  # sizes between two powers of two
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the block for a request: at most an eighth more, for large ones."""
+    if nbytes <= _SMALL * _STEPS:
+        return max(_SMALL, -(-nbytes // _SMALL) * _SMALL)
+    step = 1 << max(9, (nbytes - 1).bit_length() - 4)
+    return -(-nbytes // step) * step
+
+
+class Block:
+    """Memory on a device: it goes back to its pool when nobody refers to it."""
+
+    __slots__ = ("__weakref__", "address", "nbytes", "pool")
+
+    def __init__(self, address: int, nbytes: int, pool: Pool) -> None:
+        self.address, self.nbytes, self.pool = address, nbytes, pool
+
+    def __del__(self) -> None:
+        self.pool.give_back(self.address, self.nbytes)
+
+
+class Pool:
+    """The memory of one device; the context must be current where it is asked."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[int]] = {}
+        self._owned: dict[int, Any] = {}  # address → pycuda's allocation
+        self._lock = threading.Lock()
+        self.held = 0  # bytes asked of the driver
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least `nbytes`. DeviceMemoryError where there is none left."""
+        size = size_class(nbytes)
+        with self._lock:
+            waiting = self._free.get(size)
+            if waiting:
+                return Block(waiting.pop(), size, self)
+        return Block(self._allocate(size), size, self)
+
+    def _allocate(self, size: int) -> int:
+        drv = driver()
+        try:
+            made = drv.mem_alloc(size)
+        except drv.Error:
+            self.trim()  # what lies unused may make room
+            try:
+                made = drv.mem_alloc(size)
+            except drv.Error as error:
+                free, total = drv.mem_get_info()
+                doing = f"allocating {size} bytes ({free} of {total} are free)"
+                raise translate(error, doing) from error
+        address = int(made)
+        with self._lock:
+            self._owned[address] = made
+            self.held += size
+        return address
+
+    def give_back(self, address: int, size: int) -> None:
+        """The end of a block."""
+        with self._lock:
+            self._free.setdefault(size, []).append(address)
+
+    def trim(self) -> None:
+        """Hand back to the driver whatever is not in use."""
+        with self._lock:
+            unused = [(size, a) for size, waiting in self._free.items() for a in waiting]
+            self._free.clear()
+            allocations = [self._owned.pop(a) for _, a in unused]
+            self.held -= sum(size for size, _ in unused)
+        for allocation in allocations:
+            allocation.free()
+
+
+class Pinned:
+    """Page-locked memory of the host, for copies that the device makes by itself."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Any]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> Any:
+        """A uint8 array of at least `nbytes`, to be given back after the copy."""
+        size = size_class(nbytes)
+        with self._lock:
+            waiting = self._free.get(size)
+            if waiting:
+                return waiting.pop()
+        return driver().pagelocked_empty(size, "uint8")
+
+    def give_back(self, buffer: Any) -> None:
+        """The copy is over."""
+        with self._lock:
+            self._free.setdefault(len(buffer), []).append(buffer)
+
+    def clear(self) -> None:
+        """Drop whatever is not in use."""
+        with self._lock:
+            self._free.clear()

@@ -1,0 +1,361 @@
+"""Runs one program on a device: arguments in, launches from prebuilt buffers, results out.
+
+Where an argument is on the device, results are arrays on the device and nothing is waited for.
+Where all are on the host, they are copied, and so are the results: the call returns when they are
+there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uopc.backends.cpu.arguments import SIZES_KEPT, Bound, KnownSizes, bind, number, shape_of
+from uopc.backends.cpu.plan import AnyArray, AnyDtype, Plan, Pointer
+from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
+from uopc.backends.cuda.binding import driver, failures
+from uopc.backends.cuda.device import Device
+from uopc.backends.cuda.plan import GpuLaunch
+from uopc.backends.cuda.pool import Block
+from uopc.errors import InvalidIR, UserError
+
+# Kernels may rely on this alignment of what they are called with.
+ALIGNMENT = 16
+BUFFERS_KEPT = 16
+
+
+class _Seen:
+    """A device array as NumPy's checks see it: never read, only looked at."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.__array_interface__ = {
+            "shape": array.shape, "typestr": f"|V{array.dtype.itemsize}",
+            "data": (array.address or ALIGNMENT, False), "version": 3,
+        }  # fmt: skip
+
+
+def _shadow(array: DeviceArray) -> AnyArray:
+    """An array whose shape, dtype and address are those of a device array."""
+    return np.asarray(_Seen(array)).view(array.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One launch with known numbers: words are base numbers and offsets (-1: a plain number)."""
+
+    name: str
+    launch: Any  # the bound method of the kernel that starts it
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    pack: Any
+    words: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What follows from one set of variable values."""
+
+    steps: tuple[_Step, ...]
+    arena_bytes: int
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call on its way: what it was given, and the addresses its kernels see."""
+
+    bound: Bound
+    sizes: _Sizes
+    given: dict[int, DeviceArray]  # by number of argument or, after those, of fresh result
+    blocks: list[Block]
+    bases: tuple[int, ...]
+    outs: list[DeviceArray]
+    used: list[Any]  # page-locked buffers
+    home: list[tuple[AnyArray, int]]  # host arrays that get what is at an address
+    back: list[tuple[int, int, int]]  # device copies to undo an alignment: to, from, bytes
+    on_device: bool = True
+
+
+class CudaRunner:
+    """Everything one program needs to be called on a device."""
+
+    def __init__(self, plan: Plan, ptx: Mapping[str, str], device: Device) -> None:
+        self.plan, self.device = plan, device
+        with device, failures(f"loading {plan.name!r}"):
+            self._kernels = {
+                name: device.load(text).get_function(name) for name, text in ptx.items()
+            }
+            self._constants = [device.constant(c) for c in plan.constants]
+        self._known: KnownSizes = {}
+        self._sizes: dict[tuple[int, ...], _Sizes] = {}
+        self._buffers: dict[tuple[_Sizes | int, tuple[int, ...]], list[bytes]] = {}
+        self._plain = self._expected()
+
+    def _expected(self) -> tuple[tuple[AnyDtype, tuple[int, ...]], ...] | None:
+        """Dtype and shape of each argument where calls need no further look at them."""
+        plan = self.plan
+        if plan.variables or any(a.writable for a in plan.arguments):
+            return None
+        return tuple((a.dtype, shape_of(a.shape, {})) for a in plan.arguments)
+
+    # -------------------------------------------------------- calls
+    def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
+        """Run the program: any legal arguments, and messages for the others."""
+        with self.device, failures(f"running {self.plan.name!r}"):
+            call = self._quick(positional) if not named else None
+            if call is None:
+                call = self._prepare(positional, named)
+            self._launch(call)
+            return self._finish(call)
+
+    def trace(
+        self, positional: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, list[tuple[str, float]]]:
+        """The same call with an event around each launch: also their seconds."""
+        drv = driver()
+        with self.device, failures(f"running {self.plan.name!r}"):
+            call = self._prepare(positional, named)
+            marks = [(step.name, drv.Event(), drv.Event()) for step in call.sizes.steps]
+            buffers = self._packed(call)
+            for step, buffer, (_, begin, end) in zip(call.sizes.steps, buffers, marks):
+                begin.record()
+                step.launch(step.grid, step.block, buffer, 0, None)
+                end.record()
+            self.device.synchronize()
+            times = [(name, begin.time_till(end) * 1e-3) for name, begin, end in marks]
+            return self._finish(call), times
+
+    def _launch(self, call: _Call) -> None:
+        for step, buffer in zip(call.sizes.steps, self._packed(call)):
+            step.launch(step.grid, step.block, buffer, 0, None)
+
+    def _packed(self, call: _Call) -> list[bytes]:
+        """The arguments of every launch; kept for the addresses of the last calls."""
+        key = (id(call.sizes), call.bases)
+        found = self._buffers.get(key)
+        if found is None:
+            bases = call.bases
+            found = [
+                step.pack(*[bases[b] + offset for b, offset in step.words])
+                for step in call.sizes.steps
+            ]
+            if len(self._buffers) >= BUFFERS_KEPT:
+                self._buffers.clear()
+            self._buffers[key] = found
+        return found
+
+    # -------------------------------------------------------- before
+    def sizes(self, values: Mapping[str, int]) -> _Sizes:
+        """Grids, words and shapes for these variable values."""
+        plan = self.plan
+        key = tuple([values[variable.name] for variable in plan.variables])
+        found = self._sizes.get(key)
+        if found is None:
+            if len(self._sizes) >= SIZES_KEPT:
+                self._sizes.clear()
+                self._buffers.clear()
+            steps = [self._step(launch, values) for launch in plan.launches]
+            found = self._sizes[key] = _Sizes(
+                tuple([s for s in steps if s is not None]),
+                number(plan.arena_bytes, values),
+                tuple(shape_of(result.shape, values) for result in plan.results),
+            )
+        return found
+
+    def _step(self, launch: Any, values: Mapping[str, int]) -> _Step | None:
+        assert isinstance(launch, GpuLaunch)
+        kernel = self._kernels.get(launch.kernel)
+        if kernel is None:
+            raise InvalidIR(f"{self.plan.name}: the code has no kernel {launch.kernel!r}")
+        x, y, z = [number(d, values) for d in launch.grid]
+        if 0 in (x, y, z):
+            return None
+        words = tuple([
+            (w.base, number(w.offset, values)) if isinstance(w, Pointer)
+            else (-1, number(w.value, values) & (2**64 - 1))
+            for w in launch.words
+        ])  # fmt: skip
+        pack = struct.Struct(f"<{len(words)}Q").pack
+        return _Step(launch.kernel, kernel._launch_kernel, (x, y, z), launch.block, pack, words)
+
+    def _quick(self, positional: Sequence[object]) -> _Call | None:
+        """A call whose arguments are arrays of ours that fit: nothing else needs a look."""
+        expected = self._plain
+        if expected is None or len(positional) != len(expected) or not expected:
+            return None
+        for value, (dtype, shape) in zip(positional, expected):
+            if type(value) is not DeviceArray or value.shape != shape or value.dtype != dtype:
+                return None
+            if value.device is not self.device or value.address % ALIGNMENT:
+                return None
+        count = len(self.plan.results)
+        bound = Bound(list(positional), [], {}, [None] * count, [None] * count)
+        given: Any = dict(enumerate(positional))
+        return self._allocate(_Call(bound, self.sizes({}), given, [], (), [], [], [], []))
+
+    def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
+        """Check and convert everything; host arrays start their way to the device."""
+        originals: dict[int, tuple[object, DeviceArray]] = {}
+        kept: list[AnyArray] = []
+
+        def seen(label: str, value: object, dtype: AnyDtype) -> object:
+            if not is_on_device(value):
+                return value
+            ours = from_device(label, value, self.device, dtype)
+            shadow = _shadow(ours)
+            kept.append(shadow)
+            originals[id(shadow)] = (value, ours)
+            return shadow
+
+        arguments = self.plan.arguments
+        dtypes = {a.name: a.dtype for a in arguments}
+        anything = np.dtype(np.uint8)
+        positional = tuple([
+            seen(f"argument {i}", v, arguments[i].dtype if i < len(arguments) else anything)
+            for i, v in enumerate(positional)
+        ])  # fmt: skip
+        named = {
+            k: seen(f"argument {k!r}", v, dtypes.get(k, anything)) if k != "out"
+            else self._seen_outs(v, seen)
+            for k, v in named.items()
+        }  # fmt: skip
+        bound = bind(self.plan, positional, named, self._known)
+        call = _Call(bound, self.sizes(bound.values), {}, [], (), [], [], [], [])
+        call.on_device = bool(originals)
+        for i, value in enumerate(bound.objects):
+            if id(value) in originals:
+                bound.objects[i], call.given[i] = originals[id(value)]
+        self._take_outs(call, originals)
+        self._upload(call)
+        return self._allocate(call)
+
+    def _seen_outs(self, out: Any, seen: Any) -> Any:
+        dtypes = [r.dtype for r in self.plan.results]
+        if isinstance(out, Mapping):
+            pairs = zip(out.items(), dtypes)
+            return {k: seen(f"out[{k!r}]", v, t) for (k, v), t in pairs}
+        if isinstance(out, (tuple, list)):
+            return type(out)([seen(f"out[{i}]", v, t) for i, (v, t) in enumerate(zip(out, dtypes))])
+        return seen("out", out, dtypes[0]) if dtypes else out
+
+    def _take_outs(self, call: _Call, originals: dict[int, tuple[object, DeviceArray]]) -> None:
+        """Results that have a place already: on the device, or on the host to be copied to."""
+        bound, fresh = call.bound, len(self.plan.arguments)
+        for i, result in enumerate(self.plan.results):
+            known = originals.get(id(bound.out_objects[i]))
+            if known is not None:
+                bound.out_objects[i] = known[0]
+            if result.source is None:
+                if known is not None:
+                    if known[1].address % ALIGNMENT:
+                        raise UserError(f"out: its address must be a multiple of {ALIGNMENT}")
+                    call.given[fresh] = known[1]
+                fresh += 1
+
+    def _upload(self, call: _Call) -> None:
+        """Host arrays to the device; those that kernels write come back afterwards."""
+        for i, (argument, array) in enumerate(zip(self.plan.arguments, call.bound.arrays)):
+            ours = call.given.get(i)
+            if ours is not None and ours.address % ALIGNMENT == 0:
+                continue
+            nbytes = array.nbytes
+            block = self.device.pool.take(nbytes)
+            call.blocks.append(block)
+            call.given[i] = DeviceArray(
+                block.address, array.shape, argument.dtype, self.device, block
+            )
+            if ours is None:
+                self.device.upload(array, block.address, call.used)
+                if argument.writable:
+                    call.home.append((array, block.address))
+            elif nbytes:  # on the device, but where kernels could not read it by vectors
+                driver().memcpy_dtod(block.address, ours.address, nbytes)
+                if argument.writable:
+                    call.back.append((ours.address, block.address, nbytes))
+
+    def _allocate(self, call: _Call) -> _Call:
+        """Memory for the results and the arena, and the addresses of all bases."""
+        plan, pool, given = self.plan, self.device.pool, call.given
+        place = len(plan.arguments)
+        bases = [given[i].address for i in range(place)]
+        for result, shape, target in zip(plan.results, call.sizes.shapes, call.bound.outs):
+            if result.source is not None:
+                continue
+            out = given.get(place)
+            if out is None:
+                nbytes = result.dtype.itemsize
+                for d in shape:
+                    nbytes *= d
+                block = pool.take(nbytes)
+                out = DeviceArray(block.address, shape, result.dtype, self.device, block)
+                if target is not None:
+                    call.home.append((target, block.address))
+            call.outs.append(out)
+            bases.append(out.address)
+            place += 1
+        if call.sizes.arena_bytes:
+            arena = pool.take(call.sizes.arena_bytes)
+            call.blocks.append(arena)
+            bases.append(arena.address)
+        else:
+            bases.append(0)
+        bases.extend([c.address for c in self._constants])
+        bases.append(0)  # plain numbers are offsets from this, the last
+        call.bases = tuple(bases)
+        return call
+
+    # -------------------------------------------------------- after
+    def _finish(self, call: _Call) -> object:
+        for to, source, nbytes in call.back:
+            driver().memcpy_dtod(to, source, nbytes)
+        if not call.on_device or call.home:
+            results = self._to_host(call)
+        else:
+            results = self._results(call, call.outs)
+        if call.used:
+            self.device.synchronize()
+            self.device.release(call.used)
+        match self.plan.structure:
+            case "single":
+                return results[0]
+            case "tuple":
+                return tuple(results)
+            case "list":
+                return results
+            case "dict":
+                return dict(zip(self.plan.keys, results, strict=True))
+
+    def _to_host(self, call: _Call) -> list[object]:
+        """Copy home what belongs there, and wait for it."""
+        download = self.device.download
+        home = [(array, download(where, array.nbytes, call.used)) for array, where in call.home]
+        outs: list[object] = list(call.outs)
+        wanted = [] if call.on_device else call.outs
+        raw = [download(o.address, o.nbytes, call.used) for o in wanted]
+        self.device.synchronize()
+        for array, data in home:
+            array.reshape(-1).view(np.uint8)[:] = data
+        for i, data in enumerate(raw):
+            made = call.outs[i]
+            outs[i] = np.array(data).view(made.dtype).reshape(made.shape)
+        return self._results(call, outs)
+
+    def _results(self, call: _Call, outs: Sequence[object]) -> list[object]:
+        made, results = iter(outs), []
+        shapes = call.sizes.shapes
+        for result, shape, given in zip(self.plan.results, shapes, call.bound.out_objects):
+            if result.source is None:
+                array = next(made)
+                results.append(array if given is None else given)
+                continue
+            source = call.bound.objects[result.source]
+            if result.shape != self.plan.arguments[result.source].shape:
+                host = not is_on_device(source)
+                array = call.bound.arrays[result.source] if host else call.given[result.source]
+                source = array.reshape(shape)
+            results.append(source)
+        return results
