@@ -105,7 +105,7 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
         out.line(f"  that entry cannot be used: {exact.problem or 'it is of another key'}")
     lowered = driver.lower_only(found.graph, optimize=request.optimize, verify=False)
     others = [e for e in entries if e.head is not None and "graph" in e.head.key]
-    for name, text in dump.llvm_texts(lowered.kernels)[0].items():
+    for name, text in dump.llvm_texts(lowered, lowered.kernels)[0].items():
         out.line(f"  {name}: {_verdict(whole, name, record.digest_of(text), others, hit)}")
 
 
