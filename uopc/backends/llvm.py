@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from uopc.backends import scratch
-from uopc.backends.llvm_arithmetic import ALU
+from uopc.backends.llvm_arithmetic import ALU, constant, float_to_int, two_vectors
 from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
 from uopc.errors import Unsupported
 from uopc.ir import analysis, dtypes, kernel_params
@@ -84,10 +84,7 @@ class Emitter:
         if type(u.arg) is tuple:
             items = [f"{llvm_type(t)} {literal(t, v)}" for v in u.arg]
             return "<" + ", ".join(items) + ">"
-        text = literal(t, u.arg)
-        if lanes <= 1:
-            return text
-        return "<" + ", ".join([f"{llvm_type(t)} {text}"] * lanes) + ">"
+        return constant(t.vec(max(lanes, 1)), u.arg)
 
     def splat(self, u: UOp, name: str, lanes: int) -> str:
         wide, narrow = llvm_type(u.dtype.vec(lanes)), llvm_type(u.dtype.scalar)
@@ -356,8 +353,7 @@ def _cast(e: Emitter, u: UOp) -> str | None:
         )
         return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
     if source.is_float:
-        name = "fptosi" if target.kind in ("int", "index") else "fptoui"
-        return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
+        return float_to_int(e, source, target, a)
     signed = source.kind in ("int", "index")
     if target.is_float:
         return e.value(f"{'sitofp' if signed else 'uitofp'} {s} {a} to {t}")
@@ -381,6 +377,8 @@ def _stack(e: Emitter, u: UOp) -> str | None:
     wide, narrow = llvm_type(u.dtype), llvm_type(u.dtype.scalar)
     if all(s is u.src[0] for s in u.src):
         return e.of(u.src[0], u.dtype.lanes)
+    if u.src[0].dtype.lanes > 1:
+        return _joined(e, u)
     shuffled = _as_shuffle(e, u, wide)
     if shuffled is not None:
         return shuffled
@@ -390,6 +388,20 @@ def _stack(e: Emitter, u: UOp) -> str | None:
     return got
 
 
+def _joined(e: Emitter, u: UOp) -> str:
+    """Vectors one after the other: pairs of neighbours until one is left."""
+    parts, t = [e.of(s) for s in u.src], u.src[0].dtype
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2])
+        parts = [two_vectors(e, t, a, b, range(2 * t.lanes)) for a, b in pairs]
+        t = t.scalar.vec(2 * t.lanes)
+    return parts[0]
+
+
+def _shuffle(e: Emitter, u: UOp) -> str | None:
+    return two_vectors(e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg)
+
+
 def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
     """A STACK of the lanes of one vector of the same width is one shuffle."""
     whole = u.src[0].src[0] if u.src[0].op is Ops.LANE else None
@@ -397,10 +409,7 @@ def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
         return None
     if any(s.op is not Ops.LANE or s.src[0] is not whole for s in u.src):
         return None
-    order = ", ".join(f"i32 {s.arg}" for s in u.src)
-    return e.value(
-        f"shufflevector {wide} {e.names[whole]}, {wide} poison, <{len(u.src)} x i32> <{order}>"
-    )
+    return two_vectors(e, u.dtype, e.names[whole], "poison", [s.arg for s in u.src])
 
 
 def _lane(e: Emitter, u: UOp) -> str | None:
@@ -416,13 +425,10 @@ def _hreduce(e: Emitter, u: UOp) -> str | None:
         return e.intrinsic("i1", f"llvm.vector.reduce.{logic}.v{lanes}i1", [(wide, got)])
     combine = ALU[Op.by_name(u.arg)]
     while lanes > 2 and lanes % 2 == 0:
-        half, wide = lanes // 2, llvm_type(t.vec(lanes))
-        parts = []
+        half, parts = lanes // 2, []
         for first in (0, half):
-            order = ", ".join(f"i32 {first + i}" for i in range(half))
-            parts.append(
-                e.value(f"shufflevector {wide} {got}, {wide} poison, <{half} x i32> <{order}>")
-            )
+            lower = range(first, first + half)
+            parts.append(two_vectors(e, t.vec(lanes), got, "poison", lower))
         got, lanes = combine(e, t.vec(half), parts), half
     wide = llvm_type(t.vec(lanes))
     parts = [e.value(f"extractelement {wide} {got}, i64 {i}") for i in range(lanes)]
@@ -447,6 +453,7 @@ _EMIT: dict[Op, Rule] = {
     Ops.LANES: _lanes,
     Ops.STACK: _stack,
     Ops.LANE: _lane,
+    Ops.SHUFFLE: _shuffle,
     Ops.HREDUCE: _hreduce,
     Ops.AFTER: lambda e, u: e.of(u.src[0]),
     Ops.NOOP: lambda e, u: None,

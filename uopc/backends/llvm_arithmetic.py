@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from uopc.backends.llvm_types import literal, llvm_type, suffix
-from uopc.ir import dtypes
+from uopc.ir import analysis, dtypes
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Op, Ops
 
@@ -73,9 +73,7 @@ def _abs(e: Emitter, t: DType, names: list[str]) -> str:
 
 
 def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
-    one = f"{llvm_type(t.scalar)} {literal(t.scalar, 1.0)}"
-    ones = one.split()[1] if t.lanes == 1 else "<" + ", ".join([one] * t.lanes) + ">"
-    return e.value(f"fdiv {llvm_type(t)} {ones}, {names[0]}")
+    return e.value(f"fdiv {llvm_type(t)} {constant(t, 1.0)}, {names[0]}")
 
 
 def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
@@ -84,14 +82,52 @@ def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
         if not t.is_float:
             name = signed if is_signed(t) else unsigned
             return e.intrinsic(ty, f"llvm.{name}.{suffix(t)}", [(ty, a), (ty, b)])
-        # a if it wins or is NaN, else b: a NaN on either side comes through.
+        # The one that wins, else the second: an instruction of its own on most machines, and a
+        # NaN in the second operand comes through. One in the first is put back, if it can be.
         mask = llvm_type(dtypes.bool_.vec(t.lanes))
+        if not b.startswith("%"):
+            a, b = b, a  # LLVM knows whether a constant is a NaN
         first = e.value(f"fcmp {wins} {ty} {a}, {b}")
+        best = e.value(f"select {mask} {first}, {ty} {a}, {ty} {b}")
         nan = e.value(f"fcmp uno {ty} {a}, {a}")
-        take = e.value(f"or {mask} {first}, {nan}")
-        return e.value(f"select {mask} {take}, {ty} {a}, {ty} {b}")
+        return e.value(f"select {mask} {nan}, {ty} {a}, {ty} {best}")
 
     return emit
+
+
+def constant(t: DType, value: object) -> str:
+    """A constant, the same in each lane."""
+    one = literal(t.scalar, value)
+    if t.lanes == 1:
+        return one
+    return "<" + ", ".join([f"{llvm_type(t.scalar)} {one}"] * t.lanes) + ">"
+
+
+def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
+    """Truncated and saturated, NaN gives 0. For less than 32 bits, for which there are no vector
+    instructions, the value is cut to the target's bounds while it is a float."""
+    s, t, signed = llvm_type(source), llvm_type(target), is_signed(target)
+    if target.bits >= 32 or source.bits < 32:
+        name = "fptosi" if signed else "fptoui"
+        return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
+    low, high = analysis.type_bounds(target.scalar)
+    mask = llvm_type(dtypes.bool_.vec(target.lanes))
+    if signed:  # the bounds give NaN the lower one, which for the unsigned is 0
+        number = e.value(f"fcmp ord {s} {a}, {a}")
+        a = e.value(f"select {mask} {number}, {s} {a}, {s} {constant(source, 0.0)}")
+    for wins, bound in (("ogt", low), ("olt", high)):
+        limit = constant(source, float(bound))
+        inside = e.value(f"fcmp {wins} {s} {a}, {limit}")
+        a = e.value(f"select {mask} {inside}, {s} {a}, {s} {limit}")
+    wide = llvm_type(dtypes.int32.vec(target.lanes))
+    return e.value(f"trunc {wide} {e.value(f'fptosi {s} {a} to {wide}')} to {t}")
+
+
+def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> str:
+    """The lanes of two vectors of one type that `order` lists."""
+    places = [f"i32 {i}" for i in order]
+    mask = f"<{len(places)} x i32> <{', '.join(places)}>"
+    return e.value(f"shufflevector {llvm_type(t)} {a}, {llvm_type(t)} {b}, {mask}")
 
 
 ALU: dict[Op, Alu] = {

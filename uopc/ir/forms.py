@@ -429,6 +429,7 @@ _SPECIAL: dict[Op, Form] = {
     Ops.GETTUPLE: _scalar("item"),
     Ops.LANE: _scalar("at"),
     Ops.LANES: _scalar("count"),
+    Ops.SHUFFLE: _scalar("lanes"),
     Ops.MSELECT: _scalar("part"),
     Ops.SPECIAL: _scalar("name"),
     Ops.WMMA: _scalar("tile"),

@@ -97,6 +97,13 @@ def _lane(m: Machine, u: UOp) -> None:
     m.set(u, m.value(u.src[0])[..., one], None if ok is None else ok[..., one])
 
 
+def _shuffle(m: Machine, u: UOp) -> None:
+    parts = [m.value(s) for s in u.src]
+    grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
+    both, ok = _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid)
+    m.set(u, both[..., list(u.arg)], None if ok is None else ok[..., list(u.arg)])
+
+
 def _hreduce(m: Machine, u: UOp) -> None:
     value = m.value(u.src[0])
     width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
@@ -138,6 +145,7 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.STORE: _store,
     Ops.STACK: _stack,
     Ops.LANE: _lane,
+    Ops.SHUFFLE: _shuffle,
     Ops.HREDUCE: _hreduce,
     Ops.REDUCE: _reduce,
     Ops.CARRY: _nothing,

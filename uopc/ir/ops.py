@@ -191,6 +191,7 @@ class Ops:
                 arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR)
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+    SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
                dtype="unchecked", shape="index", levels=TENSOR | SCALAR)
     EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",

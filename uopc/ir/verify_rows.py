@@ -101,6 +101,13 @@ def _lane_arg(u: UOp) -> str | None:
     return None if 0 <= u.arg < lanes else f"lane {u.arg}, expected one of {lanes}"
 
 
+def _shuffle_arg(u: UOp) -> str | None:
+    lanes = u.src[0].dtype.lanes + u.src[1].dtype.lanes
+    if all(type(i) is int and 0 <= i < lanes for i in u.arg):
+        return None
+    return f"lanes {u.arg}, expected numbers below {lanes}"
+
+
 def _parts(u: UOp) -> tuple[UOp, ...]:
     """The values that a GETTUPLE chooses from."""
     return (u.src[0].src[0] if u.src[0].op is Ops.CALL else u.src[0]).src
@@ -125,6 +132,7 @@ _ARGS: dict[Op, Callable[[UOp], str | None]] = {
     Ops.REDUCE: _reduce_arg,
     Ops.HREDUCE: _reduce_arg,
     Ops.LANE: _lane_arg,
+    Ops.SHUFFLE: _shuffle_arg,
     Ops.GETTUPLE: _part_arg,
 }
 
@@ -256,6 +264,13 @@ def _lane_dtype(u: UOp) -> str | None:
     return _expected(u, u.src[0].dtype.scalar)
 
 
+def _shuffle_dtype(u: UOp) -> str | None:
+    wrong = _same_scalar(u, u.src[0], "operand") or _same_scalar(u, u.src[1], "operand")
+    if wrong is None and u.dtype.lanes != len(u.arg):
+        return f"{u.dtype.lanes} lanes, expected {len(u.arg)}"
+    return wrong
+
+
 def _hreduce_dtype(u: UOp) -> str | None:
     if u.src[0].dtype.lanes % u.dtype.lanes:
         return f"{u.src[0].dtype.lanes} lanes do not combine to {u.dtype.lanes}"
@@ -273,6 +288,7 @@ _DTYPES: dict[Op, Callable[[UOp], str | None]] = {
     Ops.RANGE: _range_dtype,
     Ops.LANES: _lanes_dtype,
     Ops.LANE: _lane_dtype,
+    Ops.SHUFFLE: _shuffle_dtype,
     Ops.HREDUCE: _hreduce_dtype,
     Ops.GETTUPLE: lambda u: _expected(u, _parts(u)[u.arg].dtype),
 }

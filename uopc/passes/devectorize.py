@@ -26,6 +26,7 @@ from uopc.ir.dtypes import DType
 from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.passes import transposed_loads
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ class _Memory:
     def __init__(self) -> None:
         self.lanes: dict[tuple[UOp, int], UOp] = {}
         self.whole: set[UOp] = set()  # not simpler a lane at a time
+        self.transposed: dict[UOp, UOp] = {}  # the values of vectors that are read in blocks
+
+    def transpose(self, kernel: UOp) -> None:
+        """Find the blocks of vectors that rows of memory go through."""
+        for block in transposed_loads.columns(kernel, lane_step):
+            self.transposed |= transposed_loads.transposed(block, self.row)
+
+    def row(self, u: UOp, dtype: DType, i: int) -> UOp:
+        """Neighbours, from where lane i of a vector is."""
+        return _load(u, dtype, self.lane(u.src[1], i), None)
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.STORE:
@@ -59,6 +70,8 @@ class _Memory:
 
     def load(self, u: UOp) -> UOp:
         """The value of an INDEX."""
+        if u in self.transposed:
+            return self.transposed[u]
         flat, gate = indexing.ungated(u.src[1])
         lanes = u.dtype.lanes
         if gate is not None and gate.op is Ops.CONST and gate.arg is False:
@@ -208,7 +221,9 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None) -> UOp:
 
 
 def devectorize(kernel: UOp, context: Context) -> UOp:
-    return remake.rewritten(kernel, _Memory().change)
+    memory = _Memory()
+    memory.transpose(kernel)
+    return remake.rewritten(kernel, memory.change)
 
 
 PASS = Pass("devectorize", VECTOR, VECTOR, devectorize, "kernel")

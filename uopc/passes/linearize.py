@@ -277,9 +277,11 @@ class _Emitter:
             if inner is not None:
                 following = self.carried[(u, inner)]
             else:
-                following = self._append(
-                    intern(Op.by_name(u.arg.op), u.dtype, (carry, self.made[u.src[0]]))
-                )
+                op, value = Op.by_name(u.arg.op), self.made[u.src[0]]
+                # Code for extremes looks at the first operand for NaN: not at the carried one, on
+                # which the next iteration waits.
+                pair = (value, carry) if op in (Ops.MAX, Ops.MIN) else (carry, value)
+                following = self._append(intern(op, u.dtype, pair))
             pairs += [carry, following]
         self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
 
