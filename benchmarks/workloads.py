@@ -120,8 +120,9 @@ def transpose_add(rows: int, columns: int, dtype: Any) -> Workload:
 
 
 def heads(n: int, t: int, h: int, d: int) -> Workload:
-    """Batch, time, head, channel to batch, head, channel, time, scaled."""
-    return Workload([normal(0, n, t, h, d)], lambda o, x: o.transpose(x, 0, 2, 3, 1) * 0.125)
+    """Batch, time, head, channel to batch, head, channel, time, and added."""
+    inputs = [normal(0, n, t, h, d), normal(1, n, h, d, t)]
+    return Workload(inputs, lambda o, x, y: o.transpose(x, 0, 2, 3, 1) + y)
 
 
 def gather_sum(rows: int, width: int, bags: int, each: int) -> Workload:

@@ -53,7 +53,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         for q in chooser.family(row):
             chooser.widen(q, "UPCAST", fitting(machine.TILE_ROWS, length_of(q)))
     else:
-        _side_by_side(chooser, output)
+        output = choose_streams.copies(chooser, output, lanes)
     if output is not None:
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)
@@ -176,15 +176,6 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None) -> None:
             continue
         for q in chooser.family(r):
             _cut(chooser, q, bounds[1:-1])
-
-
-def _side_by_side(chooser: Chooser, output: UOp | None) -> None:
-    """Rows that read the same places become copies of one body, in which each is read once."""
-    found = choose_streams.shared_rows(KernelFacts(chooser.kernel), output)
-    if found is not None:
-        row, n = found
-        for q in chooser.family(row):
-            chooser.widen(q, "UPCAST", fitting(n, length_of(q)))
 
 
 def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from uopc.ir import affine
 from uopc.ir.ops import Ops
 from uopc.passes import machine
-from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, length_of
+from uopc.passes.chooser import Chooser
+from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
+from uopc.passes.transposed_loads import piece
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -16,7 +18,56 @@ if TYPE_CHECKING:
 Place = tuple["UOp", frozenset[tuple["UOp", int]]]
 
 
-def shared_rows(k: KernelFacts, output: UOp | None) -> tuple[UOp, int] | None:
+def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
+    """Copies of the body that help each other read, beside the lanes that `output` is to get; what
+    stands for `output` then.
+
+    Where a read is transposed: square blocks of both loops, and in them as many copies of the
+    other loop as there are lanes."""
+    other = _crossed(KernelFacts(chooser.kernel), output)
+    if output is None or other is None:
+        _side_by_side(chooser, output)
+        return output
+    if output.arg.axis < other.arg.axis:
+        other, output = chooser.swapped(other, output)
+    other, output = _blocked(chooser, other, output)
+    for q in chooser.family(other):
+        _copy(chooser, q, lanes)
+    return output
+
+
+def _blocked(chooser: Chooser, outer: UOp, inner: UOp) -> tuple[UOp, UOp]:
+    """The loops over a block of two loops, inside of the loops over blocks."""
+    n = machine.CROSSED_BLOCK
+    if any((length_of(r) or 1) % n or length_of(r) == n for r in (outer, inner)):
+        return outer, inner
+    if not chooser.attempt("TILE", outer, n) or not chooser.attempt("TILE", inner, n):
+        return outer, inner
+    rows, blocks, columns = (chooser.part(outer, 1), chooser.part(inner, 0), chooser.part(inner, 1))
+    assert rows is not None and blocks is not None and columns is not None
+    return chooser.swapped(rows, blocks)[0], columns
+
+
+def _copy(chooser: Chooser, r: UOp, n: int) -> None:
+    """Copies of the body for n iterations; for the rest, for half as many, and so on."""
+    rest: UOp | None = r
+    while rest is not None and n > 1:
+        n = fitting(n, length_of(rest))
+        chooser.widen(rest, "UPCAST", n)
+        rest = chooser.part(rest, 1)
+        rest = rest if rest is not None and rest.arg.kind == "loop" else None
+
+
+def _side_by_side(chooser: Chooser, output: UOp | None) -> None:
+    """Rows that read the same places become copies of one body, in which each is read once."""
+    found = _shared_rows(KernelFacts(chooser.kernel), output)
+    if found is not None:
+        row, n = found
+        for q in chooser.family(row):
+            chooser.widen(q, "UPCAST", fitting(n, length_of(q)))
+
+
+def _shared_rows(k: KernelFacts, output: UOp | None) -> tuple[UOp, int] | None:
     """The output loop, and how many of its iterations to put side by side, that most reduces what
     is read: a stencil's rows read the same places. None where nothing is gained."""
     best: tuple[float, UOp, int] | None = None
@@ -33,6 +84,22 @@ def shared_rows(k: KernelFacts, output: UOp | None) -> tuple[UOp, int] | None:
         if n > 1 and each <= machine.SHARED_READS * alone and (best is None or each < best[0]):
             best = each, q, n
     return None if best is None else best[1:]
+
+
+def _crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
+    """The output loop whose neighbours lie beside one another where those of `output`, which gets
+    the lanes, do not: a transposed read. Its copies read the columns of blocks."""
+    if output is None:
+        return None
+    for a in k.accesses:
+        step = 0 if a.written else a.stride(output)
+        if step is None or -1 <= step <= 1:
+            continue
+        least = piece(a.node.dtype)
+        for q in k.outputs:
+            if q is not output and q.arg.kind == "loop" and a.stride(q) == 1:
+                return q if (length_of(q) or 0) >= least <= (length_of(output) or 0) else None
+    return None
 
 
 def _reads(k: KernelFacts, q: UOp, n: int) -> set[tuple[Place, int]]:

@@ -49,6 +49,15 @@ class Chooser:
         axis = (*r.arg.axis, which)
         return next((q for q in kernel_axes(self.kernel) if q.arg.axis == axis), None)
 
+    def swapped(self, r: UOp, other: UOp) -> tuple[UOp, UOp]:
+        """Two output loops after a SWAP, if it is legal; as they were if not."""
+        if other not in (axes := kernel_axes(self.kernel)):
+            return r, other
+        if not self.attempt("SWAP", r, axes.index(other)):
+            return r, other
+        found = {q.arg.axis: q for q in kernel_axes(self.kernel)}
+        return found[other.arg.axis], found[r.arg.axis]
+
     def widen(self, r: UOp, op: str, n: int) -> UOp | None:
         """Opt `op` by n on r, after cutting off a rest if n does not divide it; the outer range."""
         if n <= 1:

@@ -1,0 +1,167 @@
+"""Kernels that stream: transposes, stencils, tails. Same numbers as NumPy on every vector width."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uopc
+from uopc.backends import target
+from uopc.driver import lower_only
+from uopc.ir.args import Opt
+from uopc.ir.ops import Ops
+
+CPUS = ("", "x86-64-v3")  # the machine's own vectors (AVX-512 where it has them), and AVX2
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture(params=CPUS, ids=lambda c: c or "host")
+def cpu(request, monkeypatch):
+    if request.param:
+        monkeypatch.setenv("UOPC_TARGET_CPU", request.param)
+    return request.param
+
+
+def numbers(*dims, dtype="float32"):
+    return RNG.integers(-100, 100, dims).astype(dtype)
+
+
+def on(cpu, graph, *arrays):
+    with pytest.MonkeyPatch.context() as patch:
+        if cpu:
+            patch.setenv("UOPC_TARGET_CPU", cpu)
+        return uopc.compile(graph, verify=True, threads=1)(*arrays)
+
+
+def opts_of(graph):
+    return [o.op for o in lower_only(graph, threads=1).kernels[0].arg.opts]
+
+
+# ---------------------------------------------------------------- transposed reads
+TYPES = ("float32", "float64", "int16", "uint8", "bool", "float16")
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(CPUS), st.sampled_from(TYPES), st.integers(1, 70), st.integers(1, 70),
+    st.booleans(),
+)  # fmt: skip
+def test_transposes(cpu, dtype, rows, columns, together):
+    a, b = numbers(rows, columns, dtype=dtype), numbers(columns, rows, dtype=dtype)
+    x = uopc.param("x", a.shape, getattr(uopc.dtypes, dtype)).permute(1, 0)
+    if together:
+        y = uopc.param("y", b.shape, getattr(uopc.dtypes, dtype))
+        np.testing.assert_array_equal(on(cpu, x + y, a, b), a.T + b)
+    else:
+        np.testing.assert_array_equal(on(cpu, x.contiguous(), a), a.T)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(CPUS), st.permutations(range(4)), st.tuples(*[st.integers(1, 19)] * 4),
+    st.sampled_from(("float32", "float64")),
+)  # fmt: skip
+def test_permutes(cpu, order, dims, dtype):
+    a = numbers(*dims, dtype=dtype)
+    x = uopc.param("x", dims, getattr(uopc.dtypes, dtype))
+    got = on(cpu, x.permute(order) * 2, a)
+    np.testing.assert_array_equal(got, a.transpose(order) * 2)
+
+
+def test_large_transposes_go_block_by_block():
+    a, b = numbers(512, 384), numbers(384, 512)
+    x, y = uopc.param("x", a.shape), uopc.param("y", b.shape)
+    assert opts_of(x.permute(1, 0) + y)[:3] == ["TILE", "TILE", "SWAP"]
+    np.testing.assert_array_equal(uopc.compile(x.permute(1, 0) + y)(a, b), a.T + b)
+
+
+def test_a_transposed_read_loads_rows_and_shuffles(cpu):
+    """Blocks as wide as a vector: pieces of four floats, two stages of shuffles, no scalars."""
+    n = target.host(cpu).lanes(32)
+    lowered = lower_only(uopc.param("x", (16, 16)).permute(1, 0) * 2.0, threads=1)
+    loads = [u for u in lowered.kernels[0].src if u.op is Ops.LOAD]
+    assert len(loads) == n * n // 4 and {u.dtype.lanes for u in loads} == {4}
+    shuffles = sum(u.op is Ops.SHUFFLE for u in lowered.kernels[0].src)
+    assert shuffles == 2 * n
+
+
+def test_a_transposed_read_of_fewer_columns_than_a_piece_is_gathered():
+    a = numbers(16, 3)
+    graph = uopc.param("x", (16, 3)).permute(1, 0) * 2.0
+    assert not any(u.op is Ops.SHUFFLE for u in lower_only(graph).kernels[0].src)
+    np.testing.assert_array_equal(uopc.compile(graph)(a), a.T * 2)
+
+
+# ---------------------------------------------------------------- stencils
+def blurred(x, o=None):
+    rows = x[:, :-2] + x[:, 1:-1] * 2 + x[:, 2:]
+    return rows[:-2] + rows[1:-1] * 2 + rows[2:]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from(CPUS), st.integers(3, 60), st.integers(3, 90))
+def test_stencils(cpu, rows, columns):
+    a = numbers(rows, columns)
+    got = on(cpu, blurred(uopc.param("x", a.shape)), a)
+    np.testing.assert_array_equal(got, blurred(a))
+
+
+def test_rows_of_a_stencil_share_what_they_read():
+    """Eight rows side by side read ten rows, not 24."""
+    graph = blurred(uopc.param("x", (130, 66)))
+    lowered = lower_only(graph, threads=1)
+    assert Opt("UPCAST", 0, 8) in lowered.kernels[0].arg.opts
+    kernel = lowered.kernels[0]
+    stores = sum(u.op is Ops.STORE for u in kernel.src)
+    loads = sum(u.op is Ops.LOAD for u in kernel.src)
+    assert loads == 30 * stores // 8
+
+
+def test_rows_that_share_nothing_stay_in_a_loop():
+    assert "UPCAST" not in opts_of(uopc.param("x", (64, 64)) * uopc.param("y", (64, 64)))
+
+
+# ---------------------------------------------------------------- conversions and extremes
+EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.99, -0.99, -1.0, 127.0, 127.9, 128.0, 254.5, 255.0,
+         255.9, 256.0, -128.0, -128.9, -129.0, 32767.0, 32768.0, 65535.9, 65536.0, 1e30, -1e30,
+         2147483648.0, -2147483648.0, 4294967296.0]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("to", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"])
+def test_floats_to_integers_saturate(cpu, source, to):
+    values = np.array(EDGES + [x / 3 for x in range(-60, 60)], source)
+    bounds = np.iinfo(to)
+    wide = [0 if np.isnan(v) else int(max(min(v, 2.0**70), -(2.0**70))) for v in values]
+    wanted = np.array([min(max(v, bounds.min), bounds.max) for v in wide], to)
+    for n in (1, 7, len(values)):
+        x = uopc.param("x", (n,), getattr(uopc.dtypes, source))
+        got = on(cpu, x.cast(getattr(uopc.dtypes, to)), values[:n])
+        np.testing.assert_array_equal(got, wanted[:n])
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+@pytest.mark.parametrize("constant", [None, 0.0, 1.5, np.nan, np.inf])
+def test_extremes_keep_nan(cpu, name, constant):
+    a = np.array([*EDGES, *EDGES[::-1]], "f4")
+    b = np.roll(a, 5) if constant is None else np.full_like(a, constant)
+    x, y = uopc.param("x", a.shape), uopc.param("y", a.shape)
+    other = y if constant is None else constant
+    arrays = (a, b) if constant is None else (a,)
+    wanted = getattr(np, name)(a, b)
+    np.testing.assert_array_equal(on(cpu, getattr(x, name)(other), *arrays), wanted)
+    if constant is not None:
+        got = on(cpu, getattr(uopc.full(a.shape, constant), name)(x), a)
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("at", range(0, 70, 7))
+def test_the_maximum_of_a_row_with_a_nan_is_nan(cpu, at):
+    a = numbers(2, 70)
+    a[1, at] = np.nan
+    x = uopc.param("x", a.shape)
+    top, low = on(cpu, (x.max(axis=1), x.min(axis=1)), a)
+    np.testing.assert_array_equal(top, a.max(axis=1))
+    np.testing.assert_array_equal(low, a.min(axis=1))
