@@ -392,10 +392,11 @@ def _joined(e: Emitter, u: UOp) -> str:
     """Vectors one after the other: pairs of neighbours until one is left."""
     parts, t = [e.of(s) for s in u.src], u.src[0].dtype
     while len(parts) > 1:
+        parts += ["poison"] * (len(parts) % 2)
         pairs = zip(parts[::2], parts[1::2])
         parts = [two_vectors(e, t, a, b, range(2 * t.lanes)) for a, b in pairs]
         t = t.scalar.vec(2 * t.lanes)
-    return parts[0]
+    return parts[0] if t is u.dtype else two_vectors(e, t, parts[0], "poison", range(u.dtype.lanes))
 
 
 def _shuffle(e: Emitter, u: UOp) -> str | None:

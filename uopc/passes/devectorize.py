@@ -221,6 +221,7 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None) -> UOp:
 
 
 def devectorize(kernel: UOp, context: Context) -> UOp:
+    """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
     memory = _Memory()
     memory.transpose(kernel)
     return remake.rewritten(kernel, memory.change)
