@@ -83,7 +83,7 @@ class Numpy(Peer):
 
 class Uopc(Peer):
     package = "uopc"
-    environment = {"UOPC_THREADS": "{threads}"}
+    environment = {"UOPC_THREADS": "{threads}", "UOPC_CACHE_DIR": ""}  # every compile is one
 
     def __init__(self, threads: int) -> None:
         import uopc

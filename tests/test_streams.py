@@ -165,3 +165,60 @@ def test_the_maximum_of_a_row_with_a_nan_is_nan(cpu, at):
     top, low = on(cpu, (x.max(axis=1), x.min(axis=1)), a)
     np.testing.assert_array_equal(top, a.max(axis=1))
     np.testing.assert_array_equal(low, a.min(axis=1))
+
+
+# ---------------------------------------------------------------- reduces
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from(CPUS), st.integers(1, 40), st.integers(1, 200))
+def test_sums_down_columns(cpu, rows, columns):
+    a = numbers(rows, columns)
+    np.testing.assert_array_equal(on(cpu, uopc.param("x", a.shape).sum(axis=0), a), a.sum(axis=0))
+
+
+@pytest.mark.parametrize(("rows", "opts"), [(1000, ["UNROLL", "VECTOR", "UPCAST"])])
+def test_columns_are_summed_side_by_side_and_rows_two_at_a_time(rows, opts):
+    lowered = lower_only(uopc.param("x", (rows, 4096)).sum(axis=0), threads=1)
+    assert [o.op for o in lowered.kernels[0].arg.opts] == opts
+    assert [o.arg for o in lowered.kernels[0].arg.opts][::2] == [2, 8]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from(CPUS), st.integers(1, 40), st.integers(1, 9), st.integers(1, 70))
+def test_gathered_rows_are_summed(cpu, rows, bags, width):
+    table = numbers(rows, width)
+    index = RNG.integers(-rows, rows, (bags, 5)).astype("int32")
+    x = uopc.param("x", table.shape)
+    i = uopc.param("i", index.shape, uopc.dtypes.int32)
+    got = on(cpu, x.take(i, axis=0).sum(axis=1), table, index)
+    np.testing.assert_array_equal(got, table[index].sum(axis=1))
+
+
+def test_what_a_gate_makes_zero_is_not_chosen_again():
+    """Rows beyond the table give zeros: the gated loads say so, and no select repeats it."""
+    graph = uopc.param("x", (50, 64)).take(uopc.param("i", (8,), uopc.dtypes.int32), axis=0)
+    ops = [u.op for u in lower_only(graph.sum(axis=0), threads=1).kernels[0].src]
+    assert Ops.LOAD in ops
+    zeros = [u for u in lower_only(graph.sum(axis=0)).kernels[0].src
+             if u.op is Ops.WHERE and u.dtype.is_float]  # fmt: skip
+    assert not zeros
+
+
+# ---------------------------------------------------------------- contractions inside a reduce
+def test_a_contraction_inside_a_reduce_is_stored():
+    a, b = numbers(30, 12), numbers(20, 12)
+    x, y = uopc.param("x", a.shape), uopc.param("y", b.shape)
+    graph = (x @ y.permute(1, 0)).max(axis=1)
+    np.testing.assert_array_equal(uopc.compile(graph)(a, b), (a @ b.T).max(axis=1))
+    large = (uopc.param("x", (64, 96)) @ uopc.param("y", (96, 64))).max(axis=1)
+    assert len(lower_only(large).kernels) == 2
+
+
+def test_a_pooled_convolution_keeps_its_own_loops(cpu):
+    image, weights = numbers(1, 2, 12, 12), numbers(5, 2, 3, 3)
+    x, w = uopc.param("x", image.shape), uopc.param("w", weights.shape)
+    got = on(cpu, x.conv2d(w, padding=1).relu().max_pool2d(2), image, weights)
+    padded = np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    wanted = np.maximum(np.einsum("nchwij,kcij->nkhw", windows, weights), 0)
+    wanted = wanted.reshape(1, 5, 6, 2, 6, 2).max((3, 5))
+    np.testing.assert_array_equal(got, wanted)

@@ -54,6 +54,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
             chooser.widen(q, "UPCAST", fitting(machine.TILE_ROWS, length_of(q)))
     else:
         output = choose_streams.copies(chooser, output, lanes)
+        if vectors > 1:
+            vectors = choose_streams.columns(chooser, output, lanes)
     if output is not None:
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine
+from uopc.ir import affine, analysis
 from uopc.ir.ops import Ops
 from uopc.passes import machine
 from uopc.passes.chooser import Chooser
@@ -34,6 +34,20 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
     for q in chooser.family(other):
         _copy(chooser, q, lanes)
     return output
+
+
+def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
+    """For reduces down columns, nothing being used again: how many vectors of columns are summed
+    side by side. Rows are taken a few at a time."""
+    if output is None:
+        return 1
+    for r in KernelFacts(chooser.kernel).axes:
+        length = length_of(r) or 0
+        if r.arg.kind == "reduce" and length >= machine.COLUMN_ROWS:
+            chooser.widen(r, "UNROLL", machine.COLUMN_ROWS)
+    length = length_of(output)
+    most = machine.COLUMN_VECTORS
+    return most if length is None else fitting(most, length // fitting(lanes, length))
 
 
 def _blocked(chooser: Chooser, outer: UOp, inner: UOp) -> tuple[UOp, UOp]:
@@ -114,7 +128,9 @@ def _reads(k: KernelFacts, q: UOp, n: int) -> set[tuple[Place, int]]:
 def _places(a: Access, q: UOp, n: int) -> set[tuple[Place, int]]:
     constant, terms = affine.form(a.flat)
     offsets = {constant}
-    others = []
+    others: list[tuple[UOp, int]] = []
+    if any(m is not q and q in analysis.ranges(m) for m in terms):
+        return {((a.node, frozenset()), i) for i in range(n)}  # not known to be the same ones
     for m, step in terms.items():
         count = n if m is q else length_of(m) if _is_copied(m) else None
         if count is None:

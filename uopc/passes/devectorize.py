@@ -59,7 +59,7 @@ class _Memory:
             return None
         if any(s.op is Ops.INDEX for s in src):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
-            return remake.remake(u, loaded)
+            return loaded[1] if _is_gate(u, loaded) else remake.remake(u, loaded)
         return None
 
     def gated_load(self, src: tuple[UOp, ...]) -> UOp:
@@ -162,6 +162,28 @@ def _is_simple(lane: UOp, src: tuple[UOp, ...]) -> bool:
         return False
     terms = affine.form(lane)[1] if lane.dtype is dtypes.index else (lane,)
     return all(m.op not in _DIVISIONS for m in terms)
+
+
+def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
+    """Whether a WHERE chooses 0 where its load reads nothing, and so gives 0 anyway."""
+    if u.op is not Ops.WHERE or src[1].op is not Ops.LOAD or len(src[1].src) != 2:
+        return False
+    gate, other = src[1].src[1], src[2]
+    zero = other.op is Ops.CONST and other.arg == 0 and str(other.arg)[0] != "-"
+    return zero and (src[0] is gate or _terms(src[0]) <= _terms(gate))
+
+
+def _terms(condition: UOp) -> set[UOp]:
+    """The conditions that an AND joins."""
+    found: set[UOp] = set()
+    stack = [condition]
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.AND:
+            stack += u.src
+        else:
+            found.add(u)
+    return found
 
 
 def _take_lane(u: UOp, i: int) -> UOp:

@@ -73,6 +73,7 @@ class _Placement:
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
         self.reads: set[UOp] = set()  # values that read storage
         self.reduces: set[UOp] = set()
+        self.contractions: set[UOp] = set()
         self.shared: set[UOp] = set()  # values over a reduce that something else reads too
 
     def _measure(self) -> None:
@@ -124,6 +125,8 @@ class _Placement:
             self.light[u] = storage_cost.LOAD
             if u.arg.op == "add" and u not in self.reads:
                 self.cost[u] = storage_cost.CLOSED_FORM
+        if storage_cost.contains_contraction(u, self.contractions):
+            self.contractions.add(u)
         if storage_cost.contains_reduce(u, self.reduces, self.reads):
             self.reduces.add(u)
             below = [s for s in u.src if s in self.reduces]
@@ -223,6 +226,9 @@ class _Placement:
             return storage_cost.Choice(True, f"read at {len(demands)} different places")
         evaluations = sum(d.share * product(d.around) for d in demands)
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
+        around = {r.arg.kind for d in demands for r in d.around}
+        if u in self.contractions and "reduce" in around:
+            choice = storage_cost.choose_tiling(value, choice)
         if choice.stored and u in self.shared and self.light[u] <= storage_cost.CHEAP_VALUE:
             # It stands on a reduce with other readers: storing that one serves them all.
             return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")

@@ -24,6 +24,9 @@ CHEAP_VALUE = 64.0
 CLOSED_FORM = 4.0
 # How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators).
 REUSE = 16.0
+# The share of its time that a contraction saves as a kernel of its own, whose tile spans its
+# outputs, against one inside the loop of another reduce, which has no outputs side by side.
+TILED = 0.75
 # Values deeper than this start a new kernel: beyond about a thousand operations in a row the code
 # generator's time grows faster than the code (0.12 ms each at 1,000 operations, 0.3 ms at 10,000).
 MOST_DEPTH = 1024
@@ -70,6 +73,28 @@ def contains_reduce(u: UOp, found: set[UOp], reads: set[UOp]) -> bool:
     return looped or any(s in found and _as_many(s, u) for s in u.src)
 
 
+def contains_contraction(u: UOp, found: set[UOp]) -> bool:
+    """Whether computing an element of `u` sums products of operands that are used again: a matrix
+    product or convolution, given the sources for which it does. Not if it is a view of one in
+    another order: the loops of what is stored are to be those of the contraction."""
+    if u.op is Ops.REDUCE:
+        product = u.src[0]
+        return product.op is Ops.MUL and all(
+            not _as_many(s, product) or _is_repeated(s) for s in product.src
+        )
+    in_order = u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
+    return in_order and any(s in found and _as_many(s, u) for s in u.src)
+
+
+def _is_repeated(u: UOp) -> bool:
+    """Whether a value is a view that has elements of its source more than once."""
+    while u.op.movement or u.op in (Ops.CAST, Ops.AFTER):
+        if u.op is Ops.EXPAND:
+            return True
+        u = u.src[0]
+    return False
+
+
 def element_cost(u: UOp, below: list[float]) -> float:
     """The cost of one more element of `u`, given that of one of each source."""
     if u.op is Ops.REDUCE:
@@ -114,3 +139,11 @@ def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     if stored < again:
         return Choice(True, f"each element would be computed {times:.3g} times, at {reads} places")
     return Choice(False, f"cheaper to compute {times:.3g} times than to store")
+
+
+def choose_tiling(value: Value, choice: Choice) -> Choice:
+    """Whether a contraction that is read in the loop of another reduce is stored."""
+    saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL
+    if choice.stored or saved <= 0.0:
+        return choice
+    return Choice(True, "a contraction inside a reduce, which needs a tile of its own")
