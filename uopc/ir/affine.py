@@ -355,15 +355,37 @@ def less(a: UOp, b: UOp) -> UOp:
 def _below(terms: Terms, limit: int) -> UOp:
     """Σ < limit, where neither always nor never so."""
     terms, limit = _coarse(terms, limit)
-    if len(terms) == 1:
-        ((m, f),) = terms.items()
-        if m.op is Ops.FLOORDIV and is_const(m.src[1]) and abs(f) == 1 and m.src[1].arg > 0:
-            # e//n < c ⇔ e < c·n;   −(e//n) < c ⇔ e ≥ (1 − c)·n ⇔ −e < (c − 1)·n + 1
-            e, n = m.src[0], m.src[1].arg
-            if f == 1:
-                return less(e, const(limit * n))
-            return less(const((1 - limit) * n - 1), e)
-    return _compared(Ops.CMPLT, terms, limit)
+    whole = _undivided(terms, limit)
+    return _compared(Ops.CMPLT, terms, limit) if whole is None else whole
+
+
+def _undivided(terms: Terms, limit: int) -> UOp | None:
+    """A comparison with one quotient, without division: for n > 0 and any integers,
+
+    e//n + A < c ⇔ e + n·A < n·c;   A − e//n < c ⇔ e//n ≥ A − c + 1 ⇔ n·A − e < n·(c − 1) + 1.
+    """
+    quotients = [m for m in terms if m.op is Ops.FLOORDIV and is_const(m.src[1])]
+    if len(quotients) != 1:
+        return None
+    (q,) = quotients
+    k, n = terms[q], q.src[1].arg
+    if abs(k) != 1 or n <= 0 or limit_of(terms) * n >= LARGEST_TERM:
+        return None
+    out = {m: f * n for m, f in terms.items() if m is not q}
+    constant, inside = form(q.src[0])
+    accumulate(out, inside, k)
+    end = n * limit if k > 0 else n * (limit - 1) + 1
+    return less(build(k * constant, out), const(end))
+
+
+# Coefficients grow through nested quotients although sums stay small. No term comes near 64 bits:
+# the two sides of a comparison would wrap on their own.
+LARGEST_TERM = 1 << 56
+
+
+def limit_of(terms: Terms) -> int:
+    """The greatest magnitude of a term."""
+    return max([max(map(abs, analysis.bounds(m))) * abs(f) for m, f in terms.items()], default=0)
 
 
 def _compared(op: Op, terms: Terms, limit: int) -> UOp:

@@ -321,10 +321,10 @@ def evaluate(u: UOp) -> Scalar:
 
 
 def simplify(u: UOp) -> UOp:
-    """An equal graph, smaller or the same: symbolic rules to a fixed point."""
-    from uopc.ir import symbolic
+    """An equal graph, smaller or the same: symbolic rules to a fixed point, written short."""
+    from uopc.ir import compact, symbolic
 
-    return symbolic.simplify(u)
+    return compact.compact(symbolic.simplify(u), u)
 
 
 _simplified = simplify  # `render` has a parameter of that name

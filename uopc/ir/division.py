@@ -275,13 +275,6 @@ def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
 # Divisors multiply where quotients nest. Beyond this they stay apart, so that no term of what is
 # divided comes near 64 bits.
 _LARGEST_DIVISOR = 1 << 24
-_LARGEST_TERM = 1 << 56
-
-
-def _size(m: UOp) -> int:
-    """The greatest magnitude of a monomial."""
-    low, high = analysis.bounds(m)
-    return int(max(abs(low), abs(high)))
 
 
 def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
@@ -294,7 +287,7 @@ def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> For
     after = dict(terms)
     affine.accumulate(after, out, -1)
     affine.accumulate(after, gained, k)
-    if any([_size(m) * abs(f) >= _LARGEST_TERM for m, f in after.items()]):
+    if affine.limit_of(after) >= affine.LARGEST_TERM:
         return 0, {}
     terms.clear()
     terms.update(after)

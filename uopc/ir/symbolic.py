@@ -88,7 +88,7 @@ def _simplify(root: UOp) -> None:
             to = became.pop(u)
             u._simple = to if to._simple is True else to._simple
             continue
-        missing = [s for s in _needed(u) if s._simple is None]
+        missing = [s for s in needed(u) if s._simple is None]
         if missing:
             stack.extend(reversed(missing))
             continue
@@ -119,25 +119,25 @@ def _follow(u: UOp, to: UOp, became: dict[UOp, UOp], stack: list[UOp]) -> None:
     stack.append(to)
 
 
-def _is_sum(u: UOp) -> bool:
+def is_sum(u: UOp) -> bool:
     return u.op in _LINEAR and u.dtype.scalar is dtypes.index
 
 
-def _needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
+def needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
     """The nodes that must be simplified before u: its sources, or the atoms of a sum."""
-    if not _is_sum(u):
+    if not is_sum(u):
         return u.src
     return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
 
 
 def _on_simple(u: UOp) -> bool:
     """Whether all that u needs is simplified to itself."""
-    return all([s._simple is True for s in _needed(u)])
+    return all([s._simple is True for s in needed(u)])
 
 
 def _remade(u: UOp) -> UOp:
     """u on the simplified forms of what it needs, as the builders make it."""
-    if _is_sum(u):
+    if is_sum(u):
         return _resummed(u)
     src = u.src
     if any([s._simple is not True for s in src]):
@@ -166,7 +166,7 @@ def _resummed(u: UOp) -> UOp:
 
 def _collected(u: UOp) -> UOp:
     constant, terms = affine.form(u)
-    atoms = _needed(u)
+    atoms = needed(u)
     if any([a._simple is not True or a.op is Ops.WHERE or a.op is Ops.INVALID for a in atoms]):
         parts = [affine.const(constant), *[_term(m, k) for m, k in terms.items()]]
         return _selected(parts)

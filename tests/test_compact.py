@@ -1,0 +1,102 @@
+"""What `simplify` shows: the normal form written with few nodes, equal everywhere."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conformance import expression
+from uopc.ir import affine, compact, dtypes, symbolic
+from uopc.ir.args import VariableArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+
+
+def variable(name: str, low: int, high: int):
+    return intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
+
+
+A, B, C = variable("a", 0, 30), variable("b", -5, 12), variable("c", 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (A * 16 + C * 16, "((a+c)*16)"),
+        (A * -3 + B + 5, "((b-(a*3))+5)"),
+        (-A - C, "(-(a+c))"),
+        (7 - A, "(7-a)"),
+        (-((-A) % 15), "(a%-15)"),
+        ((-A) // 3, "(a//-3)"),
+        ((-A) // 3 + A * 2, "((a*5)//3)"),
+        ((A + 2) // 9 * 4 + 8, "(((a+20)//9)*4)"),
+        (A * A * 4 - A, "(((a*a)*4)-a)"),
+        (A * 160 + B * 160 - A, "(((a+b)*160)-a)"),
+        (B < C + 1, "(b<=c)"),
+        (C * 3 - B > 0, "(b<(c*3))"),
+        (A * B * 7 - A * 3, "(((b*7)+-3)*a)"),
+        (A * B * 4 - A, "(((a*b)*4)-a)"),
+        ((1 - A) // 2 < B - A, "((a+2)<=(b*2))"),
+        ((A > 7).where(B, C) + 8, "((b if (8<=a) else c)+8)"),
+        ((A + B) // 4 + (A + B) * 3, "(((a+b)*13)//4)"),
+    ],
+)
+def test_written_short(value, shown):
+    made = value.simplify()
+    assert expression.difference(value, made) is None
+    assert compact.size(made) <= compact.size(symbolic.simplify(value))
+    assert made.render(simplify=False) == shown
+
+
+# ---------------------------------------------------------------- random expressions
+_LEAVES = st.sampled_from([A, B, C]) | st.integers(-16, 16).map(affine.const)
+
+
+def _binary(below):
+    ops = st.sampled_from([Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.ADD, Ops.ADD])
+    plain = st.builds(lambda op, x, y: intern(op, dtypes.index, (x, y)), ops, below, below)
+    divisor = st.sampled_from([-4, -3, -2, 2, 3, 4, 6, 16]).map(affine.const)
+    divided = st.builds(
+        lambda op, x, y: intern(op, dtypes.index, (x, y)),
+        st.sampled_from([Ops.FLOORDIV, Ops.FLOORMOD]),
+        below,
+        divisor,
+    )
+    compares = st.builds(
+        lambda op, x, y: intern(op, dtypes.bool_, (x, y)),
+        st.sampled_from([Ops.CMPLT, Ops.CMPLE, Ops.CMPNE, Ops.CMPEQ]),
+        below,
+        below,
+    )
+    chosen = st.builds(
+        lambda p, x, y: intern(Ops.WHERE, dtypes.index, (p, x, y)), compares, below, below
+    )
+    return plain | plain | divided | divided | chosen
+
+
+@given(st.recursive(_LEAVES, _binary, max_leaves=12))
+def test_random_expressions_keep_their_values(u):
+    made = u.simplify()
+    assert expression.difference(u, made) is None
+    assert compact.size(made) <= compact.size(symbolic.simplify(u))
+    assert made.simplify() is made
+    assert symbolic.simplify(made) is symbolic.simplify(u)
+
+
+def test_a_long_sum_is_written_in_time():
+    terms = [variable(f"t{i}", 0, 9) * (i % 7 + 2) // (i % 3 + 2) for i in range(9)]
+    total = sum(terms[1:], terms[0]) < variable("n", 0, 99) * 3
+    start = time.process_time()
+    made = total.simplify()
+    assert time.process_time() - start < 2
+    assert compact.size(made) <= compact.size(total)
+
+
+def test_large_graphs_stay_in_normal_form():
+    total = affine.const(0)
+    for i in range(200):
+        total = total + variable(f"v{i}", 0, 9) * 3
+    assert total.simplify() is total
