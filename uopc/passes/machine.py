@@ -40,6 +40,18 @@ LEAST_ROWS_TO_TRANSPOSE = 16
 LEAST_ROW_BLOCK = 16
 # A sum over columns fewer than this is better vectorised along the sum.
 LEAST_COLUMNS = 4
+# Rows of a stencil side by side: an unsharp mask of bytes (3x3, 12 M pixels) takes 5.0, 4.1, 3.8
+# and 3.4 ms with 1, 2, 4 and 8; the copies together have at most so many nodes.
+SHARED_ROWS = 8
+MOST_SHARED = 1024
+# Rows are put side by side where each then reads at most that share of what it read alone.
+SHARED_READS = 0.75
+# Side of the blocks in which a transposed read is walked: 4096 x 4096 floats, transposed and added,
+# take 19.7 ms without blocks, 17.4, 17.6, 17.5 and 18.2 with 64, 128, 256 and 512 (one thread).
+CROSSED_BLOCK = 128
+# Sums down columns: vectors side by side, and rows at a time, in registers. 4096 x 4096 floats take
+# 5.1, 4.6 and 4.7 ms with 4, 8 and 16 vectors and a row at a time; 4.6, 4.1 with 4 and 8 and two.
+COLUMN_VECTORS, COLUMN_ROWS = 8, 2
 
 
 def step_cycles(rows: int, vectors: int, vector_bytes: int) -> float:
@@ -90,17 +102,3 @@ def lane_count(length: int, lanes: int) -> int:
     while lanes > 2 and lanes // 2 >= length:
         lanes //= 2
     return lanes
-# Rows of a stencil side by side: an unsharp mask of bytes (3x3, 12 M pixels) takes 5.0, 4.1, 3.8 and
-# 3.4 ms with 1, 2, 4 and 8; the copies together have at most so many nodes.
-# Rows of a stencil side by side: an unsharp mask of bytes (3x3, 12 M pixels) takes 5.0, 4.1, 3.8
-# and 3.4 ms with 1, 2, 4 and 8; the copies together have at most so many nodes.
-SHARED_ROWS = 8
-MOST_SHARED = 1024
-# Rows are put side by side where each then reads at most that share of what it read alone.
-SHARED_READS = 0.75
-# Side of the blocks in which a transposed read is walked: 4096 x 4096 floats, transposed and added,
-# take 19.7 ms without blocks, 17.4, 17.6, 17.5 and 18.2 with 64, 128, 256 and 512 (one thread).
-CROSSED_BLOCK = 128
-# Sums down columns: vectors side by side, and rows at a time, in registers. 4096 x 4096 floats take
-# 5.1, 4.6 and 4.7 ms with 4, 8 and 16 vectors and a row at a time; 4.6, 4.1 with 4 and 8 and two.
-COLUMN_VECTORS, COLUMN_ROWS = 8, 2
