@@ -42,8 +42,7 @@ def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
     if output is None:
         return 1
     for r in KernelFacts(chooser.kernel).axes:
-        length = length_of(r) or 0
-        if r.arg.kind == "reduce" and length >= machine.COLUMN_ROWS:
+        if r.arg.kind == "reduce" and (length_of(r) or 0) >= machine.COLUMN_ROWS:
             chooser.widen(r, "UNROLL", machine.COLUMN_ROWS)
     length = length_of(output)
     most = machine.COLUMN_VECTORS

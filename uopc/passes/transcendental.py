@@ -294,23 +294,38 @@ def _reduced_32(x: UOp, windows: Sequence[tuple[float, float]]) -> tuple[UOp, UO
     return y.mulacc(low, y.mulacc(high, -(rounded - _F64.round))), rounded
 
 
+def _near_or_far_32(x: UOp, compute: Callable[[UOp, Sequence[tuple[float, float]]], UOp]) -> UOp:
+    """A function of an angle by the first window, where angles are beyond it by all of them."""
+    far = abs(x) >= WINDOW_STARTS[0]
+    near = compute(x, INVERSE_PI_32[:1])
+    return seldom(far, near, lambda x: compute(x, INVERSE_PI_32), x)
+
+
 def sin(x: UOp) -> UOp:
     """Sine. In float32 all is done in float64: |x|/pi = n + r, sin |x| = (-1)^n sin(pi r)."""
     if _format(x) is _F64:
         return _sin_64(x)
-    r, rounded = _reduced_32(x, INVERSE_PI_32)
-    sine = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
-    return _with_sign(sine.cast(dtypes.float32), _sign_of(x))
+
+    def sine(x: UOp, windows: Sequence[tuple[float, float]]) -> UOp:
+        r, rounded = _reduced_32(x, windows)
+        made = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
+        return made.cast(dtypes.float32)
+
+    return _with_sign(_near_or_far_32(x, sine), _sign_of(x))
 
 
 def cos(x: UOp) -> UOp:
     """Cosine. As sin: cos x = (-1)^n cos(pi r) = (-1)^n sin(pi (1/2 - |r|))."""
     if _format(x) is _F64:
         return _cos_64(x)
-    r, rounded = _reduced_32(x, INVERSE_PI_32)
-    r = 0.5 - abs(r)
-    sine: UOp = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
-    return sine.cast(dtypes.float32)
+
+    def cosine(x: UOp, windows: Sequence[tuple[float, float]]) -> UOp:
+        r, rounded = _reduced_32(x, windows)
+        r = 0.5 - abs(r)
+        made: UOp = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
+        return made.cast(dtypes.float32)
+
+    return _near_or_far_32(x, cosine)
 
 
 def tan(x: UOp) -> UOp:
