@@ -502,7 +502,7 @@ def test_unknown_stage_is_answered_with_the_known(run, softmax):
 
 INPUT_IS_BAD = {
     "--kernel 7": "no kernel '7'; there are: 0 r_16_10_32, 1 r_16_10_10_10",
-    "--device cuda": "device cuda: launching on a GPU is not built yet",
+    "--device cuda": "device 'cuda' needs pycuda",
     "--device tpu": "unknown device 'tpu'",
     "--diff input": "input is the first stage of this run",
     "--out softmax.py": "softmax.py: File exists",

@@ -1,4 +1,4 @@
-"""The command line: `uopc dump|passes|ops|bench|cache`.
+"""The command line: `uopc dump|passes|ops|bench|cache|doctor`.
 
 Exit code 0; 1 where the input is bad (the message is on stderr); 2 for a wrong usage. Output is
 coloured on a terminal unless NO_COLOR is set, and plain otherwise.
@@ -53,6 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     why = cached.add_parser("why", help="for each kernel of SOURCE: is it there, what differs")
     why.add_argument("source", metavar="SOURCE")
     cached.add_parser("clear", help="remove everything")
+    text = "what works on this machine, and for what does not, why"
+    doctor = commands.add_parser("doctor", help=text)
+    doctor.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="fail (exit code 1) unless programs for it run")  # fmt: skip
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

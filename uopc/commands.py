@@ -327,10 +327,27 @@ def run_cache(args: Namespace, out: Output, refuse: Refuse) -> int:
     return cache_command.run_cache(args, out, refuse)
 
 
+# ---------------------------------------------------------------- doctor
+def run_doctor(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """`uopc doctor`: what works on this machine, and for what does not, why."""
+    from uopc import doctor
+
+    findings = doctor.examine()
+    if args.json:
+        out.line(json.dumps([f.as_json() for f in findings], indent=2, ensure_ascii=False))
+        return doctor.exit_code(findings, args.device)
+    width = max(len(f.name) for f in findings)
+    styles = {"ok": "green", "missing": "yellow", "failed": "red"}
+    for f in findings:
+        out.line(f"{f.status:7}  {f.name.ljust(width)}  {f.detail}", styles[f.status])
+    return doctor.exit_code(findings, args.device)
+
+
 COMMANDS: dict[str, Callable[[Namespace, Output, Refuse], int]] = {
     "dump": run_dump,
     "passes": run_passes,
     "ops": run_ops,
     "cache": run_cache,
     "bench": run_bench,
+    "doctor": run_doctor,
 }

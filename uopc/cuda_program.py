@@ -69,6 +69,18 @@ class GpuProgram(Program):
         return found
 
 
+def _runner(device: str, program: GpuProgram) -> Any:
+    """What runs the program: on a device by number, nothing for the name of a part."""
+    part = device.partition(":")[2]
+    if part.startswith("sm_"):
+        return _NotLaunched(device)
+    from uopc.backends.cuda import device as devices
+    from uopc.backends.cuda.runner import CudaRunner
+
+    ptx_of = {k.name: k.asm for k in program.kernels}
+    return CudaRunner(program.plan, ptx_of, devices.device(int(part or 0)))
+
+
 class GpuPlanner(Planner):
     """Launches with their grids."""
 
@@ -113,6 +125,19 @@ def kernel_of(k: UOp, target: Target, calls: nvptx.Calls, stages: Stages) -> Gpu
     )  # fmt: skip
 
 
+def _plan(request: Request, planner: GpuPlanner) -> Plan:
+    """The plan with what is of this request: its arrays, its container, its bound values."""
+    plan = planner.plan()  # finds the constants
+    structure: Any = "tuple" if request.structure == "kernel" else request.structure
+    return replace(
+        plan,
+        structure=structure,
+        keys=request.keys,
+        constants=tuple([np.ascontiguousarray(u.arg.array) for u in planner.constants]),
+        variables=tuple([replace(v, default=request.bound.get(v.name)) for v in plan.variables]),
+    )
+
+
 def program_for(request: Request, verify: Verify | None = None) -> GpuProgram:
     """PTX for the kernels, and a program that says what it is when it is called."""
     start = time.perf_counter()
@@ -123,14 +148,13 @@ def program_for(request: Request, verify: Verify | None = None) -> GpuProgram:
         lowered_at = time.perf_counter()
         program: Any = object.__new__(GpuProgram)
         planner = GpuPlanner(request, lowered)
-        constants = [np.ascontiguousarray(u.arg.array) for u in planner.constants]
-        program.plan = replace(planner.plan(), keys=request.keys, constants=tuple(constants))
-        program._runner = _NotLaunched(request.device)
+        program.plan = _plan(request, planner)
         program._request, program._stages = request, Stages(request, lowered)
         common = facts(lowered)
         program.__dict__["_kernels"] = [
             kernel_of(k, context.target, common[k], program._stages) for k in lowered.kernels
         ]
+    program._runner = _runner(request.device, program)
     describe(program)
     program.stats = {
         "passes": {r.name: r.seconds for r in lowered.runs},

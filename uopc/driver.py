@@ -108,20 +108,17 @@ def _verify_input(kernel: UOp) -> None:
 
 
 def check_device(device: str) -> None:
-    """UserError for a device there is not, Unsupported for what is not built yet."""
+    """UserError for a device there is not."""
     kind, _, part = device.partition(":")
     if kind == "cuda" and part.startswith("sm_"):
         from uopc.backends import target
 
         target.part(part)
         return
-    if kind == "cuda":
-        raise Unsupported(
-            f"device {device}: launching on a GPU is not built yet;"
-            " device='cuda:sm_90' gives PTX text"
+    if kind not in ("cpu", "cuda") or (part and not part.isdigit()):
+        raise UserError(
+            f"unknown device {device!r}; there are cpu, cpu:N, cuda, cuda:N, and for PTX cuda:sm_XX"
         )
-    if kind != "cpu" or (part and not part.isdigit()):
-        raise UserError(f"unknown device {device!r}; there are cpu and cpu:N")
 
 
 def _verifier(on: bool) -> Verify | None:

@@ -43,6 +43,7 @@ class Outcome:
     copied_outputs: int = 0
     default_flags: bool = True
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, reason: str) -> Outcome:
         self.verdict, self.reason = FAILED, " ".join(reason.split())[:400]

@@ -30,13 +30,19 @@ from tests.ptx.parse import (
 Dim3 = tuple[int, int, int]
 MOST_LANES = 1 << 16  # of a batch of blocks
 MOST_STEPS = 50_000_000
+MOST_WORK = 1 << 62  # instructions of single threads, over a launch
 _FAR = np.iinfo(np.int64).max
+
+class TooLarge(PtxError):
+    """A launch that would take longer than was allowed."""
+
 
 @dataclass
 class Report:
     """What a launch did besides its writes."""
 
     instructions: int = 0  # steps of the machine, each over many lanes
+    work: int = 0  # instructions of single threads
     approximate: set[str] = field(default_factory=set)  # opcodes the hardware only approximates
     opcodes: set[str] = field(default_factory=set)
 
@@ -323,6 +329,7 @@ class _Walk:
                 raise PtxError(f"{lanes.kernel.name}: ran past its end")
             step = program[at]
             lanes.report.instructions += 1
+            lanes.report.work += lanes.width
             if step.kind:
                 self._control(step, at)
                 return
@@ -353,6 +360,8 @@ class _Walk:
 
     def _control(self, step: _Step, at: int) -> None:
         lanes = self.lanes
+        if lanes.report.work > MOST_WORK:
+            raise TooLarge(f"{lanes.kernel.name}: too large to execute")
         if lanes.report.instructions > MOST_STEPS:
             raise PtxError(f"{lanes.kernel.name}: does not end")
         who = lanes.lanes

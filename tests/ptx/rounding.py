@@ -16,11 +16,11 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 def to_odd(exact: Array, lost: Array) -> Array:
     """float64 sums whose lost part is known, made odd: a later rounding to less is then right."""
-    even = (exact.view(np.int64) & 1) == 0
-    moved = np.nextafter(exact, np.copysign(np.inf, lost))
+    bits = exact.view(np.int64)
     # `exact` was rounded to nearest: toward the lost part where that has its sign, else away.
-    shift = even & (lost != 0) & np.isfinite(exact) & np.isfinite(lost)
-    return np.where(shift, moved, exact)
+    step = np.where((lost > 0) == (exact > 0), 1, -1)
+    shift = ((bits & 1) == 0) & (lost != 0) & np.isfinite(exact) & np.isfinite(lost)
+    return np.where(shift, bits + step, bits).view(np.float64)
 
 
 def narrow(wide: Array, dtype: Any) -> Array:
@@ -48,10 +48,39 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     return narrow(to_odd(total, lost), dtype)
 
 
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """The rounded sum and what it lost."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """The rounded product and what it lost, by halves of 26 bits."""
+    product = a * b
+    halves = []
+    for x in (a, b):
+        scaled = x * 134217729.0
+        high = scaled - (scaled - x)
+        halves += [high, x - high]
+    a1, a0, b1, b0 = halves
+    return product, a0 * b0 - (((product - a1 * b1) - a0 * b1) - a1 * b0)
+
+
 def _fused_double(a: Array, b: Array, c: Array) -> Array:
+    """By sums and products without error; the few near overflow or underflow by fractions."""
+    product, lost = _two_product(a, b)
+    middle, low = _two_sum(c, lost)
+    high, rest = _two_sum(product, middle)
+    odd, left = _two_sum(low, rest)
     out = np.asarray(a * b + c)
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    for i in np.flatnonzero(finite):
+    usual = finite
+    for x, limit in ((a, 2.0**400), (b, 2.0**400), (c, 2.0**900)):
+        usual = usual & (np.abs(x) < limit) & ((np.abs(x) > 1 / limit) | (x == 0))
+    usual = usual & (a != 0) & (b != 0)
+    out = np.where(usual, high + to_odd(odd, left), out)
+    for i in np.flatnonzero(finite & ~usual & (a != 0) & (b != 0)):
         exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
         if exact != 0:
             try:

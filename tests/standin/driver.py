@@ -23,8 +23,8 @@ MESSAGES = {
 class DriverError(Exception):
     """A result code of the driver other than success."""
 
-    def __init__(self, code: int, what: str = "") -> None:
-        super().__init__(f"{what} failed: {MESSAGES[code]}")
+    def __init__(self, code: int, what: str = "", why: object = "") -> None:
+        super().__init__(f"{what} failed: {MESSAGES[code]}{why and f' [{why}]'}")
         self.code = code
 
 
@@ -43,6 +43,8 @@ class Driver:
         self.fault: PtxError | None = None  # of a kernel: every later call fails
         self.calls: dict[str, int] = {}
         self.launches: list[tuple[str, Any, Any]] = []
+        self.texts: list[str] = []  # of the modules that were loaded
+        self.approximate: set[str] = set()  # opcodes that ran and that hardware approximates
 
     def reset(self) -> None:
         """Forget calls, launches and failures; memory stays."""
@@ -54,7 +56,7 @@ class Driver:
         if name in self.failing:
             raise DriverError(self.failing[name], name)
         if self.fault is not None and name.startswith(("cuMemcpy", "cuCtxSynchronize", "cuEventS")):
-            raise DriverError(ILLEGAL_ADDRESS, name)
+            raise DriverError(ILLEGAL_ADDRESS, name, self.fault)
 
     def allocate(self, nbytes: int) -> int:
         if sum(self.sizes.values()) + nbytes > self.total:
@@ -75,10 +77,11 @@ class Driver:
 
     def load(self, text: str) -> int:
         """The number of a module."""
+        self.texts.append(text)
         try:
             self.modules.append(parse.parse(text))
         except PtxError as error:
-            raise DriverError(INVALID_PTX, f"cuModuleLoadDataEx ({error})") from error
+            raise DriverError(INVALID_PTX, "cuModuleLoadDataEx", error) from error
         return len(self.modules)
 
     def function(self, module: int, name: str) -> int:
@@ -93,6 +96,7 @@ class Driver:
         kernel = self.functions[function - 1]
         self.launches.append((kernel.name, grid, block))
         try:
-            machine.run(kernel, grid, block, args, self.memory, shared)
+            report = machine.run(kernel, grid, block, args, self.memory, shared)
+            self.approximate |= report.approximate
         except PtxError as error:
             self.fault = error

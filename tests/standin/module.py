@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,41 @@ def install(driver: Driver, patch: Any) -> types.ModuleType:
     patch.setitem(sys.modules, "pycuda", package)
     patch.setitem(sys.modules, "pycuda.driver", module)
     return module
+
+
+class _Patch:
+    """Entries of dicts that are put back in the end."""
+
+    def __init__(self) -> None:
+        self.before: list[tuple[dict[str, Any], str, Any]] = []
+
+    def setitem(self, where: dict[str, Any], key: str, value: Any) -> None:
+        self.before.append((where, key, where.get(key)))
+        where[key] = value
+
+    def undo(self) -> None:
+        for where, key, value in self.before:
+            if value is None:
+                del where[key]
+            else:
+                where[key] = value
+
+
+@contextlib.contextmanager
+def installed(part: str) -> Iterator[Driver]:
+    """A new device of a part (sm_80) under the runtime, for a block."""
+    from uopc.backends.cuda import binding, device
+
+    driver, patch = Driver(), _Patch()
+    driver.capability = (int(part[3]), int(part[4]))
+    install(driver, patch)
+    before = binding._driver, device._devices
+    binding._driver, device._devices = None, {}
+    try:
+        yield driver
+    finally:
+        patch.undo()
+        binding._driver, device._devices = before
 
 
 class _Module:

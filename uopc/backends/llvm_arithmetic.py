@@ -79,6 +79,8 @@ def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
 def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
     def emit(e: Emitter, t: DType, names: list[str]) -> str:
         ty, (a, b) = llvm_type(t), names
+        if t.kind == "bool":
+            return e.value(f"{'or' if unsigned == 'umax' else 'and'} {ty} {a}, {b}")
         if not t.is_float:
             name = signed if is_signed(t) else unsigned
             return e.intrinsic(ty, f"llvm.{name}.{suffix(t)}", [(ty, a), (ty, b)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from uopc.errors import UserError
+from uopc.errors import Unsupported, UserError
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,23 @@ def part(name: str) -> Target:
     return Target(name, f"cuda:{name}", 128, registers, name, features, l2_bytes=40 << 20, gpu=gpu)
 
 
+def part_of(capability: tuple[int, int]) -> str:
+    """The name of the best part that a device of this compute capability runs, 9.0 for sm_90a."""
+    version = 10 * capability[0] + capability[1]
+    exact = [name for name, gpu in PARTS.items() if gpu.version == version]
+    older = [name for name, gpu in PARTS.items() if gpu.version <= version and name[-1].isdigit()]
+    if not older:
+        raise Unsupported(f"a device of compute capability {version / 10}; the least is 8.0")
+    return exact[-1] if exact else older[-1]
+
+
 def for_device(device: str, cpu: str = "") -> Target:
-    """What a device's name says: `cuda:sm_90`, or the host for `cpu`."""
+    """What a device's name says: `cuda:sm_90`, the part that `cuda:0` is, or the host."""
     kind, _, name = device.partition(":")
-    return part(name) if kind == "cuda" else host(cpu)
+    if kind != "cuda":
+        return host(cpu)
+    if not name.startswith("sm_"):
+        from uopc.backends.cuda import device as devices
+
+        name = part_of(devices.device(int(name or 0)).capability)
+    return part(name)

@@ -1,0 +1,95 @@
+"""python -m tests.ptx DIR [--seconds N] [--parts sm_80,sm_90a] [--jobs N]: a sample of the corpus.
+
+Each case is compiled for a part, its kernels are assembled by ptxas and executed by the PTX machine
+under the runtime, and the results are judged as those of the CPU are. The sample is the same at
+each run: cases in the order of a hash of their names, as many as the time allows, half for each
+part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+
+from tests.conformance import corpus, report, workers
+from tests.conformance.corpus import Place
+from tests.conformance.runner import FAILED, Outcome
+
+TOO_LARGE = "too large to execute"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.ptx", description=(__doc__ or "").strip())
+    parser.add_argument("directory", type=Path, metavar="DIR", help="or one .zip")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for all parts together")
+    parser.add_argument("--parts", default="sm_80,sm_90a")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
+    parser.add_argument("--case", metavar="ID", help="only cases whose id begins so")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome")
+    return parser.parse_args()
+
+
+def sample(directory: Path, start: str | None) -> list[Place]:
+    """The graph cases, in an order that mixes all groups."""
+    places = [p for p in corpus.find(directory) if p.kind == "graph"]
+    places = [p for p in places if start is None or p.id.startswith(start)]
+    return sorted(places, key=lambda p: zlib.crc32(f"{p.group}/{p.id}".encode()))
+
+
+def main() -> int:
+    args = _arguments()
+    places, parts = sample(args.directory, args.case), args.parts.split(",")
+    outcomes: dict[str, list[Outcome]] = {}
+    for k, part in enumerate(parts):
+        mine = places if args.case else places[k :: len(parts)]
+        outcomes[part] = _run(mine, part, args.seconds / len(parts), args.jobs)
+    everything = [o for found in outcomes.values() for o in found]
+    for part, found in outcomes.items():
+        print(*_lines(part, found), sep="\n")
+    if args.json:
+        report.write_json(args.json, everything)
+    return int(any(_is_failure(o) for o in everything))
+
+
+def _run(places: list[Place], part: str, seconds: float, jobs: int) -> list[Outcome]:
+    end = time.monotonic() + seconds
+    found = []
+    for outcome in workers.run_all(places, jobs, f"cuda:{part}"):
+        found.append(outcome)
+        if _is_failure(outcome):
+            print(part, report.failure_line(outcome), flush=True)
+        if time.monotonic() > end:
+            break
+    return found
+
+
+def _is_failure(o: Outcome) -> bool:
+    return o.verdict == FAILED and TOO_LARGE not in o.reason
+
+
+def _lines(part: str, outcomes: list[Outcome]) -> list[str]:
+    verdicts = Counter(
+        "failed" if _is_failure(o) else TOO_LARGE if o.verdict == FAILED else o.verdict
+        for o in outcomes
+    )
+    kernels = {k for o in outcomes for k in o.notes.get("kernels", ())}
+    figures = [f for o in outcomes for f in o.notes.get("figures", ())]
+    spilled = [f for f in figures if f["spills"]]
+    inexact = sorted({a for o in outcomes for a in o.notes.get("approximate", ())})
+    counts = ", ".join(f"{n} {name}" for name, n in sorted(verdicts.items()))
+    lines = [f"{part}: {counts}; {len(kernels)} distinct kernels, {len(figures)} assemblies"]
+    if inexact:
+        lines.append(f"{part}: instructions that hardware approximates: {', '.join(inexact)}")
+    worst = sorted(spilled, key=lambda f: -f["spills"])[:8]
+    lines += [f"{part}: {len(spilled)} with spills"] if spilled else [f"{part}: no spills"]
+    lines += [f"  {f['spills']} bytes, {f['registers']} registers: {f['name']} ({f['arch']})"
+              for f in worst]  # fmt: skip
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

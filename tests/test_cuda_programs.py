@@ -1,0 +1,185 @@
+"""Programs for a device, rendered for two parts, assembled, and run on a stand-in against the CPU.
+
+What the PTX machine executes is what the driver would get: launches, grids, arguments and memory
+come from the runtime. Races and accesses out of bounds are errors there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uopc
+from tests.ptx.corpus import join
+from tests.standin import module
+from uopc import UOp, dtypes
+from uopc.backends.cuda import assembler
+
+PARTS = ("sm_80", "sm_90a")
+
+
+def param(name, *shape, dtype=dtypes.float32):
+    return uopc.param(name, shape, dtype)
+
+
+def attention():
+    q, k, v = (param(n, 2, 2, 17, 8) for n in "qkv")
+    return ((q @ k.transpose(-1, -2)) * 8**-0.5).softmax(axis=-1) @ v
+
+
+def integers():
+    x = param("x", 500, dtype=dtypes.int32)
+    return x // 7 + x % -3
+
+
+def shifts():
+    x = param("x", 200, dtype=dtypes.uint64)
+    return (x >> 3) ^ x
+
+
+def several():
+    x = param("x", 33, 5)
+    return x.sum(axis=1), x.max(axis=0), (x * 2).cast(dtypes.float16)
+
+
+def sized():
+    n = uopc.variable("n", 1, 64)
+    return uopc.param("x", (n, 8)).sum(axis=1)
+
+
+PROGRAMS = {
+    "elementwise": lambda: (param("x", 1000) * 2 + param("y", 1000)).relu(),
+    "broadcast": lambda: param("x", 7, 1) + param("y", 1, 300),
+    "exp": lambda: param("x", 257).exp(),
+    "sin": lambda: param("x", 300).sin() + param("x", 300).log(),
+    "double": lambda: param("x", 100, dtype=dtypes.float64).sin(),
+    "half": lambda: param("x", 64, 33, dtype=dtypes.float16).sum(axis=1),
+    "bfloat": lambda: param("x", 130, dtype=dtypes.bfloat16) * 1.5,
+    "fp8": lambda: param("x", 130).cast(dtypes.fp8e4m3).cast(dtypes.float32),
+    "integers": integers,
+    "int8": lambda: param("x", 64, 48, dtype=dtypes.int8).sum(axis=0),
+    "shifts": shifts,
+    "bool": lambda: (param("x", 40, 40) > 0).any(axis=1),
+    "sum": lambda: param("x", 3000).sum(),
+    "rows": lambda: param("x", 65, 129).sum(axis=1),
+    "columns": lambda: param("x", 65, 129).max(axis=0),
+    "mean": lambda: param("x", 16, 100).var(axis=1),
+    "softmax": lambda: param("x", 33, 70).softmax(axis=-1),
+    "layer_norm": lambda: param("x", 20, 96).layer_norm(),
+    "matmul": lambda: param("a", 37, 50) @ param("b", 50, 41),
+    "conv": lambda: param("x", 2, 3, 12, 12).conv2d(param("w", 4, 3, 3, 3), padding=1),
+    "attention": attention,
+    "transpose": lambda: param("x", 40, 70).transpose(),
+    "pad": lambda: param("x", 10, 11).pad(((1, 2), (3, 4))),
+    "flip": lambda: param("x", 10, 33).flip(1),
+    "cat": lambda: uopc.cat(param("x", 10, 3), param("y", 7, 3), axis=0),
+    "cumsum": lambda: param("x", 5, 40).cumsum(axis=1),
+    "argmax": lambda: param("x", 12, 45).argmax(axis=1),
+    "take": lambda: param("x", 30, 8).take(param("i", 25, dtype=dtypes.int32), axis=0),
+    "constant": lambda: param("x", 20) * uopc.constant(np.arange(20, dtype=np.float32)),
+    "several": several,
+    "symbolic": sized,
+}  # fmt: skip
+
+
+def arrays(program, seed=0):
+    random = np.random.default_rng(seed)
+    out = []
+    for v in program.inputs:
+        shape = tuple(d if isinstance(d, int) else 13 for d in v.shape)
+        if v.name == "i":
+            made = random.integers(0, 30, shape)
+        elif v.dtype.is_float:
+            made = random.standard_normal(shape)
+        else:
+            made = random.integers(0 if v.dtype.kind == "uint" else -100, 100, shape)
+        out.append(made.astype(v.dtype.numpy))
+    return out
+
+
+def close(got, want):
+    """As far from the CPU as another order of sums and other fused products may lead."""
+    if want.dtype.kind in "biu":
+        return np.array_equal(got, want)
+    eps = {2: 2.0**-8, 4: 2.0**-20, 8: 2.0**-48}[want.dtype.itemsize]
+    a, b = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    return np.allclose(a, b, rtol=eps, atol=eps * max(1, np.nanmax(np.abs(b))), equal_nan=True)
+
+
+def leaves(value):
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, part):
+    graph = PROGRAMS[name]()
+    on_cpu = uopc.compile(graph)
+    given = arrays(on_cpu)
+    with module.installed(part) as driver:
+        program = uopc.compile(graph, device="cuda")
+        got = program(*[a.copy() for a in given])
+    for g, w in zip(leaves(got), leaves(on_cpu(*given)), strict=True):
+        assert g.dtype == w.dtype and g.shape == w.shape and close(g, w), np.abs(g - w).max()
+    assert driver.approximate <= {"div", "rcp", "sqrt"}  # nothing of lower accuracy
+    if assembler.find_ptxas() is None:
+        return
+    for arch in {part, "sm_90a"}:
+        used = assembler.assemble(join(driver.texts), arch).kernels
+        assert len(used) == len(program.kernels)
+        assert not any(u.spill_stores or u.spill_loads for u in used.values()), used
+
+
+def test_programs_share_a_device_array():
+    """The result of one program goes into another without a copy to the host."""
+    x = param("x", 100)
+    with module.installed("sm_90a") as driver:
+        double, halve = (uopc.compile(x * f, device="cuda") for f in (2.0, 0.5))
+        from tests.test_cuda_runtime import on_device
+
+        a = on_device(np.arange(100, dtype=np.float32))
+        before = {k: n for k, n in driver.calls.items() if "Memcpy" in k}
+        got = halve(double(a))
+        assert {k: n for k, n in driver.calls.items() if "Memcpy" in k} == before
+        assert np.array_equal(got.numpy(), np.arange(100))
+
+
+def test_an_assignment_changes_the_array_on_the_device():
+    x = param("x", 50)
+    with module.installed("sm_80"):
+        program = uopc.compile(x.assign(x + 1), device="cuda")
+        from tests.test_cuda_runtime import on_device
+
+        a, b = on_device(np.zeros(50, np.float32)), np.zeros(50, np.float32)
+        assert program(a) is a and program(a) is a and a.numpy().tolist() == [2.0] * 50
+        assert program(b) is b and b.tolist() == [1.0] * 50
+
+
+def test_what_a_device_cannot_do():
+    with module.installed("sm_90a") as driver:
+        with pytest.raises(uopc.Error, match="no device cuda:5"):
+            uopc.compile(param("x", 4) + 1, device="cuda:5")
+        driver.capability = (7, 5)
+        with pytest.raises(uopc.Error, match=r"7\.5"):
+            uopc.compile(param("x", 4) + 2, device="cuda")
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_random_shapes(data):
+    """Sums, views and broadcasts of any small shape."""
+    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    x, y = param("x", *shape), param("y", *shape)
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    graph: UOp = data.draw(st.sampled_from([
+        (x * y).sum(axis=axis), (x - x.max(axis=axis, keepdims=True)).exp(),
+        uopc.cat(x, y, axis=axis).flip(axis), x.cumsum(axis=axis) + y,
+        x.pad(tuple([(1, 0)] * len(shape))).sum(axis=axis),
+    ]))  # fmt: skip
+    on_cpu = uopc.compile(graph)
+    given_arrays = arrays(on_cpu)
+    with module.installed(data.draw(st.sampled_from(PARTS))):
+        got = uopc.compile(graph, device="cuda")(*given_arrays)
+    assert close(got, on_cpu(*given_arrays))

@@ -1,0 +1,68 @@
+"""`uopc doctor`: what it says where all is well, and where something is not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import uopc
+from tests.standin import module
+from uopc import cli, doctor
+
+
+def by_name(findings):
+    return {f.name: f for f in findings}
+
+
+def test_this_machine(capsys):
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    for name in ("llvmlite", "llvm targets", "cpu program", "ptx", "nvidia driver"):
+        assert name in text
+    assert "x86" in text or "aarch64" in text
+    assert "nvptx64" in text
+
+
+def test_json(capsys):
+    assert cli.main(["doctor", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [r["name"] for r in rows] == [row[0] for row in doctor._CHECKS]
+    assert {r["status"] for r in rows} <= {"ok", "missing", "failed"}
+    assert all(r["detail"] for r in rows)
+
+
+def test_with_a_device(capsys):
+    with module.installed("sm_90a"):
+        found = by_name(doctor.examine())
+        assert cli.main(["doctor", "--device", "cuda"]) in (0, 1)
+    assert found["cuda program"].detail == "compiled, launched, right"
+    assert found["cuda device"].detail == "cuda:0 Stand-in (9.0)"
+    assert found["nvidia driver"].detail == "CUDA 13.0"
+
+
+def test_without_a_device():
+    with module.installed("sm_80") as driver:
+        driver.devices = 0
+        found = by_name(doctor.examine())
+        assert found["cuda device"].status == "missing"
+        assert "there are none" in found["cuda program"].detail
+        assert doctor.exit_code(list(found.values()), "cpu") == 0
+        assert doctor.exit_code(list(found.values()), "cuda") == 1
+
+
+def test_a_defect_is_reported_and_the_rest_goes_on(monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no memory for code")
+
+    monkeypatch.setattr(uopc, "compile", broken)
+    findings = doctor.examine()
+    assert len(findings) == len(doctor._CHECKS)
+    assert by_name(findings)["cpu program"].detail == "RuntimeError: no memory for code"
+    assert doctor.exit_code(findings, "cpu") == 1
+
+
+def test_usage():
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["doctor", "--device", "tpu"])
+    assert caught.value.code == 2
