@@ -126,8 +126,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "blocks that live together share memory", "uopc/backends/memory_plan.py",
-        "if blocks[j].first <= block.last and block.first <= blocks[j].last",
-        "if blocks[j].first < block.last and block.first < blocks[j].last",
+        "left, right = block.first + self._leaves, block.last + self._leaves + 1",
+        "left, right = block.first + self._leaves, block.last + self._leaves",
         ("test_memory_plan.py",),
     ),
     Defect(

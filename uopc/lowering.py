@@ -112,7 +112,12 @@ class Lowering:
             self.runs[-1].after = final
         became = dict(zip(unnamed, final))
         now = {k: became[n] for k, n in now.items()}
-        calls = [(now[c.src[0]], _words(now[c.src[0]], c.src[1:])) for c in program.src]
+        words = {n: _words(n) for n in final}
+        calls = []
+        for c in program.src:
+            n = now[c.src[0]]
+            by_slot, variables = words[n]
+            calls.append((n, (*c.src[1 : 1 + by_slot], *variables)))
         origins: dict[UOp, list[UOp]] = {}
         for k, n in now.items():
             located = [u for u in analysis.toposort(k) if u.origin is not None]
@@ -172,12 +177,12 @@ def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
     return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]
 
 
-def _words(kernel: UOp, args: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """What a linear kernel is called with: a pass may have found that it needs less."""
+def _words(kernel: UOp) -> tuple[int, list[UOp]]:
+    """How many arguments by slot a linear kernel is called with, and its variables: a pass may have
+    found that it needs less than it was called with."""
     places = kernel_params.word_places(kernel)
-    variables = [u for u in places if u.op is Ops.VARIABLE]
     by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
-    return (*args[: 1 + max(by_slot, default=-1)], *variables)
+    return 1 + max(by_slot, default=-1), [u for u in places if u.op is Ops.VARIABLE]
 
 
 def _named(kernels: list[UOp]) -> list[UOp]:

@@ -102,12 +102,12 @@ class Planner:
         self.params = {p: i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
-        self.written = {
-            root_of(args[p.arg.slot])
-            for kernel, args in lowered.calls
-            for p in kernel_params.written_params(kernel)
-            if p.op is Ops.PARAM
+        self.chunks = {k: _chunks(k) for k in lowered.kernels}
+        slots = {
+            k: [p.arg.slot for p in kernel_params.written_params(k) if p.op is Ops.PARAM]
+            for k in lowered.kernels
         }
+        self.written = {root_of(args[s]) for kernel, args in lowered.calls for s in slots[kernel]}
         if request.structure == "kernel":
             self.written = self._written_params()
         self._results()
@@ -146,9 +146,8 @@ class Planner:
                 if root.op is Ops.BUFFER and root not in self.fresh:
                     spans.setdefault(root, [i, i])[1] = i
         blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
-        kernels = [kernel for kernel, _ in self.lowered.calls]
-        needed = {i: scratch.offsets(k)[1] * _chunks(k) for i, k in enumerate(kernels)}
-        own = {i: nbytes for i, nbytes in needed.items() if nbytes}
+        needed = {k: scratch.offsets(k)[1] * self.chunks[k] for k in self.lowered.kernels}
+        own = {i: needed[k] for i, (k, _) in enumerate(self.lowered.calls) if needed[k]}
         blocks += [memory_plan.Lifetime(nbytes, i, i) for i, nbytes in own.items()]
         offsets, total = memory_plan.plan(blocks)
         self.offsets = dict(zip(spans, offsets))
@@ -174,7 +173,7 @@ class Planner:
     def launches(self) -> tuple[Launch, ...]:
         made = []
         for i, (kernel, args) in enumerate(self.lowered.calls):
-            chunks = _chunks(kernel)
+            chunks = self.chunks[kernel]
             words = tuple([self.word(a) for a in args])
             if i in self.scratch:
                 known = words[: scratch.word(kernel)]

@@ -140,16 +140,20 @@ class _Places:
     def __init__(self, demands: Demands) -> None:
         self.demands = demands
         self.spans: dict[UOp, dict[UOp, list[tuple[float, float]]]] = {}
+        self.stores: dict[UOp, tuple[float, float]] = {}
 
     def written(self, w: UOp) -> tuple[float, float]:
         if w.op is not Ops.STORE:
             return 0, float("inf")
-        view = w.src[0]
-        index, _ = indexing.loop_index(analysis.shape(view))
-        while view.op.movement or view.op is Ops.AFTER:
-            index, _ = indexing.source_index(view, index)
-            view = view.src[0]
-        return _span(view, index)
+        if w not in self.stores:
+            view = w.src[0]
+            index, _ = indexing.loop_index(analysis.shape(view))
+            while view.op.movement or view.op is Ops.AFTER:
+                if view.op is not Ops.AFTER:
+                    index, _ = indexing.source_index(view, index)
+                view = view.src[0]
+            self.stores[w] = _span(view, index)
+        return self.stores[w]
 
     def overlap(self, reader: UOp, root: UOp, w: UOp) -> bool:
         """Whether the reader may read an element that `w` writes."""

@@ -29,7 +29,7 @@ import bisect
 import heapq
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
@@ -63,6 +63,7 @@ class _Piece:
     writes: list[_Part]
     after: frozenset[UOp]
     flats: dict[UOp, tuple[UOp, UOp]]  # INDEX -> its flat index, and its guard
+    gathers: set[UOp] = field(default_factory=set)  # those whose index is read from storage
 
 
 def root_of(storage: UOp) -> UOp:
@@ -126,7 +127,21 @@ def _stored(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
     is_read = target in store.src[1:] or any(target in u.src for u in nodes if u is not store)
     reads = [p for u, p in parts.items() if u is not target or is_read]
     after = frozenset().union(*[p.seen for p in parts.values()])
-    return _Piece(effect, reads, [parts[target]], after, flats)
+    return _Piece(effect, reads, [parts[target]], after, flats, _gathers(nodes))
+
+
+def _gathers(nodes: list[UOp]) -> set[UOp]:
+    """The INDEXes whose indices, or guards, depend on what is read."""
+    read: set[UOp] = set()
+    gathers: set[UOp] = set()
+    for u in nodes:
+        if u.op is Ops.INDEX:
+            if any([s in read for s in u.src[1:]]):
+                gathers.add(u)
+            read.add(u)
+        elif any([s in read for s in u.src]):
+            read.add(u)
+    return gathers
 
 
 def _part(u: UOp, flat: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Part:
@@ -135,12 +150,14 @@ def _part(u: UOp, flat: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Part:
 
 
 def _seen(storage: UOp, closure: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
-    """The effects that storage has been through."""
-    out: frozenset[UOp] = frozenset()
-    while storage.op is Ops.AFTER:
-        for e in storage.src[1:]:
-            out |= closure[e]
+    """The effects that storage has been through; `closure` has them for effects and AFTERs."""
+    chain: list[UOp] = []
+    while storage.op is Ops.AFTER and storage not in closure:
+        chain.append(storage)
         storage = storage.src[0]
+    out = closure.get(storage, frozenset())
+    for after in reversed(chain):
+        closure[after] = out = out.union(*[closure[e] for e in after.src[1:]])
     return out
 
 
@@ -258,8 +275,9 @@ def make_kernel(piece: _Piece) -> tuple[UOp, tuple[UOp, ...]]:
         storage, offset = offsets[root_of(u.src[0])]
         if is_local(storage):  # with the stores that fill it
             storage = remake.rebuild(u.src[0], mapping)
-        guard = remake.rebuild(guard, mapping)
-        flat = affine.plus(remake.rebuild(flat, mapping), -offset)
+        if u in piece.gathers:
+            guard, flat = remake.rebuild(guard, mapping), remake.rebuild(flat, mapping)
+        flat = affine.plus(flat, -offset)
         place = indexing.gated((flat,), guard)
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *place))
     kernel = intern(Ops.SINK, dtypes.void, (remake.rebuild(effect, mapping),), KernelArg())
@@ -291,11 +309,13 @@ def _extent(root: UOp, places: list[UOp]) -> tuple[int, analysis.Dim]:
 def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
+    variables: dict[UOp, list[UOp]] = {}
     for piece in launch_order(_pieces(graph)):
         kernel, args = make_kernel(piece)
-        kernel.origin = piece.effect.origin
-        variables = analysis.variables(kernel)
-        calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables)))
+        if kernel not in variables:
+            kernel.origin = piece.effect.origin
+            variables[kernel] = analysis.variables(kernel)
+        calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
 
 
