@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     ops = commands.add_parser("ops", help="the op table, or one op in full")
     ops.add_argument("name", nargs="?", metavar="NAME")
     bench = commands.add_parser("bench", help="run a benchmark of a source checkout")
-    bench.add_argument("name", metavar="NAME", help="a script of benchmarks/: kernels, ...")
+    bench.add_argument("name", metavar="NAME", help="a script: kernels, compile, ...")
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed to the script")
     text = "compiled programs on disk: list them, explain a hit or miss, remove them"
     cached = commands.add_parser("cache", help=text).add_subparsers(

@@ -308,16 +308,18 @@ def _show_op(op: Op, out: Output) -> None:
 
 # ---------------------------------------------------------------- bench
 def run_bench(args: Namespace, out: Output, refuse: Refuse) -> int:
-    """`uopc bench`: a script of the source checkout's `benchmarks`, in a process of its own."""
+    """`uopc bench`: a script of the source checkout's `benchmarks` (`compile`: compile_time.py), in
+    a process of its own."""
     folder = Path(__file__).resolve().parent.parent / "benchmarks"
     if not folder.is_dir():
         raise UserError("the benchmarks are in the source checkout, not in the installed package")
     scripts = {p.stem: p for p in folder.glob("*.py") if "__main__" in p.read_text()}
-    if args.name not in scripts:
+    found = [s for s in scripts if s == args.name or s.startswith(f"{args.name}_")]
+    if len(found) != 1:
         refuse(f"no benchmark {args.name!r}; there are {', '.join(sorted(scripts))}")
     import subprocess
 
-    return subprocess.run([sys.executable, str(scripts[args.name]), *args.arguments]).returncode
+    return subprocess.run([sys.executable, str(scripts[found[0]]), *args.arguments]).returncode
 
 
 def run_cache(args: Namespace, out: Output, refuse: Refuse) -> int:

@@ -36,6 +36,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
 from uopc.passes.demand import Demand, count, part, product
+from uopc.passes.index_nesting import MOST_NESTED, Nesting
 from uopc.passes.needless_copies import without_needless_copies
 from uopc.passes.output_storage import (
     STORAGE,
@@ -68,6 +69,7 @@ class _Placement:
         self.notes: dict[UOp, str] = {}
         self.cost: dict[UOp, float] = {}
         self.axes = itertools.count(1)
+        self.nesting = Nesting()
         self.depth: dict[UOp, int] = {}
         self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
@@ -208,15 +210,22 @@ class _Placement:
 
     def _decide(self, u: UOp) -> None:
         demands = list(self.demands[u].values())
-        if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not u.op.movement:
-            choice = self._choose(u, demands)
-            self.notes[u] = choice.reason
+        if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
+            choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
+            if choice.stored or not u.op.movement:
+                self.notes[u] = choice.reason
             if choice.stored:
                 self.reasons[u] = choice.reason
                 index, loops = indexing.loop_index(analysis.shape(u))
                 demands = [Demand(u, index, loops)]
         for d in demands:
             self._pass_on(u, d)
+
+    def _unravelled(self, demands: list[Demand]) -> storage_cost.Choice:
+        """Movement is arithmetic on indices, until that gets too much."""
+        deepest = max([self.nesting.of(x) for d in demands for x in d.index], default=0)
+        stored = deepest > MOST_NESTED
+        return storage_cost.Choice(stored, f"its index is {deepest} divisions deep")
 
     def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
         value = storage_cost.Value(

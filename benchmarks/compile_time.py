@@ -1,0 +1,232 @@
+"""How long graphs take to compile, and how that grows, beside every peer that is installed.
+
+    python benchmarks/compile_time.py [--recorded FOLDER] [--cases a,b] [--peers uopc,jax,tinygrad]
+                                      [--rounds 3] [--minutes 8] [--out FOLDER]
+
+Each case runs in a fresh process with cold caches; libraries take turns, round after round. Times
+are CPU seconds of the process (and of its children), medians over the rounds; a case that takes
+over 60 s is given up. `--recorded`: the folder of recorded graphs (zips), which only uopc can read;
+what tinygrad took for them is in the recording. With --out: `compile_time.json`, `compile_time.md`
+and `compile_time.png` (with matplotlib) go to the folder. `--python PEER=PATH`: the interpreter of
+an environment in which a peer is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from growth import GROWTH  # noqa: E402
+
+LIMIT = 60  # seconds a case may take
+COLD = {
+    "UOPC_CACHE_DIR": "", "CCACHE": "0", "CACHELEVEL": "0", "PARALLEL": "0", "DEV": "CPU",
+    "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
+Row = dict[str, Any]
+
+
+def clock() -> float:
+    """CPU seconds of this process and of the children it waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+# ------------------------------------------------------------------ one case in one process
+def measure_uopc(build: Callable[[Any], Any]) -> Row:
+    import numpy as np
+
+    import uopc
+
+    w = uopc.param("w", (1 << 21,))
+    uopc.compile((w * 2).exp() + w.sum())(np.zeros(1 << 21, "f4"))  # imports, threads, calibration
+    time.perf_counter = time.process_time  # stages in CPU seconds, like the total
+    operators = SimpleNamespace(
+        param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
+        rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
+        sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
+        permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
+    )  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = clock()
+    graph = build(operators)
+    built = clock()
+    program = uopc.compile(graph)
+    done = clock()
+    stats = program.stats
+    return {
+        "build": built - start, "total": done - built, "llvm": stats["llvm"],
+        "stages": {k: round(v, 4) for k, v in stats["passes"].items()}, "nodes": stats["nodes"],
+        "kernels": len(program.kernels), "launches": stats["launches"],
+        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+    }  # fmt: skip
+
+
+def measure_jax(build: Callable[[Any], Any]) -> Row:
+    import jax
+    import jax.numpy as jnp
+
+    jax.jit(lambda x: x + 1).lower(jnp.zeros(3)).compile()
+    shapes: dict[str, Any] = {}
+    operators = SimpleNamespace(
+        exp=jnp.exp, relu=lambda x: jnp.maximum(x, 0), tanh=jnp.tanh, rsqrt=jax.lax.rsqrt,
+        mean=lambda x: x.mean(-1, keepdims=True), sum=lambda x: x.sum(-1, keepdims=True),
+        reshape=jnp.reshape, permute=jnp.transpose, stack=jnp.stack,
+    )  # fmt: skip
+    operators.param = lambda name, dims: shapes.setdefault(name, jnp.zeros(dims, "float32"))
+    build(operators)  # only to learn the arguments
+    start = clock()
+
+    def call(arguments: dict[str, Any]) -> Any:
+        operators.param = lambda name, dims: arguments[name]
+        return build(operators)
+
+    lowered = jax.jit(call).lower(shapes)
+    traced = clock()
+    lowered.compile()
+    done = clock()
+    return {"build": traced - start, "total": done - start, "llvm": done - traced}
+
+
+def measure_tinygrad(build: Callable[[Any], Any]) -> Row:
+    from tinygrad import Tensor
+
+    (Tensor.empty(3) + 1).realize()
+    operators = SimpleNamespace(
+        exp=Tensor.exp, relu=Tensor.relu, tanh=Tensor.tanh, rsqrt=Tensor.rsqrt,
+        mean=lambda x: x.mean(-1, keepdim=True), sum=lambda x: x.sum(-1, keepdim=True),
+        reshape=Tensor.reshape, permute=Tensor.permute, stack=lambda xs: xs[0].stack(*xs[1:]),
+        param=lambda name, dims: Tensor.empty(*dims),
+    )  # fmt: skip
+    start = clock()
+    graph = build(operators)
+    built = clock()
+    outputs = graph if isinstance(graph, list) else [graph]
+    outputs[0].realize(*outputs[1:])
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"build": built - start, "total": clock() - built, "llvm": children.ru_utime}
+
+
+MEASURES = {"uopc": measure_uopc, "jax": measure_jax, "tinygrad": measure_tinygrad}
+
+
+def recorded(path: str) -> Callable[[Any], Any]:
+    """A recorded graph, node by node: FILE.zip:TEST."""
+    from tests.conformance import loader
+
+    file, _, test = path.rpartition(":")
+    with zipfile.ZipFile(file) as archive:
+        lines = archive.read("cases.jsonl").decode().splitlines()
+    case = next(c for c in map(json.loads, lines) if c["test"] == test)
+    return lambda e: loader.load(case).outputs
+
+
+def serve(peer: str, case: str, size: int) -> None:
+    """Measure one case in this process; a line of JSON."""
+    build = recorded(case) if ".zip:" in case else lambda e: GROWTH[case][0](e, size)
+    print(json.dumps(MEASURES[peer](build)))
+
+
+# ------------------------------------------------------------------ all cases
+def run(python: str, peer: str, case: str, size: int) -> Row:
+    command = [python, __file__, "--serve", peer, case, str(size)]
+    limit = f"ulimit -t {LIMIT + 5}; exec " + " ".join(f'"{c}"' for c in command)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", limit], capture_output=True, text=True, timeout=3 * LIMIT,
+            env=os.environ | COLD,
+        )  # fmt: skip
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (subprocess.TimeoutExpired, IndexError, json.JSONDecodeError):
+        return {"failed": True}
+
+
+def find_recorded(folder: Path) -> dict[str, tuple[str, Row]]:
+    """name -> how a process finds the case, and what was recorded about it."""
+    found: dict[str, tuple[str, Row]] = {}
+    for file in sorted(folder.glob("*.zip")):
+        with zipfile.ZipFile(file) as archive:
+            for line in archive.read("cases.jsonl").decode().splitlines():
+                case = json.loads(line)
+                found[case["test"]] = (f"{file}:{case['test']}", case.get("tinygrad_s") or {})
+    return found
+
+
+def median(rows: list[Row]) -> Row:
+    """The row of median total; failed rows count as the worst."""
+    good = sorted([r for r in rows if "total" in r], key=lambda r: float(r["total"]))
+    return good[(len(good) - 1) // 2] if len(good) * 2 > len(rows) else {"failed": True}
+
+
+def collect(args: argparse.Namespace) -> dict[str, Any]:
+    """Every case for every peer, in turns, until the time is up."""
+    pythons = dict(p.split("=", 1) for p in args.python)
+    wanted = set(filter(None, args.cases.split(",")))
+    known = find_recorded(Path(args.recorded)) if args.recorded else {}
+    cases = [(n, s, n) for n, (_, sizes) in GROWTH.items() for s in sizes]
+    cases += [(name, 0, place) for name, (place, _) in known.items()]
+    cases = [c for c in cases if not wanted or c[0] in wanted]
+    rows: dict[tuple[str, int, str], list[Row]] = {}
+    end = time.monotonic() + 60 * args.minutes
+    for _ in range(args.rounds):
+        for name, size, place in cases:
+            for peer in args.peers.split(","):
+                key = (name, size, peer)
+                given_up = any(r.get("failed") for r in rows.get(key, []))
+                smaller = [k for k, r in rows.items() if k[0] == name and k[2] == peer
+                           and k[1] < size and any(x.get("failed") for x in r)]  # fmt: skip
+                late = rows.get(key) and time.monotonic() > end
+                if (peer != "uopc" and not size) or given_up or smaller or late:
+                    continue
+                got = run(pythons.get(peer, sys.executable), peer, place, size)
+                rows.setdefault(key, []).append(got)
+                print(name, size or "", peer, got.get("total", "failed"), flush=True)
+    results = [
+        {"case": n, "size": s, "peer": p, "rounds": len(r), **median(r)}
+        for (n, s, p), r in rows.items()
+    ]
+    return {"results": results, "recorded": {n: seconds for n, (_, seconds) in known.items()}}
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        return 0
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--recorded", default="")
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--peers", default="uopc")
+    parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--out", default="")
+    args = parser.parse_args()
+    from compile_report import markdown, plot
+
+    found = collect(args)
+    text = markdown(found)
+    print(text)
+    if args.out:
+        folder = Path(args.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "compile_time.json").write_text(json.dumps(found, indent=1) + "\n")
+        (folder / "compile_time.md").write_text(text)
+        plot(found, folder / "compile_time.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Compile time grows with the graph, not faster: the shape of the growth, not seconds.
+
+For each workload of `benchmarks/growth.py` the CPU time a node at 4n is at most 1.5 times that at
+n, by the median of several ratios, measured in turns. And graphs 100,000 deep go through everything
+that walks a graph.
+"""
+
+import gc
+import pickle
+import statistics
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc.ir import analysis, verify
+from uopc.ir.levels import TENSOR
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+from growth import GROWTH
+
+OPERATORS = SimpleNamespace(
+    param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
+    rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
+    sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
+    permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
+)  # fmt: skip
+
+# The size n: small enough for a test, large enough that what a compile costs anyway does not count.
+SIZES = {
+    "chain": 1_500, "equal_kernels": 100, "different_kernels": 8, "layers": 40, "transformer": 8,
+    "recurrence": 50, "movement": 160, "stack": 300, "scalars": 400,
+}  # fmt: skip
+MOST = 1.5
+ROUNDS = 3
+
+
+def seconds_a_node(name, size):
+    """CPU seconds a node of building and compiling a workload, nothing cached."""
+    gc.collect()
+    start = time.process_time()
+    graph = GROWTH[name][0](OPERATORS, size)
+    with uopc.options(cache_dir=""):
+        program = uopc.compile(graph, verify=False)
+    return (time.process_time() - start) / program.stats["nodes"]
+
+
+def test_every_workload_has_a_size():
+    assert set(SIZES) == set(GROWTH)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_time_a_node_does_not_grow(name):
+    n = SIZES[name]
+    seconds_a_node(name, 2 * n)  # what is made once in a process
+    ratios = []
+    while len(ratios) < ROUNDS:
+        ratios.append(seconds_a_node(name, 4 * n) / seconds_a_node(name, n))
+        if ratios[0] < 1.1:  # far from the limit: one round says it
+            break
+    assert statistics.median(ratios) <= MOST, ratios
+
+
+DEPTH = 100_000
+
+
+@pytest.fixture(scope="module")
+def deep():
+    """A chain of operations, of movement and of reductions."""
+    u = uopc.param("x", (2, 2))
+    y = uopc.param("y", (2, 2))
+    for i in range(DEPTH // 4):
+        u = (u + y).permute(1, 0) * (0.5 if i % 2 else 1.5)
+    return u
+
+
+def test_deep_graphs_print_parse_and_pickle(deep):
+    text = uopc.print_graph(deep)
+    assert uopc.parse(text) is deep
+    assert pickle.loads(pickle.dumps(deep)) is deep
+
+
+def test_deep_graphs_are_analysed_and_verified(deep):
+    assert len(analysis.toposort(deep)) > DEPTH // 2
+    assert analysis.shape(deep) == (2, 2) and len(repr(hash(deep))) > 1
+    assert analysis.bounds(deep)[0] == -np.inf
+    verify.verify(deep, TENSOR, "input")
+
+
+def test_deep_graphs_compile(deep):
+    with uopc.options(cache_dir=""):
+        program = uopc.compile(deep * 0.0)
+    zeros = np.zeros((2, 2), "f4")
+    assert np.array_equal(program(zeros, zeros), zeros)
+
+
+def test_deep_graphs_are_freed_at_once():
+    from uopc.ir import node
+
+    before = node.live_nodes()
+    u = uopc.param("freed", (2,))
+    for _ in range(DEPTH):
+        u = -(u + 1.5)
+    assert node.live_nodes() > before + DEPTH
+    del u
+    gc.collect()
+    assert node.live_nodes() <= before + 100
+
+
+def test_movement_that_does_not_fit_is_stored_now_and_then():
+
+    program = uopc.compile(GROWTH["movement"][0](OPERATORS, 60))
+    assert 2 <= program.stats["launches"] <= 15
+    a = np.arange(960, dtype="f4").reshape(24, 40)
+    numpy = SimpleNamespace(param=lambda *_: a, reshape=np.reshape, permute=np.transpose)
+    assert np.array_equal(program(a), GROWTH["movement"][0](numpy, 60))
+
