@@ -13,7 +13,7 @@ from uopc import driver
 from uopc.ir import dtypes
 from uopc.ir.interpret import evaluate, run_indexed, run_program
 from uopc.ir.interpret_plan import storage
-from uopc.ir.levels import INDEXED, TENSOR
+from uopc.ir.levels import INDEXED, PROGRAM, TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
@@ -76,7 +76,7 @@ def stages(lowered: Lowered, inputs: Arrays) -> list[tuple[str, list[Any]]]:
         if run.level is INDEXED:
             found = run_indexed(graph, by_node((graph,), arrays))
         else:
-            if run.name == "split-kernels":
+            if run.level is PROGRAM:
                 program, kernels = graph, {c.src[0]: c.src[0] for c in graph.src}
             else:
                 changed = dict(zip(run.before, run.after))
