@@ -1,0 +1,87 @@
+"""The benchmark for NVIDIA devices does what it says, on a stand-in and at tiny sizes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.standin import module
+from uopc.backends import target
+from uopc.backends.cuda.assembler import Usage
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def test_the_benchmark_runs(scripts, tmp_path, capsys):
+    import gpu
+
+    out = tmp_path / "gpu.json"
+    with module.installed("sm_90a"):
+        chosen = ["--workloads", "reduce,soft,gemm"]
+        assert gpu.main(["--small", "--rounds", "1", "--out", str(out), *chosen]) == 0
+    rows = {r["name"]: r for r in json.loads(out.read_text())["rows"]}
+    assert {"copy", "reduce", "softmax", "gemm f32 32", "gemm bf16 32"} <= rows.keys()
+    assert all(r["uopc"] >= 0 and r["limit"] > 0 for r in rows.values())
+    printed = capsys.readouterr().out
+    assert "| gemm f32 32 |" in printed and "Stand-in, copy" in printed
+
+
+def test_workloads_count_what_they_say(scripts):
+    import gpu_workloads
+
+    found = {w.name: w for w in gpu_workloads.workloads()}
+    assert found["copy"].bytes == 2 * 4 * (1 << 26)
+    assert found["gemm bf16 4096"].flops == 2 * 4096**3
+    assert found["gemm bf16 4096"].bytes == 3 * 2 * 4096**2
+    assert found["attention"].flops == 4 * 8 * 16 * 1024 * 1024 * 64
+
+
+def test_small_results_are_right(scripts):
+    """Each graph of the benchmark against the CPU."""
+    import gpu
+    import gpu_workloads
+    import numpy as np
+
+    import uopc
+
+    for w in gpu_workloads.workloads(small=True):
+        given = gpu.inputs(w)
+        graph = w.graph(*w.params())
+        with module.installed("sm_80"):
+            got = uopc.compile(graph, device="cuda")(*given)
+        want = uopc.compile(graph)(*given)
+        error = np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64)).max()
+        assert error <= 0.02 * max(1.0, float(np.abs(want).max())), w.name
+
+
+@pytest.mark.parametrize(
+    "used, threads, want",
+    [(Usage(32), 256, 1.0), (Usage(64), 256, 0.5), (Usage(255), 256, 0.125),
+     (Usage(32, shared=100 << 10), 256, 0.25), (Usage(32), 32, 1.0)],
+)  # fmt: skip
+def test_occupancy(scripts, used, threads, want):
+    import predict_gpu
+
+    gpu = target.part("sm_90a").gpu
+    assert gpu is not None
+    assert predict_gpu.occupancy(used, threads, gpu) == pytest.approx(want)
+
+
+def test_the_script_for_a_machine_with_a_device_is_sound():
+    """It names files and commands that exist."""
+    import subprocess
+
+    script = BENCHMARKS / "gpu_check.sh"
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+    text = script.read_text()
+    for name in ("benchmarks/gpu.py", ".ci/build-pycuda-wheel"):
+        assert name in text and (BENCHMARKS.parent / name).exists()
+    assert sys.version_info >= (3, 11)
