@@ -187,6 +187,39 @@ def test_two_writers():
         execute("st.shared.b32 [%r7], %r1; mov.b32 %r9, 1; st.shared.b32 [sm+4], %r9;", words(32))
 
 
+SWAP = """
+  xor.b32 %r8, %r4, {other}; mul.wide.u32 %rd8, %r8, 4; add.s64 %rd9, %rd1, %rd8;
+  ld.global.b32 %r9, [%rd9];
+  {between}
+  st.global.b32 [%rd5], %r9;"""
+
+
+@pytest.mark.parametrize(
+    "other, between, error",
+    [(1, "bar.sync 0;", ""), (1, "", "writes what another thread of this launch reads"),
+     (32, "bar.sync 0;", "writes what another thread of this launch reads"), (0, "", "")],
+)  # fmt: skip
+def test_races_in_global_memory(other, between, error):
+    """Neighbours swap their elements: in one block with a barrier, between blocks not at all."""
+    data = words(64)
+    body = SWAP.format(other=other, between=between)
+    if error:
+        with pytest.raises(parse.PtxError, match=error):
+            execute(body, data, blocks=2)
+        return
+    execute(body, data, blocks=2)
+    assert data.tolist() == [i ^ other for i in range(64)]
+
+
+def test_reading_what_another_block_wrote():
+    with pytest.raises(parse.PtxError, match="reads what another thread of this launch wrote"):
+        execute("st.global.b32 [%rd5], %r1; bar.sync 0; ld.global.b32 %r9, [%rd1];", words(64),
+                blocks=2)  # fmt: skip
+    with pytest.raises(parse.PtxError, match="different values at once"):
+        execute("st.global.b32 [%rd1], %r1;", words(64))
+    execute("mov.b32 %r9, 7; st.global.b32 [%rd1], %r9;", words(64), blocks=2)
+
+
 COPY = """
   mul.wide.u32 %rd8, %r1, 16; add.s64 %rd9, %rd1, %rd8;
   shl.b32 %r8, %r1, 4; add.s32 %r9, %r5, %r8;

@@ -91,13 +91,14 @@ def _space_of(lanes: Lanes, space: str, addresses: Array) -> list[tuple[str, Arr
 
 
 def read(lanes: Lanes, space: str, addresses: Array, dtype: Any, count: int,
-         cached: bool = False) -> Array:  # fmt: skip
+         cached: bool = False, atomic: bool = False) -> Array:  # fmt: skip
     """(lanes, count) values at the addresses of the active lanes."""
     out = np.empty((lanes.width, count), dtype)
     for name, chosen, own in _space_of(lanes, space, addresses):
         who = lanes.lanes if chosen is None else lanes.lanes[chosen]
         if name == "global":
-            got = lanes.memory.load(own, dtype, count, cached)
+            by = None if atomic else lanes.by(who)
+            got = lanes.memory.load(own, dtype, count, cached, by)
         elif name == "shared":
             got = lanes.shared.load(own, lanes.block_of[who], lanes.thread_of[who], dtype, count)
         else:
@@ -108,13 +109,14 @@ def read(lanes: Lanes, space: str, addresses: Array, dtype: Any, count: int,
     return out
 
 
-def write(lanes: Lanes, space: str, addresses: Array, values: Array) -> None:
+def write(lanes: Lanes, space: str, addresses: Array, values: Array,
+          atomic: bool = False) -> None:  # fmt: skip
     """Store (lanes, count) values at the addresses of the active lanes."""
     for name, chosen, own in _space_of(lanes, space, addresses):
         who = lanes.lanes if chosen is None else lanes.lanes[chosen]
         given = values if chosen is None else values[chosen]
         if name == "global":
-            lanes.memory.store(own, given)
+            lanes.memory.store(own, given, None if atomic else lanes.by(who))
         elif name == "shared":
             lanes.shared.store(own, lanes.block_of[who], lanes.thread_of[who], given)
         else:
@@ -186,8 +188,9 @@ def atomic(build: Build) -> Action:
         before = lanes.active
         for who in _turns(where):
             lanes.active = whole[who]
-            got = read(lanes, space, where[who], dtype, 1)[:, 0]
-            write(lanes, space, where[who], _combined(name, got, values, who)[:, None])
+            got = read(lanes, space, where[who], dtype, 1, atomic=True)[:, 0]
+            new = _combined(name, got, values, who)[:, None]
+            write(lanes, space, where[who], new, atomic=True)
             old[who] = got
         lanes.active = before
         put(lanes, old)

@@ -61,6 +61,8 @@ class Lanes:
         self.block_of = self.all // self.threads
         self.thread_of = (self.all % self.threads).astype(np.int32)
         self.shared = Shared(blocks, launch.shared_bytes, self.threads, launch.granule)
+        self.who = ((first + self.block_of) * self.threads + self.thread_of).astype(np.int32)
+        self.met = np.zeros(blocks, np.int32)  # how often each block has met
         self.local = np.full((self.count, launch.kernel.local_bytes), POISON, np.uint8)
         self.copies = AsyncCopies(self.count)
         self.carry: Array = np.zeros(self.count, np.uint64)
@@ -85,6 +87,12 @@ class Lanes:
         return f"thread {_unflatten(thread, self.launch.block)} of block " + str(
             _unflatten(block, self.launch.grid)
         )
+
+    def by(self, lanes: Array) -> tuple[Array, Array] | None:
+        """Who accesses global memory, where races there are looked for."""
+        if not self.launch.watched:
+            return None
+        return self.who[lanes], self.met[self.block_of[lanes]]
 
     # -------------------------------------------------------- registers
     def register(self, name: str) -> Array:
@@ -175,7 +183,10 @@ class Launch:
         self.predicates = {p for p, size in kernel.registers.items() if size == 1}
         self._kinds: dict[str, Any] = {}
         self._globals: dict[str, int] = {}
-        self.granule = 16
+        self.granule = _narrowest(kernel, "shared")
+        # Blocks that wait for each other by atomics and fences know what they do.
+        waits = ("atom", "red", "fence", "membar")
+        self.watched = not any(i.root in waits for i in kernel.instructions)
 
     def size_of(self, name: str) -> int:
         declared = self.kernel.registers
@@ -217,15 +228,16 @@ class Launch:
         return v.offset
 
 
-def _narrowest_shared(kernel: Kernel) -> int:
-    """The bytes of the checker's cells: no access to shared memory is narrower."""
+def _narrowest(kernel: Kernel, space: str) -> int:
+    """The bytes of the checker's cells: no access to a space (or a generic one) is narrower."""
     sizes = [16]
+    others = {"shared", "shared__cta", "global", "local", "param", "const"} - {space}
+    if space == "shared":
+        others.discard("shared__cta")
     for i in kernel.instructions:
-        if i.root in ("ld", "st", "atom", "red"):
-            named = "shared" in i.modifiers or "shared__cta" in i.modifiers
-            if named or "global" not in i.modifiers:
-                last = i.modifiers[-1]
-                sizes.append({"b8": 1, "u8": 1, "s8": 1}.get(last, 2 if "16" in last else 4))
+        if i.root in ("ld", "st", "atom", "red") and not others & set(i.modifiers):
+            last = i.modifiers[-1]
+            sizes.append({"b8": 1, "u8": 1, "s8": 1}.get(last, 2 if "16" in last else 4))
         elif i.root in ("cp", "ldmatrix", "stmatrix", "mbarrier"):
             sizes.append(4)
     return min(sizes)
@@ -235,10 +247,9 @@ def run(kernel: Kernel, grid: Dim3, block: Dim3, args: bytes, memory: Memory,
         dynamic_shared: int = 0) -> Report:  # fmt: skip
     """Execute a launch. PtxError (Fault among them) names the instruction and the thread."""
     launch = Launch(kernel, grid, block, args, memory, dynamic_shared)
-    launch.granule = _narrowest_shared(kernel)
     program = [_build(launch, i) for i in kernel.instructions]
-    memory.begin_launch()
     threads, total = math.prod(block), math.prod(grid)
+    memory.begin_launch(_narrowest(kernel, "global"), threads)
     at_once = max(1, min(total, MOST_LANES // threads))
     with np.errstate(all="ignore"):
         for first in range(0, total, at_once):
@@ -401,6 +412,7 @@ class _Walk:
                 f"{lanes.name_of(lane)} {ended}"
             )
         lanes.shared.barrier(np.flatnonzero(waits))
+        lanes.met[waits] += 1
         self.place[self.held] += 1
         self.held[:] = False
         self.holding = False

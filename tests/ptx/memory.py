@@ -34,13 +34,95 @@ class Fault(PtxError):
         self.lane = lane
 
 
+SEVERAL = -(1 << 31) + 1  # threads of several groups
+
+
+class Watch:
+    """Who read and who wrote each cell of a memory since they last met.
+
+    Threads are in groups (warps, or blocks) that meet at barriers of their own: two threads of one
+    group may touch a cell, one of them writing, when the group has met in between; threads of
+    different groups may not.
+    """
+
+    def __init__(self, cells: int, group: int) -> None:
+        self.group = group
+        self.writer = np.full(cells, -1, np.int32)  # a thread; -1: nobody
+        self.reader = np.full(cells, -1, np.int32)  # also several of a group: -2 - group
+        self.written_at = np.zeros(cells, np.int32)  # how often the group had met
+        self.read_at = np.zeros(cells, np.int32)
+
+    def forget(self, cells: slice) -> None:
+        """All that touched these cells have met."""
+        self.writer[cells] = -1
+        self.reader[cells] = -1
+
+    def read(self, cells: Array, threads: Array, met: Array) -> Array:
+        """Note reads of (lanes, cells); where another thread has written, with no meeting since."""
+        mine, now = threads[:, None], met[:, None]
+        by = self.writer[cells]
+        raced = (by >= 0) & (by != mine) & ~self._in_step(by, mine, self.written_at[cells], now)
+        self._add_readers(cells, mine)
+        self.read_at[cells] = now
+        return raced
+
+    def write(self, cells: Array, threads: Array, met: Array) -> tuple[Array, Array]:
+        """Note writes; where another thread has written, and where another has read."""
+        mine, now = threads[:, None], met[:, None]
+        by = self.writer[cells]
+        written = (by >= 0) & (by != mine) & ~self._in_step(by, mine, self.written_at[cells], now)
+        by = self.reader[cells]
+        read = (by != -1) & (by != mine) & ~self._in_step(by, mine, self.read_at[cells], now)
+        self.note_writer(cells, threads, met)
+        return written, read
+
+    def note_writer(self, cells: Array, threads: Array, met: Array) -> None:
+        self.writer[cells] = threads[:, None]
+        self.written_at[cells] = met[:, None]
+
+    def _add_readers(self, cells: Array, mine: Array) -> None:
+        """Note who read: one thread, several of one group (-2 - group), or of several groups."""
+        mine = np.broadcast_to(mine, cells.shape)
+        group = mine // self.group
+        old = self.reader[cells]
+        joined = np.where(self._group_of(old) == group, -2 - group, SEVERAL)
+        new = np.where((old == -1) | (old == mine), mine, joined)
+        self.reader[cells] = new
+        # Several lanes of this instruction may read one cell, of which the last was noted.
+        got = self.reader[cells]
+        clash = got != new
+        if clash.any():
+            joined = np.where(self._group_of(got) == group, -2 - group, SEVERAL)
+            self.reader[cells[clash]] = joined[clash]
+            self.reader[cells[clash & (joined == SEVERAL)]] = SEVERAL
+
+    def _group_of(self, noted: Array) -> Array:
+        """The group of a noted thread, or of several of one group; else a number that is none."""
+        several = np.where(noted > SEVERAL, -2 - noted, SEVERAL)
+        return np.where(noted >= 0, noted // self.group, several)
+
+    def _in_step(self, other: Array, mine: Array, then: Array, now: Array) -> Array:
+        """Whether their common group has met in between."""
+        result: Array = (self._group_of(other) == mine // self.group) & (then < now)
+        return result
+
+
+Who = tuple[Array, Array]  # of each lane: its thread, and how often its block has met
+
+
+def _part(by: Who, chosen: Array | None) -> Who:
+    return by if chosen is None else (by[0][chosen], by[1][chosen])
+
+
 class Memory:
     """Global memory: allocations at addresses of their own, far apart."""
 
     def __init__(self) -> None:
         self.bases: list[int] = []
         self.blocks: list[Array] = []
-        self.roles: list[Array | None] = []
+        self.roles: list[Array | None] = []  # of the words read by ld.global.nc, and written
+        self.watches: list[Watch | None] = []
+        self._granule, self._group = 4, 32
         self._next = GLOBAL_START
 
     def allocate(self, nbytes: int) -> int:
@@ -58,6 +140,7 @@ class Memory:
         self.bases.append(base)
         self.blocks.append(block)
         self.roles.append(None)
+        self.watches.append(None)
         self._next += -(-(block.size + _GAP) // _ALIGN) * _ALIGN
         return base
 
@@ -65,7 +148,7 @@ class Memory:
         at = bisect.bisect_left(self.bases, address)
         if at >= len(self.bases) or self.bases[at] != address:
             raise PtxError(f"free of {address:#x}, which is no allocation")
-        del self.bases[at], self.blocks[at], self.roles[at]
+        del self.bases[at], self.blocks[at], self.roles[at], self.watches[at]
 
     def bytes_at(self, address: int, count: int) -> Array:
         """A view of `count` bytes."""
@@ -105,12 +188,18 @@ class Memory:
             for chosen in [np.flatnonzero(owners == k)]
         ]
 
-    def load(self, addresses: Array, dtype: Any, count: int = 1, cached: bool = False) -> Array:
-        """(lanes, count) values; `cached` marks reads that must see no write of this launch."""
+    def load(self, addresses: Array, dtype: Any, count: int = 1, cached: bool = False,
+             by: Who | None = None) -> Array:  # fmt: skip
+        """(lanes, count) values; `cached` marks reads that must see no write of this launch.
+
+        `by`: the thread of each lane and how often its block has met, where races are looked for.
+        """
         size = np.dtype(dtype).itemsize
         out = np.empty((len(addresses), count), dtype)
         for k, chosen, offsets in self.groups(addresses, size * count):
             self._note(k, offsets, 1 if cached else 0)
+            if by is not None:
+                self._watch_read(k, offsets, size * count, _part(by, chosen), chosen)
             values = _view(self.blocks[k], dtype)[
                 (offsets // size)[:, None] + np.arange(count)[None, :]
             ]
@@ -119,19 +208,56 @@ class Memory:
             out[chosen] = values
         return out
 
-    def store(self, addresses: Array, values: Array) -> None:
-        """Write (lanes, count) values; among lanes at one address the last wins."""
+    def store(self, addresses: Array, values: Array, by: Who | None = None) -> None:
+        """Write (lanes, count) values."""
         size, count = values.dtype.itemsize, values.shape[1]
         for k, chosen, offsets in self.groups(addresses, size * count):
             self._note(k, offsets, 2)
             where = (offsets // size)[:, None] + np.arange(count)[None, :]
-            _view(self.blocks[k], values.dtype)[where] = (
-                values if chosen is None else values[chosen]
-            )
+            given = np.ascontiguousarray(values if chosen is None else values[chosen])
+            flat = _view(self.blocks[k], values.dtype)
+            if by is not None:
+                old = flat[where]
+                same = (old.view(f"u{size}") == given.view(f"u{size}")).all(axis=1)
+                self._watch_write(k, offsets, size * count, _part(by, chosen), chosen, same)
+            flat[where] = given
+            if by is not None:
+                lost = (flat[where].view(f"u{size}") != given.view(f"u{size}")).any(axis=1)
+                self._complain(lost, "several threads write different values at once", chosen)
 
-    def begin_launch(self) -> None:
-        """Forget what the last launch read through the read-only cache and wrote."""
+    def begin_launch(self, granule: int = 4, group: int = 32) -> None:
+        """Forget what the last launch did. No access is narrower than `granule` bytes; blocks are
+        `group` threads."""
         self.roles = [None] * len(self.blocks)
+        self.watches = [None] * len(self.blocks)
+        self._granule, self._group = granule, group
+
+    def _cells(self, k: int, offsets: Array, size: int) -> tuple[Watch, Array]:
+        watch = self.watches[k]
+        if watch is None:
+            cells = -(-self.blocks[k].size // self._granule)
+            watch = self.watches[k] = Watch(cells, self._group)
+        first = (offsets // self._granule)[:, None]
+        return watch, first + np.arange(max(1, size // self._granule))
+
+    def _watch_read(self, k: int, offsets: Array, size: int, by: Who, chosen: Any) -> None:
+        watch, cells = self._cells(k, offsets, size)
+        raced = watch.read(cells, *by).any(axis=1)
+        self._complain(raced, "reads what another thread of this launch wrote", chosen)
+
+    def _watch_write(
+        self, k: int, offsets: Array, size: int, by: Who, chosen: Any, same: Array
+    ) -> None:
+        """Writing what is there already changes nothing, whoever does it."""
+        watch, cells = self._cells(k, offsets, size)
+        written, read = (m.any(axis=1) & ~same for m in watch.write(cells, *by))
+        self._complain(written, "writes what another thread of this launch wrote", chosen)
+        self._complain(read, "writes what another thread of this launch reads", chosen)
+
+    def _complain(self, bad: Array, words: str, chosen: Any) -> None:
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise Fault(words, at if chosen is None else int(chosen[at]))
 
     def _note(self, k: int, offsets: Array, role: int) -> None:
         if role == 0:
@@ -153,14 +279,6 @@ def _view(block: Array, dtype: Any) -> Array:
     return block[: block.size // size * size].view(dtype)
 
 
-SEVERAL = -1000  # threads of several warps
-
-
-def _warp(thread: Array) -> Array:
-    """The warp of a noted thread, or of several of one warp; else a number that is none."""
-    return np.where(thread >= 0, thread // 32, np.where(thread > SEVERAL, -2 - thread, SEVERAL))
-
-
 class Shared:
     """The shared memory of several blocks, and who touched each byte since the last barrier.
 
@@ -174,10 +292,7 @@ class Shared:
         self.nbytes, self.threads, self.granule = nbytes, threads, granule
         self.data = np.full(max(16, blocks * self.stride), POISON, np.uint8)
         cells = self.data.size // granule
-        self.writer = np.full(cells, -1, np.int32)  # thread of its block; -1: nobody
-        self.reader = np.full(cells, -1, np.int32)  # or several: see _add_readers
-        self.written_at = np.zeros(cells, np.int32)  # how often the warp had met
-        self.read_at = np.zeros(cells, np.int32)
+        self.watch = Watch(cells, 32)
         self.pending = np.zeros(cells, np.bool_)
         self.meetings = np.zeros(blocks * -(-threads // 32), np.int32)
 
@@ -219,56 +334,23 @@ class Shared:
             raise Fault("several threads write different values at once", int(np.argmax(lost)))
 
     def note_read(self, cells: Array, blocks: Array, threads: Array) -> None:
-        met = self._met(blocks, threads)[:, None]
-        mine = threads[:, None]
         if self.pending[cells].any():
             self._fault(self.pending[cells], "reads what cp.async has not been waited for", cells)
-        by = self.writer[cells]
-        raced = (by >= 0) & (by != mine) & ~self._in_step(by, mine, self.written_at[cells], met)
+        raced = self.watch.read(cells, threads, self._met(blocks, threads))
         if raced.any():
             self._fault(raced, "reads what another thread wrote, with no barrier between", cells)
-        self._add_readers(cells, mine)
-        self.read_at[cells] = met
-
-    def _add_readers(self, cells: Array, mine: Array) -> None:
-        """Note who read: one thread, several of one warp (-2 - warp), or several warps."""
-        mine = np.broadcast_to(mine, cells.shape)
-        old = self.reader[cells]
-        joined = np.where(_warp(old) == mine // 32, -2 - mine // 32, SEVERAL)
-        new = np.where((old == -1) | (old == mine), mine, joined)
-        self.reader[cells] = new
-        # Several lanes of this instruction may read one cell, of which the last was noted.
-        got = self.reader[cells]
-        clash = got != new
-        if clash.any():
-            joined = np.where(_warp(got) == mine // 32, -2 - mine // 32, SEVERAL)
-            self.reader[cells[clash]] = joined[clash]
-            self.reader[cells[clash & (joined == SEVERAL)]] = SEVERAL
 
     def note_write(self, cells: Array, blocks: Array, threads: Array) -> None:
-        met = self._met(blocks, threads)[:, None]
-        mine = threads[:, None]
         if self.pending[cells].any():
             self._fault(self.pending[cells], "writes what cp.async is still writing", cells)
-        by = self.writer[cells]
-        raced = (by >= 0) & (by != mine) & ~self._in_step(by, mine, self.written_at[cells], met)
-        if raced.any():
-            self._fault(raced, "writes what another thread wrote, with no barrier between", cells)
-        by = self.reader[cells]
-        raced = (by != -1) & (by != mine) & ~self._in_step(by, mine, self.read_at[cells], met)
-        if raced.any():
-            self._fault(raced, "writes what another thread read, with no barrier between", cells)
-        self.writer[cells] = mine
-        self.written_at[cells] = met
+        written, read = self.watch.write(cells, threads, self._met(blocks, threads))
+        if written.any():
+            self._fault(written, "writes what another thread wrote, with no barrier between", cells)
+        if read.any():
+            self._fault(read, "writes what another thread read, with no barrier between", cells)
 
     def _met(self, blocks: Array, threads: Array) -> Array:
         return self.meetings[blocks * -(-self.threads // 32) + threads // 32]
-
-    @staticmethod
-    def _in_step(other: Array, mine: Array, then: Array, now: Array) -> Array:
-        """Whether a barrier of their common warp lies between."""
-        result: Array = (_warp(other) == mine // 32) & (then < now)
-        return result
 
     def _fault(self, bad: Array, words: str, cells: Array) -> None:
         lane, cell = np.unravel_index(int(np.argmax(bad)), bad.shape)
@@ -280,8 +362,8 @@ class Shared:
     def barrier(self, blocks: Array) -> None:
         """All threads of these blocks have met."""
         per = self.stride // self.granule
-        for table in (self.writer, self.reader):
-            table[: len(table) // max(1, per) * per].reshape(-1, max(1, per))[blocks] = -1
+        for block in blocks if per else ():
+            self.watch.forget(slice(block * per, (block + 1) * per))
 
     def meet(self, warps: Array) -> None:
         """These warps (by number over all blocks) have met."""
@@ -338,6 +420,6 @@ class _Copy:
 
     def land(self, shared: Shared) -> None:
         shared.pending[self.cells] = False
-        shared.writer[self.cells] = self.threads[:, None]
-        shared.written_at[self.cells] = shared._met(self.blocks, self.threads)[:, None]
+        met = shared._met(self.blocks, self.threads)
+        shared.watch.note_writer(self.cells, self.threads, met)
         shared.data[self.offsets[:, None] + np.arange(self.data.shape[1])] = self.data
