@@ -98,6 +98,18 @@ def test_an_operand_that_is_computed(m, k, n, target, threads):
     check(got @ (b * 2.0) + 1.0, [x, y], wanted, threads, target)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_pooled_convolution(data):
+    """The maximum over windows of a convolution: sums and maxima are registers side by side."""
+    c, o = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 20))
+    h, width = 2 * data.draw(st.integers(2, 9)), 2 * data.draw(st.integers(2, 20))
+    x, w = numbers(1, c, h, width), numbers(o, c, 3, 3)
+    graph = uopc.param("x", x.shape).conv2d(uopc.param("w", w.shape), padding=1)
+    wanted = plain_conv(x, w, 1, 1, 1).reshape(1, o, h // 2, 2, width // 2, 2).max((3, 5))
+    check((graph + 1.0).relu().max_pool2d(2), [x, w], np.maximum(wanted + 1, 0))
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("dims", [(97, 65, 131), (64, 300, 64), (5, 200, 999), (333, 40, 17)])
 def test_shared_among_threads(dims, threads):

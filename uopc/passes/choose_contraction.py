@@ -73,13 +73,15 @@ def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
 @dataclass(frozen=True)
 class _Contraction:
     """Σ a·b over reduce loops: lanes walk along `lane`, which only b reads, so that b's vectors
-    serve several iterations of `row`, which only a reads (None where there is no such loop)."""
+    serve several iterations of `row`, which only a reads (None where there is no such loop).
+    `depth` is how many reduces are alive at once: this one, and those that combine its sums."""
 
     reduce: UOp
     a: UOp
     b: UOp
     lane: UOp
     row: UOp | None
+    depth: int
 
 
 def choose(chooser: Chooser) -> bool:
@@ -96,7 +98,7 @@ def choose(chooser: Chooser) -> bool:
     height, vectors = machine.register_tile(
         1 if c.row is None else length_of(c.row) or machine.TYPICAL_LENGTH,
         length_of(c.lane) or machine.TYPICAL_LENGTH,
-        lanes, target.vector_bits // 8, target.registers, _row_step(k, c),
+        lanes, target.vector_bits // 8, target.registers // c.depth, _row_step(k, c),
     )  # fmt: skip
     packs = c.row is not None and _is_packed(k, c, target.l2_bytes)
     if not _is_plain(c.a):
@@ -125,15 +127,15 @@ def _find(k: KernelFacts) -> _Contraction | None:
         if written[0].stride(lane) != 1:
             continue
         reduces = [u for u in k.reduces if lane in analysis.ranges(u)]
-        if len(reduces) != 1 or reduces[0].src[0].op is not Ops.MUL:
+        if not reduces or not all(reduces[0] in analysis.toposort(u) for u in reduces):
             return None
-        (u,) = reduces
+        u = reduces[0]  # the others, if any, combine its sums: a maximum over a window, say
         readers = [f for f in u.src[0].src if lane in analysis.ranges(f)]
-        if u.arg.op != "add" or len(readers) != 1:
+        if u.src[0].op is not Ops.MUL or u.arg.op != "add" or len(readers) != 1:
             return None
         (b,) = readers
         a = next(f for f in u.src[0].src if f is not b)
-        return _with_rows(k, _Contraction(u, a, b, lane, None))
+        return _with_rows(k, _Contraction(u, a, b, lane, None, len(reduces)))
     return None
 
 

@@ -39,7 +39,7 @@ LEAST_ROWS_TO_TRANSPOSE = 16
 # A producer is computed in blocks of at least so many rows: fewer would pack the columns too often.
 LEAST_ROW_BLOCK = 16
 # A sum over columns fewer than this is better vectorised along the sum.
-LEAST_COLUMNS = 4
+LEAST_COLUMNS = 2
 # Rows of a stencil side by side: an unsharp mask of bytes (3x3, 12 M pixels) takes 5.0, 4.1, 3.8
 # and 3.4 ms with 1, 2, 4 and 8; the copies together have at most so many nodes.
 SHARED_ROWS = 8
