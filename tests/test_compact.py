@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import expression
@@ -77,6 +77,7 @@ def _binary(below):
     return plain | plain | divided | divided | chosen
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.recursive(_LEAVES, _binary, max_leaves=12))
 def test_random_expressions_keep_their_values(u):
     made = u.simplify()

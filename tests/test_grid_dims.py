@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import expression
@@ -68,6 +68,7 @@ def test_an_extent_above_the_maxima_is_taken_apart(extents):
     check(extents, (16, 16), True)
 
 
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(1, 9), max_size=5),
     st.none() | st.lists(st.integers(1, 40), min_size=1, max_size=3),

@@ -24,7 +24,7 @@ class Options:
     """`uopc.options(debug=2, …)` sets fields for a block; the environment gives the defaults."""
 
     debug: int = 0  # 1 to 7: see docs, each level prints what the lower ones do
-    spec: int = 0  # 1: verify every stage; 2: verify every node as it is made
+    spec: int = 0  # 1: verify every stage; 2: also every node as it is made, and every access
     viz: int = 0
     noopt: bool = False
     device: str = "cpu"

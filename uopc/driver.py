@@ -56,7 +56,7 @@ def compile(
 
     graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
     that is a kernel written by hand. inputs: the order of positional arguments. rules: a
-    PatternMatcher run right before each kernel is final. verify: check every stage.
+    PatternMatcher run right before each kernel is final. verify: check every stage and access.
     Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.
     """
     options = config.current()
@@ -70,7 +70,8 @@ def compile(
     check = options.spec > 0 if verify is None else verify
     if request.structure == "kernel" and not check:  # broken more easily than by the builders
         _verify_input(request.graph)
-    program = build(request, _verifier(check))
+    accesses = options.spec > 1 if verify is None else verify
+    program = build(request, _verifier(check, accesses))
     if options.debug:
         from uopc import debug
 
@@ -121,12 +122,13 @@ def check_device(device: str) -> None:
         )
 
 
-def _verifier(on: bool) -> Verify | None:
+def _verifier(on: bool, accesses: bool = False) -> Verify | None:
+    """What checks each stage: its invariants, and also that no access leaves its storage."""
     if not on:
         return None
-    from uopc.ir import verify
+    from uopc.ir import verify, verify_bounds
 
-    return verify.verify
+    return verify_bounds.verify_with_bounds if accesses else verify.verify
 
 
 def make_context(request: Request) -> Context:

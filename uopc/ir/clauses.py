@@ -59,7 +59,8 @@ def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
     return lhs, (None, -constant - 1) if positive else (constant + 1, None)
 
 
-def _meet(a: Interval, b: Interval) -> Interval:
+def meet(a: Interval, b: Interval) -> Interval:
+    """Both bounds at once."""
     lows = [v for v in (a[0], b[0]) if v is not None]
     highs = [v for v in (a[1], b[1]) if v is not None]
     return max(lows, default=None), min(highs, default=None)
@@ -71,11 +72,12 @@ def limits_of(clauses: list[UOp]) -> Limits:
     for clause in clauses:
         bound = bound_of(clause)
         if bound is not None:
-            out[bound[0]] = _meet(out.get(bound[0], (None, None)), bound[1])
+            out[bound[0]] = meet(out.get(bound[0], (None, None)), bound[1])
     return out
 
 
-def _within(bounds: tuple[int, int], limit: Interval) -> tuple[int, int]:
+def within(bounds: tuple[int, int], limit: Interval) -> tuple[int, int]:
+    """The bounds where the limit holds; empty where low > high."""
     (low, high), (first, last) = bounds, limit
     return (
         low if first is None else max(low, first),
@@ -87,7 +89,7 @@ def range_of(u: UOp, limits: Limits) -> tuple[int, int]:
     """The bounds of an index value whose monomials have these limits."""
     low = high = affine.form(u)[0]
     for m, f in affine.form(u)[1].items():
-        a, b = _within(analysis.bounds(m), limits.get(m, (None, None)))
+        a, b = within(analysis.bounds(m), limits.get(m, (None, None)))
         low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
     return low, high
 
@@ -223,7 +225,7 @@ def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
         value = _named(lhs, limit) if lhs.dtype is dtypes.index else None
         if value is None:
             continue
-        found, put = (lhs, value) if lhs.op is not Ops.ADD else _solved(lhs, value)
+        found, put = (lhs, value) if lhs.op is not Ops.ADD else solved(lhs, value)
         if found in below and found not in there:
             there[found], back[value] = put, lhs
     if not there:
@@ -237,16 +239,20 @@ def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
 def _named(lhs: UOp, limit: Interval) -> UOp | None:
     """A variable (or constant) that has the bounds of lhs under a limit; None: nothing is new."""
     own = affine.interval(*affine.form(lhs))
-    low, high = _within(own, limit)
+    low, high = within(own, limit)
     if low > high or (low, high) == own:
         return None
+    return variable(lhs, low, high)
+
+
+def variable(u: UOp, low: int, high: int) -> UOp:
+    """What stands for u where it is low ≤ u ≤ high: a constant, or a variable of its own."""
     if low == high:
         return affine.const(low)
-    arg = VariableArg(f"given_{lhs.seq}", low, high)
-    return intern(Ops.VARIABLE, dtypes.index, (), arg)
+    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{u.seq}", low, high))
 
 
-def _solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
+def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
     """total = value as a statement on one of its monomials: k·m + rest = v  ⇒  m = k·(v − rest)
     for k = ±1. Where the sum occurs, it is the value then."""
     for m, k in affine.form(total)[1].items():

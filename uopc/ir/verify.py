@@ -1,7 +1,8 @@
 """Checks that a graph is what its level says: the op table's rows and the named invariants.
 
 One walk over the graph, each check once a node. What is *not* checked: that indices are in bounds
-and that reads and stores are ordered (the interpreter finds both), what user code put in tags.
+(see `verify_bounds.py`), that reads and stores are ordered (the interpreter finds it), what user
+code put in tags.
 """
 
 from __future__ import annotations
