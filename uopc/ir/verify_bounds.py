@@ -174,17 +174,18 @@ def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Ac
     if condition is not None and condition.op is Ops.CONST and condition.arg is False:
         return Access(user, address, x, size, 0, -1, Verdict.INSIDE, {})
     limits = limits_under(condition)
-    for u in order([plain, *limits]):
-        if u.op is Ops.RANGE:
-            _add_range(limits, u)
-        elif u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in limits:
+    loops = sorted(analysis.ranges(user), key=affine.order)
+    for r in loops:
+        _add_loop(limits, r)
+    for u in order([plain]):
+        if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in limits:
             limits[u] = limits[u.src[0]]  # no integer is too large for dtype index
     low, high = bounds_under(plain, limits)
-    if any([analysis.bounds(r.src[0])[1] <= 0 for r in analysis.ranges(user)]):
+    if any([analysis.bounds(r.src[0])[1] <= 0 for r in loops]):
         return Access(user, address, x, size, low, high, Verdict.INSIDE, {})  # in no iteration
     if low >= 0 and _below(plain, high, size, limits):
         return Access(user, address, x, size, low, high, Verdict.INSIDE, {})
-    at = _place_outside(plain, size, condition)
+    at = _place_outside(plain, size, condition, loops)
     verdict = Verdict.NOT_PROVED if at is None else Verdict.OUTSIDE
     return Access(user, address, x, size, low, high, verdict, at or {})
 
@@ -220,12 +221,22 @@ def limits_under(condition: UOp | None) -> Limits:
     return limits
 
 
-def _add_range(limits: Limits, r: UOp) -> None:
-    """r < end, where the end is not a number: for each operand of a minimum."""
-    for end in clauses.clauses_of(r.src[0], Ops.MIN):
-        bound = clauses.bound_of(intern(Ops.CMPLT, dtypes.bool_, (r, end)))
-        if bound is not None and not affine.is_const(end):
-            limits[bound[0]] = clauses.meet(limits.get(bound[0], (None, None)), bound[1])
+def _add_loop(limits: Limits, r: UOp) -> None:
+    """The loop runs: r < end, for each operand of a minimum, where the end is not a number."""
+    for end in clauses.clauses_of(symbolic.simplify(r.src[0]), Ops.MIN):
+        if affine.is_const(end):
+            continue
+        facts = [(r, end)]
+        constant, terms = affine.form(end)
+        (m, k), *more = terms.items()
+        n = m.src[1] if m.op is Ops.FLOORDIV else end
+        if not more and k == 1 and affine.is_const(n) and n.arg > 0:
+            most = affine.scaled(affine.plus(r, 1 - constant), n.arg)
+            facts.append((most, affine.plus(m.src[0], 1)))  # r < e//n + c ⇔ n·(r − c + 1) ≤ e
+        for pair in facts:
+            bound = clauses.bound_of(intern(Ops.CMPLT, dtypes.bool_, pair))
+            if bound is not None:
+                limits[bound[0]] = clauses.meet(limits.get(bound[0], (None, None)), bound[1])
 
 
 def bounds_under(x: UOp, limits: Limits) -> tuple[int, int]:
@@ -311,10 +322,12 @@ def _arithmetic(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 _LEAVES = frozenset((Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.LANES))
 
 
-def _place_outside(x: UOp, size: Dim, condition: UOp | None) -> dict[str, int] | None:
+def _place_outside(
+    x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
+) -> dict[str, int] | None:
     """Values of loops and variables under which the access happens and its index is outside."""
     end = build.dim_uop(size)
-    roots = [x, end, *([] if condition is None else [condition])]
+    roots = [x, end, *([] if condition is None else [condition]), *loops]
     below = order(roots)
     if not all([_is_known(u) for u in below]):
         return None
