@@ -177,6 +177,21 @@ REFUSED = [
         lambda: uopc.param("a", (8,)) + 1.0, [Opt("VECTOR", 0, 8), Opt("UPCAST", 0, 2)],
         "range 0 is already lane",
     ),
+    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 0, 0)], "KEEP is for reduce loops"),
+    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("KEEP", 1, 0)], "no other loop computes"),
+    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 3, 1)], "the amount is 1, expected 0"),
+    (
+        lambda: uopc.param("a", (4, 8)).softmax(), [Opt("UPCAST", 0, 2), Opt("KEEP", 3, 0)],
+        "copies of the loop would share the tile",
+    ),
+    (
+        lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 3, 0), Opt("UPCAST", 0, 2)],
+        "its iterations write to one place",
+    ),
+    (
+        lambda: uopc.param("a", (4096, 40000)).softmax(), [Opt("KEEP", 3, 0)],
+        "a tile of 40000 elements is too large",
+    ),
     (
         lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("VECTOR", 0, 4), Opt("VECTOR", 1, 8)],
         "already have lanes",

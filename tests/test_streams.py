@@ -222,3 +222,37 @@ def test_a_pooled_convolution_keeps_its_own_loops(cpu):
     wanted = np.maximum(np.einsum("nchwij,kcij->nkhw", windows, weights), 0)
     wanted = wanted.reshape(1, 5, 6, 2, 6, 2).max((3, 5))
     np.testing.assert_array_equal(got, wanted)
+
+
+# ---------------------------------------------------------------- what a reduce adds up is kept
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(CPUS), st.integers(1, 9), st.integers(1, 200), st.integers(1, 2),
+    st.sampled_from(("float32", "float64")),
+)  # fmt: skip
+def test_softmax_of_every_width(cpu, rows, columns, threads, dtype):
+    a = RNG.standard_normal((rows, columns)).astype(dtype)
+    wide = a.astype("float64")
+    e = np.exp(wide - wide.max(axis=1, keepdims=True))
+    x = uopc.param("x", a.shape, getattr(uopc.dtypes, dtype))
+    got = on(cpu, (x.softmax(), x.log_softmax()), a)
+    total = e.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(got[0], e / total, rtol=3e-6)
+    np.testing.assert_allclose(got[1], np.log(e / total), atol=3e-6, rtol=3e-6)
+
+
+def test_the_exponentials_of_a_softmax_are_computed_once():
+    lowered = lower_only(uopc.param("x", (64, 512)).softmax(), threads=1)
+    assert lowered.kernels[0].arg.opts[0] == Opt("KEEP", 3, 0)
+    assert sum(u.op is Ops.BUFFER for u in lowered.kernels[0].src) == 1
+    cheap = uopc.param("x", (64, 512))
+    cheap = cheap / cheap.sum(axis=1, keepdims=True)
+    assert "KEEP" not in opts_of(cheap)
+
+
+def test_kept_values_in_threads():
+    a = RNG.standard_normal((3000, 301)).astype("f4")
+    program = uopc.compile(uopc.param("x", a.shape).softmax(), threads=3, verify=True)
+    assert {o.op for o in program.kernels[0].opts} >= {"THREAD", "KEEP"}
+    e = np.exp(a - a.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(program(a), e / e.sum(axis=1, keepdims=True), rtol=1e-5)

@@ -46,6 +46,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     if row is not None and output is not None:
         row, output = choose_contraction.rows_inside(chooser, k, row, output)
     _cut_at_guards(chooser, output)
+    for f in choose_streams.kept(chooser, reduces):
+        _vectorise_output(chooser, f, lanes, 1)
     for r in reduces:
         for q in chooser.family(r):
             _vectorise_reduce(chooser, q, lanes)

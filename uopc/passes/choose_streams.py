@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis
 from uopc.ir.ops import Ops
-from uopc.passes import machine
+from uopc.passes import machine, storage_cost
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
+from uopc.passes.range_tiling import kernel_axes
 from uopc.passes.transposed_loads import piece
 
 if TYPE_CHECKING:
@@ -34,6 +35,25 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
     for q in chooser.family(other):
         _copy(chooser, q, lanes)
     return output
+
+
+def kept(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
+    """Keep what reduces along rows add up, where it is dearer to compute again than to read; the
+    loops that fill the tiles."""
+    found = []
+    for r in reduces:
+        before = kernel_axes(chooser.kernel)
+        if r in before and _is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0):
+            found += [q for q in kernel_axes(chooser.kernel) if q not in before]
+    return found
+
+
+def _is_dear(kernel: UOp, r: UOp) -> bool:
+    """Whether a reduce over r adds up what takes a function to compute."""
+    closers = [u for u in analysis.toposort(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
+    values = [v for u in closers for v in analysis.toposort(u.src[0])]
+    cost = sum(storage_cost.op_cost(v) for v in values if r in analysis.ranges(v) and v.op.is_alu)
+    return cost > storage_cost.LOAD + storage_cost.STORE
 
 
 def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
@@ -118,7 +138,7 @@ def _crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
 def _reads(k: KernelFacts, q: UOp, n: int) -> set[tuple[Place, int]]:
     """The places that n neighbouring iterations of q read, copies of the body counted apart."""
     found: set[tuple[Place, int]] = set()
-    for a in k.accesses:
+    for a in k.inside(q):
         if not a.written:
             found |= _places(a, q, n)
     return found

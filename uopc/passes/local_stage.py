@@ -70,7 +70,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("the loop is not around the operand's reduce")
     inside = [q for q in analysis.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, q.seq))
-    _check(kernel, value, inside)
+    checked_value(kernel, value, inside)
     return _staged(kernel, value, digits(value, inside))
 
 
@@ -78,7 +78,8 @@ def _is_around(q: UOp, r: UOp) -> bool:
     return q.arg.kind in ("loop", "thread") and bool(q.arg.axis < r.arg.axis)
 
 
-def _check(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
+def checked_value(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
+    """Refused where a value cannot be computed ahead of the loops inside."""
     if not inside:
         raise Refused("the operand is the same in all iterations of the loop")
     if any(q.src[0].op is not Ops.CONST for q in inside):

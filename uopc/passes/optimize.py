@@ -30,6 +30,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import choose_gpu_opts, choose_opts, thread_tiling
 from uopc.passes.contract import Context, Pass
+from uopc.passes.kept_values import keep
 from uopc.passes.local_stage import pack
 from uopc.passes.range_tiling import (
     Refused,
@@ -82,6 +83,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),
     "SWAP": (swap, "the loop changes places with output loop number n"),
     "PACK": (pack, "operand n of the reduces in the loop is copied into a local tile before it"),
+    "KEEP": (keep, "what the reduce adds up is computed once, into a local tile for all loops"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
     "GRID": (thread_tiling.grid, "an output loop around the kernel becomes blocks of a grid"),
     "LOCAL": (thread_tiling.local, "the inner n iterations of an output loop become threads"),

@@ -47,6 +47,12 @@ _OP_COST: dict[Op, float] = {
 }  # fmt: skip
 
 
+def op_cost(u: UOp) -> float:
+    """The cost of a node without its sources."""
+    own = CHEAP if u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST, Ops.WHERE) else 0.0
+    return _OP_COST.get(u.op, own)
+
+
 def _as_many(s: UOp, u: UOp) -> bool:
     """Whether a source has as many elements as its user. One with fewer is repeated: it is decided
     on by itself, and computing `u` again does not compute it again."""
@@ -104,8 +110,7 @@ def element_cost(u: UOp, below: list[float]) -> float:
             length *= analysis.max_dim(dims[axis])
         return min(ENOUGH, length * (below[0] + CHEAP))
     below = [b if _as_many(s, u) else CHEAP for s, b in zip(u.src, below)]
-    own = CHEAP if u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST, Ops.WHERE) else 0.0
-    return min(ENOUGH, _OP_COST.get(u.op, own) + sum(below))
+    return min(ENOUGH, op_cost(u) + sum(below))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""What a reduce adds up, kept for whoever computes the same again in another loop.
+
+    for i: s = sum(exp(x[i, r]) for r); for j: y[i, j] = exp(x[i, j]) / s
+    →  for i: for f: t[f] = exp(x[i, f]); s = sum(t[r] for r); for j: y[i, j] = t[j] / s
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, dtypes, remake
+from uopc.ir.args import BufferArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.local_stage import checked_value
+from uopc.passes.range_tiling import Refused, is_reduce, kernel_axes, make_range
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+# A tile larger than this leaves the nearest caches between its loops.
+MOST_BYTES = 128 << 10
+
+
+def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
+    """What the reduce over r adds up, and the same value in other loops: by value, its loop."""
+    closers = [u for u in analysis.toposort(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
+    if len(closers) != 1 or len(closers[0].src) != 2:
+        raise Refused("the range is not that of one reduce alone")
+    value = closers[0].src[0]
+    known = set(analysis.toposort(kernel))
+    found: dict[UOp, UOp] = {}
+    for q in kernel_axes(kernel):
+        if q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce"):
+            same = remake.rebuild(value, {r: q})
+            if same in known:
+                found[same] = q
+    return value, found
+
+
+def keep(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Compute what the reduce over r adds up once, into a local tile that all read."""
+    if not is_reduce(kernel, r):
+        raise Refused("KEEP is for reduce loops")
+    if n != 0:
+        raise Refused(f"the amount is {n}, expected 0")
+    value, found = again(kernel, r)
+    if not found:
+        raise Refused("no other loop computes what the reduce adds up")
+    if any(q.arg.kind in ("upcast", "unroll", "lane") for q in analysis.ranges(value)):
+        raise Refused("copies of the loop would share the tile")
+    checked_value(kernel, value, [r])
+    size = r.src[0].arg
+    if size * value.dtype.itemsize > MOST_BYTES:
+        raise Refused(f"a tile of {size} elements is too large")
+    number = sum(u.op is Ops.BUFFER for u in analysis.toposort(kernel))
+    nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
+    fill = make_range(affine.const(size), (nest, 0), "loop")
+    tile = intern(Ops.BUFFER, value.dtype, (), BufferArg(number, (size,), space="local"))
+    target = intern(Ops.INDEX, value.dtype, (tile, fill))
+    store = intern(Ops.STORE, dtypes.void, (target, remake.rebuild(value, {r: fill})))
+    ready = intern(Ops.AFTER, tile.dtype, (tile, intern(Ops.END, dtypes.void, (store, fill))))
+    read = {v: intern(Ops.INDEX, value.dtype, (ready, q)) for v, q in {value: r, **found}.items()}
+    return remake.rebuild(kernel, read)
