@@ -189,10 +189,6 @@ REFUSED = [
         "its iterations write to one place",
     ),
     (
-        lambda: uopc.param("a", (4096, 40000)).softmax(), [Opt("KEEP", 3, 0)],
-        "a tile of 40000 elements is too large",
-    ),
-    (
         lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("VECTOR", 0, 4), Opt("VECTOR", 1, 8)],
         "already have lanes",
     ),
