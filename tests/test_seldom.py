@@ -129,3 +129,18 @@ def test_a_hand_written_branch():
     a, got = np.linspace(-2, 4, n, dtype="f4"), np.zeros(n, "f4")
     uopc.compile(kernel, verify=True)(got, a)
     np.testing.assert_array_equal(got, np.where(a > 1, a * np.float32(10), -np.inf))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logarithms_of_unusual_numbers_among_usual_ones(dtype):
+    """Subnormals, zeros, negative and infinite numbers and NaN, each in a vector of others."""
+    tiny = np.finfo(dtype).smallest_subnormal
+    unusual = [0.0, -0.0, -1.0, np.inf, -np.inf, np.nan, tiny, 7 * tiny, np.finfo(dtype).tiny]
+    a = np.random.default_rng(5).uniform(0.5, 9.0, (len(unusual), 37)).astype(dtype)
+    for i, value in enumerate(unusual):
+        a[i, (5 * i) % 37] = value
+    x = uopc.param("x", a.shape, getattr(uopc.dtypes, dtype))
+    got = uopc.compile((x.log(), x.log2()), verify=True)(a)
+    with np.errstate(all="ignore"):
+        for made, wanted in zip(got, (np.log(a), np.log2(a)), strict=True):
+            np.testing.assert_allclose(made, wanted, rtol=4 * np.finfo(dtype).eps)

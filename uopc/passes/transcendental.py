@@ -249,23 +249,38 @@ def _log1p_tail(f: UOp) -> UOp:
     return tail
 
 
+def _complete(x: UOp, logarithm: Callable[[UOp, bool], UOp]) -> UOp:
+    """A logarithm of positive normal numbers, under a branch one of all; `logarithm` is told
+    whether there are subnormals. One comparison of bits tells them apart."""
+    f = _format(x)
+    least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
+    unusual = (_bits(x) - least) >= infinite - least
+    return seldom(unusual, logarithm(x, False), lambda x: _log_limits(x, logarithm(x, True)), x)
+
+
 def log(x: UOp) -> UOp:
     """Natural logarithm: x = 2^k (1 + f)."""
-    k, m = _exponent_and_fraction(x)
+    return _complete(x, _log)
+
+
+def _log(x: UOp, subnormals: bool) -> UOp:
+    k, m = _exponent_and_fraction(x, subnormals)
     f = m - 1.0
     high, low = _format(x).ln2
     if _format(x) is _F64:
         square = f * 0.5 * f
-        result = k.mulacc(high, f - (square - k.mulacc(low, _log1p_tail(f))))
-    else:
-        tail = (f * f).mulacc(_polynomial(f, LOG_32), k * low)
-        result = k.mulacc(high, f + tail)
-    return _log_limits(x, result)
+        return k.mulacc(high, f - (square - k.mulacc(low, _log1p_tail(f))))
+    tail = (f * f).mulacc(_polynomial(f, LOG_32), k * low)
+    return k.mulacc(high, f + tail)
 
 
 def log2(x: UOp) -> UOp:
     """Base-2 logarithm: x = 2^k (1 + f); exact at powers of two."""
-    k, m = _exponent_and_fraction(x)
+    return _complete(x, _log2)
+
+
+def _log2(x: UOp, subnormals: bool) -> UOp:
+    k, m = _exponent_and_fraction(x, subnormals)
     f = m - 1.0
     if _format(x) is _F64:
         # log(1 + f) as high + low, times log2(e) as two parts.
@@ -275,7 +290,7 @@ def log2(x: UOp) -> UOp:
         fraction = high.mulacc(LOG2E_64[0], low.mulacc(LOG2E_64[0], high * LOG2E_64[1]))
     else:
         fraction = f.mulacc(LOG2_32[0], f * _polynomial(f, LOG2_32[1:]))
-    return _log_limits(x, k + fraction)
+    return k + fraction
 
 
 def _reduced_32(x: UOp, windows: Sequence[tuple[float, float]]) -> tuple[UOp, UOp]:
@@ -294,38 +309,31 @@ def _reduced_32(x: UOp, windows: Sequence[tuple[float, float]]) -> tuple[UOp, UO
     return y.mulacc(low, y.mulacc(high, -(rounded - _F64.round))), rounded
 
 
-def _near_or_far_32(x: UOp, compute: Callable[[UOp, Sequence[tuple[float, float]]], UOp]) -> UOp:
-    """A function of an angle by the first window, where angles are beyond it by all of them."""
-    far = abs(x) >= WINDOW_STARTS[0]
-    near = compute(x, INVERSE_PI_32[:1])
-    return seldom(far, near, lambda x: compute(x, INVERSE_PI_32), x)
+def _sine_32(x: UOp, cosine: bool) -> UOp:
+    """sin |x| or cos x by the first window; where angles are beyond it, by all of them.
 
+    |x|/pi = n + r, sin |x| = (-1)^n sin(pi r), cos x = (-1)^n sin(pi (1/2 - |r|))."""
 
-def sin(x: UOp) -> UOp:
-    """Sine. In float32 all is done in float64: |x|/pi = n + r, sin |x| = (-1)^n sin(pi r)."""
-    if _format(x) is _F64:
-        return _sin_64(x)
-
-    def sine(x: UOp, windows: Sequence[tuple[float, float]]) -> UOp:
+    def compute(x: UOp, windows: Sequence[tuple[float, float]]) -> UOp:
         r, rounded = _reduced_32(x, windows)
-        made = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
-        return made.cast(dtypes.float32)
-
-    return _with_sign(_near_or_far_32(x, sine), _sign_of(x))
-
-
-def cos(x: UOp) -> UOp:
-    """Cosine. As sin: cos x = (-1)^n cos(pi r) = (-1)^n sin(pi (1/2 - |r|))."""
-    if _format(x) is _F64:
-        return _cos_64(x)
-
-    def cosine(x: UOp, windows: Sequence[tuple[float, float]]) -> UOp:
-        r, rounded = _reduced_32(x, windows)
-        r = 0.5 - abs(r)
+        r = 0.5 - abs(r) if cosine else r
         made: UOp = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
         return made.cast(dtypes.float32)
 
-    return _near_or_far_32(x, cosine)
+    near = compute(x, INVERSE_PI_32[:1])
+    return seldom(abs(x) >= WINDOW_STARTS[0], near, lambda x: compute(x, INVERSE_PI_32), x)
+
+
+def sin(x: UOp) -> UOp:
+    """Sine; of float32 in float64."""
+    if _format(x) is _F64:
+        return _sin_64(x)
+    return _with_sign(_sine_32(x, False), _sign_of(x))
+
+
+def cos(x: UOp) -> UOp:
+    """Cosine; of float32 in float64."""
+    return _cos_64(x) if _format(x) is _F64 else _sine_32(x, True)
 
 
 def tan(x: UOp) -> UOp:
