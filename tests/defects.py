@@ -153,11 +153,7 @@ DEFECTS: Final = (
     Defect(
         "an output that is the caller's array", "uopc/passes/output_storage.py",
         "    if root.op is Ops.PARAM and not written:\n        return False\n", "",
-    ),
-    Defect(
-        "effects before the last are forgotten", "uopc/passes/output_storage.py",
-        "stack += u.src[:1] if u.op is Ops.STORE else u.src[1:]", "pass",
-        ("test_circular_waits.py",),
+        ("test_regressions.py",),
     ),
     Defect(
         "a narrow float that rounds half up", "uopc/passes/narrow_floats.py",

@@ -196,3 +196,26 @@ def test_a_store_with_a_gate_leaves_the_rest(n, optimize):
             if k % (2 if place is i else 3) == 0:
                 wanted[k * step] = k + 1
         np.testing.assert_array_equal(got, wanted)
+
+
+# ---------------------------------------------------------------- whose array an output is
+@BOTH
+def test_an_output_that_only_shows_an_argument_is_a_copy(optimize):
+    x = uopc.param("x", (2, 3))
+    a = np.arange(6, dtype="f4").reshape(2, 3)
+    for graph in (x, x.reshape(6), x[:, :], x.detach()):
+        got = uopc.compile(graph, optimize=optimize)(a)
+        assert not np.shares_memory(got, a)
+        np.testing.assert_array_equal(got.reshape(-1), a.reshape(-1))
+
+
+@BOTH
+def test_what_the_last_of_several_assignments_returns_is_the_callers_array(optimize):
+    """It was copied out again: the effects before the last one were not seen."""
+    x = uopc.param("x", (3,))
+    graph = x.assign(x + 1.0).assign(x.assign(x + 1.0) * 2.0)
+    a = np.array([0.0, 1.0, 2.0], "f4")
+    got = uopc.compile(graph, optimize=optimize)(a)
+    assert np.shares_memory(got, a)
+    np.testing.assert_array_equal(a, [2, 4, 6])
+    assert len(lower_only(graph, optimize=optimize).calls) == 2
