@@ -25,7 +25,8 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
 
     Where a read is transposed: square blocks of both loops, and in them as many copies of the
     other loop as there are lanes."""
-    other = _crossed(KernelFacts(chooser.kernel), output)
+    k = KernelFacts(chooser.kernel)
+    other = _crossed(k, output) if expanded_size(k) * lanes <= machine.MOST_COPIES else None
     if output is None or other is None:
         _side_by_side(chooser, output)
         return output

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes, indexing
 from uopc.ir.ops import Ops
+from uopc.passes import machine
 from uopc.passes.range_tiling import kernel_axes
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ def fitting(lanes: int, length: int | None) -> int:
 
 
 def expanded_size(k: KernelFacts) -> int:
-    """About how many nodes the kernel has once its copies are spelled out."""
+    """About how many nodes the kernel has once its copies and functions are spelled out."""
     total = 0
     for u in k.order:
-        copies = 1
+        copies = machine.FUNCTION_NODES.get((u.op.name, u.dtype.bits), 1)
         for r in analysis.ranges(u):
             if r.arg.kind in ("upcast", "unroll"):
                 copies *= length_of(r) or 1

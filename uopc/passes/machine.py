@@ -15,6 +15,13 @@ WHOLE_UNROLL = 16
 ACCUMULATORS = 4
 # Straight-line copies of a body beyond this many nodes cost more compile time than they save.
 MOST_COPIES = 2048
+# What functions are in nodes, by op and bits, where it is many: `decompose` spells them out.
+FUNCTION_NODES = {
+    ("sin", 32): 50, ("cos", 32): 50, ("tan", 32): 60, ("sin", 64): 200, ("cos", 64): 200,
+    ("tan", 64): 210, ("exp", 32): 40, ("exp2", 32): 35, ("log", 32): 60, ("log2", 32): 60,
+    ("exp", 64): 45, ("exp2", 64): 45, ("log", 64): 60, ("log2", 64): 60, ("tanh", 32): 40,
+    ("tanh", 64): 50, ("erf", 32): 60, ("erf", 64): 80, ("pow", 32): 150, ("pow", 64): 200,
+}  # fmt: skip
 # A loop is cut at guards only where the middle part, free of them, has this many iterations.
 LEAST_MIDDLE = 16
 
