@@ -180,7 +180,7 @@ def test_the_arguments_of_a_launch_are_packed_once(driver):
     for _ in range(20):
         run.call((a, b), {})
         gc.collect()
-    assert len(run._buffers) == 1  # the pool hands out the same memory again
+    assert len(run._ready) == 1  # the pool hands out the same memory again
     assert driver.calls["cuMemAlloc_v2"] == 5  # x, y, the constant, the arena and the result
 
 

@@ -27,7 +27,8 @@ class Device:
     """A device by number. Made once: see `device()`."""
 
     def __init__(self, ordinal: int) -> None:
-        drv = driver()
+        drv = self.driver = driver()
+        self.pop = drv.Context.pop  # the end of what `context.push()` begins
         count = drv.Device.count()
         if not 0 <= ordinal < count:
             here = f"there are {count}, the first is cuda:0" if count else "there are none"
@@ -47,7 +48,7 @@ class Device:
         return self
 
     def __exit__(self, *_: object) -> None:
-        driver().Context.pop()
+        self.pop()
 
     def load(self, ptx: str) -> Any:
         """A module of PTX text, assembled by the driver once in this process."""

@@ -46,7 +46,10 @@ class Pool:
 
     def take(self, nbytes: int) -> Block:
         """A block of at least `nbytes`. DeviceMemoryError where there is none left."""
-        size = size_class(nbytes)
+        return self.take_class(size_class(nbytes))
+
+    def take_class(self, size: int) -> Block:
+        """A block of exactly the size of a class."""
         with self._lock:
             waiting = self._free.get(size)
             if waiting:

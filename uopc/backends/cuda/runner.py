@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ import numpy as np
 from uopc.backends.cpu.arguments import SIZES_KEPT, Bound, KnownSizes, bind, number, shape_of
 from uopc.backends.cpu.plan import AnyArray, AnyDtype, Plan, Pointer
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
-from uopc.backends.cuda.binding import driver, failures
+from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.plan import GpuLaunch
-from uopc.backends.cuda.pool import Block
+from uopc.backends.cuda.pool import Block, size_class
 from uopc.errors import InvalidIR, UserError
 
 # Kernels may rely on this alignment of what they are called with.
@@ -64,6 +65,21 @@ class _Sizes:
     shapes: tuple[tuple[int, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What a call needs whose arguments are arrays of ours that fit; no plan with variables."""
+
+    arguments: tuple[tuple[AnyDtype, tuple[int, ...]], ...]
+    fresh: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # bytes of a block, shape, dtype
+    arena: int  # bytes of a block, 0 for none
+    tail: tuple[int, ...]  # addresses behind the arena
+    sizes: _Sizes
+
+
+# A launch with nothing left to find out: the kernel's method, grid, block, arguments.
+_Ready = tuple[Any, tuple[int, int, int], tuple[int, int, int], bytes]
+
+
 @dataclass(slots=True)
 class _Call:
     """One call on its way: what it was given, and the addresses its kernels see."""
@@ -92,25 +108,44 @@ class CudaRunner:
             self._constants = [device.constant(c) for c in plan.constants]
         self._known: KnownSizes = {}
         self._sizes: dict[tuple[int, ...], _Sizes] = {}
-        self._buffers: dict[tuple[_Sizes | int, tuple[int, ...]], list[bytes]] = {}
-        self._plain = self._expected()
+        self._ready: dict[tuple[int, tuple[int, ...]], list[_Ready]] = {}
+        self._usual = self._find_usual()
 
-    def _expected(self) -> tuple[tuple[AnyDtype, tuple[int, ...]], ...] | None:
-        """Dtype and shape of each argument where calls need no further look at them."""
+    def _find_usual(self) -> _Usual | None:
+        """Where calls with arrays of the device need no further look at anything."""
         plan = self.plan
-        if plan.variables or any(a.writable for a in plan.arguments):
+        if plan.variables or not plan.arguments or any(a.writable for a in plan.arguments):
             return None
-        return tuple((a.dtype, shape_of(a.shape, {})) for a in plan.arguments)
+        fresh = []
+        for result in plan.results:
+            shape = shape_of(result.shape, {})
+            nbytes = math.prod(shape) * result.dtype.itemsize
+            fresh.append((size_class(nbytes), shape, result.dtype))
+        sizes = self.sizes({})
+        return _Usual(
+            tuple((a.dtype, shape_of(a.shape, {})) for a in plan.arguments),
+            tuple(fresh),
+            size_class(sizes.arena_bytes) if sizes.arena_bytes else 0,
+            (*[c.address for c in self._constants], 0),
+            sizes,
+        )
 
     # -------------------------------------------------------- calls
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """Run the program: any legal arguments, and messages for the others."""
-        with self.device, failures(f"running {self.plan.name!r}"):
-            call = self._quick(positional) if not named else None
-            if call is None:
-                call = self._prepare(positional, named)
-            self._launch(call)
+        device = self.device
+        device.context.push()
+        try:
+            usual = self._usual
+            if usual is not None and not named and self._fits(usual, positional):
+                return self._quick(usual, positional)
+            call = self._prepare(positional, named)
+            self._launch(call.sizes, call.bases)
             return self._finish(call)
+        except device.driver.Error as error:
+            raise translate(error, f"running {self.plan.name!r}") from error
+        finally:
+            device.pop()
 
     def trace(
         self, positional: tuple[object, ...], named: dict[str, object]
@@ -120,33 +155,59 @@ class CudaRunner:
         with self.device, failures(f"running {self.plan.name!r}"):
             call = self._prepare(positional, named)
             marks = [(step.name, drv.Event(), drv.Event()) for step in call.sizes.steps]
-            buffers = self._packed(call)
-            for step, buffer, (_, begin, end) in zip(call.sizes.steps, buffers, marks):
+            ready = self._prepared(call.sizes, call.bases)
+            for (launch, grid, block, buffer), (_, begin, end) in zip(ready, marks):
                 begin.record()
-                step.launch(step.grid, step.block, buffer, 0, None)
+                launch(grid, block, buffer, 0, None)
                 end.record()
             self.device.synchronize()
             times = [(name, begin.time_till(end) * 1e-3) for name, begin, end in marks]
             return self._finish(call), times
 
-    def _launch(self, call: _Call) -> None:
-        for step, buffer in zip(call.sizes.steps, self._packed(call)):
-            step.launch(step.grid, step.block, buffer, 0, None)
+    def _launch(self, sizes: _Sizes, bases: tuple[int, ...]) -> None:
+        ready = self._ready.get((id(sizes), bases))
+        if ready is None:
+            ready = self._prepared(sizes, bases)
+        for launch, grid, block, buffer in ready:
+            launch(grid, block, buffer, 0, None)
 
-    def _packed(self, call: _Call) -> list[bytes]:
-        """The arguments of every launch; kept for the addresses of the last calls."""
-        key = (id(call.sizes), call.bases)
-        found = self._buffers.get(key)
-        if found is None:
-            bases = call.bases
-            found = [
-                step.pack(*[bases[b] + offset for b, offset in step.words])
-                for step in call.sizes.steps
-            ]
-            if len(self._buffers) >= BUFFERS_KEPT:
-                self._buffers.clear()
-            self._buffers[key] = found
-        return found
+    def _prepared(self, sizes: _Sizes, bases: tuple[int, ...]) -> list[_Ready]:
+        """Every launch with its arguments; kept for the addresses of the last calls."""
+        made = [
+            (s.launch, s.grid, s.block, s.pack(*[bases[b] + offset for b, offset in s.words]))
+            for s in sizes.steps
+        ]
+        if len(self._ready) >= BUFFERS_KEPT:
+            self._ready.clear()
+        self._ready[id(sizes), bases] = made
+        return made
+
+    def _fits(self, usual: _Usual, positional: Sequence[object]) -> bool:
+        """Whether these are arrays of ours as expected: then nothing else needs a look."""
+        if len(positional) != len(usual.arguments):
+            return False
+        device = self.device
+        for value, (dtype, shape) in zip(positional, usual.arguments):
+            if type(value) is not DeviceArray or value.shape != shape or value.dtype != dtype:
+                return False
+            if value.device is not device or value.address % ALIGNMENT:
+                return False
+        return True
+
+    def _quick(self, usual: _Usual, positional: Any) -> object:
+        """The usual call: memory for the results, and the launches."""
+        device = self.device
+        take = device.pool.take_class
+        bases = [a.address for a in positional]
+        outs = []
+        for size, shape, dtype in usual.fresh:
+            block = take(size)
+            bases.append(block.address)
+            outs.append(DeviceArray(block.address, shape, dtype, device, block))
+        arena = take(usual.arena) if usual.arena else None
+        bases.append(arena.address if arena is not None else 0)
+        self._launch(usual.sizes, (*bases, *usual.tail))
+        return outs[0] if self.plan.structure == "single" else self._contained(outs)
 
     # -------------------------------------------------------- before
     def sizes(self, values: Mapping[str, int]) -> _Sizes:
@@ -157,7 +218,7 @@ class CudaRunner:
         if found is None:
             if len(self._sizes) >= SIZES_KEPT:
                 self._sizes.clear()
-                self._buffers.clear()
+                self._ready.clear()
             steps = [self._step(launch, values) for launch in plan.launches]
             found = self._sizes[key] = _Sizes(
                 tuple([s for s in steps if s is not None]),
@@ -181,21 +242,6 @@ class CudaRunner:
         ])  # fmt: skip
         pack = struct.Struct(f"<{len(words)}Q").pack
         return _Step(launch.kernel, kernel._launch_kernel, (x, y, z), launch.block, pack, words)
-
-    def _quick(self, positional: Sequence[object]) -> _Call | None:
-        """A call whose arguments are arrays of ours that fit: nothing else needs a look."""
-        expected = self._plain
-        if expected is None or len(positional) != len(expected) or not expected:
-            return None
-        for value, (dtype, shape) in zip(positional, expected):
-            if type(value) is not DeviceArray or value.shape != shape or value.dtype != dtype:
-                return None
-            if value.device is not self.device or value.address % ALIGNMENT:
-                return None
-        count = len(self.plan.results)
-        bound = Bound(list(positional), [], {}, [None] * count, [None] * count)
-        given: Any = dict(enumerate(positional))
-        return self._allocate(_Call(bound, self.sizes({}), given, [], (), [], [], [], []))
 
     def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
         """Check and convert everything; host arrays start their way to the device."""
@@ -287,10 +333,7 @@ class CudaRunner:
                 continue
             out = given.get(place)
             if out is None:
-                nbytes = result.dtype.itemsize
-                for d in shape:
-                    nbytes *= d
-                block = pool.take(nbytes)
+                block = pool.take(math.prod(shape) * result.dtype.itemsize)
                 out = DeviceArray(block.address, shape, result.dtype, self.device, block)
                 if target is not None:
                     call.home.append((target, block.address))
@@ -319,13 +362,17 @@ class CudaRunner:
         if call.used:
             self.device.synchronize()
             self.device.release(call.used)
+        return self._contained(results)
+
+    def _contained(self, results: Sequence[object]) -> object:
+        """The results in the container that was asked for."""
         match self.plan.structure:
             case "single":
                 return results[0]
             case "tuple":
                 return tuple(results)
             case "list":
-                return results
+                return list(results)
             case "dict":
                 return dict(zip(self.plan.keys, results, strict=True))
 
