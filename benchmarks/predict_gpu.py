@@ -2,30 +2,37 @@
 
     python benchmarks/predict_gpu.py [--part sm_90a] [--workloads copy,softmax]
 
-Nothing here is measured. A time is the greater of bytes over the copy rate and flops over the peak
-that the kernel's instructions have; what a kernel really reads and whether latency is hidden are
-not in it, so it is a lower bound to be confirmed or refuted on a device.
+Nothing here is measured. The first blocks of each launch are executed by the PTX machine of the
+tests, which counts instructions and the 32-byte sectors that warps ask for; a kernel's time is the
+longer of those sectors at the rate of the L1 caches and the instructions at the rate at which they
+are issued; a workload's is at least its bytes at the rate of a copy, and its flops at the peak.
+Latency is not in it.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import numpy as np  # noqa: E402
 from gpu_workloads import Workload, workloads  # noqa: E402
 
 import uopc  # noqa: E402
+from tests.ptx import machine, parse  # noqa: E402
+from tests.ptx.memory import Memory  # noqa: E402
 from uopc.backends import target  # noqa: E402
 from uopc.backends.cuda.assembler import Usage, assemble  # noqa: E402
 
-# An H200: bytes a second of a copy; TFLOP/s of float32, and of tensor cores at half precision.
-COPY_RATE, PLAIN_PEAK, TENSOR_PEAK = 4.3e12, 67.0, 989.0
+# An H200: bytes a second of a copy and of all L1 caches; instructions a second of its 4 × 132
+# schedulers at 1.755 GHz; TFLOP/s of float32, and of tensor cores at half precision.
+COPY_RATE, L1_RATE, ISSUE_RATE = 4.3e12, 132 * 128 * 1.755e9, 132 * 4 * 1.755e9
+PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
+SAMPLE = 2  # blocks executed of a launch
 UNIT = 256  # registers of a warp are handed out in these
 
 
@@ -40,31 +47,51 @@ def occupancy(used: Usage, threads: int, gpu: target.Gpu) -> float:
     return blocks * warps * gpu.warp / gpu.threads_per_multiprocessor
 
 
+def count(program: Any, launch: Any) -> tuple[float, float]:
+    """Instructions of warps and bytes asked of the caches, over a whole launch."""
+    plan, memory = program.plan, Memory()
+    sizes = [(v.shape, v.dtype) for v in (*plan.arguments, *plan.fresh)]
+    places = [memory.place(np.zeros(shape, dtype)) for shape, dtype in sizes]
+    places.append(memory.place(np.zeros(max(1, plan.arena_bytes), np.uint8)))
+    places += [memory.place(np.ascontiguousarray(c)) for c in plan.constants]
+    (text,) = [k.asm for k in program.kernels if k.name == launch.kernel]
+    kernel = parse.parse(text)[launch.kernel]
+    words = [places[w.base] + w.offset if hasattr(w, "base") else w.value for w in launch.words]
+    args = machine.pack(kernel, words)
+    report = machine.run(kernel, launch.grid, launch.block, args, memory, blocks=SAMPLE)
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    scale = blocks / min(SAMPLE, blocks)
+    return report.work / 32 * scale, report.sectors * 32 * scale
+
+
 def rows_of(w: Workload, part: str) -> list[list[str]]:
-    """A row a kernel: launches, block, registers, spills, shared bytes, occupancy, time."""
+    """A row a kernel: grid, block, what it asks for, what ptxas says, and its bound in time."""
     program: Any = uopc.compile(w.graph(*w.params()), device=f"cuda:{part}")
     gpu = target.part(part).gpu
     assert gpu is not None
-    tensor = any("mma." in k.asm for k in program.kernels)
-    peak = TENSOR_PEAK if tensor else PLAIN_PEAK
-    ms = max(w.bytes / COPY_RATE, w.flops / (peak * 1e12)) * 1e3
-    rows = []
-    for i, k in enumerate(program.kernels):
-        used = assemble(k.asm, part).kernels[k.name]
-        threads = k.block[0] * k.block[1] * k.block[2]
-        grid = "×".join(str(d.arg if hasattr(d, "arg") else d) for d in k.grid)
-        count = len(re.findall(r"^\s+(?:@\S+ )?[a-z][\w.:]*\s[^;]*;", k.asm, re.M))
-        first = [w.name, f"{w.bytes / 1e6:.1f}", f"{w.flops / 1e9:.2f}", f"{ms:.3f}"]
+    asm = {k.name: k.asm for k in program.kernels}
+    peak = TENSOR_PEAK if any("mma." in text for text in asm.values()) else PLAIN_PEAK
+    least = max(w.bytes / COPY_RATE, w.flops / (peak * 1e12)) * 1e3
+    rows, total = [], 0.0
+    for launch in program.plan.launches:
+        used = assemble(asm[launch.kernel], part).kernels[launch.kernel]
+        instructions, asked = count(program, launch)
+        ms = max(asked / L1_RATE, instructions / ISSUE_RATE) * 1e3
+        total += ms
+        x, y, z = launch.block
         rows.append([
-            *(first if i == 0 else [""] * 4), grid, str(threads), str(count), str(used.registers),
+            "×".join(map(str, launch.grid)), str(x * y * z), f"{instructions / 1e6:.1f}",
+            f"{asked / 1e9:.2f}", f"{ms:.3f}", str(used.registers),
             str(used.spill_stores + used.spill_loads), str(used.shared),
-            f"{occupancy(used, threads, gpu):.2f}",
+            f"{occupancy(used, x * y * z, gpu):.2f}",
         ])  # fmt: skip
-    return rows
+    first = [w.name, f"{w.bytes / 1e6:.1f}", f"{w.flops / 1e9:.2f}", f"{least:.3f}",
+             f"{max(total, least):.3f}"]  # fmt: skip
+    return [(first if i == 0 else [""] * 5) + row for i, row in enumerate(rows)]
 
 
-HEAD = ["workload", "MB", "Gflop", "≥ ms", "grid", "threads", "instructions", "registers",
-        "spilled", "shared", "occupancy"]  # fmt: skip
+HEAD = ["workload", "MB", "Gflop", "card's ms", "kernels' ms", "grid", "threads", "M instructions",
+        "GB asked", "ms", "registers", "spilled", "shared", "occupancy"]  # fmt: skip
 
 
 def main() -> int:

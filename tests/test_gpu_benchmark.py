@@ -62,6 +62,21 @@ def test_small_results_are_right(scripts):
         assert error <= 0.02 * max(1.0, float(np.abs(want).max())), w.name
 
 
+@pytest.mark.parametrize("name, least", [("copy", 2), ("elementwise", 3)])
+def test_what_a_launch_asks_for_is_counted(scripts, name, least):
+    """Every byte of the arrays once, from the first blocks alone."""
+    import gpu_workloads
+    import predict_gpu
+
+    import uopc
+
+    (w,) = [w for w in gpu_workloads.workloads(small=True) if w.name == name]
+    program = uopc.compile(w.graph(*w.params()), device="cuda:sm_90a")
+    (launch,) = program.plan.launches
+    instructions, asked = predict_gpu.count(program, launch)
+    assert asked == least * 4 * 1024 and instructions >= 1024 * 3 / 32 / 4
+
+
 @pytest.mark.parametrize(
     "used, threads, want",
     [(Usage(32), 256, 1.0), (Usage(64), 256, 0.5), (Usage(255), 256, 0.125),

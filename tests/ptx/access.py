@@ -97,6 +97,7 @@ def read(lanes: Lanes, space: str, addresses: Array, dtype: Any, count: int,
     for name, chosen, own in _space_of(lanes, space, addresses):
         who = lanes.lanes if chosen is None else lanes.lanes[chosen]
         if name == "global":
+            lanes.report.sectors += _sectors(lanes, who, own, np.dtype(dtype).itemsize * count)
             by = None if atomic else lanes.by(who)
             got = lanes.memory.load(own, dtype, count, cached, by)
         elif name == "shared":
@@ -109,6 +110,15 @@ def read(lanes: Lanes, space: str, addresses: Array, dtype: Any, count: int,
     return out
 
 
+def _sectors(lanes: Lanes, who: Array, addresses: Array, size: int) -> int:
+    """How many pieces of 32 bytes the warps touch: what the caches are asked for."""
+    if not lanes.launch.counting:
+        return 0
+    warp = lanes.who[who].astype(np.int64) // 32 << 40
+    first, last = (a.astype(np.int64) >> 5 for a in (addresses, addresses + np.uint64(size - 1)))
+    return len(np.unique(np.concatenate([warp ^ first, warp ^ last])))
+
+
 def write(lanes: Lanes, space: str, addresses: Array, values: Array,
           atomic: bool = False) -> None:  # fmt: skip
     """Store (lanes, count) values at the addresses of the active lanes."""
@@ -116,6 +126,7 @@ def write(lanes: Lanes, space: str, addresses: Array, values: Array,
         who = lanes.lanes if chosen is None else lanes.lanes[chosen]
         given = values if chosen is None else values[chosen]
         if name == "global":
+            lanes.report.sectors += _sectors(lanes, who, own, given.dtype.itemsize * given.shape[1])
             lanes.memory.store(own, given, None if atomic else lanes.by(who))
         elif name == "shared":
             lanes.shared.store(own, lanes.block_of[who], lanes.thread_of[who], given)

@@ -43,6 +43,7 @@ class Report:
 
     instructions: int = 0  # steps of the machine, each over many lanes
     work: int = 0  # instructions of single threads
+    sectors: int = 0  # of 32 bytes, that the warps' accesses to global memory touched
     approximate: set[str] = field(default_factory=set)  # opcodes the hardware only approximates
     opcodes: set[str] = field(default_factory=set)
 
@@ -184,6 +185,7 @@ class Launch:
         self._kinds: dict[str, Any] = {}
         self._globals: dict[str, int] = {}
         self.granule = _narrowest(kernel, "shared")
+        self.counting = False
         # Blocks that wait for each other by atomics and fences know what they do.
         waits = ("atom", "red", "fence", "membar")
         self.watched = not any(i.root in waits for i in kernel.instructions)
@@ -244,12 +246,17 @@ def _narrowest(kernel: Kernel, space: str) -> int:
 
 
 def run(kernel: Kernel, grid: Dim3, block: Dim3, args: bytes, memory: Memory,
-        dynamic_shared: int = 0) -> Report:  # fmt: skip
-    """Execute a launch. PtxError (Fault among them) names the instruction and the thread."""
+        dynamic_shared: int = 0, blocks: int | None = None) -> Report:  # fmt: skip
+    """Execute a launch. PtxError (Fault among them) names the instruction and the thread.
+
+    blocks: only so many, the first, and no look for races: for counting what a large launch does.
+    """
     launch = Launch(kernel, grid, block, args, memory, dynamic_shared)
     program = [_build(launch, i) for i in kernel.instructions]
     threads, total = math.prod(block), math.prod(grid)
     memory.begin_launch(_narrowest(kernel, "global"), threads)
+    if blocks is not None:
+        total, launch.watched, launch.counting = min(total, blocks), False, True
     at_once = max(1, min(total, MOST_LANES // threads))
     with np.errstate(all="ignore"):
         for first in range(0, total, at_once):
