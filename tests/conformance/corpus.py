@@ -1,14 +1,20 @@
-"""The files of a corpus directory: groups of graphs in zips, rows of IR data in jsonl."""
+"""The files of a corpus directory: groups of graphs in zips, rows of IR data in jsonl.
+
+A group may also be a folder, with what the zip would hold; a jsonl may be compressed with xz. What
+cannot be read is a case of its own, which fails.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import lzma
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +23,14 @@ from uopc.ir import dtypes
 
 Case = dict[str, Any]
 Array = npt.NDArray[Any]
+
+CASES: Final = "cases.jsonl"
+DATA: Final = "data.bin"
+# What reading a damaged file raises.
+_DAMAGE: Final = (
+    OSError, EOFError, ValueError, KeyError, TypeError, NotImplementedError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,62 +44,91 @@ class Place:
     group: str  # the name of the file
     kind: str  # "graph", or the kind of an IR row
     nodes: int = 0
+    problem: str = ""  # why it cannot be read
 
 
 def find(directory: Path) -> Iterator[Place]:
     """Every case below a directory (or in one file), in a fixed order."""
+    if not directory.exists():
+        yield _damaged(directory, "there is no such file or directory")
+        return
     files = [directory] if directory.is_file() else sorted(directory.rglob("*"))
     for path in files:
-        if path.suffix == ".zip":
-            yield from _graphs(path)
-        elif path.suffix == ".jsonl":
-            yield from _rows(path)
+        if path.suffix == ".zip" or path.name == CASES:
+            yield from _lines(path, _graph)
+        elif path.name.removesuffix(".xz").endswith(".jsonl"):
+            yield from _lines(path, _row)
 
 
-def _graphs(path: Path) -> Iterator[Place]:
-    for line, text in enumerate(_zip_lines(path)):
-        case = json.loads(text)
-        size = len(case["nodes"])
-        yield Place(path, line, case["id"], case["test"], path.stem, "graph", size)
+def _lines(path: Path, read: Any) -> Iterator[Place]:
+    """A place for each line of a file that states a result, and for each that cannot be read."""
+    try:
+        lines = _text_lines(path)
+    except _DAMAGE as error:
+        yield _damaged(path, f"{type(error).__name__}: {error}")
+        return
+    for number, text in enumerate(lines):
+        try:
+            place = read(path, number, json.loads(text)) if text.strip() else None
+        except _DAMAGE as error:
+            place = _damaged(path, f"line {number + 1}: {type(error).__name__}: {error}", number)
+        if place is not None:
+            yield place
 
 
-def _rows(path: Path) -> Iterator[Place]:
-    """Rows that state a result; statistics and tests that failed where recorded state none."""
-    with path.open() as rows:
-        for line, text in enumerate(rows):
-            row = json.loads(text)
-            if row.get("kind", "test_failed") != "test_failed":
-                name = f"{path.stem}:{line + 1}"
-                yield Place(path, line, name, row.get("test", ""), path.stem, row["kind"])
+def _damaged(path: Path, problem: str, line: int = 0) -> Place:
+    return Place(path, line, f"{path.name}:{line + 1}", "", group_of(path), "damaged", 0, problem)
+
+
+def group_of(path: Path) -> str:
+    """A file's name without its endings; a folder's for the cases in it."""
+    return path.parent.name if path.name == CASES else path.name.partition(".")[0]
+
+
+def _graph(path: Path, line: int, case: Case) -> Place:
+    size = len(case["nodes"])
+    return Place(path, line, case["id"], case.get("test", ""), group_of(path), "graph", size)
+
+
+def _row(path: Path, line: int, row: Case) -> Place | None:
+    """Statistics and tests that failed where recorded state no result."""
+    if row.get("kind", "test_failed") == "test_failed":
+        return None
+    group = group_of(path)
+    return Place(path, line, f"{group}:{line + 1}", row.get("test", ""), group, row["kind"])
 
 
 @functools.lru_cache(2)
-def _zip_lines(path: Path) -> tuple[str, ...]:
-    with zipfile.ZipFile(path) as archive:
-        return tuple(archive.read("cases.jsonl").decode().splitlines())
+def _text_lines(path: Path) -> tuple[str, ...]:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            text = archive.read(CASES)
+    elif path.suffix == ".xz":
+        text = lzma.decompress(path.read_bytes())
+    else:
+        text = path.read_bytes()
+    return tuple(text.decode().split("\n"))
 
 
 @functools.lru_cache(2)
-def _zip_data(path: Path) -> bytes:
-    with zipfile.ZipFile(path) as archive:
-        return archive.read("data.bin") if "data.bin" in archive.namelist() else b""
-
-
-@functools.lru_cache(2)
-def _row_lines(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text().splitlines())
+def _data(path: Path) -> bytes:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(DATA) if DATA in archive.namelist() else b""
+    beside = path.with_name(DATA)
+    return beside.read_bytes() if beside.exists() else b""
 
 
 def read_row(place: Place) -> Case:
     """One row of IR data."""
-    row: Case = json.loads(_row_lines(place.path)[place.line])
+    row: Case = json.loads(_text_lines(place.path)[place.line])
     return row
 
 
 def read_graph(place: Place) -> tuple[Case, dict[str, Array]]:
-    """One case of a zip, and its arrays in the NumPy types of uopc."""
-    case: Case = json.loads(_zip_lines(place.path)[place.line])
-    blob = _zip_data(place.path)
+    """One case of a group, and its arrays in the NumPy types of uopc."""
+    case: Case = json.loads(_text_lines(place.path)[place.line])
+    blob = _data(place.path)
     arrays = {name: _array(blob, entry) for name, entry in case.get("arrays", {}).items()}
     return case, arrays
 

@@ -69,7 +69,7 @@ def run(
     `checking` is called once the program has run, before its results are judged.
     """
     case, arrays = corpus.read_graph(place)
-    out.expected_kernels, out.default_flags = case["kernels"], not case.get("flags")
+    out.expected_kernels, out.default_flags = case.get("kernels"), not case.get("flags")
     start = time.perf_counter()
     graph = loader.load(case)
     out.seconds["build"] = time.perf_counter() - start

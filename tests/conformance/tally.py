@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.conformance import loader
+from tests.conformance.corpus import Case
 from tests.conformance.loader import USER_KERNEL
-from uopc.ir import analysis
+from uopc import config, driver
+from uopc.ir import analysis, node
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
 from uopc.lowering import StageRun
+from uopc.passes import PIPELINE
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,20 @@ def count(runs: Sequence[StageRun], copies: int) -> Count:
     moved = sum(_is_copy(k) for k in kernels)
     nests = sum(_nests(k) for k in kernels)
     return Count(nests - min(moved, copies), len(calls) - len(kernels))
+
+
+def count_graph(case: Case) -> Count:
+    """The same without machine code: a case's graph as far as its kernels."""
+    outputs = tuple(loader.load(case).outputs)
+    with node.arena():
+        request = driver.prepare(outputs, None, True, 1, None, config.current())
+        context, graph, runs = driver.make_context(request), request.graph, []
+        for number, p in PIPELINE:
+            if p.scope == "graph":
+                made = p.run(graph, context)
+                runs.append(StageRun(number, p.name, p.promises, [graph], [made]))
+                graph = made
+        return count(runs, loader.copies(case))
 
 
 def _copied_views(placed: UOp, indexed: UOp) -> set[UOp]:

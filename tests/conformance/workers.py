@@ -29,6 +29,8 @@ def run_one(place: Place, device: str | None, pipe: _Pipe | None = None) -> Outc
     from tests.conformance import ir, runner
 
     out = _blank(place)
+    if place.problem:
+        return out.fail(f"cannot be read: {place.problem}")
     try:
         if place.kind == "graph":
             run = runner.run

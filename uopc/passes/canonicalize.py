@@ -23,6 +23,7 @@ from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.output_storage import STORAGE
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -39,13 +40,17 @@ SPLIT_PIECES = range(256, 7, -1)
 def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
+    reads: set[UOp] = set()  # values that storage is read for
+
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op in STORAGE or any([s in reads for s in u.src]):
+            reads.add(u)
         if u.op in _TRANSPARENT:
             return src[0]
         if u.op is Ops.BIND:
             return src[0]
         if u.op is Ops.REDUCE:
-            return _reduce(u, src[0], context)
+            return _reduce(u, src[0], context.optimize and u in reads)
         if u.op is Ops.GETTUPLE:
             return inlined(u, src[0])
         if u.op is Ops.STORE:
@@ -137,9 +142,9 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return kept[0] if len(kept) == 1 else intern(Ops.CAT, u.dtype, kept, u.arg)
 
 
-def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
+def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
     """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
-    once. Large: two reduces."""
+    once. Large: two reduces, unless it reads nothing and has a closed form."""
     dims = analysis.shape(value)
     if any(isinstance(dims[a], int) and dims[a] == 0 for a in u.arg.axes):
         identity = build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
@@ -151,15 +156,15 @@ def _reduce(u: UOp, value: UOp, context: Context) -> UOp | None:
         return movement.reshape(value, analysis.shape(u))
     if long != u.arg.axes:
         kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
-        return movement.reshape(_reduced(kept, context), analysis.shape(u))
+        return movement.reshape(_reduced(kept, is_split), analysis.shape(u))
     if u.dtype.is_float and u.dtype.bits < 32:
         wide = intern(Ops.REDUCE, dtypes.float32, (build.cast(value, dtypes.float32),), u.arg)
-        return build.cast(_reduced(wide, context), u.dtype)
-    return _split(u, value, dims) if context.optimize else None
+        return build.cast(_reduced(wide, is_split), u.dtype)
+    return _split(u, value, dims) if is_split else None
 
 
-def _reduced(u: UOp, context: Context) -> UOp:
-    made = _reduce(u, u.src[0], context)
+def _reduced(u: UOp, is_split: bool) -> UOp:
+    made = _reduce(u, u.src[0], is_split)
     return u if made is None else made
 
 

@@ -1,17 +1,25 @@
-"""CONTIGUOUS and COPY that change nothing: what they would store is stored in that order already.
+"""CONTIGUOUS and COPY that change nothing, and values that are stored only to be overwritten.
 
 The memory of every device that a program names is the CPU's, so a COPY is a value like any other,
 unless something is written to it. A CONTIGUOUS of a part of storage that lies in one piece shows
-that part, if nothing overwrites it later.
+that part, if nothing overwrites it later. A computed value that one STORE overwrites as a whole is
+what is stored: nobody else knows its storage.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, indexing, remake
+from uopc.ir import affine, analysis, indexing, movement, remake
 from uopc.ir.ops import Ops
-from uopc.passes.output_storage import Effects, effects_seen, root_of_view
+from uopc.passes.output_storage import (
+    STORAGE,
+    Effects,
+    effects_seen,
+    is_view,
+    root_of_view,
+    whole_root,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -23,10 +31,14 @@ def without_needless_copies(graph: UOp) -> UOp:
     order = list(analysis.toposort(graph, outside))
     effects = effects_by_root(order)
     needless = {u for u in order if _is_needless(u, effects)}
-    if not needless:
+    plain = not any(u.op is Ops.INVALID for u in order)  # else some elements may stay as they are
+    replaced = {u for u in order if plain and _is_replaced(u, effects)}
+    if not needless and not replaced:
         return graph
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u in replaced:
+            return movement.expand(src[1].src[1], analysis.shape(u))
         return src[0] if u in needless else None
 
     return remake.rewritten(graph, change, outside)
@@ -40,6 +52,19 @@ def effects_by_root(order: list[UOp]) -> dict[UOp, set[UOp]]:
         for v in views:
             found.setdefault(root_of_view(v), set()).add(u)
     return found
+
+
+def _is_replaced(u: UOp, effects: Effects) -> bool:
+    """after x, (store x, v)  →  v, where x is computed and this is its only effect"""
+    if u.op is not Ops.AFTER or len(u.src) != 2:
+        return False
+    target, store = u.src
+    if store.op is not Ops.STORE or len(store.src) != 2 or store.src[0] is not target:
+        return False
+    root = whole_root(target)
+    if root is None or root.op in STORAGE or is_view(root):
+        return False
+    return effects.get(root) == {store}
 
 
 def _is_needless(u: UOp, effects: Effects) -> bool:
