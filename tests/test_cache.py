@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import PatternMatcher, UPat, cache
+from uopc import Ops, PatternMatcher, UPat, cache, dtypes
 from uopc.cache.memory import Memory
 from uopc.ir import interpret, node
+from uopc.ir.args import FunctionArg, ParamArg
 from uopc.ir.fingerprint import fingerprint
+from uopc.ir.node import intern
 
 HEADS, DEPTH, LENGTH = 2, 8, 128
 
@@ -92,7 +94,7 @@ def test_the_second_compile_is_quick():
 def test_a_bound_value_is_the_default():
     n = uopc.variable("n", 1, 9)
     x = uopc.param("x", (9,))
-    f = uopc.compile(x[: n.bind(4)] * n.bind(4).cast(uopc.dtypes.float32))
+    f = uopc.compile(x[: n.bind(4)] * n.bind(4).cast(dtypes.float32))
     data = np.arange(9, dtype=np.float32)
     np.testing.assert_array_equal(f(data), data[:4] * 4)
     np.testing.assert_array_equal(f(data, n=7), data[:7] * 7)  # by name: for this call
@@ -101,7 +103,7 @@ def test_a_bound_value_is_the_default():
 
 def test_a_shape_decides_over_a_bound_value():
     n = uopc.variable("n", 1, 9)
-    f = uopc.compile(uopc.param("x", (n,)) + n.bind(4).cast(uopc.dtypes.float32))
+    f = uopc.compile(uopc.param("x", (n,)) + n.bind(4).cast(dtypes.float32))
     np.testing.assert_array_equal(f(np.zeros(3, np.float32)), [3, 3, 3])
 
 
@@ -126,7 +128,7 @@ def test_bound_out_of_bounds_or_twice():
             n.bind(value)
     with pytest.raises(uopc.UserError, match="bound to 2 and 3"):
         uopc.compile(x[: n.bind(2)].sum() + x[: n.bind(3)].sum())
-    beyond = uopc.UOp(uopc.Ops.BIND, n.dtype, (n, uopc.UOp.const(uopc.dtypes.index, 10)))
+    beyond = uopc.UOp(Ops.BIND, n.dtype, (n, uopc.UOp.const(dtypes.index, 10)))
     with pytest.raises(uopc.UserError, match=r"bound to 10: 1\.\.9"):
         uopc.compile(x[:beyond] + 1.0)
 
@@ -157,7 +159,7 @@ def variants():
         base,
         {"graph": y * 3.0 + x},
         {"graph": x * 2.0 + y},
-        {"graph": x * 3 + y.cast(uopc.dtypes.float64)},
+        {"graph": x * 3 + y.cast(dtypes.float64)},
         {"graph": uopc.param("z", (8,)) * 3.0 + y},
         {"graph": x * 3.0 + uopc.constant(one)},
         {"graph": x * 3.0 + uopc.constant(one + 1)},
@@ -218,7 +220,7 @@ def test_constants_are_those_of_the_graph():
 def test_fingerprints():
     a = uopc.param("a", (4,))
     assert fingerprint(a + 1.0).digest == fingerprint(uopc.param("a", (4,)) + 1.0).digest
-    different = [a + 1.0, a + 2.0, a - 1.0, a.cast(uopc.dtypes.float64), a[1:], a[:3], (a + a) + a]
+    different = [a + 1.0, a + 2.0, a - 1.0, a.cast(dtypes.float64), a[1:], a[:3], (a + a) + a]
     assert len({fingerprint(u).digest for u in different}) == len(different)
     shared = a.exp()
     assert fingerprint(shared + shared).nodes == 3
@@ -331,3 +333,28 @@ def test_an_error_is_not_kept():
         with pytest.raises(ValueError):
             memory.obtain("key", fail, 4)
     assert len(calls) == 2 and len(memory) == 0
+
+
+# ---------------------------------------------------------------- functions
+def layers(count):
+    """A function that is scheduled on its own, called so often, each time with other weights."""
+    x, w = [intern(Ops.PARAM, dtypes.float32, (), ParamArg("", (8, 8), i)) for i in (0, 1)]
+    body = (x @ w).softmax(axis=-1) * 2.5 + x
+    function = intern(Ops.FUNCTION, dtypes.void, (body,), FunctionArg("layer", True))
+    value = uopc.param("x", (8, 8))
+    for i in range(count):
+        call = intern(Ops.CALL, dtypes.void, (function, value, uopc.param(f"w{i}", (8, 8))))
+        value = intern(Ops.GETTUPLE, dtypes.float32, (call,), 0)
+    return value
+
+
+def test_a_precompiled_function_is_compiled_once_for_all_calls():
+    few, many = uopc.compile(layers(6)), uopc.compile(layers(18))
+    assert len(few.kernels) == len(many.kernels) < 10
+    assert many.stats["launches"] >= 18
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal((8, 8)).astype(np.float32) for _ in range(7)]
+    want = data[0]
+    for w in data[1:]:
+        want = softmax(want @ w) * 2.5 + want
+    np.testing.assert_allclose(few(*data), want, rtol=2e-4, atol=2e-4)

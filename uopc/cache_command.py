@@ -94,7 +94,7 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
         raise UserError(f"{args.source}: a stage file goes on in the middle, past the cache")
     options = config.current()
     request = driver.prepare(found.graph, None, not options.noopt, None, None, options)
-    machine = target.host(options.target_cpu)
+    machine = target.for_device(request.device, options.target_cpu)
     parts = key.request_parts(request, machine, fingerprint(request.graph))
     whole = key.Key((*key.process_parts(), *parts))
     entries = _known(place)

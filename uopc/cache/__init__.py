@@ -74,7 +74,8 @@ def obtain(
     request: Request, printed: Fingerprint, make: Callable[[], Compiled]
 ) -> tuple[Compiled, str]:
     """The program of a request, and where it was: `memory`, `disk`, or `` where it was made."""
-    parts = key.request_parts(request, target.host(request.options.target_cpu), printed)
+    machine = target.for_device(request.device, request.options.target_cpu)
+    parts = key.request_parts(request, machine, printed)
     where = "memory"
 
     def find() -> Compiled:

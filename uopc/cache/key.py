@@ -46,6 +46,7 @@ def request_parts(
         ("graph", printed.digest),
         ("inputs", repr(params)),
         ("name", repr(request.name)),
+        ("device", request.device),
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),
         machine_part(machine),

@@ -97,7 +97,10 @@ def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def inlined(u: UOp, called: UOp) -> UOp:
-    """gettuple i of (call (function out0, out1, …) args…)  →  out i with the args for its params"""
+    """gettuple i of (call (function out0, out1, …) args…)  →  out i with the args for its params
+
+    The value of a precompiled function is stored: so its kernels do not depend on who calls it.
+    """
     place: int = u.arg
     if called.op is Ops.TUPLE:
         return called.src[place]
@@ -119,7 +122,8 @@ def inlined(u: UOp, called: UOp) -> UOp:
                 f"{given.dtype.name}{analysis.show(analysis.shape(given))}"
             )
         mapping[p] = given
-    return remake.rebuild(function.src[place], mapping)
+    value = remake.rebuild(function.src[place], mapping)
+    return intern(Ops.CONTIGUOUS, value.dtype, (value,)) if function.arg.precompile else value
 
 
 def _empty(dims: analysis.Shape) -> bool:
