@@ -388,6 +388,25 @@ def test_rules_print_as_they_are_written() -> None:
     assert all(str(e) for s in symbolic.SETS for e in s.entries)
 
 
+def test_small_folds() -> None:
+    """Bits of constants, rounded integers, stacks of constants, a store of what is there."""
+    bits = intern(Ops.BITCAST, dtypes.uint8, (_number(-1, dtypes.int8),))
+    assert bits.simplify() is _number(255, dtypes.uint8)
+    n = intern(Ops.PARAM, dtypes.int32, (), ParamArg("n", ()))
+    assert intern(Ops.TRUNC, dtypes.int32, (n,)).simplify() is n
+    none = intern(Ops.INVALID, dtypes.int32)
+    one, two = _number(1, dtypes.int32), _number(2, dtypes.int32)
+    rows = [intern(Ops.STACK, dtypes.int32, row) for row in ((one, none), (one, two))]
+    assert intern(Ops.ADD, dtypes.int32, tuple(rows)).simplify().src == (two, none)
+    fixed = intern(Ops.VARIABLE, dtypes.index, (), VariableArg("x", 1, 1))
+    bound = intern(Ops.BIND, dtypes.index, (fixed, _number(1, dtypes.index)))
+    assert bound.simplify() is _number(1, dtypes.index)
+    storage = intern(Ops.PARAM, dtypes.int32, (), ParamArg("p", (4,), 0))
+    address = intern(Ops.INDEX, dtypes.int32, (storage, _number(1, dtypes.index)))
+    store = intern(Ops.STORE, dtypes.void, (address, intern(Ops.LOAD, dtypes.int32, (address,))))
+    assert store.simplify().op is Ops.NOOP
+
+
 def test_both_orders_of_commuting_operands() -> None:
     pm = matcher(RuleSet("add", WRAPPING, [rule("a", (x * c) + y, y)]))
     assert pm.rewrite(raw("y + x*3")) is raw("y")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.conformance.corpus import Array
-from uopc.ir import analysis, build, construct, dtypes, interpret_values
+from uopc.ir import affine, analysis, build, construct, dtypes, interpret_values
 from uopc.ir.args import BufferArg, ParamArg, RangeArg, ReduceArg, VariableArg
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Op, Ops
@@ -37,9 +37,17 @@ def load(records: Sequence[Record]) -> list[UOp]:
     """The nodes of an expression, the root last."""
     made: list[UOp] = []
     for r in records:
-        src = tuple([made[s] for s in r["src"]])
+        src = tuple([_strong(made[s], records[s], r) for s in r["src"]])
         made.append(_node(r, _dtype(r["dtype"]), src))
     return made
+
+
+def _strong(u: UOp, source: Record, user: Record) -> UOp:
+    """A weak constant has the dtype of what it is computed with."""
+    if (source["op"], source["dtype"]) != ("CONST", "weakfloat") or user["op"] == "CAST":
+        return u
+    t = _dtype(user["dtype"])
+    return build.const(t, u.arg) if t.is_float else u
 
 
 def _dtype(name: str) -> DType:
@@ -48,6 +56,10 @@ def _dtype(name: str) -> DType:
 
 def _node(r: Record, dtype: DType, src: Sources) -> UOp:
     name, arg = r["op"], r.get("arg")
+    if name == "VAR" and arg.get("multiple_of", 1) > 1:  # uopc: so many times another variable
+        k = arg["multiple_of"]
+        part = arg | {"min": -(-arg["min"] // k), "max": arg["max"] // k, "multiple_of": 1}
+        return affine.scaled(_node(r | {"arg": part}, dtype, src), k)
     if name in _LEAF_ARGS:
         op, value = _LEAF_ARGS[name](arg)
         return construct.checked(op, dtype, src, value, r.get("tag"))
@@ -175,17 +187,22 @@ def _value(u: UOp, src: list[Value], at: Points) -> Value:
     if u.op in (Ops.STORE, Ops.SINK):
         return _change(u, values), None
     if u.op is Ops.STACK:
-        return np.concatenate(np.broadcast_arrays(*values), axis=1), None
+        there = [np.ones(np.shape(v), np.bool_) if ok is None else ok for v, ok in src]
+        return _side_by_side(values), _side_by_side(there)
     if not (u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST)):
         raise NotImplementedError(f"expressions with {u.op!r} are not evaluated")
     present = interpret_values.present(u, [ok for _, ok in src], values[0])
     return interpret_values.apply(u, values), present
 
 
+def _side_by_side(columns: list[Array]) -> Array:
+    return np.concatenate(np.broadcast_arrays(*columns), axis=1)
+
+
 def _change(u: UOp, values: list[Array]) -> Array:
     """What tells effects apart: by how much a STORE changes what was there; 0 when not at all."""
     if u.op is Ops.SINK:
-        return np.concatenate(np.broadcast_arrays(*values), axis=1)
+        return _side_by_side(values)
     return np.asarray(values[1] - values[0])
 
 

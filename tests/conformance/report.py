@@ -43,6 +43,9 @@ def tally_lines(outcomes: Sequence[Outcome]) -> list[str]:
             f"equal in {len(pairs) - above - fewer}, fewer in {fewer}; "
             f"beside them {copied} outputs that are views, copied"
         )
+    excepted = [o for o in outcomes if "exception" in o.notes]
+    if excepted:
+        lines.append(f"exceptions, which need only be right: {len(excepted)}, see *_exceptions")
     return lines
 
 

@@ -222,13 +222,18 @@ def _bounds(u: UOp) -> Bounds:
     limits = type_bounds(u.dtype.scalar)
     if rule is None:
         return limits
-    if u.dtype.is_float and u.op not in (Ops.CONST, Ops.WHERE, Ops.RESHAPE, Ops.EXPAND):
+    if u.dtype.is_float and u.op not in _BOUNDED_FLOATS:
         return limits
     low, high = rule(u)
     # A fixed-width result that may leave its type wraps: nothing is known.
     if low < limits[0] or high > limits[1]:
         return limits
     return low, high
+
+
+_BOUNDED_FLOATS = frozenset((
+    Ops.CONST, Ops.WHERE, Ops.RESHAPE, Ops.EXPAND, Ops.CAST, Ops.STACK,
+))  # fmt: skip
 
 
 def _b(u: UOp, i: int) -> Bounds:
@@ -326,6 +331,9 @@ def _bounds_cast(u: UOp) -> Bounds:
     low, high = _b(u, 0)
     if source.is_float:
         return type_bounds(u.dtype.scalar)
+    if u.dtype.is_float:
+        exact = max(abs(low), abs(high)) <= 1 << u.dtype.scalar.whole_bits
+        return (float(low), float(high)) if exact else type_bounds(u.dtype.scalar)
     if u.dtype.kind == "bool":
         return (0 if low <= 0 <= high else 1), (0 if low == high == 0 else 1)
     return int(low), int(high)
@@ -367,7 +375,9 @@ def _bounds_xor(u: UOp) -> Bounds:
 
 
 def _bounds_stack(u: UOp) -> Bounds:
-    every = [s._bounds for s in u.src]
+    every = [s._bounds for s in u.src if s.op is not Ops.INVALID]
+    if not every:
+        return type_bounds(u.dtype.scalar)
     return min([b[0] for b in every]), max([b[1] for b in every])
 
 

@@ -182,13 +182,17 @@ def fold(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     if all([s.op is Ops.CONST for s in src]):
         return _fold_constants(op, src)
     if len(src) != 2:
-        return None
+        return src[0] if op in _ROUNDING and not src[0].dtype.is_float else None
     a, b = src
     if b.op is Ops.CONST and type(b.arg) is not tuple:
         return _identity(op, a, b, right=True)
     if a.op is Ops.CONST and type(a.arg) is not tuple:
         return _identity(op, b, a, right=False)
     return None
+
+
+# What leaves an integer as it is.
+_ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
 
 
 def _fold_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:

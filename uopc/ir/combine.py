@@ -48,7 +48,22 @@ def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
         index_op = affine.OPS.get(op)
         if index_op is not None and all([s.dtype.kind == "index" for s in src]):
             return build.spread(index_op(*src), src)
-    return select(*src) if op is Ops.WHERE else build.fold(op, src)
+    if op is Ops.WHERE:
+        return select(*src)
+    return _stacked(op, src) if src[0].op is Ops.STACK else build.fold(op, src)
+
+
+def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """{1, 2} + {3, invalid} → {4, invalid}: stacks of constants, one element after the other."""
+    rows = [s.src for s in src]
+    known = (Ops.CONST, Ops.INVALID)
+    if any([s.op is not Ops.STACK or len(s.src) != len(rows[0]) for s in src]):
+        return None
+    if any([v.op not in known or analysis.shape(v) != () for row in rows for v in row]):
+        return None
+    made = tuple([combine(op, values) for values in zip(*rows)])
+    t = next((v.dtype for v in made if v.op is not Ops.INVALID), src[0].dtype.scalar)
+    return intern(Ops.STACK, t.vec(src[0].dtype.lanes), made)
 
 
 _MAY_BE_PARTIAL = frozenset((Ops.INVALID, Ops.WHERE))
@@ -84,6 +99,8 @@ def select(p: UOp, a: UOp, b: UOp) -> UOp:
     chosen = a if a is b else None
     if p.op is Ops.CONST and type(p.arg) is bool:
         chosen = a if p.arg else b
+        if chosen.op is Ops.INVALID and analysis.shape(made) == ():
+            return intern(Ops.INVALID, t)
     kept = None if chosen is None else same_kind(made, chosen)
     return made if kept is None else kept
 

@@ -129,6 +129,8 @@ class _Writer:
             return self.cheapest(self._comparisons(u))
         if _is_division(u):
             return self._divided(u)
+        if u.op is Ops.STORE and len(u.src) == 2 and _value(u.src[1]) is u.src[0]:
+            return intern(Ops.NOOP, u.dtype)  # what is there already
         src = tuple([self.short[s] for s in u.src])
         return u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
 
@@ -335,6 +337,11 @@ class _Writer:
 def _is_division(u: UOp) -> bool:
     """e // n or e % n for a constant n."""
     return u.op in affine.DIVMOD_OPS and u.dtype.kind == "index" and is_const(u.src[1])
+
+
+def _value(u: UOp) -> UOp:
+    """The address that a value is read from."""
+    return u.src[0] if u.op is Ops.LOAD and len(u.src) == 1 else u
 
 
 def _joined(op: Op, total: UOp | None, term: UOp) -> UOp:

@@ -56,6 +56,11 @@ class DType:
         return self.kind in ("int", "uint", "index")
 
     @property
+    def whole_bits(self) -> int:
+        """Every integer up to 2 to this power is exact in the float type (0: hardly any)."""
+        return {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(self.name, 0)
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """Least and greatest value of an integral or bool type; index is unbounded in principle."""
         if self.kind == "bool":

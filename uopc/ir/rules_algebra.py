@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from uopc.ir import analysis, build, clauses, dtypes
 from uopc.ir.combine import combine, convert, is_partial, like, make, same_kind
 from uopc.ir.dtypes import DType
@@ -43,7 +45,7 @@ _COMMUTING = tuple([op for op in Op.all() if op.commutes])
 _ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
 _BOUNDED = (
     *_COMPARES, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG, Ops.MAX, Ops.MIN, Ops.ADD, Ops.SUB, Ops.MUL,
-    Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE,
+    Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE, Ops.BIND,
 )  # fmt: skip
 
 
@@ -316,17 +318,12 @@ def _holds_all(source: UOp, target: DType) -> bool:
     """Whether `target` represents every value that `source` may have."""
     t = source.dtype.scalar
     if t.is_float:
-        return target.is_float and _mantissa(target) >= _mantissa(t) and target.bits > t.bits
+        return target.is_float and target.whole_bits >= t.whole_bits and target.bits > t.bits
     low, high = analysis.bounds(source)
     if target.is_float:
-        return max(abs(int(low)), abs(int(high))) <= 1 << _mantissa(target)
+        return max(abs(int(low)), abs(int(high))) <= 1 << target.whole_bits
     least, most = analysis.type_bounds(target)
     return target.kind == "index" or bool(least <= low and high <= most)
-
-
-def _mantissa(t: DType) -> int:
-    """Bits of precision: every integer up to 2^bits is exact (0 where the range is too short)."""
-    return {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(t.name, 0)
 
 
 @rule_fn("cast-twice", x.cast(name="a").cast(name="u"))
@@ -354,6 +351,17 @@ def _bitcast_twice(x: UOp, u: UOp) -> UOp | None:
     if not x.dtype.bits == u.src[0].dtype.bits == u.dtype.bits:
         return None
     return x if x.dtype is u.dtype else intern(Ops.BITCAST, u.dtype, (x,))
+
+
+@rule_fn("bitcast-constant", c.bitcast(name="u"))
+def _bitcast_constant(c: UOp, u: UOp) -> UOp | None:
+    """bitcast(-1, uint8) → 255, between types of one size that NumPy has"""
+    t, source = u.dtype.scalar, c.dtype.scalar
+    if t.bits != source.bits or type(c.arg) is tuple or "bool" in (t.kind, source.kind):
+        return None
+    value = np.asarray(c.arg, source.numpy).view(t.numpy).item()
+    isnan = value != value or c.arg != c.arg  # a constant keeps no payload
+    return None if isnan else build.const(t, value)
 
 
 @rule_fn("cast-to-bool", x.cast(dtypes.bool_))
@@ -404,5 +412,6 @@ def _narrowed(s: UOp, t: DType) -> UOp | None:
 
 
 CASTS = RuleSet("casts", over=ANY, rules=[
-    _cast_twice, _bitcast_twice, _cast_to_bool, _compare_cast_bool, _compare_casts,
+    _cast_twice, _bitcast_twice, _bitcast_constant, _cast_to_bool, _compare_cast_bool,
+    _compare_casts,
 ])  # fmt: skip
