@@ -73,14 +73,14 @@ def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
 @dataclass(frozen=True)
 class _Contraction:
     """Σ a·b over reduce loops: lanes walk along `lane`, which only b reads, so that b's vectors
-    serve several iterations of `row`, which only a reads (None where there is no such loop).
+    serve several iterations of `row`, which only a reads.
     `depth` is how many reduces are alive at once: this one, and those that combine its sums."""
 
     reduce: UOp
     a: UOp
     b: UOp
     lane: UOp
-    row: UOp | None
+    row: UOp
     depth: int
 
 
@@ -96,22 +96,21 @@ def choose(chooser: Chooser) -> bool:
     target = chooser.context.target
     lanes = target.lanes(c.reduce.dtype.bits)
     height, vectors = machine.register_tile(
-        1 if c.row is None else length_of(c.row) or machine.TYPICAL_LENGTH,
+        length_of(c.row) or machine.TYPICAL_LENGTH,
         length_of(c.lane) or machine.TYPICAL_LENGTH,
         lanes, target.vector_bits // 8, target.registers // c.depth, _row_step(k, c),
     )  # fmt: skip
-    packs = c.row is not None and _is_packed(k, c, target.l2_bytes)
+    packs = _is_packed(k, c, target.l2_bytes)
     if not _is_plain(c.a):
         c = replace(c, row=_row_block(chooser, c))
     lane, row = _order(chooser, k, c, packs)
     if not _is_plain(c.a):
         _pack_producer(chooser, lane, lanes)
     for part in _lane_parts(chooser, lane, lanes, vectors):
-        if packs and row is not None:
+        if packs:
             _pack(chooser, part, row)
-    if row is not None:
-        for q in chooser.family(row):
-            _tile_rows(chooser, q, height)
+    for q in chooser.family(row):
+        _tile_rows(chooser, q, height)
     return True
 
 
@@ -135,23 +134,26 @@ def _find(k: KernelFacts) -> _Contraction | None:
             return None
         (b,) = readers
         a = next(f for f in u.src[0].src if f is not b)
-        return _with_rows(k, _Contraction(u, a, b, lane, None, len(reduces)))
+        rows = _rows(k, a, b)
+        found = _Contraction(u, a, b, lane, rows[-1], len(reduces)) if rows else None
+        return None if found is None or _is_along_the_sum(k, found) else found
     return None
 
 
-def _with_rows(k: KernelFacts, c: _Contraction) -> _Contraction | None:
-    """The contraction with its row loop; None where lanes along the sum are better: both operands
-    are neighbours there, and b, which is not, serves few rows."""
-    rows = [
+def _rows(k: KernelFacts, a: UOp, b: UOp) -> list[UOp]:
+    """The output loops that change a and not b, outer first."""
+    return [
         r for r in k.outputs
-        if r.arg.kind == "loop" and r in analysis.ranges(c.a) and r not in analysis.ranges(c.b)
+        if r.arg.kind == "loop" and r in analysis.ranges(a) and r not in analysis.ranges(b)
         and length_of(r) != 1
     ]  # fmt: skip
-    if not _is_neighbours(k, c):
-        few = (length_of(rows[-1]) or 1 << 20) if rows else 0
-        if not rows or (few < machine.LEAST_ROWS_TO_TRANSPOSE and _is_dot_product(k, c)):
-            return None
-    return replace(c, row=rows[-1]) if rows else c
+
+
+def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
+    """Whether lanes along the sum are better: b, no neighbours along the columns, serves few rows,
+    and along the sum both operands are neighbours."""
+    few = (length_of(c.row) or 1 << 20) < machine.LEAST_ROWS_TO_TRANSPOSE
+    return few and not _is_neighbours(k, c) and _is_dot_product(k, c)
 
 
 def _is_dot_product(k: KernelFacts, c: _Contraction) -> bool:
@@ -167,9 +169,9 @@ def _is_plain(value: UOp) -> bool:
     return value.op is Ops.INDEX and indexing.ungated(value.src[1])[1] is None
 
 
-def _row_block(chooser: Chooser, c: _Contraction) -> UOp | None:
+def _row_block(chooser: Chooser, c: _Contraction) -> UOp:
     """The row loop, or its blocks where a producer of all rows does not fit half of L2."""
-    if c.row is None or length_of(c.row) is None:
+    if length_of(c.row) is None:
         return c.row
     size = c.a.dtype.itemsize
     for r in analysis.ranges(c.a):
@@ -181,7 +183,8 @@ def _row_block(chooser: Chooser, c: _Contraction) -> UOp | None:
         return c.row
     n = next(n for n in range(most, 0, -1) if rows % n == 0)
     if n >= machine.LEAST_ROW_BLOCK and chooser.attempt("TILE", c.row, n):
-        return chooser.part(c.row, 1)
+        inner = chooser.part(c.row, 1)
+        return c.row if inner is None else inner
     return c.row
 
 
@@ -205,7 +208,7 @@ def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
 def _row_step(k: KernelFacts, c: _Contraction) -> int:
     """Bytes from one row's element of a to the next; 1 where that is not one number."""
     for access in k.accesses:
-        if c.row is not None and access.node in analysis.toposort(c.a):
+        if access.node in analysis.toposort(c.a):
             return (access.stride(c.row) or 0) * access.node.dtype.itemsize or 1
     return 1
 
@@ -228,17 +231,13 @@ def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
     return size > l2_bytes
 
 
-def _order(
-    chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool
-) -> tuple[UOp, UOp | None]:
+def _order(chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool) -> tuple[UOp, UOp]:
     """Rows inside of columns, so that a panel of b serves all rows; the loops as they are then.
 
     Where windows of b overlap along another loop, that one is cut in blocks whose part of b fits
     half of L2, and rows go inside of the blocks instead.
     """
     row, lane = c.row, c.lane
-    if row is None:
-        return lane, None
     windows = local_stage.windows(c.b) if packs else []
     around = [r for r in k.outputs if r in windows and r is not lane]
     if around:
@@ -347,3 +346,16 @@ def _tile_rows(chooser: Chooser, row: UOp, height: int) -> None:
             chooser.attempt("UPCAST", rest, length % height)
         row = _first(chooser, row)
     chooser.attempt("UPCAST", row, height)
+
+
+def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
+    """The output loop whose iterations share an operand of products summed along the lanes: a few
+    side by side read it once, and are as many accumulators."""
+    for u in k.reduces:
+        if len(reduces) == 1 and reduces[0] in u.src[1:] and u.src[0].op is Ops.MUL:
+            a, b = u.src[0].src
+            found = _rows(k, a, b) or _rows(k, b, a)
+            plain = _is_plain(a) and _is_plain(b) and len(k.reduces) == 1
+            if plain and found and (length_of(found[-1]) or 1 << 20) >= machine.DOT_ROWS:
+                return found[-1]
+    return None

@@ -48,10 +48,13 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     _cut_at_guards(chooser, output)
     for f in choose_streams.kept(chooser, reduces):
         _vectorise_output(chooser, f, lanes, 1)
+    dot = choose_contraction.dot_rows(k, reduces)
     for r in reduces:
         for q in chooser.family(r):
-            _vectorise_reduce(chooser, q, lanes)
-    if row is not None:
+            _vectorise_reduce(chooser, q, lanes, machine.ACCUMULATORS if dot is None else 1)
+    if dot is not None:
+        chooser.widen(dot, "UPCAST", machine.DOT_ROWS)
+    elif row is not None:
         for q in chooser.family(row):
             chooser.widen(q, "UPCAST", fitting(machine.TILE_ROWS, length_of(q)))
     else:
@@ -140,26 +143,26 @@ def _vectorise_producers(chooser: Chooser) -> None:
     for r in _reduce_lanes(k, lanes, None):
         inside = [q for u in k.order if r in analysis.ranges(u) for q in analysis.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):
-            _vectorise_reduce(chooser, r, lanes)
+            _vectorise_reduce(chooser, r, lanes, machine.ACCUMULATORS)
 
 
-def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int) -> None:
+def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
     """Several vector accumulators; the rest of the loop in single vectors, then one by one."""
     length = length_of(r)
-    wide = lanes * machine.ACCUMULATORS
+    wide = lanes * accumulators
     if length is not None and length < wide:
         wide = lanes
     if wide > lanes:
         outer = chooser.widen(r, "VECTOR", lanes) if length and length % wide == 0 else None
         if outer is not None:
-            chooser.widen(outer, "UNROLL", machine.ACCUMULATORS)
+            chooser.widen(outer, "UNROLL", accumulators)
             return
         if chooser.attempt("SPLIT", r, wide):
             first, rest = chooser.part(r, 0), chooser.part(r, 1)
             if first is not None:
                 outer = chooser.widen(first, "VECTOR", lanes)
                 if outer is not None:
-                    chooser.widen(outer, "UNROLL", machine.ACCUMULATORS)
+                    chooser.widen(outer, "UNROLL", accumulators)
             if rest is not None and (length_of(rest) or lanes) >= lanes:
                 chooser.widen(rest, "VECTOR", lanes)
             return
