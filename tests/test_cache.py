@@ -243,8 +243,9 @@ def test_verify_and_debug_look_at_every_stage():
     x = uopc.param("x", (16,))
     uopc.compile(x + 1.0)
     assert uopc.compile(x + 1.0, verify=True).stats["scheduled"] == 1
-    with uopc.options(spec=1):
-        assert uopc.compile(x + 1.0).stats["scheduled"] == 1
+    for option in ({"spec": 1}, {"match_stats": True}):
+        with uopc.options(**option):
+            assert uopc.compile(x + 1.0).stats["scheduled"] == 1
 
 
 # ---------------------------------------------------------------- bounds
@@ -319,6 +320,29 @@ def test_threads_that_compile_different_graphs():
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_node_stays_one_while_other_threads_compile():
+    """Threads build the same graphs while others compile, and so let go of nodes."""
+    stop, different = threading.Event(), []
+
+    def build():
+        while not stop.is_set():
+            made = [(uopc.param("x", (4,)) * 2.5 + float(i)).exp() for i in range(20)]
+            again = [(uopc.param("x", (4,)) * 2.5 + float(i)).exp() for i in range(20)]
+            different.extend(i for i, (a, b) in enumerate(zip(made, again)) if a is not b)
+
+    builders = [threading.Thread(target=build) for _ in range(2)]
+    for t in builders:
+        t.start()
+    try:
+        for i in range(20):
+            uopc.compile((uopc.param("x", (4,)) * 2.5 + float(i)).exp())
+    finally:
+        stop.set()
+        for t in builders:
+            t.join()
+    assert not different
 
 
 def test_an_error_is_not_kept():

@@ -141,7 +141,7 @@ def lower(request: Request, verify: Verify | None) -> Lowered:
 def program_for(request: Request, verify: Verify | None = None) -> Program:
     """The program that was asked for: from a cache, or made.
 
-    Who wants to see the stages (`verify`, or options.debug) gets them made.
+    Who wants to see the stages (`verify`, options.debug or match_stats) gets them made.
     """
     start = time.perf_counter()
     printed = fingerprint(request.graph)
@@ -154,7 +154,7 @@ def program_for(request: Request, verify: Verify | None = None) -> Program:
         cache.count(scheduled=1, compiled=len(made.names))
         return made
 
-    if verify is not None or request.options.debug:
+    if verify is not None or request.options.debug or request.options.match_stats:
         found, where = make(), ""
     else:
         found, where = cache.obtain(request, printed, make)

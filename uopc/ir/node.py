@@ -38,9 +38,15 @@ class _Ref(weakref.ref[Any]):
     key: Key
 
 
+# Between a look at an entry and its removal, another thread must not put a new one in its place. A
+# collection may forget nodes while this thread holds it.
+_forgetting = threading.RLock()
+
+
 def _forget(ref: _Ref) -> None:
-    if _table.get(ref.key) is ref:
-        del _table[ref.key]
+    with _forgetting:
+        if _table.get(ref.key) is ref:
+            del _table[ref.key]
 
 
 class UCache(type):
@@ -211,8 +217,13 @@ def arena() -> Iterator[None]:
 
 
 def _release() -> None:
-    """Weaken what the arena made: users before sources, so that dead graphs go at once."""
-    held_only_here = 3  # the table, `node` below, and getrefcount's own argument
+    """Weaken what the arena made: users before sources, so that dead graphs go at once.
+
+    Another thread may take a node from the table at any time: then a node goes only by its weak
+    reference, which knows.
+    """
+    # The table, `node` below, and getrefcount's own argument.
+    held_only_here = 3 if threading.active_count() == 1 else 0
     while _arena_keys:
         key = _arena_keys.pop()
         node = _table.get(key)
