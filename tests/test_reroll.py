@@ -130,6 +130,34 @@ def test_many_elements_are_one_kernel():
     assert np.allclose(program(values), expected, rtol=1e-6)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_parts_of_several_forms(data):
+    n = data.draw(st.integers(8, 24))
+    x = uopc.param("x", (12,))
+    build = {
+        "a": lambda i: x[i] * (i + 2.0), "b": lambda i: x[i].maximum(x[0]),
+        "c": lambda i: uopc.full((), float(i)), "d": lambda i: x[3],
+    }  # fmt: skip
+    forms = data.draw(st.lists(st.sampled_from("abcd"), min_size=n, max_size=n))
+    if data.draw(st.booleans()):
+        forms.sort()
+    parts = [build[f](data.draw(st.integers(0, 11))) for f in forms]
+    values = data.draw(st.lists(st.sampled_from(VALUES.tolist()), min_size=12, max_size=12))
+    joined = uopc.stack(*parts) if data.draw(st.booleans()) else uopc.cat(*[p[None] for p in parts])
+    same_bits([joined], {"x": np.array(values, "f4")})
+
+
+def test_one_part_in_three_is_different():
+    x = uopc.param("x", (300,))
+    y = uopc.stack(*[x[i] * 3.0 if i % 3 else x[i].exp() for i in range(300)])
+    program = uopc.compile(y)
+    assert program.stats["launches"] <= 3
+    values = np.random.default_rng(0).standard_normal(300).astype("f4")
+    expected = np.where(np.arange(300) % 3, values * np.float32(3), np.exp(values))
+    assert np.allclose(program(values), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("n", [100, 400])
 def test_graph_size_after_does_not_depend_on_the_number_of_parts(n):
     x = uopc.param("x", (n + 1,))

@@ -24,12 +24,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from uopc.ir import analysis, build, movement, remake
 from uopc.ir.levels import TENSOR
 from uopc.ir.ops import Ops
 from uopc.passes.constant_values import FEWEST_PARTS, Constants, concatenation
 from uopc.passes.contract import Context, Pass
-from uopc.passes.rolling import Roller
+from uopc.passes.forms_of_parts import Forms
+from uopc.passes.rolling import Roller, gathered
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -41,6 +44,7 @@ class _Rewriting:
     def __init__(self) -> None:
         self.constants = Constants()
         self.roller = Roller(self.constants)
+        self.forms = Forms(self.constants)
         self.settled: dict[UOp, UOp] = {}
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -81,11 +85,34 @@ class _Rewriting:
             return joined
         return build.alu(joined, Ops.ADD, build.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
 
+    def mixed(self, parts: tuple[UOp, ...]) -> UOp | None:
+        """Parts of a few forms along a new leading axis: each form for itself, then in order."""
+        groups = self.forms.groups(parts)
+        if len(groups) == 1 or len(groups) > len(parts) // FEWEST_PARTS:
+            return None
+        dims = analysis.shape(parts[0])
+        if any(analysis.shape(p) != dims or p.dtype is not parts[0].dtype for p in parts):
+            return None
+        stacks = [self.stacked(tuple([parts[i] for i in places])) for places in groups]
+        whole = movement.cat(*stacks, axis=0)
+        order = [i for places in groups for i in places]
+        if order == sorted(order):
+            return whole
+        begins = np.zeros((len(parts), len(dims) + 1), np.int64)
+        begins[order, 0] = np.arange(len(parts))
+        return movement.reshape(gathered(whole, begins, (1, *dims)), (len(parts), *dims))
+
+    def stacked(self, parts: tuple[UOp, ...]) -> UOp:
+        """Parts of one form along a new leading axis."""
+        got = self.roller.rolled(parts)
+        return movement.stack(*[self.settle(p) for p in parts]) if got is None else got
+
     def joined(self, u: UOp) -> UOp:
         """A STACK or CAT of many parts that are alike, as one value."""
         if len(u.src) < FEWEST_PARTS or u.op not in (Ops.STACK, Ops.CAT):
             return u
         got = self.roller.rolled(u.src)
+        got = self.mixed(u.src) if got is None else got
         if got is None:
             return remake.remake(u, tuple([self.settle(s) for s in u.src]))
         if u.op is Ops.STACK:
