@@ -36,9 +36,9 @@ _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
 
 # Intrinsics that LLVM selects, by pattern, and the least part and PTX version that have them.
 _INTRINSICS: tuple[tuple[str, int, int], ...] = (
-    (r"llvm\.(fabs|sqrt|floor|ceil|trunc|roundeven|fma)(\.v\d+)?\.f(16|32|64)", 80, 70),
-    (r"llvm\.(abs|smax|smin|umax|umin)(\.v\d+)?\.i(8|16|32|64)", 80, 70),
-    (r"llvm\.fpto[su]i\.sat(\.v\d+)?\.i(8|16|32|64)(\.v\d+)?\.f(16|32|64)", 80, 70),
+    (r"llvm\.(fabs|sqrt|floor|ceil|trunc|roundeven|fma)\.(v\d+)?f(16|32|64)", 80, 70),
+    (r"llvm\.(abs|smax|smin|umax|umin)\.(v\d+)?i(8|16|32|64)", 80, 70),
+    (r"llvm\.fpto[su]i\.sat\.(v\d+)?i(8|16|32|64)\.(v\d+)?f(16|32|64)", 80, 70),
     (r"llvm\.vector\.reduce\.(or|and)\.v\d+i1", 80, 70),
     (r"llvm\.nvvm\.read\.ptx\.sreg\.(tid|ctaid)\.[xyz]", 80, 70),
     (r"llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all", 80, 70),
@@ -210,6 +210,47 @@ def _barrier(e: Emitter, u: UOp) -> str | None:
     return None
 
 
+def _exchange(e: Emitter, u: UOp) -> str | None:
+    """A butterfly shuffle, 32 bits at a time."""
+    threads = math.prod(block_of(e.kernel))
+    if threads % 32 and threads > 32:
+        raise Unsupported(f"nvptx: a warp of {threads % 32} threads cannot exchange values")
+    mask = "-1" if threads % 32 == 0 else str((1 << threads) - 1)
+    t, given = u.dtype, e.of(u.src[0])
+    if t.lanes == 1:
+        return _shuffled(e, t, given, mask, u.arg)
+    whole, wide, narrow = "poison", llvm_type(t), llvm_type(t.scalar)
+    for i in range(t.lanes):
+        one = e.value(f"extractelement {wide} {given}, i64 {i}")
+        got = _shuffled(e, t.scalar, one, mask, u.arg)
+        whole = e.value(f"insertelement {wide} {whole}, {narrow} {got}, i64 {i}")
+    return whole
+
+
+def _shuffled(e: Emitter, t: DType, value: str, mask: str, other: int) -> str:
+    """A scalar from another thread: as one or two words of 32 bits."""
+    own, bits = llvm_type(t), 1 if t.kind == "bool" else t.bits
+    plain = value if own == f"i{bits}" else e.value(f"bitcast {own} {value} to i{bits}")
+    if bits <= 32:
+        word = plain if bits == 32 else e.value(f"zext i{bits} {plain} to i32")
+        got = _shuffled_word(e, word, mask, other)
+        got = got if bits == 32 else e.value(f"trunc i32 {got} to i{bits}")
+    else:
+        pair = e.value(f"bitcast i64 {plain} to <2 x i32>")
+        halves = "poison"
+        for i in range(2):
+            half = e.value(f"extractelement <2 x i32> {pair}, i64 {i}")
+            half = _shuffled_word(e, half, mask, other)
+            halves = e.value(f"insertelement <2 x i32> {halves}, i32 {half}, i64 {i}")
+        got = e.value(f"bitcast <2 x i32> {halves} to i64")
+    return got if own == f"i{bits}" else e.value(f"bitcast i{bits} {got} to {own}")
+
+
+def _shuffled_word(e: Emitter, word: str, mask: str, other: int) -> str:
+    operands = [("i32", mask), ("i32", word), ("i32", str(other)), ("i32", "31")]
+    return e.intrinsic("i32", "llvm.nvvm.shfl.sync.bfly.i32", operands)
+
+
 # ------------------------------------------------------------ memory
 def _buffer(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
@@ -299,6 +340,7 @@ def _write(e: GpuEmitter, address: UOp, t: DType, value: str, index: str) -> Non
 _RULES: dict[Op, Rule] = {
     Ops.SPECIAL: _special,
     Ops.BARRIER: _barrier,
+    Ops.EXCHANGE: _exchange,
     Ops.BUFFER: _buffer,
     Ops.LOAD: _load,
     Ops.STORE: _store,

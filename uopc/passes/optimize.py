@@ -86,6 +86,8 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "KEEP": (keep, "what the reduce adds up is computed once, into a local tile for all loops"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
     "GRID": (thread_tiling.grid, "an output loop around the kernel becomes blocks of a grid"),
+    "GROUP": (thread_tiling.group, "a reduce is shared among n threads that are neighbours"),
+    "GROUPTOP": (thread_tiling.group_top, "a reduce is shared among n threads that are far apart"),
     "LOCAL": (thread_tiling.local, "the inner n iterations of an output loop become threads"),
 }  # fmt: skip
 

@@ -14,20 +14,23 @@ Before (vector), device=cuda:sm_90           After (vector)
 
 Every place of the launch runs the whole kernel, so the ranges vanish. Loops of which none is inside
 the other use the same threads. A store outside of some dimension's loops is done by its thread 0.
+A reduce over threads is put together by exchanges and shared memory: see `thread_reduce.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from uopc.errors import Unsupported
+from uopc.errors import InvalidIR, Unsupported
 from uopc.ir import analysis, dtypes, remake
 from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import grid_dims
 from uopc.passes.contract import Context, Pass
+from uopc.passes.thread_reduce import Team, reduce_threads
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -38,11 +41,12 @@ _FASTEST = {"group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
 
 @dataclass(frozen=True)
 class _Launch:
-    """Where each range went, and the index of each dimension of the block."""
+    """Where each range went, and the index and size of each dimension of the block, x first."""
 
     index: dict[UOp, UOp]
     position: dict[UOp, int]
     threads: tuple[UOp, ...]
+    sizes: tuple[int, ...]
 
 
 def _positions(order: list[UOp]) -> dict[UOp, int]:
@@ -70,11 +74,13 @@ def _launch(order: list[UOp], context: Context) -> _Launch | None:
         n = int(r.src[0].arg)
         if sizes.setdefault(i, n) != n:
             raise Unsupported(f"loops of {n} and {sizes[i]} iterations share threads")
-    extents = [sizes[i] for i in sorted(sizes, reverse=True)]
-    block = grid_dims.grid("lidx", extents, gpu.block, innermost_first=True)
+    extents = [sizes[i] for i in sorted(sizes)]
+    if math.prod(extents) > gpu.threads_per_block:
+        raise Unsupported(f"a block of {math.prod(extents)} threads, of {gpu.threads_per_block}")
+    block = grid_dims.grid("lidx", extents[::-1], gpu.block, innermost_first=True)
     threads = block.index[::-1]
     index = dict(zip(blocks, grid.index)) | {r: threads[i] for r, i in position.items()}
-    return _Launch(index, position, threads)
+    return _Launch(index, position, threads, tuple(extents))
 
 
 def _only_first(u: UOp, launch: _Launch) -> UOp | None:
@@ -88,35 +94,61 @@ def _only_first(u: UOp, launch: _Launch) -> UOp | None:
     return gate
 
 
+class _Placing:
+    """The rewrite of one kernel: ranges become indices, shared reduces meetings of threads."""
+
+    def __init__(self, order: list[UOp], launch: _Launch) -> None:
+        self.launch = launch
+        buffers = [u for u in order if u.op is Ops.BUFFER]
+        self.slot = 1 + max([int(u.arg.slot) for u in buffers], default=-1)
+        # Where nobody waits for anybody, each thread has storage of its own.
+        self.own = not any(u.op is Ops.BARRIER for u in order)
+
+    def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        launch = self.launch
+        if u in launch.index:
+            return launch.index[u]
+        if u.op is Ops.BUFFER and self.own and u.arg.space == "local":
+            return u.replace(arg=replace(u.arg, space="reg"))
+        if u.op is Ops.STORE:
+            return self._store(u, src)
+        closed = analysis.closed_ranges(u)
+        if not any(r in launch.index for r in closed):
+            return None
+        if u.op is Ops.REDUCE:
+            return self._reduce(u, src[0], closed)
+        kept = tuple([s for s, old in zip(src[1:], u.src[1:]) if old not in launch.index])
+        return intern(Ops.END, dtypes.void, (src[0], *kept)) if kept else src[0]
+
+    def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:
+        """A REDUCE over threads, one dimension after the other."""
+        for r in closed:
+            if r not in self.launch.position:
+                raise InvalidIR(f"place-threads: {u.op!r} closes threads and loops together")
+            team = Team(self.launch.threads, self.launch.sizes, self.launch.position[r])
+            value = reduce_threads(u, value, team, self.slot)
+            self.slot += 1
+        return value
+
+    def _store(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        base = u.src[0]
+        while base.op in (Ops.INDEX, Ops.AFTER):
+            base = base.src[0]
+        gate = None if base.op is Ops.BUFFER and self.own else _only_first(u, self.launch)
+        if gate is None:
+            return None
+        if len(src) == 3:
+            gate = gate & src[2]
+        return intern(Ops.STORE, dtypes.void, (src[0], src[1], gate))
+
+
 def place_threads(kernel: UOp, context: Context) -> UOp:
     """The kernel on hardware indices; Unsupported where the part has no room for it."""
     order = list(analysis.toposort(kernel))
     launch = _launch(order, context)
     if launch is None:
         return kernel
-
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u in launch.index:
-            return launch.index[u]
-        if u.op is Ops.STORE:
-            return _store(u, src, launch)
-        closed = analysis.closed_ranges(u)
-        if not any(r in launch.index for r in closed):
-            return None
-        kept = tuple([s for s, old in zip(src[1:], u.src[1:]) if old not in launch.index])
-        assert u.op is Ops.END
-        return intern(Ops.END, dtypes.void, (src[0], *kept)) if kept else src[0]
-
-    return remake.rewritten(kernel, change)
+    return remake.rewritten(kernel, _Placing(order, launch).change)
 
 
-def _store(u: UOp, src: tuple[UOp, ...], launch: _Launch) -> UOp | None:
-    gate = _only_first(u, launch)
-    if gate is None:
-        return None
-    if len(src) == 3:
-        gate = gate & src[2]
-    return intern(Ops.STORE, dtypes.void, (src[0], src[1], gate))
-
-
-PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel")
+PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel", reassociates=True)

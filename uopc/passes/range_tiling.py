@@ -35,7 +35,8 @@ def kernel_axes(kernel: UOp) -> list[UOp]:
     """The ranges an Opt can name, by position: output loops first, then reduce loops, by axis."""
     order = analysis.toposort(kernel)
     found = {r: None for u in order for r in analysis.closed_ranges(u)}
-    return sorted(found, key=lambda r: (r.arg.kind in ("reduce", "unroll"), r.arg.axis))
+    inner = ("reduce", "unroll", "group", "grouptop")
+    return sorted(found, key=lambda r: (r.arg.kind in inner, r.arg.axis))
 
 
 def is_reduce(kernel: UOp, r: UOp) -> bool:

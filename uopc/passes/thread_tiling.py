@@ -1,7 +1,7 @@
-"""Ranges of a kernel handed to the blocks and threads of a GPU: what the Opts GRID and LOCAL do.
+"""Ranges of a kernel handed to blocks and threads: the Opts GRID, LOCAL, GROUP and GROUPTOP.
 
 As in `range_tiling.py`, each gives a kernel that computes the same numbers, or raises `Refused`.
-A range of kind global is a place in the grid, one of kind local a place in the block.
+A range of kind global is a place in the grid, one of kind local, group or grouptop in the block.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, dtypes
+from uopc.ir import affine, analysis, dtypes, remake
+from uopc.ir.args import AxisKind
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.range_tiling import Refused, check_free, is_overwritten, make_range, replaced
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 # Kinds of ranges that threads of one block share, the fastest first.
-THREADS = ("group", "local")
+THREADS = ("group", "local", "grouptop")
+# Threads that share a reduce; those that are no neighbours read each other's values one by one.
+MOST_GROUP, MOST_APART = 1024, 32
 _OUTER, _INNER, _GUARD = 0, 1, 2
 
 
@@ -61,12 +64,69 @@ def local(kernel: UOp, r: UOp, n: int) -> UOp:
     return replaced(kernel, r, value, closed)
 
 
+def group(kernel: UOp, r: UOp, n: int) -> UOp:
+    """A reduce over r  →  threads have every n-th value each, neighbours the neighbours, and
+    combine what they got. All of them have the result."""
+    return _shared(kernel, r, n, "group")
+
+
+def group_top(kernel: UOp, r: UOp, n: int) -> UOp:
+    """The same with threads that are far from each other: neighbours are of another loop."""
+    return _shared(kernel, r, n, "grouptop")
+
+
+def _shared(kernel: UOp, r: UOp, n: int, kind: AxisKind) -> UOp:
+    check_free(kernel, r)
+    order = analysis.toposort(kernel)
+    closers = [u for u in order if u.op in (Ops.REDUCE, Ops.END) and r in u.src[1:]]
+    if any(u.op is Ops.END for u in closers):
+        raise Refused("only a reduce can be shared; use LOCAL")
+    most = MOST_APART if kind == "grouptop" else MOST_GROUP
+    if n < 2 or n & (n - 1) or n > most:
+        raise Refused(f"the amount {n} is not a power of two from 2 to {most}")
+    for q in set().union(*[analysis.ranges(u) for u in closers]):
+        if q.arg.kind.startswith("group"):
+            raise Refused("a reduce around it is shared among threads already")
+        if any(p.arg.kind in THREADS for p in analysis.ranges(q.src[0])):
+            raise Refused("a loop around it has another length in other threads")
+    axis = r.arg.axis
+    thread = make_range(affine.const(n), (*axis, _INNER), kind)
+    left = affine.sub(affine.plus(r.src[0], n - 1), thread)
+    outer = make_range(affine.floordiv(left, affine.const(n)), (*axis, _OUTER), "reduce")
+    value = affine.add(affine.mul(outer, affine.const(n)), thread)
+    return _nested(replaced(kernel, r, value, (outer, thread)))
+
+
+def _nested(kernel: UOp) -> UOp:
+    """Each REDUCE over shared ranges and others as two: what a thread does, and what all do."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        shared = [r for r in analysis.closed_ranges(u) if r.arg.kind.startswith("group")]
+        if u.op is not Ops.REDUCE or not shared or len(shared) == len(src) - 1:
+            return None
+        own = [s for s, old in zip(src[1:], u.src[1:]) if old not in shared]
+        inner = intern(Ops.REDUCE, u.dtype, (src[0], *own), u.arg)
+        return intern(Ops.REDUCE, u.dtype, (inner, *shared), u.arg)
+
+    return remake.rewritten(kernel, change)
+
+
 def _check_output(kernel: UOp, r: UOp) -> None:
     order = analysis.toposort(kernel)
+    if any(_is_private(u) and r in analysis.ranges(u) for u in order):
+        raise Refused("it goes over storage that each thread has for itself")
     if any(u.op is Ops.REDUCE and r in u.src[1:] for u in order):
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
     if any(is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
+
+
+def _is_private(u: UOp) -> bool:
+    """An element of a BUFFER of the kernel."""
+    base = u
+    while base.op in (Ops.INDEX, Ops.AFTER):
+        base = base.src[0]
+    return u.op is Ops.INDEX and base.op is Ops.BUFFER
 
 
 def _check_no_sharing(kernel: UOp, r: UOp) -> None:
