@@ -104,7 +104,7 @@ def lowered(graph, opts):
 
 def check(graph, array, opts, want):
     (linear,) = lowered(graph, opts).kernels
-    out = np.zeros_like(want)
+    out = np.zeros(want.shape, want.dtype)
     interpret.run_kernel(linear, [out.reshape(-1), array.reshape(-1)], {})
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
     again = lowered(graph, linear.arg.opts).kernels
