@@ -8,10 +8,10 @@ import pytest
 
 from uopc.errors import InvalidIR
 from uopc.ir import build, dtypes, kernel, movement, sources
-from uopc.ir.args import FunctionArg, RangeArg, ReduceArg
+from uopc.ir.args import BufferArg, FunctionArg, ParamArg, RangeArg, ReduceArg
 from uopc.ir.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.ops import Op, Ops
 from uopc.ir.uop import UOp
 from uopc.ir.verify import verify, verify_node
 
@@ -221,7 +221,27 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("balanced-loops", LINEAR, lambda: without(10)),
     ("balanced-loops", LINEAR, lambda: listed(*sum_list(), sum_list()[10])),
     ("balanced-loops", LINEAR, lambda: crossed()),
+    ("storage-spaces", KERNEL, lambda: stored_to(Ops.PARAM, ParamArg("", (8,), 0, "", "local"))),
+    ("storage-spaces", KERNEL, lambda: stored_to(Ops.BUFFER, BufferArg(0, (None,), "", "local"))),
+    ("threads-meet", LINEAR, lambda: barrier_in_a_loop("lidx0")),
 ]
+
+
+def stored_to(op: Op, arg: object) -> UOp:
+    sizes = (index(8),) if op is Ops.BUFFER else ()
+    return sink(store(at(intern(op, F32, sizes, arg), index(0)), number(1.0)))
+
+
+def barrier_in_a_loop(name: str) -> UOp:
+    """The loop is as long as the place in the launch says."""
+    eight = index(8)
+    place = intern(Ops.SPECIAL, dtypes.index, (eight,), name)
+    r = intern(Ops.RANGE, dtypes.index, (place,), RangeArg((0,)))
+    return listed(eight, place, r, intern(Ops.BARRIER, VOID), intern(Ops.END, VOID, (r,)))
+
+
+def test_blocks_may_differ() -> None:
+    verify(barrier_in_a_loop("gidx0"), LINEAR)
 
 
 def vector_lanes() -> UOp:

@@ -64,4 +64,12 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),
     "defined-before-use": (LINEAR, "Every operand stands before its user in the list."),
     "balanced-loops": (LINEAR, "Each RANGE is ended, innermost first."),
+    "storage-spaces": (
+        KERNEL | VECTOR | LINEAR,
+        "An argument is in global storage; the size of any other is a number.",
+    ),
+    "threads-meet": (
+        LINEAR,
+        "No loop around a BARRIER or EXCHANGE has another length in another thread of the block.",
+    ),
 }

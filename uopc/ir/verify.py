@@ -16,6 +16,7 @@ from uopc.ir.interpret_values import operands, order
 from uopc.ir.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.ops import Ops
 from uopc.ir.verify_rows import CHECKS, Problem, describe, origin, verify_node
+from uopc.ir.verify_threads import meetings, spaces
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -66,7 +67,9 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
                 yield u, problem
     for walk in (_closed, _nested) if level & _LOOPS else ():
         yield from walk(root, nodes)
-    for walk_list in (_balanced, _placed) if level is LINEAR else ():
+    if _holds("storage-spaces", level):
+        yield from spaces(nodes)
+    for walk_list in (_balanced, _placed, meetings) if level is LINEAR else ():
         yield from walk_list(root)
     if level is PROGRAM:
         yield from _listed(root)

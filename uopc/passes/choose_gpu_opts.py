@@ -103,8 +103,10 @@ def _tile(chooser: Chooser, row: UOp, column: UOp, lanes: int) -> None:
 # ---------------------------------------------------------------- reduces
 def _share(chooser: Chooser, k: KernelFacts, lanes: int) -> int:
     """Long reduces among threads; how many they are, 0 where there are none."""
-    found = [(r, length_of(r)) for r in k.axes if r.arg.kind == "reduce"]
-    chosen = [(r, n) for r, n in found if n is not None and n >= LEAST_SHARED and _is_read(k, r)]
+    outermost = [u for u in k.reduces if all(_holds_all(k, q) for q in analysis.ranges(u))]
+    loops = {r: length_of(r) for u in outermost for r in analysis.closed_ranges(u)}
+    found = [(r, n) for r, n in loops.items() if r.arg.kind == "reduce" and n is not None]
+    chosen = [(r, n) for r, n in found if n >= LEAST_SHARED and _is_read(k, r)]
     if not chosen:
         return 0
     length = min(n for _, n in chosen)
@@ -119,10 +121,16 @@ def _share(chooser: Chooser, k: KernelFacts, lanes: int) -> int:
     return threads if done else 0
 
 
+def _holds_all(k: KernelFacts, r: UOp) -> bool:
+    """Whether every reduce is inside of the loop: a row, and no column beside a row's reduce."""
+    return all(r in analysis.ranges(u) for u in k.reduces)
+
+
 def _is_read(k: KernelFacts, r: UOp) -> bool:
     """Whether neighbouring values of a reduce are neighbours in memory, so that threads read them
     together."""
-    return any(a.stride(r) == 1 for a in k.inside(r))
+    strides = {a.stride(r) for a in k.inside(r)}
+    return 1 in strides and strides <= {0, 1}
 
 
 # ---------------------------------------------------------------- outputs
