@@ -334,8 +334,11 @@ def _place_outside(
     leaves: dict[UOp, Array] = {}
     happens = np.ones(_POINTS, np.bool_)
     rng = random.Random(0)
+    same: dict[object, UOp] = {}  # a loop whose end was simplified in one place is still one loop
     for u in below:
-        if u.op in _LEAVES:
+        if u.op is Ops.RANGE and same.setdefault(u.arg, u) is not u:
+            leaves[u] = leaves[same[u.arg]]
+        elif u.op in _LEAVES:
             leaves[u], runs = _drawn(u, leaves, rng)
             happens &= runs
     value, last = (check_rules.evaluate(u, leaves)[0] for u in (x, end))
