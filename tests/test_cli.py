@@ -645,3 +645,38 @@ def test_bench_refuses_a_script_that_is_not_there():
     assert result.returncode == 2 and "no benchmark 'kernel'; there are " in result.stderr
     result = command("bench", "kernels", "--workloads", "gem")
     assert result.returncode == 2 and "no gem; there are chain_4m" in result.stderr
+
+
+# ---------------------------------------------------------------- rules and check
+def test_rules(run):
+    text = good(run("rules"))
+    from uopc.ir import symbolic
+
+    for rules in symbolic.SETS:
+        assert re.search(rf"^{rules.name}, over ", text, re.M)
+        for e in rules.entries:
+            assert re.search(rf"^  {e.name} ", text, re.M)
+    assert re.search(r"^  mod-inside +\(x % c\) +→ x  where within\(x, 0, c\)$", text, re.M)
+
+
+def test_one_rule_set(run):
+    lines = good(run("rules", "where-bool")).splitlines()
+    assert lines[0] == "where-bool, over bool"
+    assert "no rule set 'were'; there are bounds, constants" in run("rules", "were").err
+
+
+def test_check(run):
+    text = good(run("check", "divmod", "--seed", "3"))
+    assert re.match(r"divmod +\d+ rules, +\d+ graphs, +\d+ places, over wrapping\n", text)
+    assert text.endswith("rules: every one keeps the values\n")
+
+
+def test_check_shows_what_is_wrong(run, monkeypatch):
+    from uopc.ir import symbolic
+    from uopc.ir.rules import WRAPPING, RuleSet, c, d, rule, x
+
+    bad = RuleSet("bad", WRAPPING, [rule("nested", (x // c) // d, x // (c * d))])
+    monkeypatch.setattr(symbolic, "SETS", (bad,))
+    shown = run("check", "bad")
+    assert shown.code == 1 and re.search(r"^bad/nested: .* → .*: -?\d+, -?\d+ at ", shown.out, re.M)
+    assert shown.out.endswith("1 rule: 1 complaint\n")

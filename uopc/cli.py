@@ -1,4 +1,4 @@
-"""The command line: `uopc dump|passes|ops|bench|cache|doctor`.
+"""The command line: `uopc dump|passes|ops|rules|check|bench|cache|doctor`.
 
 Exit code 0; 1 where the input is bad (the message is on stderr); 2 for a wrong usage. Output is
 coloured on a terminal unless NO_COLOR is set, and plain otherwise.
@@ -42,6 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("passes", help="the passes in order, and the reasons for the order")
     ops = commands.add_parser("ops", help="the op table, or one op in full")
     ops.add_argument("name", nargs="?", metavar="NAME")
+    rules = commands.add_parser("rules", help="the rules of simplify, in the order of trying")
+    check = commands.add_parser("check", help="try every rule of simplify on numbers")
+    for command in (rules, check):
+        command.add_argument("name", nargs="?", metavar="SET", help="only this rule set")
+    check.add_argument("--seed", type=int, default=0, help="of the graphs (default 0)")
     bench = commands.add_parser("bench", help="run a benchmark of a source checkout")
     bench.add_argument("name", metavar="NAME", help="a script: kernels, compile, ...")
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed to the script")

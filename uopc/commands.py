@@ -306,6 +306,21 @@ def _show_op(op: Op, out: Output) -> None:
             out.line(f"  {name:<11}{value}")
 
 
+# ---------------------------------------------------------------- rules
+def run_rules(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """`uopc rules`."""
+    from uopc import rules_command
+
+    return rules_command.run_rules(args, out, refuse)
+
+
+def run_check(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """`uopc check`."""
+    from uopc import rules_command
+
+    return rules_command.run_check(args, out, refuse)
+
+
 # ---------------------------------------------------------------- bench
 def run_bench(args: Namespace, out: Output, refuse: Refuse) -> int:
     """`uopc bench`: a script of the source checkout's `benchmarks` (`compile`: compile_time.py), in
@@ -349,6 +364,8 @@ COMMANDS: dict[str, Callable[[Namespace, Output, Refuse], int]] = {
     "dump": run_dump,
     "passes": run_passes,
     "ops": run_ops,
+    "rules": run_rules,
+    "check": run_check,
     "cache": run_cache,
     "bench": run_bench,
     "doctor": run_doctor,

@@ -226,7 +226,7 @@ def _apply(u: UOp, operands: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 # ---------------------------------------------------------------- checking
 def refuted(rules: RuleSet, seed: int = 0) -> list[Refutation]:
     """One counterexample for each rule that is wrong."""
-    found = (_refutation(rules, e, seed) for e in rules.entries)
+    found = (tried(rules, e, seed).refutation for e in rules.entries)
     return [r for r in found if r is not None]
 
 
@@ -262,18 +262,35 @@ def _used(p: UPat, chosen: bool, here: bool = False) -> set[str]:
     return own
 
 
-def _refutation(rules: RuleSet, entry: Entry, seed: int) -> Refutation | None:
+@dataclass(frozen=True)
+class Tried:
+    """What trying one rule came to: graphs on which it fired, places at which they were compared,
+    and a counterexample if there is one."""
+
+    rule: str
+    graphs: int
+    places: int
+    refutation: Refutation | None
+
+
+def tried(rules: RuleSet, entry: Entry, seed: int = 0) -> Tried:
+    """One rule of the set tried on graphs that fit it, up to the first that refutes it."""
     rng = random.Random(f"{seed}{entry.name}")
+    graphs = places = 0
+    name = f"{rules.name}/{entry.name}"
     for maker, before, after in _fired(rules, entry, rng):
         at = points(maker.leaves, rng)
+        graphs += 1
+        places += max([len(v) for v in at.values()], default=1)
         (old, has_old), (new, has_new) = evaluate(before, at), evaluate(after, at)
         bad = _differs(old, new, before.dtype) & has_old | (has_old != has_new)
         if after.dtype is not before.dtype or bad.any():
             i = int(np.argmax(np.broadcast_to(bad, np.broadcast_shapes(bad.shape, (1,)))))
             where = {u.arg.name: v.flat[i % v.size].item() for u, v in at.items()}
             values = tuple([v.flat[i % v.size].item() for v in (old, new)])
-            return Refutation(f"{rules.name}/{entry.name}", before, after, where, values)
-    return None
+            found = Refutation(name, before, after, where, values)
+            return Tried(name, graphs, places, found)
+    return Tried(name, graphs, places, None)
 
 
 def _differs(old: Array, new: Array, t: DType) -> Array:
