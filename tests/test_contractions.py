@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
+from uopc.backends import target as targets
 from uopc.driver import lower_only
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
@@ -177,3 +178,17 @@ def test_register_tiles(rows, columns, tile):
 def test_register_tiles_of_a_small_machine():
     rows, vectors = machine.register_tile(960, 960, 8, 32, 16, 4096)
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
+
+
+def test_cache_sizes_are_read_from_the_system(tmp_path):
+    """Each index is a folder of files; instruction caches and empty folders are passed by."""
+    told = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M")]
+    for i, parts in enumerate(told):
+        (tmp_path / f"index{i}").mkdir()
+        for name, text in zip(("level", "type", "size"), parts):
+            (tmp_path / f"index{i}" / name).write_text(text + "\n")
+    (tmp_path / "index9").mkdir()
+    root = str(tmp_path)
+    assert targets.cache_bytes(1, 7, root) == 48 << 10
+    assert targets.cache_bytes(2, 7, root) == 2 << 20
+    assert targets.cache_bytes(3, 7, root) == targets.cache_bytes(1, 7, root + "/none") == 7

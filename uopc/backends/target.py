@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 from uopc.errors import Unsupported, UserError
 
@@ -71,7 +72,25 @@ def host(cpu: str = "") -> Target:
         bits, registers = 256, 16
     elif found.get("neon"):
         bits, registers = 128, 32
-    return Target("host", "cpu", bits, registers, cpu or llvm.get_host_cpu_name(), features)
+    name = cpu or llvm.get_host_cpu_name()
+    first, second = cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes)
+    return Target("host", "cpu", bits, registers, name, features, first, second)
+
+
+def cache_bytes(
+    level: int, otherwise: int, root: str = "/sys/devices/system/cpu/cpu0/cache"
+) -> int:
+    """The bytes of a core's data cache as the system tells them; `otherwise` where it does not."""
+    for place in sorted(Path(root).glob("index*")):
+        try:
+            told = [(place / name).read_text().strip() for name in ("level", "type", "size")]
+        except OSError:
+            continue
+        number, kind, size = told
+        digits = size.rstrip("KMG")
+        if number == str(level) and kind != "Instruction" and digits.isdecimal():
+            return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
+    return otherwise
 
 
 # NVIDIA parts by name: SMs of the usual card, shared memory, threads of an SM, versions.
