@@ -256,3 +256,58 @@ def test_kept_values_in_threads():
     assert {o.op for o in program.kernels[0].opts} >= {"THREAD", "KEEP"}
     e = np.exp(a - a.max(axis=1, keepdims=True))
     np.testing.assert_allclose(program(a), e / e.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+# ---------------------------------------------------------------- threads
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        (lambda: uopc.param("x", (4, 64)).softmax(), lambda: uopc.param("x", (512, 64)).softmax()),
+        (lambda: uopc.param("x", (9999,)) + 1.0, lambda: uopc.param("x", (999999,)) + 1.0),
+        (lambda: uopc.param("x", (9999,)).exp(), lambda: uopc.param("x", (99999,)).exp()),
+        (
+            lambda: uopc.param("x", (64, 64)).permute(1, 0).contiguous(),
+            lambda: uopc.param("x", (640, 640)).permute(1, 0).contiguous(),
+        ),
+    ],
+    ids=["softmax", "add", "exp", "transpose"],
+)
+def test_only_kernels_with_work_enough_are_shared_among_threads(small, large):
+    for make, shared in ((small, False), (large, True)):
+        kernels = lower_only(make(), threads=2).kernels
+        assert shared == any(o.op == "THREAD" for k in kernels for o in k.arg.opts)
+    assert not any(o.op == "THREAD" for k in lower_only(large(), threads=1).kernels
+                   for o in k.arg.opts)  # fmt: skip
+
+
+# ---------------------------------------------------------------- loops are cut where guards turn
+def guards(graph):
+    """Gated accesses and selects of a graph's kernels."""
+    found = [u for k in lower_only(graph, threads=1).kernels for u in k.src]
+    gated = [u for u in found if (u.op, len(u.src)) in ((Ops.LOAD, 2), (Ops.STORE, 3))]
+    return len(gated) + sum(u.op is Ops.WHERE for u in found)
+
+
+def test_loops_over_pads_and_joined_parts_have_no_guards(cpu):
+    a, b = numbers(70, 100), numbers(70, 60)
+    x, y = uopc.param("x", a.shape), uopc.param("y", b.shape)
+    graphs = [
+        (uopc.cat(x, y, axis=1), np.concatenate([a, b], axis=1), (a, b)),
+        (x.pad(((1, 1), (2, 3))) * 2.0, np.pad(a, ((1, 1), (2, 3))) * 2, (a,)),
+        (x.pad(((0, 0), (7, 9))) + 1.0, np.pad(a, ((0, 0), (7, 9))) + 1, (a,)),
+    ]
+    for graph, wanted, arrays in graphs:
+        assert guards(graph) == 0
+        np.testing.assert_array_equal(on(cpu, graph, *arrays), wanted)
+
+
+def test_a_triangle_is_not_cut():
+    a = numbers(100, 130)
+    graph = uopc.param("x", a.shape).tril()
+    assert "CUT" not in opts_of(graph)
+    np.testing.assert_array_equal(uopc.compile(graph)(a), np.tril(a))
+
+
+def test_rows_that_read_nothing_are_not_put_side_by_side():
+    """The edges of a pad only write zeros."""
+    assert "UPCAST" not in opts_of(uopc.param("x", (512, 512)).pad(((1, 1), (1, 1))) * 2.0)

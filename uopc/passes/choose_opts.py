@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
-from uopc.passes import choose_contraction, choose_streams, machine
+from uopc.ir.ops import Ops
+from uopc.passes import choose_contraction, choose_streams, machine, storage_cost
 from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
@@ -73,13 +74,24 @@ def _share(chooser: Chooser) -> None:
     threads = chooser.context.threads
     if threads < 2 or not k.outputs:
         return
-    work = 1.0
-    for r in k.axes:
-        work *= max(1, analysis.bounds(r.src[0])[1])
-    body = sum(u.op.is_alu and u.dtype.scalar is not dtypes.index for u in k.order)
     outer = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
-    if work * max(1, body) >= machine.THREAD_WORK and outer is not None:
+    if outer is not None and _work(k) >= machine.THREAD_WORK:
         chooser.attempt("THREAD", outer, threads)
+
+
+def _work(k: KernelFacts) -> float:
+    """Operations on elements, a function being several: each as often as its own loops run."""
+    total = 0.0
+    for u in k.order:
+        if u.op not in (Ops.STORE, Ops.REDUCE) and not u.op.is_alu:
+            continue
+        if u.op.is_alu and u.dtype.scalar is dtypes.index:
+            continue
+        times = storage_cost.op_cost(u) or 1.0
+        for r in analysis.ranges(u.src[0] if u.op is Ops.REDUCE else u):
+            times *= max(1, analysis.bounds(r.src[0])[1])
+        total += times
+    return total
 
 
 def _unroll_whole(chooser: Chooser) -> None:

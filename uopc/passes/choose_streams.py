@@ -115,7 +115,8 @@ def _shared_rows(k: KernelFacts, output: UOp | None) -> tuple[UOp, int] | None:
         while n > 1 and (n > length or n * size > machine.MOST_SHARED):
             n //= 2
         each = len(_reads(k, q, n)) / n
-        if n > 1 and each <= machine.SHARED_READS * alone and (best is None or each < best[0]):
+        shares = 0 < each <= machine.SHARED_READS * alone
+        if n > 1 and shares and (best is None or each < best[0]):
             best = each, q, n
     return None if best is None else best[1:]
 

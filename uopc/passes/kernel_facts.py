@@ -100,7 +100,8 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     """Where to cut a loop so that comparisons of it with constants hold in the middle part.
 
     A comparison Σ < c holds for every value of its other terms on one side of a bound of r: from
-    there on it folds away.
+    there on it folds away. Where it does so for the lesser part of the loop only (a triangle), a
+    cut serves nothing.
     """
     length = length_of(r)
     if length is None:
@@ -118,6 +119,8 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
             continue
         room = -analysis.bounds(rest)[1]  # holds where step·r < room
         at = -(-room // step) if step > 0 else (-room) // -step + 1
-        if 0 < at < length:
+        folds = at if step > 0 else length - at
+        varies = analysis.bounds(rest)[0] < analysis.bounds(rest)[1]
+        if 0 < at < length and (2 * folds >= length or not varies):
             cuts.add(at)
     return sorted(cuts)
