@@ -146,6 +146,23 @@ def test_a_product_is_tiled_in_registers(part):
     assert ptx.count("fma.rn.f32") >= 32 and program.kernels[0].block[:2] == (16, 16)
 
 
+def test_places_beyond_two_to_the_31_are_reached():
+    """Block and thread are widened before they are multiplied, and bytes are added in 64 bits."""
+    program, ptx = ptx_of(uopc.param("x", (3 << 30,), dtypes.int8) + 1)
+    blocks, threads = program.plan.launches[0].grid[0], program.kernels[0].block[0]
+    each = 3 * (1 << 30) // (blocks * threads)
+    assert each * blocks * threads == 3 << 30
+    assert f"mul.wide.u32 \t%rd3, %r1, {each * threads};" in ptx
+    assert not re.search(r"(mul\.lo|shl|mad)\.[bsu]32", ptx)
+
+
+def test_guarded_reads_are_behind_a_branch():
+    _, ptx = ptx_of(uopc.param("x", (1000,)).pad(((3, 5),)) * 2)
+    body = ptx[ptx.index("{") :]
+    read = body.index("ld.global")
+    assert "@%p" in body[:read] and "bra" in body[:read] and body.count("ld.global") == 1
+
+
 def test_a_block_is_at_most_what_the_part_has():
     with pytest.raises(uopc.Unsupported, match="a block of 2048 threads, of 1024"):
         ptx_of(hand_written(4096, (Opt("LOCAL", 0, 2048),)))
