@@ -137,11 +137,69 @@ def _computed(v: UOp, sources: list[Part]) -> Part:
     return made, None if ok is None else np.broadcast_to(ok, made.shape)
 
 
+# ---------------------------------------------------------------- contractions
+def _unpermuted(v: UOp) -> tuple[UOp, list[tuple[int, ...]]]:
+    """What a large PERMUTE, or several, is of; their axes, the outermost first."""
+    moves: list[tuple[int, ...]] = []
+    while _is_inner(v) and v.op is Ops.PERMUTE:
+        moves.append(v.arg)
+        v = v.src[0]
+    return v, moves
+
+
+def _contracted(
+    u: UOp, values: Mapping[UOp, Array], masks: Mapping[UOp, Array], absolute: bool = False
+) -> Array | None:
+    """A sum of products of two arrays, in float64 and in any order; None for any other REDUCE.
+
+    An axis along which an array only repeats is no axis of it, so a matrix product is one.
+    """
+    product, moves = _unpermuted(u.src[0])
+    if u.arg.op != "add" or u.dtype.kind != "float" or u.dtype.bits < 32:
+        return None
+    if not (_is_inner(product) and product.op is Ops.MUL):
+        return None
+    factors: list[Array] = []
+    for s in product.src:
+        leaf, inner = _unpermuted(s)
+        if _is_inner(leaf) or leaf in masks:
+            return None
+        factor = values[leaf]
+        for axes in reversed(inner):
+            factor = factor.transpose(axes)
+        factors.append(factor)
+    dims = np.broadcast_shapes(*[f.shape for f in factors])
+    full = [np.broadcast_to(f, dims) for f in factors]
+    for axes in reversed(moves):
+        full = [f.transpose(axes) for f in full]
+    return _sum_of_products(full, [a % len(dims) for a in u.arg.axes], absolute)
+
+
+def _sum_of_products(factors: list[Array], summed: list[int], absolute: bool) -> Array:
+    """Factors of one shape, repeated along axes of stride 0, multiplied and summed over axes."""
+    dims = factors[0].shape
+    used = [[i for i, d in enumerate(dims) if d > 1 and f.strides[i]] for f in factors]
+    parts: list[Array] = []
+    for f, axes in zip(factors, used):
+        small = f[tuple([slice(None) if i in axes else 0 for i in range(len(dims))])]
+        parts.append(np.abs(small.astype(np.float64)) if absolute else small.astype(np.float64))
+    kept = [i for i in range(len(dims)) if i not in summed]
+    either = {*used[0], *used[1]}
+    shown = [i for i in kept if i in either]
+    made = np.einsum(parts[0], used[0], parts[1], used[1], shown, optimize=True)
+    times = math.prod([dims[i] for i in summed if i not in either])
+    shaped = (made * times).reshape([dims[i] if i in either else 1 for i in kept])
+    return np.array(np.broadcast_to(shaped, [dims[i] for i in kept]))
+
+
 # ---------------------------------------------------------------- reductions
 def reduced(u: UOp, values: Mapping[UOp, Array], masks: Mapping[UOp, Array]) -> Part:
     """The value of a REDUCE, and which elements of it exist."""
     if not is_large(u.src[0]):
         return _folded(u, values[u.src[0]], masks.get(u.src[0]))
+    product = _contracted(u, values, masks)
+    if product is not None:
+        return product.astype(u.dtype.numpy), None
     blocks = Blocks(u, values, masks)
     dims = blocks.result_dims()
     result, exists = np.empty(dims, u.dtype.numpy), np.ones(dims, np.bool_)
@@ -167,6 +225,10 @@ def magnitude(u: UOp, values: Mapping[UOp, Array]) -> tuple[Array, int]:
         terms = values[u.src[0]]
         out = total(terms)
         return out, terms.size // max(1, out.size)
+    product = _contracted(u, values, {}, absolute=True)
+    if product is not None:
+        whole = math.prod([max_dim(d) for d in shape(u.src[0])])
+        return product, whole // max(1, product.size)
     blocks = Blocks(u, values, {})
     out = np.empty(blocks.result_dims())
     count = 0
