@@ -51,6 +51,16 @@ def test_written_short(value, shown):
     assert made.render(simplify=False) == shown
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_an_index_taken_apart_is_put_together_in_any_order(order):
+    e = 117 - A * 3
+    quotient, inner = affine.divmod_(e, affine.const(5))
+    outer, middle = affine.divmod_(quotient, affine.const(8))
+    parts = (outer * 40, middle * 5, inner)
+    a, b, c = (parts[i] for i in order)
+    assert a + b + c is e
+
+
 # ---------------------------------------------------------------- random expressions
 _LEAVES = st.sampled_from([A, B, C]) | st.integers(-16, 16).map(affine.const)
 

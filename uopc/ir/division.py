@@ -230,8 +230,8 @@ def recombine(terms: Terms, mods: list[UOp]) -> Form:
         if k:
             c, gained = _put_back(m, k, terms)
             constant += c
-            again = [w for w in gained if w.op is Ops.FLOORMOD and w in terms]
-            if again:
+            if any([w.op in affine.DIVMOD_OPS for w in gained]):  # what was tried may fit now
+                again = [w for w in terms if w.op is Ops.FLOORMOD]
                 c, terms = recombine(terms, again)
                 constant += c
     return constant, terms
