@@ -32,7 +32,7 @@ from uopc.backends.cuda.assembler import Usage, assemble  # noqa: E402
 # schedulers at 1.755 GHz; TFLOP/s of float32, and of tensor cores at half precision.
 COPY_RATE, L1_RATE, ISSUE_RATE = 4.3e12, 132 * 128 * 1.755e9, 132 * 4 * 1.755e9
 PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
-SAMPLE = 2  # blocks executed of a launch
+SAMPLE = 1  # blocks executed of a launch
 UNIT = 256  # registers of a warp are handed out in these
 
 

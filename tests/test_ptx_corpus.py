@@ -1,0 +1,29 @@
+"""A sample of the recorded graphs, rendered for two parts, assembled, and run on the PTX machine.
+
+`python -m tests.ptx DIR` runs as many as there is time for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import workers
+from tests.conformance.runner import FAILED
+from tests.ptx.__main__ import is_too_large, sample
+
+SELECTION = Path(__file__).parent / "conformance" / "selection"
+PARTS = ("sm_80", "sm_90a")
+COUNT = 48
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_recorded_graphs(part):
+    places = sample(SELECTION, None)[PARTS.index(part) :: len(PARTS)][: COUNT // len(PARTS)]
+    assert len({p.group for p in places}) >= 8
+    outcomes = [workers.run_one(p, f"cuda:{part}") for p in places]
+    bad = [f"{o.group}/{o.id}: {o.reason}" for o in outcomes
+           if o.verdict == FAILED and not is_too_large(o)]  # fmt: skip
+    assert not bad, "\n".join(bad)
+    assert sum(bool(o.notes["kernels"]) for o in outcomes) >= len(outcomes) // 2
