@@ -219,3 +219,17 @@ def test_what_the_last_of_several_assignments_returns_is_the_callers_array(optim
     assert np.shares_memory(got, a)
     np.testing.assert_array_equal(a, [2, 4, 6])
     assert len(lower_only(graph, optimize=optimize).calls) == 2
+
+
+# ---------------------------------------------------------------- written again with arrays
+@BOTH
+def test_parts_at_places_that_variables_say_are_not_one_part(optimize):
+    """A STACK of parts of one array, each at another variable, read the first one's place."""
+    x = uopc.param("x", (10, 3))
+    places = [uopc.variable(f"v{i}", 0, 9) for i in range(16)]
+    parts = [x.shrink(((v, v + 1), (0, 3))).reshape(3) * 2.0 for v in places]
+    a = np.arange(30, dtype="f4").reshape(10, 3)
+    chosen = [(7 * i + 3) % 10 for i in range(16)]
+    program = uopc.compile(parts[0].stack(*parts[1:]), optimize=optimize)
+    got = program(a, **{f"v{i}": c for i, c in enumerate(chosen)})
+    np.testing.assert_array_equal(got, a[chosen] * 2)

@@ -87,9 +87,13 @@ def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
         # The one that wins, else the second: an instruction of its own on most machines, and a
         # NaN in the second operand comes through. One in the first is put back, if it can be.
         mask = llvm_type(dtypes.bool_.vec(t.lanes))
+        compare = wins
         if not b.startswith("%"):
             a, b = b, a  # LLVM knows whether a constant is a NaN
-        first = e.value(f"fcmp {wins} {ty} {a}, {b}")
+            # Of two zeros the constant, where it is the one that IEEE's maximum or minimum gives.
+            if a == constant(t, 0.0 if wins == "ogt" else -0.0):
+                compare = wins.replace("t", "e")
+        first = e.value(f"fcmp {compare} {ty} {a}, {b}")
         best = e.value(f"select {mask} {first}, {ty} {a}, {ty} {b}")
         nan = e.value(f"fcmp uno {ty} {a}, {a}")
         return e.value(f"select {mask} {nan}, {ty} {a}, {ty} {best}")

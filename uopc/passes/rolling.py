@@ -93,6 +93,8 @@ class Roller:
             return None
         if any(p.arg != first.arg for p in parts):
             return None
+        if first.op.movement and len(first.src) > 1:  # where it moves, variables say
+            return None
         columns = [tuple([p.src[i] for p in parts]) for i in range(len(first.src))]
         for column in columns:
             if any(analysis.shape(s) != analysis.shape(column[0]) for s in column):
