@@ -56,12 +56,15 @@ def _true(value: bool) -> UOp:
 
 
 def order(u: UOp) -> tuple[Any, ...]:
-    """Order of monomials: ranges by axis, the rest by creation, variables by name, lanes."""
+    """Order of monomials: ranges by axis, hardware indices by name, the rest by creation,
+    variables by name, lanes."""
     if u.op is Ops.RANGE:
         return 0, u.arg.axis, u.seq
+    if u.op is Ops.SPECIAL:
+        return 1, u.arg, u.seq
     if u.op is Ops.VARIABLE:
-        return 2, u.arg.name, u.seq
-    return (3 if u.op is Ops.LANES else 1), u.seq
+        return 3, u.arg.name, u.seq
+    return (4 if u.op is Ops.LANES else 2), u.seq
 
 
 def factors(u: UOp) -> list[UOp]:
