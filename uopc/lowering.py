@@ -172,6 +172,8 @@ def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
     level = level_of(graph)
     first = StageRun(0, INPUT, level, [graph], [graph])
     if level is TENSOR:
+        if isinstance(graph.arg, KernelArg) and graph.arg.opts is not None:
+            raise UserError("a SINK of values is no kernel: give Opts as value.contiguous(opts)")
         return first, list(PIPELINE)
     final = level is LINEAR or any(c.src[0].op is Ops.LINEAR for c in graph.src if c.src)
     return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]

@@ -80,16 +80,6 @@ class ReduceArg:
 
 
 @dataclass(frozen=True, slots=True)
-class StageArg:
-    """A stored value: why, whether cost may drop it, and where it lives."""
-
-    reason: str
-    removable: bool = True
-    device: str = ""
-    space: Space = "global"
-
-
-@dataclass(frozen=True, slots=True)
 class Opt:
     """One transformation of a kernel's ranges: what, on which axis, with which amount."""
 
@@ -99,6 +89,17 @@ class Opt:
 
     def __str__(self) -> str:
         return f"{self.op}({self.axis}, {self.arg})"
+
+
+@dataclass(frozen=True, slots=True)
+class StageArg:
+    """A stored value: why, whether cost may drop it, where it lives, the Opts of its kernel."""
+
+    reason: str
+    removable: bool = True
+    device: str = ""
+    space: Space = "global"
+    opts: tuple[Opt, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

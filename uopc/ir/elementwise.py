@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir import analysis, build, dtypes
+from uopc.ir.args import Opt
 from uopc.ir.build import Operand, alu, binary, cast
 from uopc.ir.node import Node, intern
 from uopc.ir.ops import Op, Ops
@@ -272,8 +273,13 @@ def gelu(a: UOp, approximate: Literal["none", "tanh"] = "none") -> UOp:
 
 # ---------------------------------------------------------------- marks
 def contiguous(a: UOp, opts: Any = None) -> UOp:
-    """The same value, stored on its own; `opts` are the Opts for the kernel that computes it."""
+    """The same value, stored on its own. `opts` are those of the kernel that computes it: exactly
+    these, also with optimize=False; () for none. They number the ranges as `simplify-ranges` leaves
+    them, which merges loops unless optimize=False. `compile` raises UserError where one is illegal.
+    """
     chosen = None if opts is None else tuple(opts)
+    if not all(type(o) is Opt for o in chosen or ()):
+        raise UserTypeError(f"contiguous: expected Opts, got {chosen!r}")
     if a.op is Ops.CONTIGUOUS and (chosen is None or chosen == a.arg):
         return a
     return build.located(intern(Ops.CONTIGUOUS, a.dtype, (a,), chosen))

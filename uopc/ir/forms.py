@@ -423,6 +423,7 @@ _SPECIAL: dict[Op, Form] = {
     Ops.ALLREDUCE: _REDUCE,
     Ops.HREDUCE: Form(_write_hreduce, _read_hreduce),
     Ops.CONTIGUOUS: _scalar("opts"),
+    Ops.END: _scalar("opts"),
     Ops.CAT: _scalar("axis"),
     Ops.CARRY: _scalar("id"),
     Ops.COPY: _scalar("device"),

@@ -220,7 +220,7 @@ class Ops:
     # Control
     RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that reach it are inside the loop until END or REDUCE closes it.",
                arg=(args.RangeArg,), dtype="unchecked", shape="scalar", arity=(1, None), levels=SCALAR)
-    END = Op("end", "effect *ranges", "The effect, with the ranges closed (linear: carried pairs follow the range).", dtype="void", shape="none", effect=True, levels=SCALAR)
+    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR)
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial first, what END gives it next, the last after the loop.",
                arg=(int,), shape="scalar", levels=LINEAR)
     BARRIER = Op("barrier", "*effects", "All work-items have done the effects.", dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None))

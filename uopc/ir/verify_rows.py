@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir import analysis, dtypes
+from uopc.ir.args import Opt
 from uopc.ir.dtypes import DType
 from uopc.ir.ops import Op, Ops
 
@@ -91,6 +92,11 @@ def _integers_arg(u: UOp) -> str | None:
     return f"the arg is {u.arg!r}, expected integers"
 
 
+def _opts_arg(u: UOp) -> str | None:
+    given = u.arg or ()
+    return None if all(type(o) is Opt for o in given) else f"the arg is {given!r}, expected Opts"
+
+
 def _reduce_arg(u: UOp) -> str | None:
     name = u.arg if isinstance(u.arg, str) else u.arg.op
     return None if name in _REDUCES else f"the op is {name!r}, expected one of {_REDUCES}"
@@ -129,6 +135,8 @@ _ARGS: dict[Op, Callable[[UOp], str | None]] = {
     Ops.SHRINK: lambda u: _dims_arg(u.arg, u.src[1:]),
     Ops.PERMUTE: _integers_arg,
     Ops.FLIP: _integers_arg,
+    Ops.CONTIGUOUS: _opts_arg,
+    Ops.END: _opts_arg,
     Ops.REDUCE: _reduce_arg,
     Ops.HREDUCE: _reduce_arg,
     Ops.LANE: _lane_arg,

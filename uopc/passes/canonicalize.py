@@ -23,6 +23,7 @@ from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.given_opts import fixed_reduces, has_opts
 from uopc.passes.output_storage import STORAGE
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
     reads: set[UOp] = set()  # values that storage is read for
+    fixed = fixed_reduces(graph)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in STORAGE or any([s in reads for s in u.src]):
@@ -50,7 +52,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op is Ops.BIND:
             return src[0]
         if u.op is Ops.REDUCE:
-            return _reduce(u, src[0], context.optimize and u in reads)
+            return _reduce(u, src[0], context.optimize and u in reads and u not in fixed)
         if u.op is Ops.GETTUPLE:
             return inlined(u, src[0])
         if u.op is Ops.STORE:
@@ -58,7 +60,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return _store_through_bitcast(u, src)
         if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
             return movement.reshape(src[0].src[0], analysis.shape(u))
-        if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST:
+        if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
             return src[0]
         if u.op is Ops.CAT:
             return _without_empty_parts(u, src)

@@ -2,8 +2,8 @@
 
 The memory of every device that a program names is the CPU's, so a COPY is a value like any other,
 unless something is written to it. A CONTIGUOUS of a part of storage that lies in one piece shows
-that part, if nothing overwrites it later. A computed value that one STORE overwrites as a whole is
-what is stored: nobody else knows its storage.
+that part, if nothing overwrites it later and it has no Opts. A computed value that one STORE
+overwrites as a whole is what is stored: nobody else knows its storage.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, indexing, movement, remake
 from uopc.ir.ops import Ops
+from uopc.passes.given_opts import has_opts
 from uopc.passes.output_storage import (
     STORAGE,
     Effects,
@@ -72,7 +73,7 @@ def _is_needless(u: UOp, effects: Effects) -> bool:
         return False
     if u.op is Ops.COPY:
         return True
-    if u.op is not Ops.CONTIGUOUS:
+    if u.op is not Ops.CONTIGUOUS or has_opts(u):
         return False
     view = u.src[0]
     root = _piece_of(view)

@@ -36,6 +36,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
 from uopc.passes.demand import Demand, count, part, product
+from uopc.passes.given_opts import Opts, opts_of_stored
 from uopc.passes.index_nesting import MOST_NESTED, Nesting
 from uopc.passes.needless_copies import without_needless_copies
 from uopc.passes.output_storage import (
@@ -294,12 +295,13 @@ class _Placement:
         context.notes["demands"] = self.demands
         context.notes["storage"] = self.notes
         context.notes["stored"] = self.reasons
+        opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
             if u.op in _FORCED:
-                return _stage(src[0], self.reasons[u], False)
+                return _stage(src[0], self.reasons[u], False, opts.get(u))
             if u in self.reasons:
-                return _stage(remake.remake(u, src), self.reasons[u], True)
+                return _stage(remake.remake(u, src), self.reasons[u], True, opts.get(u))
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
             if u in self.copied:
@@ -329,10 +331,12 @@ def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return intern(u.op, u.dtype, (src[0], *args), u.arg, u.tag)
 
 
-def _stage(value: UOp, reason: str, removable: bool) -> UOp:
+def _stage(value: UOp, reason: str, removable: bool, opts: Opts = None) -> UOp:
     if value.op is Ops.STAGE:
-        return value
-    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable))
+        if opts in (None, value.arg.opts):
+            return value
+        value = value.src[0] if value.arg.removable else value  # once more, by these Opts
+    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable, opts=opts))
 
 
 def _copied(value: UOp, reason: str) -> UOp:

@@ -33,6 +33,7 @@ from uopc.ir.ops import Ops
 from uopc.ir.remake import remake
 from uopc.passes import storage_cost
 from uopc.passes.contract import Context, Pass
+from uopc.passes.given_opts import Opts
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -285,12 +286,17 @@ def _is_empty(dims: analysis.Shape) -> bool:
     return any(isinstance(d, int) and d == 0 for d in dims)
 
 
-def _closed_store(target: UOp, value: UOp, ranges: tuple[UOp, ...], origin: Any) -> UOp:
+def _closed_store(
+    target: UOp, value: UOp, ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
+) -> UOp:
+    """With Opts there is an END around no ranges as well: it holds them."""
     if value.op is Ops.INVALID:
         return intern(Ops.NOOP, dtypes.void)
     store = intern(Ops.STORE, dtypes.void, (target, value))
     store.origin = origin
-    return intern(Ops.END, dtypes.void, (store, *ranges)) if ranges else store
+    if not ranges and opts is None:
+        return store
+    return intern(Ops.END, dtypes.void, (store, *ranges), opts)
 
 
 def _lower_stage(u: UOp, slot: int, storage: dict[UOp, UOp]) -> UOp:
@@ -307,7 +313,7 @@ def _lower_stage(u: UOp, slot: int, storage: dict[UOp, UOp]) -> UOp:
             value, valid = _valid_part(_Lowering(storage).lower((part, index, indexing.true())))
             place = indexing.gated(offset(index), valid)
             target = intern(Ops.INDEX, u.dtype, (buffer, *place))
-            effects.append(_closed_store(target, value, ranges, u.src[0].origin))
+            effects.append(_closed_store(target, value, ranges, u.src[0].origin, u.arg.opts))
     return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
 
 

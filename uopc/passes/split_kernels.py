@@ -280,8 +280,15 @@ def make_kernel(piece: _Piece) -> tuple[UOp, tuple[UOp, ...]]:
         flat = affine.plus(flat, -offset)
         place = indexing.gated((flat,), guard)
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *place))
-    kernel = intern(Ops.SINK, dtypes.void, (remake.rebuild(effect, mapping),), KernelArg())
-    return kernel, tuple(args)
+    closed, opts = remake.rebuild(effect, mapping), effect.arg
+    if opts is not None:  # the SINK has them from here on
+        closed = _without_opts(closed)
+    return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts)), tuple(args)
+
+
+def _without_opts(end: UOp) -> UOp:
+    """The END without its Opts; around no ranges it is the effect."""
+    return intern(Ops.END, dtypes.void, end.src) if len(end.src) > 1 else end.src[0]
 
 
 def _tile(buffer: UOp, slot: int) -> UOp:
