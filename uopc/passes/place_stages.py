@@ -68,16 +68,15 @@ class _Placement:
         self.copied: dict[UOp, str] = {}
         self.reasons: dict[UOp, str] = {}
         self.notes: dict[UOp, str] = {}
-        self.cost: dict[UOp, float] = {}
         self.axes = itertools.count(1)
         self.nesting = Nesting()
         self.depth: dict[UOp, int] = {}
+        self.cost: dict[UOp, float] = {}
         self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
+        self.read: dict[UOp, int] = {}  # stored values it reads if every reduce below were stored
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
-        self.reads: set[UOp] = set()  # values that read storage
-        self.reduces: set[UOp] = set()
-        self.contractions: set[UOp] = set()
-        self.shared: set[UOp] = set()  # values over a reduce that something else reads too
+        # Values that read storage; reduces; contractions; over a reduce that has other readers too.
+        self.reads, self.reduces, self.contractions, self.shared = (set["UOp"]() for _ in range(4))
 
     def _measure(self) -> None:
         """Cost and content of every value, sources first; what the user or an effect fixes."""
@@ -113,6 +112,7 @@ class _Placement:
     def _measure_value(self, u: UOp, readers: dict[UOp, int]) -> None:
         if u.op in STORAGE:
             self.cost[u] = self.light[u] = storage_cost.LOAD
+            self.read[u] = 1
             self.reads.add(u)
             return
         depth = 1 + max([self.depth.get(s, 0) for s in u.src], default=0)
@@ -122,6 +122,7 @@ class _Placement:
         self.depth[u] = depth
         self.cost[u] = storage_cost.element_cost(u, [self.cost.get(s, 0.0) for s in u.src])
         self.light[u] = storage_cost.element_cost(u, [self.light.get(s, 0.0) for s in u.src])
+        self.read[u] = storage_cost.stored_read(u, [self.read.get(s, 0) for s in u.src])
         if any(s in self.reads for s in u.src):
             self.reads.add(u)
         if u.op is Ops.REDUCE:
@@ -229,9 +230,8 @@ class _Placement:
         return storage_cost.Choice(stored, f"its index is {deepest} divisions deep")
 
     def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
-        value = storage_cost.Value(
-            float(count(analysis.shape(u))), self.cost[u], u in self.reduces
-        )
+        elements = float(count(analysis.shape(u)))
+        value = storage_cost.Value(elements, self.cost[u], u in self.reduces)
         if len(demands) > MOST_DEMANDS and self.cost[u] > storage_cost.LOAD:
             return storage_cost.Choice(True, f"read at {len(demands)} different places")
         evaluations = sum(d.share * product(d.around) for d in demands)
@@ -239,7 +239,8 @@ class _Placement:
         around = {r.arg.kind for d in demands for r in d.around}
         if u in self.contractions and "reduce" in around:
             choice = storage_cost.choose_tiling(value, choice)
-        if choice.stored and u in self.shared and self.light[u] <= storage_cost.CHEAP_VALUE:
+        light = storage_cost.is_light(self.light[u], self.read[u])
+        if choice.stored and u in self.shared and light:
             # It stands on a reduce with other readers: storing that one serves them all.
             return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice

@@ -20,6 +20,8 @@ CHEAP, FUNCTION, DIVISION, LOAD, STORE = 1.0, 6.0, 4.0, 2.0, 4.0
 KERNEL = 4000.0
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
 CHEAP_VALUE = 64.0
+# Over stored reduces a value is computed again if it reads up to so many stored ones.
+MOST_READ = 5
 # A sum that reads no storage counts something: most have a closed form.
 CLOSED_FORM = 4.0
 # How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators).
@@ -144,6 +146,20 @@ def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     if stored < again:
         return Choice(True, f"each element would be computed {times:.3g} times, at {reads} places")
     return Choice(False, f"cheaper to compute {times:.3g} times than to store")
+
+
+def is_light(cost: float, read: int) -> bool:
+    """Whether a value over reduces is computed each time once they are stored, rather than stored
+    itself: a sum of a few values, not of all that came before in a deep graph."""
+    return cost <= CHEAP_VALUE and read <= MOST_READ
+
+
+def stored_read(u: UOp, below: list[int]) -> int:
+    """How many stored values an element of `u` reads where all reduces are stored, given the
+    numbers of its sources; a value that is used in two places counts twice."""
+    if u.op is Ops.REDUCE:
+        return 1
+    return min(MOST_READ + 1, sum([b for b, s in zip(below, u.src) if _as_many(s, u)]))
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:
