@@ -23,7 +23,7 @@ import itertools
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir import affine, analysis, build, dtypes, steps
 from uopc.ir.levels import KERNEL, VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
@@ -55,29 +55,7 @@ class _Expansion:
         return u, tuple([where[r] for r in self.copied_ranges(u)])
 
     def expand(self, root: UOp) -> UOp:
-        memo = self.memo
-        start: Key = (root, ())
-        stack: list[tuple[Key, Step, list[Key]]] = []
-        self._enter(start, stack)
-        while stack:
-            key, step, wanted = stack[-1]
-            missing = next((k for k in wanted if k not in memo), None)
-            if missing is not None:
-                self._enter(missing, stack)
-                continue
-            try:
-                stack[-1] = (key, step, step.send([memo[k] for k in wanted]))
-            except StopIteration as done:
-                memo[key] = done.value
-                stack.pop()
-        return memo[start]
-
-    def _enter(self, key: Key, stack: list[tuple[Key, Step, list[Key]]]) -> None:
-        step = self._step(*key)
-        try:
-            stack.append((key, step, next(step)))
-        except StopIteration as done:
-            self.memo[key] = done.value
+        return steps.computed((root, ()), lambda key: self._step(*key), self.memo)
 
     def _step(self, u: UOp, copy: tuple[int, ...]) -> Step:
         where = dict(zip(self.copied_ranges(u), copy))

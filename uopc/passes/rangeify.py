@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import InvalidIR
-from uopc.ir import affine, analysis, build, dtypes, indexing
+from uopc.ir import affine, analysis, build, dtypes, indexing, steps
 from uopc.ir.args import BufferArg, RangeArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import INDEXED, TENSOR
@@ -53,29 +53,8 @@ class _Lowering:
         self.axes = itertools.count(1)
 
     def lower(self, root: Key) -> UOp:
-        """The scalar value of a node at an index; a stack of steps instead of recursion."""
-        memo = self.memo
-        stack: list[tuple[Key, Step, list[Key]]] = []
-        self._enter(root, stack)
-        while stack:
-            key, step, wanted = stack[-1]
-            missing = next((k for k in wanted if k not in memo), None)
-            if missing is not None:
-                self._enter(missing, stack)
-                continue
-            try:
-                stack[-1] = (key, step, step.send([memo[k] for k in wanted]))
-            except StopIteration as done:
-                memo[key] = done.value
-                stack.pop()
-        return memo[root]
-
-    def _enter(self, key: Key, stack: list[tuple[Key, Step, list[Key]]]) -> None:
-        step = self._step(*key)
-        try:
-            stack.append((key, step, next(step)))
-        except StopIteration as done:
-            self.memo[key] = done.value
+        """The scalar value of a node at an index."""
+        return steps.computed(root, lambda key: self._step(*key), self.memo)
 
     def _step(self, u: UOp, index: Index, guard: UOp) -> Step:
         """How one node is lowered: yields the values it needs, returns its own."""

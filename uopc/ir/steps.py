@@ -1,0 +1,44 @@
+"""Values computed from each other by memo, without recursion: generators on a stack.
+
+A step yields the keys it needs, is sent their values, and returns its own. It is written as a
+recursive function would be, and a graph may be as deep as memory allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+K = TypeVar("K", bound=Hashable)
+
+
+def computed(
+    root: K, step: Callable[[K], Generator[list[K], list[UOp], UOp]], memo: dict[K, UOp]
+) -> UOp:
+    """The value of `root`; `memo` keeps those of all keys met on the way, also between calls."""
+    stack: list[tuple[K, Generator[list[K], list[UOp], UOp], list[K]]] = []
+
+    def enter(key: K) -> None:
+        begun = step(key)
+        try:
+            stack.append((key, begun, next(begun)))
+        except StopIteration as done:
+            memo[key] = done.value
+
+    if root not in memo:
+        enter(root)
+    while stack:
+        key, begun, wanted = stack[-1]
+        missing = next((k for k in wanted if k not in memo), None)
+        if missing is not None:
+            enter(missing)
+            continue
+        try:
+            stack[-1] = (key, begun, begun.send([memo[k] for k in wanted]))
+        except StopIteration as done:
+            memo[key] = done.value
+            stack.pop()
+    return memo[root]
