@@ -29,7 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from growth import GROWTH  # noqa: E402
+from growth import GROWTH
 
 LIMIT = 60  # seconds a case may take
 COLD = {

@@ -23,11 +23,11 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from gpu_workloads import TORCH, Workload, workloads  # noqa: E402
+from gpu_workloads import TORCH, Workload, workloads
 
-import uopc  # noqa: E402
-from uopc.backends.cuda.arrays import DeviceArray  # noqa: E402
-from uopc.backends.cuda.device import Device, device  # noqa: E402
+import uopc
+from uopc.backends.cuda.arrays import DeviceArray
+from uopc.backends.cuda.device import Device, device
 
 FLUSH = 256 << 20  # bytes written between rounds: more than any cache
 BATCH = 10

@@ -32,10 +32,10 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from kernel_report import markdown, plot  # noqa: E402
-from limits import limit_seconds  # noqa: E402
-from peers import NUMPY, PEERS, installed  # noqa: E402
-from workloads import WORKLOADS, Workload  # noqa: E402
+from kernel_report import markdown, plot
+from limits import limit_seconds
+from peers import NUMPY, PEERS, installed
+from workloads import WORKLOADS, Workload
 
 SPREAD = 0.30  # (greatest - least) / median of the rounds above which a row is measured again
 TRIES = 3

@@ -19,14 +19,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import numpy as np  # noqa: E402
-from gpu_workloads import Workload, workloads  # noqa: E402
+import numpy as np
+from gpu_workloads import Workload, workloads
 
-import uopc  # noqa: E402
-from tests.ptx import machine, parse  # noqa: E402
-from tests.ptx.memory import Memory  # noqa: E402
-from uopc.backends import target  # noqa: E402
-from uopc.backends.cuda.assembler import Usage, assemble  # noqa: E402
+import uopc
+from tests.ptx import machine, parse
+from tests.ptx.memory import Memory
+from uopc.backends import target
+from uopc.backends.cuda.assembler import Usage, assemble
 
 # An H200: bytes a second of a copy and of all L1 caches; instructions a second of its 4 × 132
 # schedulers at 1.755 GHz; TFLOP/s of float32, and of tensor cores at half precision.

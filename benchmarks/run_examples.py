@@ -25,7 +25,7 @@ import uopc
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
-from timing import Times, ratio, seconds, side_by_side  # noqa: E402
+from timing import Times, ratio, seconds, side_by_side
 
 EXAMPLES = {
     "digits": "scikit-learn", "sharpen": "SciPy", "attention": "NumPy",

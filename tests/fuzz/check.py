@@ -175,7 +175,7 @@ def check(case: Case, stages: bool = True) -> Verdict:
     if stages:
         try:
             failures = _stages(case, want, spread, verdict.seen)
-        except Exception:
+        except Exception:  # a refusal too: what the ways above compiled must not be refused here
             failures = [traceback.format_exc(limit=-3)]
         verdict.failures += [f"stages: {f}" for f in failures]
     return verdict

@@ -49,7 +49,7 @@ def _figures(texts: Sequence[str], arch: str) -> list[dict[str, int]]:
         for k in new:
             _assembled[k] = []
         return [
-            {"name": name, "arch": arch, "registers": u.registers,  # type: ignore[dict-item]
+            {"name": name, "arch": arch, "registers": u.registers,
              "spills": u.spill_stores + u.spill_loads, "shared": u.shared}
             for name, u in used.items()
         ]  # fmt: skip

@@ -287,7 +287,7 @@ def _build(launch: Launch, i: Instruction) -> _Step:
         build.modifiers.done()
         return _Step(None, guard, "branch", (_label(launch, i.operands[0]),), i.text)
     if i.root == "brx":
-        table = launch.kernel.tables[i.operands[1].name]  # type: ignore[union-attr]
+        table = launch.kernel.tables[i.operands[1].name]
         targets = tuple([launch.kernel.labels[t] for t in table])
         return _Step(None, build.get(0, "u32"), "table", targets, i.text)
     if i.root in ("bar", "barrier") and "warp" not in i.modifiers:
