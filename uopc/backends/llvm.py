@@ -337,7 +337,8 @@ def _where(e: Emitter, u: UOp) -> str | None:
     return e.value(f"select {mask} {e.of(c)}, {t} {e.of(a, lanes)}, {t} {e.of(b, lanes)}")
 
 
-def _cast(e: Emitter, u: UOp) -> str | None:
+def convert(e: Emitter, u: UOp) -> str | None:
+    """A CAST between types that LLVM computes with."""
     source, target = u.src[0].dtype, u.dtype
     a = e.of(u.src[0])
     s, t = llvm_type(source), llvm_type(target)
@@ -459,7 +460,7 @@ _EMIT: dict[Op, Rule] = {
     Ops.AFTER: lambda e, u: e.of(u.src[0]),
     Ops.NOOP: lambda e, u: None,
     Ops.WHERE: _where,
-    Ops.CAST: _cast,
+    Ops.CAST: convert,
     Ops.BITCAST: _bitcast,
     **dict.fromkeys(ALU, _arithmetic),
 }

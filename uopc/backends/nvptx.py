@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from uopc.backends import nvptx_floats
 from uopc.backends.llvm import Emitter, Rule, from_memory
 from uopc.backends.llvm_types import llvm_type, memory_type
 from uopc.errors import Unsupported
@@ -42,6 +43,7 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.vector\.reduce\.(or|and)\.v\d+i1", 80, 70),
     (r"llvm\.nvvm\.read\.ptx\.sreg\.(tid|ctaid)\.[xyz]", 80, 70),
     (r"llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all", 80, 70),
+    (r"llvm\.nvvm\.(ff\.to\.(e4m3|e5m2)x2|(e4m3|e5m2)x2\.to\.f16x2)\.rn", 89, 81),
     (r"llvm\.nvvm\.shfl\.sync\.bfly\.i32", 80, 70),
 )
 
@@ -342,6 +344,7 @@ _RULES: dict[Op, Rule] = {
     Ops.BARRIER: _barrier,
     Ops.EXCHANGE: _exchange,
     Ops.BUFFER: _buffer,
+    Ops.CAST: nvptx_floats.convert,
     Ops.LOAD: _load,
     Ops.STORE: _store,
 }

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uopc.errors import Unsupported, UserError
+from uopc.ir import dtypes
+from uopc.ir.dtypes import DType
+
+# Narrow floats that GPUs round float32 to, and since which part; the 8-bit ones saturate.
+_CONVERTED = ((dtypes.bfloat16, 80), (dtypes.fp8e4m3, 89), (dtypes.fp8e5m2, 89))
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,12 @@ class Target:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     gpu: Gpu | None = None
+
+    @property
+    def native_floats(self) -> frozenset[DType]:
+        """Narrow floats with conversions of their own from and to float32."""
+        version = self.gpu.version if self.gpu is not None else 0
+        return frozenset(t for t, least in _CONVERTED if version >= least)
 
     def lanes(self, bits: int) -> int:
         """How many values of this many bits a register holds."""

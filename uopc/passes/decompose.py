@@ -17,11 +17,13 @@ Before (vector)                            After (vector)
                                              sink %13 name=E_4 opts=()
 
 Quotients become the machine's truncating ones with operands that cannot trap; shifts by an unknown
-count are guarded; float16 functions are computed in float32 and rounded once.
+count are guarded; float16 functions are computed in float32 and rounded once. Conversions of narrow
+floats are spelled out where the machine has none.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 Source = tuple["UOp", ...]
+Native = frozenset[DType]  # narrow floats that the machine converts float32 to and from
 _FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
 _FAR = 1 << 48  # indices up to this are divided without a division of integers
 _ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
@@ -196,36 +199,52 @@ def _threefry(src: Source) -> UOp:
     return (high.cast(dtypes.uint64) << 32) | low.cast(dtypes.uint64)
 
 
-def _narrow_float(u: UOp, src: Source) -> UOp:
+def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
     """An op of a narrow float type in float32, rounded once where it rounds."""
-    wide = tuple([_widened(s) for s in src])
+    wide = tuple([_widened(s, native) for s in src])
     lanes = max(s.dtype.lanes for s in src)
     out = dtypes.float32 if u.dtype.is_float else u.dtype.scalar
     done = intern(u.op, out.vec(lanes), wide)
-    inner = _decomposed(done, wide)
+    inner = _decomposed(done, wide, native)
     done = done if inner is None else inner
     if not u.dtype.is_float:
         return done
     target = u.dtype.scalar
     if target not in SOFTWARE:
         return done.cast(target)
-    return narrow(done, target, exact=u.op in _SELECTS)
+    return _narrowed(done, target, native, exact=u.op in _SELECTS)
 
 
-def _widened(s: UOp) -> UOp:
-    if s.dtype.scalar in SOFTWARE:
-        return s.cast(dtypes.float32) if s.op is Ops.CONST else widen(s)
-    return s.cast(dtypes.float32) if s.dtype.is_float else s
+def _widened(s: UOp, native: Native) -> UOp:
+    """As float32, where it is a float."""
+    t = s.dtype.scalar
+    if t not in SOFTWARE:
+        return s.cast(dtypes.float32) if t.is_float else s
+    if s.op is Ops.CONST:
+        return s.cast(dtypes.float32)
+    return _converted(s, dtypes.float32) if t in native else widen(s)
 
 
-def _cast(u: UOp, src: Source) -> UOp | None:
+def _narrowed(a: UOp, target: DType, native: Native, exact: bool = False) -> UOp:
+    """The float32 `a` rounded to `target`. A machine's conversion makes infinity the greatest one:
+    where it must stay (`exact`), ours is used."""
+    infinite = exact and target is dtypes.fp8e5m2
+    if target in native and not infinite:
+        return _converted(a, target)
+    return narrow(a, target, exact)
+
+
+def _converted(a: UOp, target: DType) -> UOp:
+    """The machine's own conversion, not rewritten again."""
+    return intern(Ops.CAST, target.vec(a.dtype.lanes), (a,))
+
+
+def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
     """Conversions that go by way of float32: narrow formats, and float64 to one of them."""
     a, target = src[0], u.dtype.scalar
     if a.dtype.scalar in SOFTWARE:
-        wide = widen(a)
-        if target.is_float and target.bits <= 16:
-            return narrow(wide, target) if target in SOFTWARE else wide.cast(target)
-        return wide.cast(target)
+        wide = _widened(a, native)
+        return _narrowed(wide, target, native) if target in SOFTWARE else wide.cast(target)
     if not target.is_float or target.bits > 16:
         return None
     if a.dtype.scalar is dtypes.float64:
@@ -234,14 +253,12 @@ def _cast(u: UOp, src: Source) -> UOp | None:
         a = a.cast(dtypes.float32)
     else:
         return None
-    if target in SOFTWARE:
-        return narrow(a, target)
-    return intern(Ops.CAST, target.vec(a.dtype.lanes), (a,))
+    return _narrowed(a, target, native) if target in SOFTWARE else _converted(a, target)
 
 
 def _rounded_to_odd(a: UOp) -> UOp:
     """float64 → float32 such that rounding it again to fewer bits rounds only once."""
-    single = intern(Ops.CAST, dtypes.float32.vec(a.dtype.lanes), (a,))
+    single = _converted(a, dtypes.float32)
     back = single.cast(dtypes.float64)
     bits = single.bitcast(dtypes.uint32)
     inexact = back.ne(a) & a.eq(a) & (bits & 1).eq(0)
@@ -255,14 +272,14 @@ _SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, but
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 
 
-def _decomposed(u: UOp, src: Source) -> UOp | None:
+def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     op, t = u.op, u.dtype.scalar
     if op.is_alu and op is not Ops.WHERE:
         operand = src[0].dtype.scalar
         if operand in SOFTWARE:
-            return _narrow_float(u, src)
+            return _narrow_float(u, src, native)
         if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
-            return _narrow_float(u, src)
+            return _narrow_float(u, src, native)
     if op in _DIVISIONS:
         return float_division(op, *src) if t.is_float else _integer_division(u, src)
     if op is Ops.POW and not t.is_float:
@@ -277,12 +294,12 @@ def _decomposed(u: UOp, src: Source) -> UOp | None:
         return src[0] * src[1] + src[2]
     if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
         return src[0] | src[1] if op is Ops.MAX else src[0] & src[1]
-    return _cast(u, src) if op is Ops.CAST else None
+    return _cast(u, src, native) if op is Ops.CAST else None
 
 
-def _change(u: UOp, src: Source) -> UOp | None:
+def _change(native: Native, u: UOp, src: Source) -> UOp | None:
     """The decomposition at the width of the node: what became one value for all lanes is spread."""
-    made = _decomposed(u, src)
+    made = _decomposed(u, src, native)
     if made is None:
         made = u if src == u.src else remake.remake(u, src)
     lanes = u.dtype.lanes
@@ -292,7 +309,7 @@ def _change(u: UOp, src: Source) -> UOp | None:
 
 
 def decompose(kernel: UOp, context: Context) -> UOp:
-    return remake.rewritten(kernel, _change)
+    return remake.rewritten(kernel, functools.partial(_change, context.target.native_floats))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")
