@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
+from by_hand import F32, I32, INDEX, VOID, Array, after, at, floats, invalid, param, store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir import build, dtypes, kernel, movement, sources
 from uopc.ir.args import FunctionArg
-from uopc.ir.interpret import (
-    evaluate,
-    evaluate_with_effects,
-)
+from uopc.ir.interpret import evaluate, evaluate_with_effects
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
-
-F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
-Array = Any
-
-
-def floats(*shape: int) -> Array:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
-
-
-def param(slot: int, size: int, dtype: dtypes.DType = F32) -> UOp:
-    return sources.kernel_param(slot, (size,), dtype)
-
-
-def at(storage: UOp, *indices: Any) -> UOp:
-    return movement.index(storage, *indices)
-
-
-def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
-    return kernel.store(target, value, gate)
-
-
-def after(u: UOp, *effects: UOp) -> UOp:
-    return intern(Ops.AFTER, u.dtype, (u, *effects))
-
-
-def invalid(dtype: dtypes.DType) -> UOp:
-    return intern(Ops.INVALID, dtype)
-
 
 # ---------------------------------------------------------------- tensor: elementwise
 INPUTS: dict[str, Array] = {"x": floats(3, 4), "y": floats(4)}

@@ -3,50 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import F32, I32, INDEX, VOID, at, floats, invalid, param, store, total
 
 from uopc.errors import InvalidIR, UserError, UserTypeError
-from uopc.ir import build, dtypes, kernel, movement, sources
+from uopc.ir import build, dtypes, kernel, sources
 from uopc.ir.args import ReduceArg
-from uopc.ir.interpret import (
-    evaluate,
-    run_indexed,
-    run_kernel,
-    run_program,
-)
+from uopc.ir.interpret import evaluate, run_indexed, run_kernel, run_program
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.uop import UOp
-
-F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
-Array = Any
-
-
-def floats(*shape: int) -> Array:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
-
-
-def param(slot: int, size: int, dtype: dtypes.DType = F32) -> UOp:
-    return sources.kernel_param(slot, (size,), dtype)
-
-
-def at(storage: UOp, *indices: Any) -> UOp:
-    return movement.index(storage, *indices)
-
-
-def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
-    return kernel.store(target, value, gate)
-
-
-def total(value: UOp, *ranges: UOp, op: str = "add") -> UOp:
-    return intern(Ops.REDUCE, value.dtype, (value, *ranges), ReduceArg(op))  # type: ignore[arg-type]
-
-
-def invalid(dtype: dtypes.DType) -> UOp:
-    return intern(Ops.INVALID, dtype)
 
 
 # ---------------------------------------------------------------- kernels

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 MOST_ELEMENTS = 1 << 24
+# Of a factor of a sum of products, which is made as a whole in float64.
+MOST_IN_FACTOR = 1 << 27
 # Of each axis, from where to where.
 Region = tuple[tuple[int, int], ...]
 # The elements of a block, and which of them exist (None: all).
@@ -96,6 +98,36 @@ class Blocks:
     def result_dims(self) -> tuple[int, ...]:
         return tuple([self.dims[self.u.src[0]][i] for i in self._kept()])
 
+    def unrepeated(self, v: UOp) -> Array | None:
+        """The elements of an inner value, once along each axis on which it only repeats; None where
+        these are too many. No element may be missing."""
+        varies = self._varying(v)
+        region = tuple([(0, d if i in varies else min(d, 1)) for i, d in enumerate(self.dims[v])])
+        if math.prod([end for _, end in region]) > MOST_IN_FACTOR:
+            return None
+        return self._part(v, region)[0]
+
+    def _varying(self, root: UOp) -> set[int]:
+        """The axes along which the elements of an inner value differ."""
+        found: dict[UOp, set[int]] = {}
+        stack = [root]
+        while stack:
+            v = stack[-1]
+            missing = [] if v in self.leaves else [s for s in v.src if s not in found]
+            stack.extend(missing)
+            if not missing:
+                found[stack.pop()] = self._varying_given(v, found)
+        return found[root]
+
+    def _varying_given(self, v: UOp, found: Mapping[UOp, set[int]]) -> set[int]:
+        if v in self.leaves:
+            array = self.values[v]
+            return {i for i, d in enumerate(array.shape) if d > 1 and array.strides[i]}
+        if v.op is Ops.PERMUTE:
+            return {i for i, axis in enumerate(v.arg) if axis in found[v.src[0]]}
+        rank = len(self.dims[v])
+        return {i + rank - len(self.dims[s]) for s in v.src for i in found[s]}
+
     def _part(self, root: UOp, region: Region) -> Part:
         """The elements of a region, computed for it alone."""
         done: dict[tuple[UOp, Region], Part] = {}
@@ -150,39 +182,65 @@ def _unpermuted(v: UOp) -> tuple[UOp, list[tuple[int, ...]]]:
 def _contracted(
     u: UOp, values: Mapping[UOp, Array], masks: Mapping[UOp, Array], absolute: bool = False
 ) -> Array | None:
-    """A sum of products of two arrays, in float64 and in any order; None for any other REDUCE.
+    """A sum of products of two values, in float64 and in any order; None for any other REDUCE.
 
-    An axis along which an array only repeats is no axis of it, so a matrix product is one.
+    An axis along which a value only repeats is no axis of it, so a matrix product is one, and so is
+    a sum of what a condition picks: the condition is a factor, 1 or 0.
     """
     product, moves = _unpermuted(u.src[0])
     if u.arg.op != "add" or u.dtype.kind != "float" or u.dtype.bits < 32:
         return None
-    if not (_is_inner(product) and product.op is Ops.MUL):
+    if not _is_inner(product) or any(leaf in masks for leaf in leaves(u)):
         return None
+    picks = product.op is Ops.WHERE and _is_nothing(product.src[2], values)
+    if not picks and product.op is not Ops.MUL:
+        return None
+    blocks = Blocks(u, values, masks)
     factors: list[Array] = []
-    for s in product.src:
-        leaf, inner = _unpermuted(s)
-        if _is_inner(leaf) or leaf in masks:
+    for s in product.src[:2]:
+        factor = blocks.unrepeated(s)
+        if factor is None:
             return None
-        factor = values[leaf]
-        for axes in reversed(inner):
-            factor = factor.transpose(axes)
-        factors.append(factor)
-    dims = np.broadcast_shapes(*[f.shape for f in factors])
-    full = [np.broadcast_to(f, dims) for f in factors]
-    for axes in reversed(moves):
-        full = [f.transpose(axes) for f in full]
-    return _sum_of_products(full, [a % len(dims) for a in u.arg.axes], absolute)
+        factors.append(factor.astype(np.float64))
+    if absolute:
+        factors = [np.abs(f) for f in factors]
+    rank = len(blocks.dims[product])
+    axes = list(range(rank))
+    for move in reversed(moves):
+        axes = [axes[i] for i in move]
+    factors = [f.reshape([1] * (rank - f.ndim) + [*f.shape]).transpose(axes) for f in factors]
+    dims = [blocks.dims[product][i] for i in axes]
+    summed = [a % rank for a in u.arg.axes]
+    make = _sum_of_picked if picks else _sum_of_products
+    return make(factors[0], factors[1], dims, summed)
 
 
-def _sum_of_products(factors: list[Array], summed: list[int], absolute: bool) -> Array:
-    """Factors of one shape, repeated along axes of stride 0, multiplied and summed over axes."""
-    dims = factors[0].shape
-    used = [[i for i, d in enumerate(dims) if d > 1 and f.strides[i]] for f in factors]
-    parts: list[Array] = []
-    for f, axes in zip(factors, used):
-        small = f[tuple([slice(None) if i in axes else 0 for i in range(len(dims))])]
-        parts.append(np.abs(small.astype(np.float64)) if absolute else small.astype(np.float64))
+def _is_nothing(v: UOp, values: Mapping[UOp, Array]) -> bool:
+    """Whether a leaf is 0 everywhere, as far as one can see without looking at each element."""
+    found = values.get(v)
+    if found is None or not found.size:
+        return False
+    repeats = not any([d > 1 and step for d, step in zip(found.shape, found.strides)])
+    return repeats and not found.flat[0]
+
+
+def _sum_of_picked(picks: Array, terms: Array, dims: list[int], summed: list[int]) -> Array:
+    """The sum of the terms that are picked, where 0 times infinity is not what is not picked."""
+    finite = np.isfinite(terms)
+    total = _sum_of_products(picks, np.where(finite, terms, 0), dims, summed)
+    if not finite.all():
+        for value, found in (
+            (np.inf, terms == np.inf), (-np.inf, terms == -np.inf), (np.nan, np.isnan(terms))
+        ):  # fmt: skip
+            count = _sum_of_products(picks, found.astype(np.float64), dims, summed)
+            total = np.where(count > 0, total + value, total)
+    return total
+
+
+def _sum_of_products(a: Array, b: Array, dims: list[int], summed: list[int]) -> Array:
+    """Factors of size 1 along axes of `dims` on which they repeat, multiplied and summed."""
+    used = [[i for i, d in enumerate(f.shape) if d > 1] for f in (a, b)]
+    parts = [f.reshape([d for d in f.shape if d > 1]) for f in (a, b)]
     kept = [i for i in range(len(dims)) if i not in summed]
     either = {*used[0], *used[1]}
     shown = [i for i in kept if i in either]

@@ -1,0 +1,47 @@
+"""Short spellings for graphs that tests write node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from uopc.ir import dtypes, kernel, movement, sources
+from uopc.ir.args import ReduceArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.ir.uop import UOp
+
+F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
+Array = Any
+
+
+def floats(*shape: int) -> Array:
+    """Random float32 values, the same for one shape."""
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def param(slot: int, size: int, dtype: dtypes.DType = F32) -> UOp:
+    """An argument of a kernel: `size` elements in a row."""
+    return sources.kernel_param(slot, (size,), dtype)
+
+
+def at(storage: UOp, *indices: Any) -> UOp:
+    return movement.index(storage, *indices)
+
+
+def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
+    return kernel.store(target, value, gate)
+
+
+def after(u: UOp, *effects: UOp) -> UOp:
+    return intern(Ops.AFTER, u.dtype, (u, *effects))
+
+
+def total(value: UOp, *ranges: UOp, op: str = "add") -> UOp:
+    """A REDUCE over ranges."""
+    return intern(Ops.REDUCE, value.dtype, (value, *ranges), ReduceArg(op))  # type: ignore[arg-type]
+
+
+def invalid(dtype: dtypes.DType) -> UOp:
+    return intern(Ops.INVALID, dtype)
