@@ -59,6 +59,7 @@ def measure_uopc(build: Callable[[Any], Any]) -> Row:
         rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
         sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
         permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
+        update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
     )  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = clock()
@@ -85,6 +86,7 @@ def measure_jax(build: Callable[[Any], Any]) -> Row:
         exp=jnp.exp, relu=lambda x: jnp.maximum(x, 0), tanh=jnp.tanh, rsqrt=jax.lax.rsqrt,
         mean=lambda x: x.mean(-1, keepdims=True), sum=lambda x: x.sum(-1, keepdims=True),
         reshape=jnp.reshape, permute=jnp.transpose, stack=jnp.stack,
+        update=lambda x, at, v: x.at[at : at + v.shape[0]].set(v),
     )  # fmt: skip
     operators.param = lambda name, dims: shapes.setdefault(name, jnp.zeros(dims, "float32"))
     build(operators)  # only to learn the arguments
@@ -104,12 +106,16 @@ def measure_jax(build: Callable[[Any], Any]) -> Row:
 def measure_tinygrad(build: Callable[[Any], Any]) -> Row:
     from tinygrad import Tensor
 
+    def updated(x: Any, at: int, v: Any) -> Any:
+        x[at : at + v.shape[0]].assign(v)
+        return x
+
     (Tensor.empty(3) + 1).realize()
     operators = SimpleNamespace(
         exp=Tensor.exp, relu=Tensor.relu, tanh=Tensor.tanh, rsqrt=Tensor.rsqrt,
         mean=lambda x: x.mean(-1, keepdim=True), sum=lambda x: x.sum(-1, keepdim=True),
         reshape=Tensor.reshape, permute=Tensor.permute, stack=lambda xs: xs[0].stack(*xs[1:]),
-        param=lambda name, dims: Tensor.empty(*dims),
+        param=lambda name, dims: Tensor.empty(*dims), update=updated,
     )  # fmt: skip
     start = clock()
     graph = build(operators)

@@ -99,6 +99,14 @@ def scalars(e: Any, n: int) -> Any:
     return total
 
 
+def updates(e: Any, n: int) -> Any:
+    """n updates of one array in place, each a part of it and a read of the part before."""
+    x, y = e.param("x", (8 * n + 8,)), e.param("y", (8,))
+    for i in range(0, 8 * n, 8):
+        x = e.update(x, i + 8, x[i : i + 8] * 0.5 + y)
+    return x
+
+
 # name -> what builds it, and three sizes, each four times the one before.
 GROWTH: dict[str, tuple[Build, tuple[int, int, int]]] = {
     "chain": (chain, (6_250, 25_000, 100_000)),
@@ -110,6 +118,7 @@ GROWTH: dict[str, tuple[Build, tuple[int, int, int]]] = {
     "movement": (movement, (1_500, 6_000, 24_000)),
     "stack": (stack, (1_500, 6_000, 24_000)),
     "scalars": (scalars, (1_600, 6_400, 25_600)),
+    "updates": (updates, (500, 2_000, 8_000)),
 }
 
 

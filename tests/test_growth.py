@@ -28,12 +28,14 @@ OPERATORS = SimpleNamespace(
     rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
     sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
     permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
+    update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
 )  # fmt: skip
 
 # The size n: small enough for a test, large enough that what a compile costs anyway does not count.
 SIZES = {
     "chain": 1_500, "equal_kernels": 100, "different_kernels": 8, "layers": 40, "transformer": 8,
     "recurrence": 50, "movement": 160, "stack": 300, "scalars": 400,
+    "updates": 100,
 }  # fmt: skip
 MOST = 1.5
 ROUNDS = 3

@@ -8,6 +8,7 @@ overwrites as a whole is what is stored: nobody else knows its storage.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, indexing, movement, remake
@@ -18,7 +19,7 @@ from uopc.passes.output_storage import (
     Effects,
     effects_seen,
     is_view,
-    root_of_view,
+    roots_of_views,
     whole_root,
 )  # fmt: skip
 
@@ -30,10 +31,11 @@ def without_needless_copies(graph: UOp) -> UOp:
     """contiguous (shrink (param x))  →  shrink (param x), where that is one piece."""
     outside = analysis.outside_kernels(graph)
     order = list(analysis.toposort(graph, outside))
-    effects = effects_by_root(order)
+    roots = roots_of_views(order)
+    effects = effects_by_root(order, roots)
     needless = {u for u in order if _is_needless(u, effects)}
     plain = not any(u.op is Ops.INVALID for u in order)  # else some elements may stay as they are
-    replaced = {u for u in order if plain and _is_replaced(u, effects)}
+    replaced = {u for u in order if plain and _is_replaced(u, effects, roots)}
     if not needless and not replaced:
         return graph
 
@@ -45,27 +47,27 @@ def without_needless_copies(graph: UOp) -> UOp:
     return remake.rewritten(graph, change, outside)
 
 
-def effects_by_root(order: list[UOp]) -> dict[UOp, set[UOp]]:
+def effects_by_root(order: list[UOp], roots: Mapping[UOp, UOp]) -> dict[UOp, set[UOp]]:
     """The STOREs and CALLs on each value that is written to, or handed to a kernel."""
     found: dict[UOp, set[UOp]] = {}
     for u in order:
         views = u.src[:1] if u.op is Ops.STORE else u.src[1:] if u.op is Ops.CALL else ()
         for v in views:
-            found.setdefault(root_of_view(v), set()).add(u)
+            found.setdefault(roots.get(v, v), set()).add(u)
     return found
 
 
-def _is_replaced(u: UOp, effects: Effects) -> bool:
+def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     """after x, (store x, v)  →  v, where x is computed and this is its only effect"""
     if u.op is not Ops.AFTER or len(u.src) != 2:
         return False
     target, store = u.src
     if store.op is not Ops.STORE or len(store.src) != 2 or store.src[0] is not target:
         return False
-    root = whole_root(target)
-    if root is None or root.op in STORAGE or is_view(root):
+    root = roots.get(target, target)
+    if root.op in STORAGE or is_view(root) or effects.get(root) != {store}:
         return False
-    return effects.get(root) == {store}
+    return whole_root(target) is root
 
 
 def _is_needless(u: UOp, effects: Effects) -> bool:

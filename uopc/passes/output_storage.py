@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from uopc.ir import indexing
 from uopc.ir.args import StageArg
+from uopc.ir.indexing import Index
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 
@@ -31,11 +33,34 @@ def reshaped_base(v: UOp) -> UOp:
     return v
 
 
-def root_of_view(v: UOp) -> UOp:
-    """The value or storage under movement and AFTER."""
-    while (v.op.movement or v.op is Ops.AFTER) and v.src:
+def roots_of_views(order: Iterable[UOp]) -> dict[UOp, UOp]:
+    """The value or storage under the movement and AFTER of each view, nodes given sources first."""
+    found: dict[UOp, UOp] = {}
+    for u in order:
+        if (u.op.movement or u.op is Ops.AFTER) and u.src:
+            found[u] = found.get(u.src[0], u.src[0])
+    return found
+
+
+def before_effects(v: UOp, known: dict[UOp, UOp]) -> UOp:
+    """What a row of AFTERs stands on; `known` keeps what was found."""
+    path: list[UOp] = []
+    while v not in known and v.op is Ops.AFTER:
+        path.append(v)
         v = v.src[0]
-    return v
+    base = known.get(v, v)
+    known.update(dict.fromkeys(path, base))
+    return base
+
+
+def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index]:
+    """The storage a view is rooted in, and where in it an index of the view lies; `known` as for
+    `before_effects`."""
+    view = before_effects(view, known)
+    while view.op.movement:
+        index, _ = indexing.source_index(view, index)
+        view = before_effects(view.src[0], known)
+    return view, index
 
 
 def whole_root(v: UOp) -> UOp | None:

@@ -41,11 +41,13 @@ from uopc.passes.index_nesting import MOST_NESTED, Nesting
 from uopc.passes.needless_copies import without_needless_copies
 from uopc.passes.output_storage import (
     STORAGE,
+    before_effects,
     is_final_storage,
     is_view,
     placed_outputs,
     reshaped_base,
-    root_of_view,
+    root_index,
+    roots_of_views,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class _Placement:
     def __init__(self, graph: UOp) -> None:
         self.order = list(analysis.toposort(graph, analysis.outside_kernels(graph)))
         self.graph = graph
+        self.roots = roots_of_views(self.order)
+        self.known: dict[UOp, UOp] = {}  # AFTER -> what it and the AFTERs below it stand on
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
         self.copied: dict[UOp, str] = {}
         self.reasons: dict[UOp, str] = {}
@@ -104,7 +108,7 @@ class _Placement:
 
     def _fix_root(self, effect: UOp, view: UOp, reason: str) -> None:
         """A value that is written to, or handed to a kernel, has storage of its own."""
-        root = root_of_view(view)
+        root = self.roots.get(view, view)
         self.effects.setdefault(root, set()).add(effect)
         if root.op not in STORAGE and root.op is not Ops.VARIABLE:
             self.reasons.setdefault(root, reason)
@@ -116,6 +120,8 @@ class _Placement:
             self.reads.add(u)
             return
         depth = 1 + max([self.depth.get(s, 0) for s in u.src], default=0)
+        if u.op is Ops.AFTER:  # a view of storage
+            depth = 0
         if depth > storage_cost.MOST_DEPTH and not is_view(u):
             self.reasons.setdefault(u, f"{storage_cost.MOST_DEPTH} operations deep")
             depth = 0
@@ -142,7 +148,7 @@ class _Placement:
         self.copied = copied
         self._measure()
         for v in self.copied_outputs():
-            self._start(self.graph, v)
+            self._start(v, v)
         for u in reversed(self.order):
             if u.op is Ops.STORE:
                 self._start_store(u)
@@ -188,7 +194,7 @@ class _Placement:
         for u in self.order:
             if u.op is Ops.STORE:
                 written, _ = indexing.loop_index(analysis.shape(u.src[0]))
-                root, place = root_index(u.src[0], written)
+                root, place = root_index(u.src[0], written, self.known)
                 writes[root, u] = place
         found: set[UOp] = set()
         for root in {root: None for root, _ in writes}:
@@ -248,7 +254,9 @@ class _Placement:
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """The demands that a read of `u` makes on its sources."""
         index, loops = demand.index, demand.around
-        if u.op.movement or u.op is Ops.AFTER:
+        if u.op is Ops.AFTER:
+            self._demand(before_effects(u, self.known), demand)
+        elif u.op.movement:
             mapped, _ = indexing.source_index(u, index)
             share = part(u.src[0], u) if u.op is Ops.PAD else 1.0
             self._demand(u.src[0], demand.moved(mapped, loops, share))
@@ -348,14 +356,6 @@ def _copied(value: UOp, reason: str) -> UOp:
     if value.op is Ops.STAGE:
         return value
     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False, "", space))
-
-
-def root_index(view: UOp, index: Index) -> tuple[UOp, Index]:
-    """The storage a view is rooted in, and where in it an index of the view lies."""
-    while view.op.movement or view.op is Ops.AFTER:
-        index, _ = indexing.source_index(view, index)
-        view = view.src[0]
-    return view, index
 
 
 def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Index, tuple[UOp, ...]]:

@@ -34,12 +34,12 @@ from uopc.ir.remake import remake
 from uopc.passes import storage_cost
 from uopc.passes.contract import Context, Pass
 from uopc.passes.given_opts import Opts
+from uopc.passes.lowered_storage import LoweredStorage, effects_in
+from uopc.passes.output_storage import STORAGE
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.GROUP, Ops.AFTER))
-STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 Key = tuple["UOp", Index, "UOp"]
 Step = Generator[list[Key], list["UOp"], "UOp"]
 
@@ -47,8 +47,8 @@ Step = Generator[list[Key], list["UOp"], "UOp"]
 class _Lowering:
     """One stored value: its ranges and the memo of what was lowered inside them."""
 
-    def __init__(self, storage: dict[UOp, UOp]) -> None:
-        self.storage = storage  # STAGE or STORE -> the effect that fills it, or what to read
+    def __init__(self, storage: LoweredStorage) -> None:
+        self.storage = storage
         self.memo: dict[Key, UOp] = {}
         self.axes = itertools.count(1)
 
@@ -87,25 +87,12 @@ class _Lowering:
     def _read(self, u: UOp, index: Index, guard: UOp) -> UOp:
         """An access to storage through the views that lead to it."""
         if u.op is Ops.AFTER:
-            root, index, more = root_access(u, index)
-            target = self.storage_after(u)
+            root, index, more = self.storage.access(u, index)
+            target = self.storage.after(u)
             index = indexing.gated(index, indexing.both(guard, more))
             return intern(Ops.INDEX, root.dtype, (target, *index))
-        target = self.storage.get(u, u)
+        target = self.storage.made.get(u, u)
         return intern(Ops.INDEX, u.dtype, (target, *indexing.gated(index, guard)))
-
-    def storage_after(self, view: UOp) -> UOp:
-        """The root of a view, after the effects along the way."""
-        effects: list[UOp] = []
-        while view.op not in STORAGE:
-            if view.op is Ops.STAGE:
-                break
-            if view.op is Ops.AFTER:
-                effects += [self.storage[e] for e in _effects(view.src[1:]) if e in self.storage]
-            view = view.src[0]
-        root = self.storage.get(view, view)
-        effects = list(dict.fromkeys(e for e in effects if e.op is not Ops.NOOP))
-        return intern(Ops.AFTER, root.dtype, (root, *effects)) if effects else root
 
     def _move(self, u: UOp, index: Index, guard: UOp) -> Step:
         mapped, more = indexing.source_index(u, index)
@@ -236,31 +223,6 @@ def _valid_part(u: UOp) -> tuple[UOp, UOp]:
     return u, indexing.true()
 
 
-def root_access(view: UOp, index: Index) -> tuple[UOp, Index, UOp]:
-    """The storage (or STAGE) under a view, the index into it, and the guard of PADs on the way."""
-    guard = indexing.true()
-    while view.op not in STORAGE and view.op is not Ops.STAGE:
-        if not (view.op.movement or view.op is Ops.AFTER):
-            raise InvalidIR(f"rangeify: expected a view of storage, found {view.op!r}")
-        index, more = indexing.source_index(view, index)
-        guard = guard if more is None else indexing.both(guard, more)
-        view = view.src[0]
-    return view, index, guard
-
-
-def _effects(roots: tuple[UOp, ...]) -> list[UOp]:
-    """The STOREs and CALLs among effects, through GROUP and AFTER."""
-    out: list[UOp] = []
-    stack = list(reversed(roots))
-    while stack:
-        u = stack.pop()
-        if u.op in (Ops.GROUP, Ops.AFTER, Ops.SINK):
-            stack += [s for s in reversed(u.src) if s.op in _EFFECTS]
-        elif u.op in (Ops.STORE, Ops.CALL):
-            out.append(u)
-    return out
-
-
 def _is_empty(dims: analysis.Shape) -> bool:
     return any(isinstance(d, int) and d == 0 for d in dims)
 
@@ -278,7 +240,7 @@ def _closed_store(
     return intern(Ops.END, dtypes.void, (store, *ranges), opts)
 
 
-def _lower_stage(u: UOp, slot: int, storage: dict[UOp, UOp]) -> UOp:
+def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
     """A new buffer, filled: AFTER(BUFFER, END(STORE)), with a store for each part of many."""
     dims = analysis.shape(u)
     arg, symbolic = build.split_dims(dims)
@@ -315,21 +277,21 @@ def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:
     return (*index[:axis], affine.add(index[axis], begin), *index[axis + 1 :])
 
 
-def _lower_store(u: UOp, storage: dict[UOp, UOp]) -> UOp:
+def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     """A write through a view into the storage it is rooted in."""
     dims = analysis.shape(u.src[0])
     if _is_empty(dims):
         return intern(Ops.NOOP, dtypes.void)
     lowering = _Lowering(storage)
     index, ranges = indexing.loop_index(dims, _loops_before(u))
-    root, place, guard = root_access(u.src[0], index)
+    root, place, guard = storage.access(u.src[0], index)
     inputs = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
     for gate in gates:
         guard = indexing.both(guard, gate)
     value, valid = _valid_part(value)
     guard = indexing.both(guard, valid)
-    into = lowering.storage_after(u.src[0])
+    into = storage.after(u.src[0])
     target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
     return _closed_store(target, value, ranges, u.origin)
 
@@ -340,10 +302,9 @@ def _loops_before(u: UOp) -> int:
     return max([len(analysis.shape(s)) for s in tiles], default=0)
 
 
-def _lower_call(u: UOp, storage: dict[UOp, UOp]) -> UOp:
+def _lower_call(u: UOp, storage: LoweredStorage) -> UOp:
     """A hand-written kernel on the storage of its arguments."""
-    lowering = _Lowering(storage)
-    args = [a if a.op is Ops.VARIABLE else lowering.storage_after(a) for a in u.src[1:]]
+    args = [a if a.op is Ops.VARIABLE else storage.after(a) for a in u.src[1:]]
     made = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
     made.origin = u.origin
     return made
@@ -353,21 +314,21 @@ def rangeify(graph: UOp, context: Context) -> UOp:
     """The SINK of the program's outputs and effects, each with the loops that fill it."""
     order = analysis.toposort(graph, analysis.outside_kernels(graph))
     slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
-    storage: dict[UOp, UOp] = {}
+    storage = LoweredStorage()
+    made = storage.made
     for u in order:
         if u.op is Ops.STAGE:
-            storage[u] = _lower_stage(u, next(slots), storage)
+            made[u] = _lower_stage(u, next(slots), storage)
         elif u.op is Ops.STORE:
-            storage[u] = _lower_store(u, storage)
+            made[u] = _lower_store(u, storage)
         elif u.op is Ops.CALL and u.src[0].op is Ops.SINK:
-            storage[u] = _lower_call(u, storage)
-    lowering = _Lowering(storage)
+            made[u] = _lower_call(u, storage)
     roots = []
     for v in graph.src:
         if v.dtype is dtypes.void:
-            roots += [storage[e] for e in _effects((v,))]
+            roots += [made[e] for e in effects_in((v,))]
         else:
-            roots.append(storage[v] if v in storage else lowering.storage_after(v))
+            roots.append(made[v] if v in made else storage.after(v))
     return intern(Ops.SINK, dtypes.void, tuple(roots), graph.arg)
 
 

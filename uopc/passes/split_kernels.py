@@ -25,10 +25,8 @@ an error.
 
 from __future__ import annotations
 
-import bisect
 import heapq
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +37,8 @@ from uopc.ir.levels import INDEXED, PROGRAM
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.output_storage import before_effects
+from uopc.passes.storage_versions import NEW, Version, Versions, Writers
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -46,31 +46,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Part:
-    """The elements of some storage from `begin` up to `end`, after the effects in `seen`."""
+    """The elements of some storage from `begin` up to `end`, in the version `seen`."""
 
     root: UOp
     begin: float
     end: float
-    seen: frozenset[UOp] = frozenset()
+    seen: Version = NEW
 
 
 @dataclass
 class _Piece:
-    """One closed store or call: what it reads and writes, and the effects it must follow."""
+    """One closed store or call: what it reads and writes, and the versions it must follow."""
 
     effect: UOp
     reads: list[_Part]
     writes: list[_Part]
-    after: frozenset[UOp]
+    after: list[Version]
     flats: dict[UOp, tuple[UOp, UOp]]  # INDEX -> its flat index, and its guard
     gathers: set[UOp] = field(default_factory=set)  # those whose index is read from storage
-
-
-def root_of(storage: UOp) -> UOp:
-    """The PARAM, BUFFER or DATA under AFTERs."""
-    while storage.op is Ops.AFTER:
-        storage = storage.src[0]
-    return storage
 
 
 def body(effect: UOp) -> list[UOp]:
@@ -84,50 +77,82 @@ def is_local(storage: UOp) -> bool:
     return tile.op is Ops.BUFFER and tile.arg.space != "global"
 
 
-def _pieces(graph: UOp) -> dict[UOp, _Piece]:
-    """Every closed store, those it reads from before it."""
-    effects: dict[UOp, None] = {}
-    for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
-        after = u.op is Ops.AFTER and not is_local(u)
-        roots = u.src[1:] if after else u.src if u is graph else ()
-        effects.update({e: None for e in roots if e.op in _CLOSED})
-    closure: dict[UOp, frozenset[UOp]] = {}
-    pieces: dict[UOp, _Piece] = {}
-    for effect in effects:
-        made = _called(effect, closure) if effect.op is Ops.CALL else _stored(effect, closure)
-        closure[effect] = frozenset((effect,)).union(*[w.seen for w in made.writes])
-        pieces[effect] = made
-    return pieces
+class _Pieces:
+    """Every closed store and call, those it reads from before it."""
+
+    def __init__(self, graph: UOp) -> None:
+        self.versions = Versions()
+        self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
+        self._roots: dict[UOp, UOp] = {}
+        effects: dict[UOp, None] = {}
+        for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
+            after = u.op is Ops.AFTER and not is_local(u)
+            roots = u.src[1:] if after else u.src if u is graph else ()
+            effects.update({e: None for e in roots if e.op in _CLOSED})
+        self.found: dict[UOp, _Piece] = {}
+        for effect in effects:
+            made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
+            seen = self.versions.joined(effect, [w.seen for w in made.writes])
+            self._seen[effect] = self.versions.after(effect, seen)
+            self.found[effect] = made
+
+    def root(self, storage: UOp) -> UOp:
+        """The PARAM, BUFFER or DATA under AFTERs."""
+        return before_effects(storage, self._roots)
+
+    def _called(self, effect: UOp) -> _Piece:
+        """A call of a hand-written kernel may read all of some storage, and write all of some."""
+        written = kernel_params.written_params(effect.src[0])
+        slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
+        read = {p.arg.slot for p in kernel_params.read_params(effect.src[0])}
+        parts = [
+            _Part(self.root(a), 0, float("inf"), self.seen(a))
+            for a in effect.src[1:]
+            if a.op is not Ops.VARIABLE
+        ]
+        reads = [p for i, p in enumerate(parts) if i in read]
+        writes = [p for i, p in enumerate(parts) if i in slots]
+        return _Piece(effect, reads, writes, [p.seen for p in parts], {})
+
+    def _stored(self, effect: UOp) -> _Piece:
+        store = effect.src[0] if effect.op is Ops.END else effect
+        nodes = body(effect)
+        flats = {u: self._flat(u) for u in nodes if u.op is Ops.INDEX}
+        parts = {u: self._part(u, f) for u, (f, _) in flats.items() if not is_local(u.src[0])}
+        target = store.src[0]
+        is_read = target in store.src[1:] or any(target in u.src for u in nodes if u is not store)
+        reads = [p for u, p in parts.items() if u is not target or is_read]
+        after = [p.seen for p in parts.values()]
+        return _Piece(effect, reads, [parts[target]], after, flats, _gathers(nodes))
+
+    def _part(self, u: UOp, flat: UOp) -> _Part:
+        low, high = analysis.bounds(flat)
+        return _Part(self.root(u.src[0]), low, high + 1, self.seen(u.src[0]))
+
+    def seen(self, storage: UOp) -> Version:
+        """What storage has been through."""
+        chain: list[UOp] = []
+        while storage.op is Ops.AFTER and storage not in self._seen:
+            chain.append(storage)
+            storage = storage.src[0]
+        out = self._seen.get(storage, NEW)
+        for after in reversed(chain):
+            found = [out, *[self._seen[e] for e in after.src[1:]]]
+            self._seen[after] = out = self.versions.joined(after, found)
+        return out
+
+    def _flat(self, u: UOp) -> tuple[UOp, UOp]:
+        """The flat index of an INDEX into storage, and its guard."""
+        guard = indexing.true()
+        plain: list[UOp] = []
+        for component in u.src[1:]:
+            x, condition = indexing.ungated(component)
+            plain.append(x)
+            guard = guard if condition is None else indexing.both(guard, condition)
+        return indexing.flat_index(analysis.shape(self.root(u.src[0])), plain), guard
 
 
 _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
-
-
-def _called(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
-    """A call of a hand-written kernel may read all of some storage, and write all of some."""
-    written = kernel_params.written_params(effect.src[0])
-    slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
-    read = {p.arg.slot for p in kernel_params.read_params(effect.src[0])}
-    parts = [
-        _Part(root_of(a), 0, float("inf"), _seen(a, closure))
-        for a in effect.src[1:]
-        if a.op is not Ops.VARIABLE
-    ]
-    after = frozenset().union(*[p.seen for p in parts])
-    reads = [p for i, p in enumerate(parts) if i in read]
-    return _Piece(effect, reads, [p for i, p in enumerate(parts) if i in slots], after, {})
-
-
-def _stored(effect: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Piece:
-    store = effect.src[0] if effect.op is Ops.END else effect
-    nodes = body(effect)
-    flats = {u: _flat(u) for u in nodes if u.op is Ops.INDEX}
-    parts = {u: _part(u, f, closure) for u, (f, _) in flats.items() if not is_local(u.src[0])}
-    target = store.src[0]
-    is_read = target in store.src[1:] or any(target in u.src for u in nodes if u is not store)
-    reads = [p for u, p in parts.items() if u is not target or is_read]
-    after = frozenset().union(*[p.seen for p in parts.values()])
-    return _Piece(effect, reads, [parts[target]], after, flats, _gathers(nodes))
 
 
 def _gathers(nodes: list[UOp]) -> set[UOp]:
@@ -144,84 +169,56 @@ def _gathers(nodes: list[UOp]) -> set[UOp]:
     return gathers
 
 
-def _part(u: UOp, flat: UOp, closure: dict[UOp, frozenset[UOp]]) -> _Part:
-    low, high = analysis.bounds(flat)
-    return _Part(root_of(u.src[0]), low, high + 1, _seen(u.src[0], closure))
-
-
-def _seen(storage: UOp, closure: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
-    """The effects that storage has been through; `closure` has them for effects and AFTERs."""
-    chain: list[UOp] = []
-    while storage.op is Ops.AFTER and storage not in closure:
-        chain.append(storage)
-        storage = storage.src[0]
-    out = closure.get(storage, frozenset())
-    for after in reversed(chain):
-        closure[after] = out = out.union(*[closure[e] for e in after.src[1:]])
-    return out
-
-
-class _Writers:
-    """The pieces that write to one storage, by the part that they write."""
-
-    def __init__(self, written: list[tuple[_Part, UOp]]) -> None:
-        self.written = sorted(written, key=lambda w: w[0].begin)
-        self.begins = [part.begin for part, _ in self.written]
-        self.furthest = list(itertools.accumulate([part.end for part, _ in self.written], max))
-
-    def overlapping(self, part: _Part) -> Iterator[UOp]:
-        """Those that may write to an element of the part."""
-        i = bisect.bisect_left(self.begins, part.end)
-        while i > 0 and self.furthest[i - 1] > part.begin:
-            i -= 1
-            written, effect = self.written[i]
-            if written.end > part.begin:
-                yield effect
-
-
-def launch_order(pieces: dict[UOp, _Piece]) -> list[_Piece]:
+def launch_order(pieces: _Pieces) -> list[_Piece]:
     """Readers of a version come before the store that overwrites it; otherwise as found."""
-    by_root: dict[UOp, list[tuple[_Part, UOp]]] = {}
-    for e, piece in pieces.items():
+    versions = pieces.versions
+    by_root: dict[UOp, list[tuple[UOp, tuple[float, float]]]] = {}
+    for e, piece in pieces.found.items():
         for p in piece.writes:
-            by_root.setdefault(p.root, []).append((p, e))
-    writers = {root: _Writers(written) for root, written in by_root.items()}
-    before: dict[UOp, set[UOp]] = {e: set(p.after) for e, p in pieces.items()}
-    place = {e: i for i, e in enumerate(pieces)}
-    for e, piece in pieces.items():
+            by_root.setdefault(p.root, []).append((e, (p.begin, p.end)))
+    writers = {root: Writers(versions, written) for root, written in by_root.items()}
+    before: dict[UOp, set[UOp]] = {}
+    for e, piece in pieces.found.items():
+        before[e] = {u for v in piece.after for u in v.last}
+    joins = {u: set(last) for u, last in versions.waits.items() if u not in before}
+    place = {e: i for i, e in enumerate(pieces.found)}
+    for e, piece in pieces.found.items():
         for p in piece.reads:
             if p.root in writers:
-                later = [w for w in writers[p.root].overlapping(p) if w not in p.seen]
-                for w in later:
+                for w in writers[p.root].following(p.seen, p.begin, p.end):
                     if w is not e:
                         before[w].add(e)
         for p in piece.writes:  # nothing says which comes first: as found
-            for w in writers[p.root].overlapping(p):
-                if place[w] > place[e] and w not in p.seen:
-                    before[w].add(e)
-    return [pieces[e] for e in _stable_order(before)]
+            for w in writers[p.root].following(p.seen, p.begin, p.end, found_after=e):
+                before[w].add(e)
+    return [pieces.found[e] for e in _stable_order(before | joins, place)]
 
 
-def _stable_order(before: dict[UOp, set[UOp]]) -> list[UOp]:
-    place = {e: i for i, e in enumerate(before)}
-    names = list(before)
+def _stable_order(before: dict[UOp, set[UOp]], place: dict[UOp, int]) -> list[UOp]:
+    """Effects, each as soon as it can be; what joins versions takes no time."""
+    names = list(place)
     users: dict[UOp, list[UOp]] = {e: [] for e in before}
     waiting = {e: len(b) for e, b in before.items()}
     for e, b in before.items():
         for w in b:
             users[w].append(e)
-    ready = [place[e] for e, n in waiting.items() if n == 0]
+    ready = [place[e] for e in place if not waiting[e]]
     heapq.heapify(ready)
+    joined = [e for e, n in waiting.items() if not n and e not in place]
     out: list[UOp] = []
-    while ready:
-        e = names[heapq.heappop(ready)]
-        out.append(e)
+    while ready or joined:
+        e = joined.pop() if joined else names[heapq.heappop(ready)]
+        if e in place:
+            out.append(e)
         for u in users[e]:
             waiting[u] -= 1
             if waiting[u] == 0:
-                heapq.heappush(ready, place[u])
-    if len(out) < len(before):
-        raise UserError(_circle([e for e, n in waiting.items() if n > 0]))
+                if u in place:
+                    heapq.heappush(ready, place[u])
+                else:
+                    joined.append(u)
+    if len(out) < len(place):
+        raise UserError(_circle([e for e in place if waiting[e] > 0]))
     return out
 
 
@@ -235,18 +232,7 @@ def _circle(stuck: list[UOp]) -> str:
     )
 
 
-def _flat(u: UOp) -> tuple[UOp, UOp]:
-    """The flat index of an INDEX into storage, and its guard."""
-    guard = indexing.true()
-    plain: list[UOp] = []
-    for component in u.src[1:]:
-        x, condition = indexing.ungated(component)
-        plain.append(x)
-        guard = guard if condition is None else indexing.both(guard, condition)
-    return indexing.flat_index(analysis.shape(root_of(u.src[0])), plain), guard
-
-
-def make_kernel(piece: _Piece) -> tuple[UOp, tuple[UOp, ...]]:
+def make_kernel(piece: _Piece, root_of: Callable[[UOp], UOp]) -> tuple[UOp, tuple[UOp, ...]]:
     """The kernel SINK of a closed store, and the storage it is called with, by slot."""
     effect, flats = piece.effect, piece.flats
     if effect.op is Ops.CALL:
@@ -317,8 +303,9 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    for piece in launch_order(_pieces(graph)):
-        kernel, args = make_kernel(piece)
+    pieces = _Pieces(graph)
+    for piece in launch_order(pieces):
+        kernel, args = make_kernel(piece, pieces.root)
         if kernel not in variables:
             kernel.origin = piece.effect.origin
             variables[kernel] = analysis.variables(kernel)
