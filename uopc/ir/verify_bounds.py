@@ -171,7 +171,7 @@ def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[Access]:
 def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Access:
     plain = symbolic.simplify(_as_arithmetic(x))
     condition = None if guard is None else symbolic.simplify(_as_arithmetic(guard))
-    if condition is not None and condition.op is Ops.CONST and condition.arg is False:
+    if condition is not None and _is_never(condition):
         return Access(user, address, x, size, 0, -1, Verdict.INSIDE, {})
     limits = limits_under(condition)
     loops = sorted(analysis.ranges(user), key=affine.order)
@@ -188,6 +188,12 @@ def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Ac
     at = _place_outside(plain, size, condition, loops)
     verdict = Verdict.NOT_PROVED if at is None else Verdict.OUTSIDE
     return Access(user, address, x, size, low, high, verdict, at or {})
+
+
+def _is_never(condition: UOp) -> bool:
+    """Whether a guard is a constant that holds in no lane."""
+    lanes = condition.arg if type(condition.arg) is tuple else (condition.arg,)
+    return condition.op is Ops.CONST and not any(lanes)
 
 
 def _below(x: UOp, high: int, size: Dim, limits: Limits) -> bool:
@@ -354,7 +360,9 @@ def _place_outside(
 
 def _is_known(u: UOp) -> bool:
     """Whether the value follows from loops and variables alone."""
-    return u.op in _LEAVES or u.op is Ops.CONST or u.op is Ops.CAST or u.op.is_alu
+    if u.op is Ops.CONST:
+        return type(u.arg) is not tuple  # a lane of it follows from the lane
+    return u.op in _LEAVES or u.op is Ops.CAST or u.op.is_alu
 
 
 def _drawn(u: UOp, leaves: dict[UOp, Array], rng: random.Random) -> tuple[Array, Array]:

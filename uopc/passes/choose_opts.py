@@ -101,7 +101,7 @@ def _unroll_whole(chooser: Chooser) -> None:
         length = length_of(r)
         if r in k.outputs or r not in k.axes or length is None or length > machine.WHOLE_UNROLL:
             continue
-        if length * sum(r in analysis.ranges(u) for u in k.order) <= machine.MOST_COPIES // 8:
+        if length * expanded_size(k, r) <= machine.MOST_COPIES:
             chooser.attempt("UNROLL", r, 0)
 
 

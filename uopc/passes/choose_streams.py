@@ -51,7 +51,7 @@ def kept(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
 
 def _is_dear(kernel: UOp, r: UOp) -> bool:
     """Whether a reduce over r adds up what takes a function to compute."""
-    closers = [u for u in analysis.toposort(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
+    closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
     values = [v for u in closers for v in analysis.toposort(u.src[0])]
     cost = sum(storage_cost.op_cost(v) for v in values if r in analysis.ranges(v) and v.op.is_alu)
     return cost > storage_cost.LOAD + storage_cost.STORE
@@ -63,11 +63,17 @@ def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
     if output is None:
         return 1
     for r in KernelFacts(chooser.kernel).axes:
-        if r.arg.kind == "reduce" and (length_of(r) or 0) >= machine.COLUMN_ROWS:
+        long = r.arg.kind == "reduce" and (length_of(r) or 0) >= machine.COLUMN_ROWS
+        if long and _room(chooser) >= machine.COLUMN_ROWS:
             chooser.widen(r, "UNROLL", machine.COLUMN_ROWS)
     length = length_of(output)
-    most = machine.COLUMN_VECTORS
+    most = fitting(machine.COLUMN_VECTORS, max(1, _room(chooser)))
     return most if length is None else fitting(most, length // fitting(lanes, length))
+
+
+def _room(chooser: Chooser) -> int:
+    """How many copies of the whole kernel are worth their compile time."""
+    return machine.MOST_COPIES // expanded_size(KernelFacts(chooser.kernel))
 
 
 def _blocked(chooser: Chooser, outer: UOp, inner: UOp) -> tuple[UOp, UOp]:

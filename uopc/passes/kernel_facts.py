@@ -36,7 +36,7 @@ class KernelFacts:
     """What the heuristic looks at."""
 
     def __init__(self, kernel: UOp) -> None:
-        self.order = list(analysis.toposort(kernel))
+        self.order = list(analysis.order(kernel))
         self.axes = kernel_axes(kernel)
         targets = {u.src[0] for u in self.order if u.op is Ops.STORE}
         self.accesses = [
@@ -84,10 +84,13 @@ def fitting(lanes: int, length: int | None) -> int:
     return lanes
 
 
-def expanded_size(k: KernelFacts) -> int:
-    """About how many nodes the kernel has once its copies and functions are spelled out."""
+def expanded_size(k: KernelFacts, inside: UOp | None = None) -> int:
+    """About how many nodes the kernel (or what is inside one of its ranges) has once its copies and
+    functions are spelled out."""
     total = 0
     for u in k.order:
+        if inside is not None and inside not in analysis.ranges(u):
+            continue
         copies = machine.FUNCTION_NODES.get((u.op.name, u.dtype.bits), 1)
         for r in analysis.ranges(u):
             if r.arg.kind in ("upcast", "unroll"):
