@@ -6,12 +6,12 @@ root that lack the fact and visits them sources first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import UserError
 from uopc.ir import dtypes
-from uopc.ir.node import intern
+from uopc.ir.node import intern, kept
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ def toposort(
                 stack += (u, None)
                 stack += u.src[::-1]
     return order
+
+
+@kept
+def order(root: UOp) -> Mapping[UOp, None]:
+    """`toposort(root)`, kept."""
+    return toposort(root)
 
 
 def outside_kernels(root: UOp) -> Callable[[UOp], bool]:

@@ -8,13 +8,14 @@ weakly; inside `arena()` it holds them strongly, which is cheaper, and lets go a
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from uopc.errors import InvalidIR
 from uopc.ir.dtypes import DType
@@ -194,6 +195,29 @@ def check_construction(check: Callable[[UOp], None] | None) -> None:
     _make = make
 
 
+Answer = TypeVar("Answer")
+_kept: list[list[Any]] = []  # what `kept` holds, let go of when the last arena is left
+
+
+def kept(read: Callable[[UOp], Answer]) -> Callable[[UOp], Answer]:
+    """A decorator for what is read of a whole graph several times in turn: the answer for the last
+    graph is kept as long as the compile runs. Nobody may change the answer."""
+    last: list[tuple[UOp, Answer]] = []
+    _kept.append(last)
+
+    @functools.wraps(read)
+    def ask(root: UOp) -> Answer:
+        for known, answer in last:
+            if known is root:
+                return answer
+        answer = read(root)
+        if _arena_depth:
+            last[:] = [(root, answer)]
+        return answer
+
+    return ask
+
+
 @contextlib.contextmanager
 def arena() -> Iterator[None]:
     """Hold every node made in here until the end; the cycle collector rests meanwhile.
@@ -211,6 +235,8 @@ def arena() -> Iterator[None]:
         with _arena_lock:
             _arena_depth -= 1
             if _arena_depth == 0:
+                for last in _kept:
+                    last.clear()
                 _release()
         if collecting:
             gc.enable()

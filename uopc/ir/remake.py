@@ -56,7 +56,7 @@ def rewritten(
     """
     done: dict[UOp, UOp] = {}
     listener, step = trace.current_listener(), trace.Step(change)
-    for u in analysis.toposort(root, gate):
+    for u in analysis.order(root) if gate is None else analysis.toposort(root, gate):
         src = u.src if gate is not None and not gate(u) else tuple([done[s] for s in u.src])
         made = change(u, src)
         if made is None:

@@ -38,7 +38,7 @@ _STORAGE = (Ops.PARAM, Ops.BUFFER)
 
 def flatten_indices(kernel: UOp, context: Context) -> UOp:
     """The kernel with one flat index an access; itself where that is so already."""
-    order = analysis.toposort(kernel)
+    order = analysis.order(kernel)
     shaped = {u for u in order if u.op in _STORAGE and len(analysis.shape(u)) != 1}
     views = any(u.op is Ops.INDEX and not _is_storage(u.src[0]) for u in order)
     if not shaped and not views:

@@ -24,11 +24,11 @@ MOST_BYTES = 128 << 10
 
 def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     """What the reduce over r adds up, and the same value in other loops: by value, its loop."""
-    closers = [u for u in analysis.toposort(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
+    closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
     if len(closers) != 1 or len(closers[0].src) != 2:
         raise Refused("the range is not that of one reduce alone")
     value = closers[0].src[0]
-    known = set(analysis.toposort(kernel))
+    known = set(analysis.order(kernel))
     found: dict[UOp, UOp] = {}
     for q in kernel_axes(kernel):
         if q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce"):
@@ -53,7 +53,7 @@ def keep(kernel: UOp, r: UOp, n: int) -> UOp:
     size = r.src[0].arg
     if size * value.dtype.itemsize > MOST_BYTES:
         raise Refused(f"a tile of {size} elements is too large")
-    number = sum(u.op is Ops.BUFFER for u in analysis.toposort(kernel))
+    number = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
     nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
     fill = make_range(affine.const(size), (nest, 0), "loop")
     tile = intern(Ops.BUFFER, value.dtype, (), BufferArg(number, (size,), space="local"))

@@ -85,7 +85,7 @@ def separated(sink: UOp) -> tuple[UOp, _Loops]:
     """
     number = 0
     while True:
-        loops = _Loops(list(analysis.toposort(sink)))
+        loops = _Loops(list(analysis.order(sink)))
         if not loops.misplaced:
             return sink, loops
         closers = next(iter(loops.misplaced.values()))
@@ -106,7 +106,7 @@ class _Schedule:
 
     def __init__(self, sink: UOp) -> None:
         sink, self.loops = separated(sink)
-        self.order = list(analysis.toposort(sink))
+        self.order = list(analysis.order(sink))
         self.rank = self._ranks()
         self.home: dict[UOp, UOp | None] = {}
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}

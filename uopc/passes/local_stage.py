@@ -52,7 +52,7 @@ def _sum(terms: list[UOp]) -> UOp:
 def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """What PACK can stage: each factor of each reduce's terms, with the reduce, in order."""
     found: dict[UOp, UOp] = {}
-    for u in analysis.toposort(kernel):
+    for u in analysis.order(kernel):
         if u.op is Ops.REDUCE:
             body = u.src[0]
             for factor in body.src if body.op is Ops.MUL else (body,):
@@ -84,7 +84,7 @@ def checked_value(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
         raise Refused("the operand is the same in all iterations of the loop")
     if any(q.src[0].op is not Ops.CONST for q in inside):
         raise Refused("the length of a loop inside is not known")
-    written = {_root(u.src[0]) for u in analysis.toposort(kernel) if u.op is Ops.STORE}
+    written = {_root(u.src[0]) for u in analysis.order(kernel) if u.op is Ops.STORE}
     for u in analysis.toposort(value):
         if u.op is Ops.AFTER:
             raise Refused("the operand waits for a store")
@@ -159,7 +159,7 @@ def _unit_of(d: Digit, digit: UOp) -> UOp:
 # ---------------------------------------------------------------- the tile
 def _staged(kernel: UOp, value: UOp, order: list[Digit]) -> UOp:
     """The kernel that fills a tile with the value, and reads the tile in its place."""
-    number = sum(u.op is Ops.BUFFER for u in analysis.toposort(kernel))
+    number = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
     nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
     dims: list[int] = []
     filled: list[UOp] = []  # the loops that fill, one a dimension

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def _vector(kernel: UOp, r: UOp, n: int) -> UOp:
-    used = [u for u in analysis.toposort(kernel) if r in analysis.ranges(u)]
+    used = [u for u in analysis.order(kernel) if r in analysis.ranges(u)]
     if any(q.arg.kind == "lane" for u in used for q in analysis.ranges(u)):
         raise Refused("values inside this range already have lanes")
     return tile(kernel, r, n, "lane")
@@ -129,7 +129,7 @@ def optimize(kernel: UOp, context: Context) -> UOp:
 def kernel_name(kernel: UOp) -> str:
     """`E_25_4` for elementwise, `r_64_128` with a reduce: the lengths of its loops, outer first."""
     axes = kernel_axes(kernel)
-    kind = "r" if any(u.op is Ops.REDUCE for u in analysis.toposort(kernel)) else "E"
+    kind = "r" if any(u.op is Ops.REDUCE for u in analysis.order(kernel)) else "E"
     lengths = [str(analysis.bounds(r.src[0])[1]) for r in axes]
     return "_".join([kind, *(lengths or ["1"])])
 

@@ -144,7 +144,7 @@ class _Placing:
 
 def place_threads(kernel: UOp, context: Context) -> UOp:
     """The kernel on hardware indices; Unsupported where the part has no room for it."""
-    order = list(analysis.toposort(kernel))
+    order = list(analysis.order(kernel))
     launch = _launch(order, context)
     if launch is None:
         return kernel

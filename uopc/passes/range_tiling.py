@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uopc.errors import Error
 from uopc.ir import affine, analysis, build, dtypes, indexing, remake
 from uopc.ir.args import AxisKind, RangeArg
-from uopc.ir.node import intern
+from uopc.ir.node import intern, kept
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ def make_range(end: UOp, axis: tuple[int, ...], kind: AxisKind) -> UOp:
     return intern(Ops.RANGE, dtypes.index, (end,), RangeArg(axis, kind))
 
 
+@kept
 def kernel_axes(kernel: UOp) -> list[UOp]:
     """The ranges an Opt can name, by position: output loops first, then reduce loops, by axis."""
-    order = analysis.toposort(kernel)
+    order = analysis.order(kernel)
     found = {r: None for u in order for r in analysis.closed_ranges(u)}
     inner = ("reduce", "unroll", "group", "grouptop")
     return sorted(found, key=lambda r: (r.arg.kind in inner, r.arg.axis))
@@ -41,7 +42,7 @@ def kernel_axes(kernel: UOp) -> list[UOp]:
 
 def is_reduce(kernel: UOp, r: UOp) -> bool:
     """Whether REDUCEs close the range."""
-    return any(u.op is Ops.REDUCE and r in u.src[1:] for u in analysis.toposort(kernel))
+    return any(u.op is Ops.REDUCE and r in u.src[1:] for u in analysis.order(kernel))
 
 
 def replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
@@ -60,7 +61,7 @@ def replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
 
 def check_free(kernel: UOp, r: UOp) -> None:
     """Refused where the length of another loop depends on the range."""
-    for u in analysis.toposort(kernel):
+    for u in analysis.order(kernel):
         if u.op is Ops.RANGE and u is not r and r in analysis.ranges(u):
             raise Refused("the length of another loop depends on this range")
 
@@ -70,11 +71,11 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     check_free(kernel, r)
     if n < (2 if inner_kind == "lane" else 1):
         raise Refused(f"the amount {n} is too small")
-    if any(is_overwritten(u, r) for u in analysis.toposort(kernel)):
+    if any(is_overwritten(u, r) for u in analysis.order(kernel)):
         raise Refused("its iterations write to one place, in their order")
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
-        raise Refused(f"{n} does not divide the range of {r.src[0].render()}")
+        raise Refused(f"{n} does not divide the range of {r.src[0].render(simplify=False)}")
     axis, kind = r.arg.axis, r.arg.kind
     inner = make_range(affine.const(n), (*axis, _SECOND), inner_kind)
     if outer_end.op is Ops.CONST and outer_end.arg == 1:
@@ -142,7 +143,7 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     if is_reduce(kernel, r) or r.arg.kind != "loop":
         raise Refused("what a reduce would add is not known: only output loops are padded")
     check_free(kernel, r)
-    order = analysis.toposort(kernel)
+    order = analysis.order(kernel)
     if any(is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
     wide = make_range(padded, (*r.arg.axis, _FIRST), "loop")
@@ -225,7 +226,7 @@ def swap(kernel: UOp, r: UOp, other: int) -> UOp:
     q = axes[other]
     if not (q.arg.kind == r.arg.kind == "loop"):
         raise Refused("only output loops change places")
-    for u in analysis.toposort(kernel):
+    for u in analysis.order(kernel):
         if u.op is Ops.END and (r in u.src[1:]) != (q in u.src[1:]):
             raise Refused("the ranges are not closed together")
         if u.op is Ops.RANGE and u is not r and u is not q and {r, q} & analysis.ranges(u):

@@ -50,7 +50,7 @@ def simplify_ranges(kernel: UOp, context: Context) -> UOp:
 
 
 def _closers(kernel: UOp) -> list[UOp]:
-    return [u for u in analysis.toposort(kernel) if u.op in (Ops.END, Ops.REDUCE)]
+    return [u for u in analysis.order(kernel) if u.op in (Ops.END, Ops.REDUCE)]
 
 
 def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
@@ -66,7 +66,7 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     """The kernel with one range for two, or None where an index would get harder."""
-    nodes = analysis.toposort(kernel)
+    nodes = analysis.order(kernel)
     for u in nodes:
         if u.op in (Ops.END, Ops.REDUCE) and (outer in u.src) != (inner in u.src):
             return None

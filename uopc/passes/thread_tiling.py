@@ -77,7 +77,7 @@ def group_top(kernel: UOp, r: UOp, n: int) -> UOp:
 
 def _shared(kernel: UOp, r: UOp, n: int, kind: AxisKind) -> UOp:
     check_free(kernel, r)
-    order = analysis.toposort(kernel)
+    order = analysis.order(kernel)
     closers = [u for u in order if u.op in (Ops.REDUCE, Ops.END) and r in u.src[1:]]
     if any(u.op is Ops.END for u in closers):
         raise Refused("only a reduce can be shared; use LOCAL")
@@ -112,7 +112,7 @@ def _nested(kernel: UOp) -> UOp:
 
 
 def _check_output(kernel: UOp, r: UOp) -> None:
-    order = analysis.toposort(kernel)
+    order = analysis.order(kernel)
     if any(_is_private(u) and r in analysis.ranges(u) for u in order):
         raise Refused("it goes over storage that each thread has for itself")
     if any(u.op is Ops.REDUCE and r in u.src[1:] for u in order):
@@ -131,7 +131,7 @@ def _is_private(u: UOp) -> bool:
 
 def _check_no_sharing(kernel: UOp, r: UOp) -> None:
     """Refused where threads wait for each other inside of r: a branch would leave some behind."""
-    closers = [u for u in analysis.toposort(kernel) if u.op is Ops.REDUCE]
+    closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE]
     closed = itertools.chain.from_iterable(
         analysis.closed_ranges(u) for u in closers if r in analysis.ranges(u)
     )

@@ -29,7 +29,7 @@ LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane o
 def columns(kernel: UOp, lane_step: LaneStep) -> list[list[UOp]]:
     """Blocks of vectors that lie beside one another, as many as a piece has elements."""
     groups: dict[object, dict[int, UOp]] = {}
-    for u in analysis.toposort(kernel):
+    for u in analysis.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
             continue
         flat, gate = indexing.ungated(u.src[1])
