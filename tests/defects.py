@@ -138,7 +138,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "a cast that saturates at the wrong end", "uopc/ir/semantics.py",
-        "np.where(wide > 0, high, low)", "np.where(wide > 0, low, high)", ("test_elementwise.py",),
+        "np.where(wide > 0, highest, lowest)", "np.where(wide > 0, lowest, highest)",
+        ("test_elementwise.py",),
     ),
     Defect(
         "a maximum that loses NaN", "uopc/backends/llvm_arithmetic.py",

@@ -242,23 +242,33 @@ def arena() -> Iterator[None]:
             gc.enable()
 
 
+def _references(entries: dict[Any, Any], key: Any) -> int:
+    """How many references there are to the node that is held under `key`; 0 for none held."""
+    entry = entries.get(key)
+    return 0 if entry is None or type(entry) is _Ref else sys.getrefcount(entry)
+
+
+# What `_references` says of a node that nothing but the table holds. From Python 3.14 on, a local
+# variable may lend its reference to a call instead of counting one more.
+_UNUSED = _references({0: object()}, 0)
+
+
 def _release() -> None:
     """Weaken what the arena made: users before sources, so that dead graphs go at once.
 
     Another thread may take a node from the table at any time: then a node goes only by its weak
     reference, which knows.
     """
-    # The table, `node` below, and getrefcount's own argument.
-    held_only_here = 3 if threading.active_count() == 1 else 0
+    unused = _UNUSED if threading.active_count() == 1 else 0
     while _arena_keys:
         key = _arena_keys.pop()
-        node = _table.get(key)
-        if node is None or type(node) is _Ref:
+        references = _references(_table, key)
+        if not references:
             continue
-        if sys.getrefcount(node) <= held_only_here:
+        if references <= unused:
             del _table[key]
         else:
-            ref = _Ref(node, _forget)
+            ref = _Ref(_table[key], _forget)
             ref.key = key
             _table[key] = ref
 

@@ -249,7 +249,8 @@ def cast(a: Array, source: DType, target: DType) -> Array:
         wide = np.trunc(np.nan_to_num(a.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         inside = (wide > float(low) - 1) & (wide < float(high))
         safe = np.where(inside, wide, 0).astype(target.numpy)
-        return np.where(inside, safe, np.where(wide > 0, high, low).astype(target.numpy))
+        lowest, highest = np.array(target.bounds, dtype=target.numpy)
+        return np.where(inside, safe, np.where(wide > 0, highest, lowest))
     if target.is_float and target.bits == 8:
         limit = _largest_fp8(target)
         wide = a.astype(np.float32)
