@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
-from uopc.passes import choose_contraction, choose_streams, machine, storage_cost
+from uopc.passes import choose_contraction, choose_streams, choose_sums, machine, storage_cost
 from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
     chooser = Chooser(kernel, context, apply)
+    streams = choose_sums.columns_outside(chooser)
     _share(chooser)
+    if streams and _sums_in_memory(chooser):
+        return tuple(chooser.opts), chooser.kernel
     if choose_contraction.choose(chooser):
         _vectorise_producers(chooser)
         return tuple(chooser.opts), chooser.kernel
@@ -66,6 +69,15 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)
     return tuple(chooser.opts), chooser.kernel
+
+
+def _sums_in_memory(chooser: Chooser) -> bool:
+    """Whether the kernel adds up a large array down its columns, row by row."""
+    lanes = chooser.context.target.lanes(element_bits(KernelFacts(chooser.kernel)))
+    loops = choose_sums.in_memory(chooser)
+    for q in [q for r in loops for q in chooser.family(r)]:
+        _vectorise_output(chooser, q, lanes, 1)
+    return bool(loops)
 
 
 def _share(chooser: Chooser) -> None:

@@ -84,6 +84,11 @@ def checked_value(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
         raise Refused("the operand is the same in all iterations of the loop")
     if any(q.src[0].op is not Ops.CONST for q in inside):
         raise Refused("the length of a loop inside is not known")
+    check_ahead(kernel, value)
+
+
+def check_ahead(kernel: UOp, value: UOp) -> None:
+    """Refused where a value depends on what the kernel stores."""
     written = {_root(u.src[0]) for u in analysis.order(kernel) if u.op is Ops.STORE}
     for u in analysis.toposort(value):
         if u.op is Ops.AFTER:

@@ -32,6 +32,7 @@ from uopc.passes import choose_gpu_opts, choose_opts, thread_tiling
 from uopc.passes.contract import Context, Pass
 from uopc.passes.kept_values import keep
 from uopc.passes.local_stage import pack
+from uopc.passes.memory_sums import sums
 from uopc.passes.range_tiling import (
     Refused,
     cut_at,
@@ -84,6 +85,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "SWAP": (swap, "the loop changes places with output loop number n"),
     "PACK": (pack, "operand n of the reduces in the loop is copied into a local tile before it"),
     "KEEP": (keep, "what the reduce adds up is computed once, into a local tile for all loops"),
+    "SUMS": (sums, "the reduce goes outside of output loop n, its sums into a local tile"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
     "GRID": (thread_tiling.grid, "an output loop around the kernel becomes blocks of a grid"),
     "GROUP": (thread_tiling.group, "a reduce is shared among n threads that are neighbours"),

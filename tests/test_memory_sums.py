@@ -1,0 +1,124 @@
+"""Sums in memory (SUMS): any reduce outside of any loop keeps the numbers, or is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_opts import numbers, plain_kernel, results
+
+import uopc
+from uopc.backends.target import host
+from uopc.driver import lower_only
+from uopc.errors import UserError
+from uopc.ir import interpret
+from uopc.ir.args import Opt
+from uopc.ir.ops import Ops
+from uopc.passes import machine, optimize
+from uopc.passes.range_tiling import Refused, kernel_axes
+
+DIMS = st.integers(1, 9)
+TARGETS = ("", "x86-64-v3")
+HALF_OF_L2 = host().l2_bytes // 8  # elements, of float32
+
+
+@st.composite
+def reduced(draw):
+    """A product, sums and maxima along an axis, and their arrays."""
+    m, k, n = draw(DIMS), draw(DIMS), draw(DIMS)
+    a, b = uopc.param("a", (m, k)), uopc.param("b", (k, n))
+    made = draw(st.sampled_from(["product", "sum", "max", "batch"]))
+    if made == "product":
+        return a @ b * 2.0 + 1.0, [numbers(m, k), numbers(k, n)]
+    if made == "batch":
+        a, b = uopc.param("a", (2, m, k)), uopc.param("b", (2, k, n))
+        return a @ b, [numbers(2, m, k), numbers(2, k, n)]
+    value = b.sum(axis=0) if made == "sum" else b.max(axis=0)
+    return value + 1.0, [numbers(k, n)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(reduced(), st.data())
+def test_sums_in_memory_keep_the_numbers(case, data):
+    """With other Opts before and after; by machine code and by the interpreter."""
+    graph, arrays = case
+    kernel, opts = plain_kernel(graph), []
+    if len(arrays) != sum(u.op is Ops.PARAM for u in kernel.toposort()) - 1:
+        return
+    for _ in range(data.draw(st.integers(1, 7))):
+        names = ["SUMS", "SUMS", "TILE", "SPLIT", "SWAP", "VECTOR", "UPCAST", "UNROLL", "PACK"]
+        op = data.draw(st.sampled_from(names))
+        axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
+        opt = Opt(op, axis, data.draw(st.integers(0, 4)))
+        try:
+            kernel = optimize.apply_opt(kernel, opt)
+        except Refused:
+            continue
+        opts.append(opt)
+    wanted = results(graph, arrays, [])
+    np.testing.assert_array_equal(results(graph, arrays, opts), wanted, str(opts))
+    out = np.zeros_like(wanted)
+    interpret.run_kernel(kernel, [out, *[a.reshape(-1) for a in arrays]])
+    np.testing.assert_array_equal(out, wanted, str(opts))
+
+
+def product(m, k, n):
+    return uopc.param("a", (m, k)) @ uopc.param("b", (k, n))
+
+
+REFUSED = [
+    ([Opt("SUMS", 0, 1)], "the range is not that of one reduce"),
+    ([Opt("SUMS", 2, 2)], "there is no output loop 2"),
+    ([Opt("SUMS", 2, 7)], "there is no output loop 7"),
+    ([Opt("VECTOR", 1, 4), Opt("SUMS", 3, 0)], "copies of the loop would share the tile"),
+    ([Opt("UPCAST", 0, 3), Opt("SUMS", 2, 1)], "copies of the loop would share the tile"),
+    ([Opt("SUMS", 2, 0), Opt("UNROLL", 4, 0)], "UNROLL is for reduce loops"),
+    ([Opt("SUMS", 2, 0), Opt("UPCAST", 4, 5)], "write to one place, in their order"),
+]
+
+
+@pytest.mark.parametrize(("opts", "reason"), REFUSED, ids=[r for _, r in REFUSED])
+def test_refusals(opts, reason):
+    with pytest.raises(UserError, match=reason):
+        lower_only(product(3, 5, 8), opts=tuple(opts))
+
+
+def test_a_tile_that_is_too_large_is_refused():
+    with pytest.raises(UserError, match="a tile of 16777216 elements is too large"):
+        lower_only(product(4096, 2, 4096), opts=(Opt("SUMS", 2, 0),))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_few_rows_times_a_large_matrix(data):
+    """As chosen: rows, blocks of columns, batches, what is left over, threads."""
+    m, k = data.draw(st.integers(1, 9)), data.draw(st.integers(32, 260))
+    threads, target = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(TARGETS))
+    least = threads * HALF_OF_L2 // k + 200  # columns, shared evenly but for a vector or so
+    n = data.draw(st.integers(least, 2 * least))
+    batch = data.draw(st.sampled_from([(), (2,)]))
+    a, b = numbers(*batch, m, k), numbers(*batch, k, n)
+    graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape) + 1.0
+    with uopc.options(target_cpu=target):
+        program = uopc.compile(graph, threads=threads, verify=True)
+    chosen = any(o.op == "SUMS" for o in program.kernels[0].opts)
+    assert chosen == (m <= machine.MOST_SUMMED_ROWS)
+    np.testing.assert_array_equal(program(a, b), a @ b + 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_down_the_columns_of_a_large_array(op, dtype):
+    a = numbers(501, 2003, dtype=dtype)
+    graph = getattr(uopc.param("a", a.shape, getattr(uopc.dtypes, dtype)), op)(axis=0)
+    program = uopc.compile(graph, threads=2, verify=True)
+    assert any(o.op == "SUMS" for o in program.kernels[0].opts)
+    np.testing.assert_array_equal(program(a), getattr(a, op)(axis=0))
+
+
+def test_columns_whose_number_is_not_known():
+    n = uopc.variable("n", 1, 4000)
+    a, b = numbers(2, 300), numbers(300, 2011)
+    program = uopc.compile(uopc.param("a", (2, 300)) @ uopc.param("b", (300, n)), threads=2)
+    np.testing.assert_array_equal(program(a, b), a @ b)

@@ -1,0 +1,133 @@
+"""The part of the heuristic for sums in memory: a large array added up down its columns.
+
+A row, or a few, times a matrix; a sum over the rows of an array. No element is used often enough
+to be worth a register tile, and what bounds the time is how memory is walked: row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis
+from uopc.passes import machine
+from uopc.passes.chooser import Chooser
+from uopc.passes.kernel_facts import KernelFacts, expanded_size, length_of
+from uopc.passes.range_tiling import kernel_axes
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Σ over `reduce` of an array whose neighbours are those of `lane`; `row` uses it again."""
+
+    reduce: UOp
+    lane: UOp
+    row: UOp | None
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.row is None else length_of(self.row) or 1
+
+
+def columns_outside(chooser: Chooser) -> bool:
+    """Whether this is for sums in memory. If so, columns go outside of rows where threads or
+    blocks are to share the columns: each then reads a part of the array."""
+    c = _find(chooser)
+    if c is None:
+        return False
+    shared = chooser.context.threads > 1 or _block_count(c) > 1
+    if shared and c.row is not None and c.row.arg.axis < c.lane.arg.axis:
+        chooser.swapped(c.row, c.lane)
+    return True
+
+
+def in_memory(chooser: Chooser) -> list[UOp]:
+    """Put the sums into local tiles; the loops that are to get lanes, none if nothing was done."""
+    c = _find(chooser)
+    if c is None:
+        return []
+    n = machine.SUMMED
+    while n > 1 and n * c.rows * expanded_size(KernelFacts(chooser.kernel)) > machine.MOST_COPIES:
+        n //= 2
+    return [q for lane in _blocks(chooser, c) for q in _move(chooser, lane, c.rows, n)]
+
+
+def _find(chooser: Chooser) -> _Columns | None:
+    k = KernelFacts(chooser.kernel)
+    written = [a for a in k.accesses if a.written]
+    if len(k.reduces) != 1 or len(k.reduces[0].src) != 2 or len(written) != 1:
+        return None
+    (u,) = k.reduces
+    r = u.src[1]
+    loops = [q for q in k.outputs if q.arg.kind == "loop" and q in analysis.ranges(u)]
+    lane = next((q for q in loops if written[0].stride(q) == 1), None)
+    if lane is None or (length_of(r) or 0) < machine.LEAST_SUMMED:
+        return None
+    read = [a for a in k.inside(lane) if not a.written]
+    large = [a for a in read if r in analysis.ranges(a.node)]
+    if len(large) != 1 or any(a.stride(lane) != 1 for a in read):
+        return None
+    size = large[0].node.dtype.itemsize * (length_of(r) or 1) * _most(lane)
+    around = [q for q in loops if q in analysis.ranges(large[0].node) and q is not lane]
+    rows = [q for q in loops if q not in analysis.ranges(large[0].node)]
+    narrow = _most(lane) * u.dtype.itemsize <= machine.WIDE_BYTES * machine.COLUMN_VECTORS
+    if narrow or len(rows) > 1 or size <= chooser.context.target.l2_bytes // 2:
+        return None
+    row = rows[0] if rows else None
+    if any(q.arg.axis > p.arg.axis for q in around for p in (lane, *rows)):
+        return None
+    if row is not None and (length_of(row) or 1 << 20) > machine.MOST_SUMMED_ROWS:
+        return None
+    return _Columns(u, lane, row)
+
+
+def _most(r: UOp) -> int:
+    longest: int = analysis.bounds(r.src[0])[1]
+    return max(1, longest)
+
+
+def _block_count(c: _Columns) -> int:
+    size = _most(c.lane) * c.reduce.dtype.itemsize * c.rows
+    return max(1, -(-size // machine.SUM_BYTES))
+
+
+def _blocks(chooser: Chooser, c: _Columns) -> list[UOp]:
+    """The loops over columns, each over few enough for their sums to stay in the nearest cache."""
+    count, lanes = _block_count(c), chooser.context.target.lanes(c.reduce.dtype.bits)
+    if count == 1:
+        return [c.lane]
+    width = -(-_most(c.lane) // (count * lanes)) * lanes
+    parts: list[UOp | None] = [c.lane]
+    if chooser.attempt("SPLIT", c.lane, width):
+        parts = [chooser.part(c.lane, 0), chooser.part(c.lane, 1)]
+    if parts[0] is not None and chooser.attempt("TILE", parts[0], width):
+        parts[0] = chooser.part(parts[0], 1)
+    return [q for q in parts if q is not None]
+
+
+def _move(chooser: Chooser, lane: UOp, rows: int, n: int) -> list[UOp]:
+    """n rows of the array at a time into the sums of a block of columns."""
+    k = KernelFacts(chooser.kernel)
+    (reduce,) = [u for u in k.reduces if lane in analysis.ranges(u)]
+    inner = [q for q in analysis.ranges(reduce) if q.arg.axis > lane.arg.axis]
+    outer = lane
+    if inner:  # the one loop over rows
+        lane, outer = chooser.swapped(lane, inner[0])
+    elif rows > 1:
+        before = [q for q in analysis.ranges(reduce) if q.arg.axis < lane.arg.axis]
+        outer = max(before, key=lambda q: q.arg.axis)
+    r = reduce.src[1]
+    first = chooser.widen(r, "TILE", n)
+    axes = kernel_axes(chooser.kernel)
+    if first is None or not chooser.attempt("SUMS", first, axes.index(outer)):
+        return []
+    made = [q for q in kernel_axes(chooser.kernel) if q not in axes]
+    for q in chooser.family(r):
+        if q.arg.axis in ((*first.arg.axis[:-1], 1), (*r.arg.axis, 1)):
+            chooser.attempt("UNROLL", q, 0)
+    if rows > 1:
+        chooser.attempt("UPCAST", made[-2], rows)
+    return [made[1 if rows > 1 else 0], made[-1], lane]
