@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from uopc.backends import target
@@ -264,7 +265,7 @@ def same(a, b, reassociates: bool, ulps: int) -> bool:
         return bool(np.array_equal(a, b))
     x, y = a.astype(np.float64), b.astype(np.float64)
     if reassociates or ulps:
-        step = float(np.finfo(a.dtype).eps) * (64 if reassociates else ulps)
+        step = float(ml_dtypes.finfo(a.dtype).eps) * (64 if reassociates else ulps)
         return bool(np.allclose(x, y, step, step if reassociates else 0.0, equal_nan=True))
     return bool(np.array_equal(x, y, equal_nan=True)) and bool(
         np.array_equal(np.signbit(x[x == 0]), np.signbit(y[y == 0]))

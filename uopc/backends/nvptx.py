@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from uopc.backends import nvptx_floats
+from uopc.backends import nvptx_floats, nvptx_tensor
 from uopc.backends.llvm import Emitter, Rule, from_memory
 from uopc.backends.llvm_types import llvm_type, memory_type
 from uopc.errors import Unsupported
@@ -45,6 +45,9 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all", 80, 70),
     (r"llvm\.nvvm\.(ff\.to\.(e4m3|e5m2)x2|(e4m3|e5m2)x2\.to\.f16x2)\.rn", 89, 81),
     (r"llvm\.nvvm\.shfl\.sync\.bfly\.i32", 80, 70),
+    (r"llvm\.nvvm\.mma\.m16n8k16\.row\.col\.(bf16|f32\.f32)", 80, 70),
+    (r"llvm\.nvvm\.mma\.(m16n8k8\.row\.col\.tf32|m16n8k32\.row\.col\.s8)", 80, 70),
+    (r"llvm\.nvvm\.mma\.m8n8k4\.row\.col\.f64", 80, 70),
 )
 
 
@@ -343,6 +346,7 @@ _RULES: dict[Op, Rule] = {
     Ops.SPECIAL: _special,
     Ops.BARRIER: _barrier,
     Ops.EXCHANGE: _exchange,
+    Ops.WMMA: nvptx_tensor.wmma,
     Ops.BUFFER: _buffer,
     Ops.CAST: nvptx_floats.convert,
     Ops.LOAD: _load,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 AxisKind = Literal[
     "loop", "reduce", "thread", "upcast", "unroll", "lane",
-    "global", "local", "group", "grouptop",
+    "global", "local", "group", "grouptop", "warp",
 ]  # fmt: skip
 Space = Literal["global", "local", "reg"]
 

@@ -434,6 +434,7 @@ _SPECIAL: dict[Op, Form] = {
     Ops.MSELECT: _scalar("part"),
     Ops.SPECIAL: _scalar("name"),
     Ops.WMMA: _scalar("tile"),
+    Ops.SHAPED_WMMA: _scalar("tile"),
 }
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 _NOBODY, _SEVERAL = -1, -2
-_THREADS = -3  # the axis of threads in every array; blocks and lanes follow
+THREADS = -3  # the axis of threads in every array; blocks and lanes follow
 
 
 def is_private(base: UOp) -> bool:
@@ -123,13 +123,13 @@ class Launch:
         if u.arg >= WARP or (other >= self.width).any():
             raise InvalidIR(f"{describe(u)}: there is no such thread in the warp")
         full = np.broadcast_to(value, np.broadcast_shapes(value.shape, (self.width, 1, 1)))
-        return np.asarray(np.take(full, other, axis=_THREADS))
+        return np.asarray(np.take(full, other, axis=THREADS))
 
     def _together(self, u: UOp, active: Array, size: int, what: str) -> None:
         full = np.broadcast_to(active, np.broadcast_shapes(active.shape, (self.width, 1, 1)))
         for i in range(0, self.width, size):
-            team = np.take(full, np.arange(i, min(i + size, self.width)), axis=_THREADS)
-            if (team.any(_THREADS) != team.all(_THREADS)).any():
+            team = np.take(full, np.arange(i, min(i + size, self.width)), axis=THREADS)
+            if (team.any(THREADS) != team.all(THREADS)).any():
                 raise InvalidIR(f"{describe(u)}: not all threads of the {what} get here")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from uopc.errors import InvalidIR, UserError
 from uopc.ir import analysis
 from uopc.ir.analysis import filled
-from uopc.ir.interpret_launch import Launch, is_private
+from uopc.ir.interpret_launch import THREADS, Launch, is_private
 from uopc.ir.interpret_plan import (
     NUMBERS,
     Block,
@@ -43,7 +43,6 @@ from uopc.ir.interpret_values import (
     name_of,
     present,
     undefined,
-    unsupported,
 )
 from uopc.ir.interpret_views import without_views
 from uopc.ir.ops import Op, Ops
@@ -74,6 +73,7 @@ class Machine:
         self.masks: dict[UOp, Array] = {}  # elements that exist, where some do not (INVALID)
         self.extents: list[int] = []  # of the axes of the loops that run, outer first
         self.guards: list[Array] = []  # iterations that happen, where ends differ
+        self.axes: dict[UOp, tuple[int, int]] = {}  # of running loops: their axis, how long it is
         self.launch: Launch | None = None  # the places that run, where there are threads
 
     def run(self, root: UOp) -> None:
@@ -142,7 +142,7 @@ class Machine:
         elif u.op in STEPS:
             STEPS[u.op](self, u)
         else:
-            raise unsupported(u) if u.op in (Ops.WMMA, Ops.SHAPED_WMMA) else misplaced(u, "scalar")
+            raise misplaced(u, "scalar")
 
     def value(self, u: UOp) -> Array:
         """The value of an operand; InvalidIR when it has none (yet)."""
@@ -195,11 +195,11 @@ class Machine:
     def _widths(self, loop: Loop, counts: list[int], in_order: bool) -> list[int]:
         """How many iterations of each range are run at once."""
         if in_order or len(self.extents) + len(counts) > _MOST_AXES:
-            return [1] * len(counts)
+            return [n if r.arg.kind == "warp" else 1 for r, n in zip(loop.ranges, counts)]
         room = _BUDGET // max(_FEW_STEPS, len(loop.body.steps)) // max(1, math.prod(self.extents))
         widths: list[int] = []
-        for n in reversed(counts):
-            widths.append(max(1, min(n, room)))
+        for r, n in zip(reversed(loop.ranges), reversed(counts)):
+            widths.append(n if r.arg.kind == "warp" else max(1, min(n, room)))
             room //= widths[-1]
         return widths[::-1]
 
@@ -212,6 +212,7 @@ class Machine:
             if width > 1:
                 numbers = numbers.reshape(-1, *[1] * (len(self.extents) + 1))
                 self.extents.append(numbers.shape[0])
+                self.axes[r] = -1 - len(self.extents), numbers.shape[0]
             end = self.value(r.src[0])
             ok = numbers < end if end.size > 1 else None
             if ok is not None:
@@ -270,6 +271,15 @@ class Machine:
             if len(np.unique(flat)) != len(flat):
                 return False
         return True
+
+    def lane_axis(self, lane: UOp) -> tuple[int, int]:
+        """The axis of the threads of warps, and how many there are: `lane` is the loop over them,
+        or, where there are threads, one's number in its warp."""
+        if self.launch is not None:
+            return THREADS, self.launch.width
+        if lane not in self.axes:
+            raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
+        return self.axes[lane]
 
     # ------------------------------------------------------------ memory
     def array(self, base: UOp) -> Array:

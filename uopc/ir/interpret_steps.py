@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.interpret_values import Array, fold
+from uopc.ir import tensor_cores
+from uopc.ir.interpret_values import Array, fold, present
 from uopc.ir.ops import Op, Ops
 from uopc.ir.verify_rows import describe
 
@@ -54,6 +55,44 @@ def _exchange(m: Machine, u: UOp) -> None:
     if m.launch is None:
         raise InvalidIR(f"{describe(u)}: there are no threads")
     m.set(u, m.launch.exchange(u, m.value(u.src[0]), m.gate(None)))
+
+
+def _shaped_wmma(m: Machine, u: UOp) -> None:
+    """The product of two elements, as a tensor core takes them."""
+    tile = tensor_cores.tile_of(u)
+    if tile is None:
+        raise InvalidIR(f"{describe(u)}: there is no such tile")
+    a, b = [tensor_cores.rounded(tile, m.value(s)).astype(u.dtype.numpy) for s in u.src[:2]]
+    ok = present(u, [m.masks.get(s) for s in u.src[:2]], a)
+    m.set(u, a * b, ok)
+
+
+def _wmma(m: Machine, u: UOp) -> None:
+    """A tile of a warp: the axis of its lanes is that of a loop, or of the threads of a block."""
+    tile = tensor_cores.tile_of(u)
+    if tile is None:
+        raise InvalidIR(f"{describe(u)}: there is no such tile")
+    axis, count = m.lane_axis(u.src[2])
+    if count % tensor_cores.WARP:
+        raise InvalidIR(f"{describe(u)}: {count} threads, expected whole warps")
+    if any(s in m.masks for s in u.src[:2]):
+        raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
+    depth = max(-axis, *[m.value(s).ndim for s in u.src[:2]])
+    a, b = [_by_lane(m.value(s), n, axis, count, depth) for s, n in zip(u.src[:2], tile.counts)]
+    got = tensor_cores.multiplied(tile, a, b)  # (lane, element, rest …, warp)
+    got = np.moveaxis(got, -1, 0).reshape(count, got.shape[1], *got.shape[2:-1])
+    got = np.moveaxis(got, (0, 1), (axis, -1))
+    m.set(u, got if len(u.src) == 3 else got + m.value(u.src[3]))
+
+
+def _by_lane(value: Array, elements: int, axis: int, count: int, depth: int) -> Array:
+    """An operand as (lane of its warp, element, the other axes …, warp)."""
+    value = value.reshape(*[1] * (depth - value.ndim), *value.shape)
+    shape = list(value.shape)
+    shape[axis], shape[-1] = count, elements
+    value = np.moveaxis(np.broadcast_to(value, shape), (axis, -1), (0, 1))
+    warps = value.reshape(-1, tensor_cores.WARP, *value.shape[1:])
+    return np.moveaxis(warps, 0, -1)
 
 
 def _nothing(m: Machine, u: UOp) -> None:
@@ -153,6 +192,8 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.CALL: _call,
     Ops.BARRIER: _barrier,
     Ops.EXCHANGE: _exchange,
+    Ops.SHAPED_WMMA: _shaped_wmma,
+    Ops.WMMA: _wmma,
     Ops.GROUP: _nothing,
     Ops.SINK: _nothing,
     Ops.NOOP: _nothing,

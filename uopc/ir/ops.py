@@ -227,6 +227,6 @@ class Ops:
     GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
     SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
     LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None))
-    WMMA = Op("wmma", "a b c", "c + a·b on one tile of a tensor core, named by the arg.", arg=(str,), dtype="last", shape="scalar", levels=KERNEL | VECTOR | Level.LINEAR)
-    SHAPED_WMMA = Op("shaped_wmma", "a b c", "c + a·b with shapes, lowered to WMMA on lanes.", arg=(tuple,), dtype="last", shape="none", levels=TENSOR | KERNEL)
+    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b, plus c, of a tile (m, n, k) in the arg: a, b and c are what the 32 lanes of a warp have of it, together.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR)
+    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The product of a, which moves with row and depth, and b, which moves with depth and column, in the dtype of the node. A tensor core adds it up over depth, a tile (m, n, k) at a time.", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL)
 # fmt: on

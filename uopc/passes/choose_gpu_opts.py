@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis, indexing
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
+from uopc.passes import choose_tensor_opts
 from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import KernelFacts, element_bits, length_of
@@ -32,6 +33,8 @@ TILE = 8
 def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
     chooser = Chooser(kernel, context, apply)
+    if choose_tensor_opts.choose(chooser):
+        return tuple(chooser.opts), chooser.kernel
     k = KernelFacts(chooser.kernel)
     lanes = context.target.lanes(element_bits(k))
     row, column = _contraction(k)

@@ -84,10 +84,11 @@ class _Memory:
         if step == -1:
             gate = None if gate is None else _reversed(gate, lanes)
             return _reversed(_load(u, u.dtype, self.lane(flat, lanes - 1), gate), lanes)
+        run = self.run(flat, gate)
         parts = []
-        for i in range(lanes):
+        for i in range(0, lanes, run):
             gate_i = None if gate is None else self.lane(gate, i)
-            parts.append(_load(u, u.dtype.scalar, self.lane(flat, i), gate_i))
+            parts.append(_load(u, u.dtype.scalar.vec(run), self.lane(flat, i), gate_i))
         return intern(Ops.STACK, u.dtype, tuple(parts))
 
     def store(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -106,11 +107,34 @@ class _Memory:
             return _store(storage, flat, value, gate)
         if lane_step(flat) == 1:
             return _store(storage, self.lane(flat, 0), _splat(value, lanes), gate)
+        run = self.run(flat, gate)
         stores = []
-        for i in range(lanes):
+        for i in range(0, lanes, run):
             gate_i = None if gate is None else self.lane(gate, i)
-            stores.append(_store(storage, self.lane(flat, i), self.lane(value, i), gate_i))
+            stores.append(_store(storage, self.lane(flat, i), self.part(value, i, run), gate_i))
         return intern(Ops.GROUP, dtypes.void, tuple(stores))
+
+    def run(self, flat: UOp, gate: UOp | None) -> int:
+        """How many lanes, from each multiple of that number on, are neighbours under one gate."""
+        lanes, run = flat.dtype.lanes, 1
+        places = [self.lane(flat, i) for i in range(lanes)]
+        gates = [gate if gate is None else self.lane(gate, i) for i in range(lanes)]
+        while run * 2 <= lanes and lanes % (run * 2) == 0:
+            for i in range(0, lanes, run * 2):
+                follows = places[i + run] is affine.plus(places[i], run)
+                if not follows or gates[i] is not gates[i + run]:
+                    return run
+            run *= 2
+        return run
+
+    def part(self, value: UOp, first: int, count: int) -> UOp:
+        """Some neighbouring lanes of a value."""
+        if count == 1 or value.dtype.lanes == 1:
+            return self.lane(value, first) if count == 1 else _splat(value, count)
+        if count == value.dtype.lanes:
+            return value
+        lanes = tuple(range(first, first + count))
+        return intern(Ops.SHUFFLE, value.dtype.scalar.vec(count), (value, value), lanes)
 
     def lane(self, u: UOp, i: int) -> UOp:
         """Lane i of a value. Index arithmetic is redone on lanes where that makes it simple; other
@@ -134,7 +158,7 @@ class _Memory:
             src = tuple([s if s.dtype.lanes == 1 else self.lanes[(s, i)] for s in v.src])
             narrow = intern(v.op, v.dtype.scalar, v.src, v.arg) if v.op is Ops.CAST else v
             redone = remake.remake(narrow, src)
-            if not _is_simple(redone, src):
+            if not _is_simple(v, redone, src):
                 self.whole.add(v)
                 redone = _take_lane(v, i)
             self.lanes[(v, i)] = redone
@@ -154,14 +178,17 @@ def _is_arithmetic(u: UOp) -> bool:
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 
 
-def _is_simple(lane: UOp, src: tuple[UOp, ...]) -> bool:
-    """Whether one lane's index arithmetic has lost its divisions and stands on no vector's lane."""
+def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
+    """Whether one lane's index arithmetic has lost the divisions that differ from lane to lane, and
+    stands on no vector's lane."""
     if lane.op is Ops.CONST:
         return True
     if any(s.op is Ops.LANE for s in src):
         return False
-    terms = affine.form(lane)[1] if lane.dtype is dtypes.index else (lane,)
-    return all(m.op not in _DIVISIONS for m in terms)
+    if lane.dtype is not dtypes.index:
+        return lane.op not in _DIVISIONS
+    common = affine.form(whole)[1]
+    return all(m.op not in _DIVISIONS or m in common for m in affine.form(lane)[1])
 
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:

@@ -14,7 +14,8 @@ Before (kernel)                              After (vector)
 
 A node is expanded by memo on (node, the copy of each unrolled range it is inside of): what does not
 depend on a range is not copied. A reduce gets one accumulator a copy, combined after the loop, and
-its lanes are combined last.
+its lanes are combined last. On a GPU the sums of SHAPED_WMMAs become WMMAs of what each lane of a
+warp has of their tiles (`fragments.py`); elsewhere the product is computed in loops.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.remake import remake
 from uopc.passes.contract import Context, Pass
+from uopc.passes.fragments import Fragments, fragments, is_tensor_sum
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -39,9 +41,17 @@ Step = Generator[list[Key], list["UOp"], "UOp"]
 
 
 class _Expansion:
-    def __init__(self) -> None:
+    def __init__(self, kernel: UOp, tensor_cores: bool) -> None:
         self.memo: dict[Key, UOp] = {}
         self.copied: dict[UOp, tuple[UOp, ...]] = {}
+        self.fragments: dict[UOp, Fragments] = {}
+        self.places: dict[UOp, UOp] = {}  # row or column of a tile -> where a lane has it
+        self.lane: dict[UOp, UOp] = {}  # row or column of a tile -> the lanes of its warp
+        for u in analysis.order(kernel) if tensor_cores else ():
+            if u.op is Ops.SHAPED_WMMA:
+                made = self.fragments[u] = fragments(u)
+                self.places |= made.places
+                self.lane |= dict.fromkeys(made.places, made.lane)
 
     def copied_ranges(self, u: UOp) -> tuple[UOp, ...]:
         """The unrolled ranges around a node, in a fixed order."""
@@ -64,10 +74,18 @@ class _Expansion:
         if u.op is Ops.RANGE and u.arg.kind == "lane":
             n = u.src[0].arg
             return intern(Ops.LANES, dtypes.index.vec(n), (), n)
+        if u in self.places:
+            (place,) = yield [self.key(self.places[u], where)]
+            return place
+        if is_tensor_sum(u) and u.src[0] in self.fragments:
+            return (yield from self._tensor_sum(u, where))
         if u.op in (Ops.REDUCE, Ops.END):
             return (yield from self._close(u, where))
         if not u.src:
             return u
+        if u.op is Ops.SHAPED_WMMA:
+            a, b = yield [self.key(s, where) for s in u.src[:2]]
+            return build.alu(build.cast(a, u.dtype), Ops.MUL, build.cast(b, u.dtype))
         src = tuple((yield [self.key(s, where) for s in u.src]))
         return _remade(u, src)
 
@@ -82,12 +100,37 @@ class _Expansion:
             for at in itertools.product(*[range(r.src[0].arg) for r in wide])
         ]
         keys = [self.key(u.src[0], at) for at in copies]
+        loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
         got = yield keys + [self.key(r, where) for r in loops]
         bodies, ranges = got[: len(keys)], tuple(got[len(keys) :])
         if u.op is Ops.END:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
             return intern(Ops.END, dtypes.void, (body, *ranges)) if ranges else body
         return _combine(u, bodies, ranges, lanes)
+
+    def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> Step:
+        """The sum of SHAPED_WMMAs: all copies of a tile's depth go to one accumulator."""
+        tile = self.fragments[u.src[0]]
+        closed = [r for r in analysis.closed_ranges(u) if r is not u.src[0].src[4]]
+        wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], [])
+        loops = [r for r in closed if r not in wide]
+        copies = [
+            where | dict(zip(wide, at))
+            for at in itertools.product(*[range(r.src[0].arg) for r in wide])
+        ]
+        keys = [self.key(x, at) for at in copies for x in (tile.a, tile.b)]
+        got = yield [*keys, self.key(tile.lane, {}), *[self.key(r, where) for r in loops]]
+        lane, ranges = got[len(keys)], tuple(got[len(keys) + 1 :])
+        of_a, of_b, count = tile.counts
+        t = u.dtype.vec(count)
+        bodies = [
+            intern(Ops.WMMA, t, (_lanes_of(a, of_a), _lanes_of(b, of_b), lane), tile.shape)
+            for a, b in zip(got[: len(keys) : 2], got[1 : len(keys) : 2])
+        ]
+        total = bodies[0]
+        for body in bodies[1:]:
+            total = intern(Ops.ADD, t, (total, body))
+        return intern(Ops.REDUCE, t, (total, *ranges), u.arg) if ranges else total
 
 
 def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
@@ -110,7 +153,7 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 def _lanes_of(b: UOp, n: int) -> UOp:
     """A value with n lanes: one that has none is the same in each."""
-    return b if b.dtype.lanes > 1 else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
+    return b if b.dtype.lanes == n else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
 
 
 def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
@@ -141,7 +184,7 @@ def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def expand(kernel: UOp, context: Context) -> UOp:
-    return _Expansion().expand(kernel)
+    return _Expansion(kernel, context.target.gpu is not None).expand(kernel)
 
 
 PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)

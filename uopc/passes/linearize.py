@@ -36,6 +36,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.remake import rebuild
 from uopc.passes.contract import Context, Pass
+from uopc.passes.tensor_sums import accumulating
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -222,6 +223,8 @@ class _Emitter:
                 for r in analysis.closed_ranges(u):
                     self.reduces.setdefault(r, []).append(u)
         self.carried: dict[tuple[UOp, UOp], UOp] = {}
+        self.adding = accumulating(schedule.order)  # WMMAs, and sums of them -> their REDUCE
+        self.latest: dict[UOp, UOp] = {}  # what such a REDUCE has added up so far
 
     def run(self) -> list[UOp]:
         """Blocks are walked with a stack of iterators: loops may nest deeper than Python does."""
@@ -269,6 +272,14 @@ class _Emitter:
         parent = self.schedule.loops.parent[r]
         return parent if parent is not None and parent in u.src[1:] else None
 
+    def _so_far(self, total: UOp) -> UOp:
+        """What a REDUCE has added up by now in its innermost loop."""
+        if total in self.latest:
+            return self.latest[total]
+        inside = self.schedule.inside_of(total)
+        assert inside is not None
+        return self.carried[(total, inside)]
+
     def _close(self, r: UOp) -> None:
         pairs: list[UOp] = []
         for u in self.reduces.get(r, ()):
@@ -276,6 +287,8 @@ class _Emitter:
             carry = self.carried[(u, r)]
             if inner is not None:
                 following = self.carried[(u, inner)]
+            elif u in self.latest:
+                following = self.latest[u]
             else:
                 op, value = Op.by_name(u.arg.op), self.made[u.src[0]]
                 # Code for extremes looks at the first operand for NaN: not at the carried one, on
@@ -293,19 +306,29 @@ class _Emitter:
         if u.op in (Ops.END, Ops.GROUP, Ops.SINK):
             return
         operands = u.src
+        if u.op is Ops.BARRIER:  # of loops and bundles it needs to know no more than their place
+            operands = tuple([s for s in u.src if s.op not in (Ops.END, Ops.GROUP)])
         if u.op is Ops.AFTER:
             operands = (u.src[0], *_loops_entered(u))
             if len(operands) == 1:
                 self.made[u] = self.made[u.src[0]]
                 return
+        total = self.adding.get(u)
+        if total is not None and u.op is Ops.ADD:  # its terms were added up one by one
+            self.made[u] = self.latest[total]
+            return
         src = tuple([self.made[s] for s in operands])
+        if total is not None:
+            src = (*src, self._so_far(total))
         made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-        if made.op is Ops.LOAD and made in self.made:  # the same place, after another store
-            self.number += 1
+        if made.op in (Ops.LOAD, Ops.BARRIER) and made in self.made:
+            self.number += 1  # the same place, after another store; another meeting
             made = intern(u.op, u.dtype, src, u.arg, self.number)
         if made is not u:
             made.origin = u.origin
         self.made[u] = made
+        if total is not None:
+            self.latest[total] = made
         if made not in self.made or u is made:
             self._append(made)
         self.made[made] = made

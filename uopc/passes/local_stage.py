@@ -55,7 +55,7 @@ def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     for u in analysis.order(kernel):
         if u.op is Ops.REDUCE:
             body = u.src[0]
-            for factor in body.src if body.op is Ops.MUL else (body,):
+            for factor in body.src[:2] if body.op in (Ops.MUL, Ops.SHAPED_WMMA) else (body,):
                 found.setdefault(factor, u)
     return list(found.items())
 
@@ -66,16 +66,21 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     if not 0 <= n < len(staged):
         raise Refused(f"the kernel's reduces have {len(staged)} operands")
     value, reduce = staged[n]
-    if r not in analysis.ranges(reduce) or r.arg.kind != "loop":
+    around = analysis.ranges(reduce) if r.arg.kind == "loop" else analysis.closed_ranges(reduce)
+    if r not in around:
         raise Refused("the loop is not around the operand's reduce")
     inside = [q for q in analysis.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, q.seq))
     checked_value(kernel, value, inside)
-    return _staged(kernel, value, digits(value, inside))
+    return _staged(kernel, value, digits(value, inside), r.arg.kind == "reduce")
 
 
 def _is_around(q: UOp, r: UOp) -> bool:
-    return q.arg.kind in ("loop", "thread") and bool(q.arg.axis < r.arg.axis)
+    """Whether the tile is filled inside of q: before the output loop r, or inside the reduce r."""
+    if r.arg.kind == "reduce":
+        first = q.arg.kind == "reduce" and q.arg.axis <= r.arg.axis
+        return first or q.arg.kind in ("loop", "thread", "global")
+    return q.arg.kind in ("loop", "thread", "global") and bool(q.arg.axis < r.arg.axis)
 
 
 def checked_value(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
@@ -162,8 +167,9 @@ def _unit_of(d: Digit, digit: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- the tile
-def _staged(kernel: UOp, value: UOp, order: list[Digit]) -> UOp:
-    """The kernel that fills a tile with the value, and reads the tile in its place."""
+def _staged(kernel: UOp, value: UOp, order: list[Digit], padded: bool = False) -> UOp:
+    """The kernel that fills a tile with the value, and reads the tile in its place. `padded`: its
+    rows begin in different banks of shared memory."""
     number = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
     nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
     dims: list[int] = []
@@ -184,6 +190,8 @@ def _staged(kernel: UOp, value: UOp, order: list[Digit]) -> UOp:
         quotient, rest = affine.divmod_(d.place(), affine.const(apart))
         read += [rest, quotient]
     content = _guarded(remake.rebuild(value, moved), guard)
+    if padded:
+        dims[-1] += _padding(dims[-1] * value.dtype.itemsize) // value.dtype.itemsize
     size = _checked_size(dims, value)
     arg = BufferArg(number, (size,), space="local")
     tile = intern(Ops.BUFFER, value.dtype, (), arg)
@@ -194,6 +202,12 @@ def _staged(kernel: UOp, value: UOp, order: list[Digit]) -> UOp:
     ready = intern(Ops.AFTER, tile.dtype, (tile, filling))
     place = indexing.flat_index(tuple(dims), read)
     return remake.rebuild(kernel, {value: intern(Ops.INDEX, value.dtype, (ready, place))})
+
+
+def _padding(nbytes: int) -> int:
+    """Bytes behind a row, so that 8 rows one after the other are in different banks, 16 bytes of
+    each: the row is an odd multiple of 16 bytes."""
+    return 16 if nbytes % 32 == 0 else 0
 
 
 def _lane_steps(d: Digit) -> tuple[int, int]:

@@ -45,6 +45,7 @@ from uopc.passes.range_tiling import (
     tile,
     tile_loop,
 )  # fmt: skip
+from uopc.passes.tensor_tiling import tensor
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 def _vector(kernel: UOp, r: UOp, n: int) -> UOp:
     used = [u for u in analysis.order(kernel) if r in analysis.ranges(u)]
-    if any(q.arg.kind == "lane" for u in used for q in analysis.ranges(u)):
+    if any(q.arg.kind in ("lane", "warp") for u in used for q in analysis.ranges(u)):
         raise Refused("values inside this range already have lanes")
     return tile(kernel, r, n, "lane")
 
@@ -90,6 +91,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "GRID": (thread_tiling.grid, "an output loop around the kernel becomes blocks of a grid"),
     "GROUP": (thread_tiling.group, "a reduce is shared among n threads that are neighbours"),
     "GROUPTOP": (thread_tiling.group_top, "a reduce is shared among n threads that are far apart"),
+    "TC": (tensor, "a sum of products is done by tensor cores; 1: float32 may be rounded to tf32"),
     "LOCAL": (thread_tiling.local, "the inner n iterations of an output loop become threads"),
 }  # fmt: skip
 

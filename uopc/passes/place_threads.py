@@ -15,49 +15,88 @@ Before (vector), device=cuda:sm_90           After (vector)
 Every place of the launch runs the whole kernel, so the ranges vanish. Loops of which none is inside
 the other use the same threads. A store outside of some dimension's loops is done by its thread 0.
 A reduce over threads is put together by exchanges and shared memory: see `thread_reduce.py`.
+Storage that threads fill together is shared, with barriers: see `shared_tiles.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir import analysis, dtypes, remake
+from uopc.ir import affine, analysis, dtypes, remake
 from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes import grid_dims
+from uopc.passes import grid_dims, shared_tiles
 from uopc.passes.contract import Context, Pass
 from uopc.passes.thread_reduce import Team, reduce_threads
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_THREADS = ("local", "group", "grouptop")
-_FASTEST = {"group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
+_THREADS = ("local", "group", "grouptop", "warp")
+_FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
 
 
 @dataclass(frozen=True)
 class _Launch:
-    """Where each range went, and the index and size of each dimension of the block, x first."""
+    """Where each range went, and the index and size of each dimension of the block, x first.
+
+    `chains`: where the block has one dimension, and ranges are digits of a thread's number, which
+    ranges are around some node together.
+    """
 
     index: dict[UOp, UOp]
     position: dict[UOp, int]
     threads: tuple[UOp, ...]
     sizes: tuple[int, ...]
+    chains: tuple[tuple[UOp, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.sizes)
 
 
-def _positions(order: list[UOp]) -> dict[UOp, int]:
-    """The dimension of the block of each range: as many as are inside of it, at most."""
-    found: dict[UOp, int] = {}
+def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
+    """The ranges of threads that are around one node, the fastest first."""
+    found: dict[tuple[UOp, ...], None] = {}
     for around in {analysis.ranges(u) for u in order}:
         chain = [r for r in around if r.arg.kind in _THREADS]
-        chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis))
-        for i, r in enumerate(reversed(chain)):
+        chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
+        found[tuple(chain)] = None
+    return list(found)
+
+
+def _positions(chains: list[tuple[UOp, ...]]) -> dict[UOp, int]:
+    """The dimension of the block of each range: as many as are inside of it, at most."""
+    found: dict[UOp, int] = {}
+    for chain in chains:
+        for i, r in enumerate(chain):
             found[r] = max(found.get(r, 0), i)
     return found
+
+
+def _are_digits(position: dict[UOp, int]) -> bool:
+    """Whether ranges must be digits of one number: those that share a dimension differ in length,
+    or a warp's lanes have to be neighbours."""
+    lengths = {(i, int(r.src[0].arg)) for r, i in position.items()}
+    return len(lengths) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position)
+
+
+def _digits(chains: list[tuple[UOp, ...]]) -> tuple[dict[UOp, int], int]:
+    """Of each range, how many threads are neighbours in one iteration; and how many there are."""
+    step: dict[UOp, int] = {}
+    total = 1
+    for chain in chains:
+        size = 1
+        for r in chain:
+            step[r] = max(step.get(r, 0), size)
+            size *= int(r.src[0].arg)
+        total = max(total, size)
+    return step, total
 
 
 def _launch(order: list[UOp], context: Context) -> _Launch | None:
@@ -65,15 +104,16 @@ def _launch(order: list[UOp], context: Context) -> _Launch | None:
     loops)."""
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
                     key=lambda r: r.arg.axis)  # fmt: skip
-    position, gpu = _positions(order), context.target.gpu
+    chains, gpu = _chains(order), context.target.gpu
+    position = _positions(chains)
     if gpu is None or not (blocks or position):
         return None
     grid = grid_dims.grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
+    if _are_digits(position):
+        return _one_number(dict(zip(blocks, grid.index)), chains, gpu.threads_per_block)
     sizes: dict[int, int] = {}
     for r, i in position.items():
-        n = int(r.src[0].arg)
-        if sizes.setdefault(i, n) != n:
-            raise Unsupported(f"loops of {n} and {sizes[i]} iterations share threads")
+        sizes[i] = int(r.src[0].arg)
     extents = [sizes[i] for i in sorted(sizes)]
     if math.prod(extents) > gpu.threads_per_block:
         raise Unsupported(f"a block of {math.prod(extents)} threads, of {gpu.threads_per_block}")
@@ -83,8 +123,22 @@ def _launch(order: list[UOp], context: Context) -> _Launch | None:
     return _Launch(index, position, threads, tuple(extents))
 
 
+def _one_number(index: dict[UOp, UOp], chains: list[tuple[UOp, ...]], most: int) -> _Launch:
+    """A block of one dimension, whose ranges are digits of a thread's number."""
+    step, total = _digits(chains)
+    if total > most:
+        raise Unsupported(f"a block of {total} threads, of {most}")
+    number = grid_dims.grid("lidx", [total]).index[0]
+    for r, size in step.items():
+        digit = affine.floordiv(number, affine.const(size))
+        index[r] = affine.floormod(digit, r.src[0])
+    return _Launch(index, dict.fromkeys(step, 0), (number,), (total,), tuple(chains))
+
+
 def _only_first(u: UOp, launch: _Launch) -> UOp | None:
     """Whether this thread does a store: it is the first where the store names none."""
+    if launch.chains:
+        return _first_digits(u, launch)
     inside = {launch.position[r] for r in analysis.ranges(u) if r in launch.position}
     gate = None
     for i, t in enumerate(launch.threads):
@@ -94,21 +148,40 @@ def _only_first(u: UOp, launch: _Launch) -> UOp | None:
     return gate
 
 
+def _first_digits(u: UOp, launch: _Launch) -> UOp | None:
+    """The same in a block of one dimension: the digits that the store names none of are 0."""
+    own = {r for r in analysis.ranges(u) if r in launch.position}
+    size = math.prod([int(r.src[0].arg) for r in own])
+    if size == launch.size:
+        return None
+    full = [c for c in launch.chains if own <= set(c)]
+    longest = max(full, key=lambda c: math.prod([int(r.src[0].arg) for r in c]))
+    if math.prod([int(r.src[0].arg) for r in longest]) < launch.size:
+        return affine.less(launch.threads[0], affine.const(size))
+    gate = None
+    for r in longest:
+        if r not in own:
+            first = launch.index[r].eq(0)
+            gate = first if gate is None else gate & first
+    return gate
+
+
 class _Placing:
     """The rewrite of one kernel: ranges become indices, shared reduces meetings of threads."""
 
-    def __init__(self, order: list[UOp], launch: _Launch) -> None:
+    def __init__(self, order: list[UOp], launch: _Launch, shared: Container[UOp]) -> None:
         self.launch = launch
         buffers = [u for u in order if u.op is Ops.BUFFER]
         self.slot = 1 + max([int(u.arg.slot) for u in buffers], default=-1)
         # Where nobody waits for anybody, each thread has storage of its own.
-        self.own = not any(u.op is Ops.BARRIER for u in order)
+        waits = any(u.op is Ops.BARRIER for u in order)
+        self.own = {u for u in buffers if not waits and u not in shared}
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         launch = self.launch
         if u in launch.index:
             return launch.index[u]
-        if u.op is Ops.BUFFER and self.own and u.arg.space == "local":
+        if u.op is Ops.BUFFER and u in self.own and u.arg.space == "local":
             return u.replace(arg=replace(u.arg, space="reg"))
         if u.op is Ops.STORE:
             return self._store(u, src)
@@ -122,6 +195,8 @@ class _Placing:
 
     def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:
         """A REDUCE over threads, one dimension after the other."""
+        if self.launch.chains:
+            raise Unsupported("a reduce shared by threads beside a tile that they fill together")
         for r in closed:
             if r not in self.launch.position:
                 raise InvalidIR(f"place-threads: {u.op!r} closes threads and loops together")
@@ -134,7 +209,7 @@ class _Placing:
         base = u.src[0]
         while base.op in (Ops.INDEX, Ops.AFTER):
             base = base.src[0]
-        gate = None if base.op is Ops.BUFFER and self.own else _only_first(u, self.launch)
+        gate = None if base in self.own else _only_first(u, self.launch)
         if gate is None:
             return None
         if len(src) == 3:
@@ -148,7 +223,8 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     launch = _launch(order, context)
     if launch is None:
         return kernel
-    return remake.rewritten(kernel, _Placing(order, launch).change)
+    placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order, _THREADS))
+    return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
 
 
 PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel", reassociates=True)

@@ -7,6 +7,7 @@ A range of kind global is a place in the grid, one of kind local, group or group
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes, remake
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 # Kinds of ranges that threads of one block share, the fastest first.
-THREADS = ("group", "local", "grouptop")
+THREADS = ("warp", "group", "local", "grouptop")
 # Threads that share a reduce; those that are no neighbours read each other's values one by one.
 MOST_GROUP, MOST_APART = 1024, 32
 _OUTER, _INNER, _GUARD = 0, 1, 2
@@ -113,12 +114,31 @@ def _nested(kernel: UOp) -> UOp:
 
 def _check_output(kernel: UOp, r: UOp) -> None:
     order = analysis.order(kernel)
-    if any(_is_private(u) and r in analysis.ranges(u) for u in order):
+    if r not in _filling(order) and any(
+        _is_private(u) and r in analysis.ranges(u) for u in order
+    ):
         raise Refused("it goes over storage that each thread has for itself")
     if any(u.op is Ops.REDUCE and r in u.src[1:] for u in order):
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
     if any(is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
+
+
+def _filling(order: Iterable[UOp]) -> set[UOp]:
+    """The loops that fill a tile for all threads of the block: no range of threads is around."""
+    found: set[UOp] = set()
+    for u in order:
+        if u.op is Ops.AFTER and u.src[0].op is Ops.BUFFER:
+            for end in u.src[1:]:
+                around = analysis.ranges(end)
+                if not any(q.arg.kind in THREADS or _differs(q) for q in around):
+                    found |= set(analysis.closed_ranges(end))
+    return found
+
+
+def _differs(r: UOp) -> bool:
+    """Whether a loop has another length in other threads."""
+    return any(q.arg.kind in THREADS for q in analysis.ranges(r.src[0]))
 
 
 def _is_private(u: UOp) -> bool:

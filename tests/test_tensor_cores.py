@@ -1,0 +1,117 @@
+"""Products on tensor cores: chosen and given Opts, against NumPy, on the PTX machine; assembled."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import uopc
+from tests.ptx.corpus import join
+from tests.standin import module
+from uopc import dtypes
+from uopc.backends.cuda import assembler
+from uopc.errors import UserError
+from uopc.ir.args import Opt
+
+RNG = np.random.default_rng(41)
+KINDS = {
+    "bf16": (dtypes.bfloat16, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32"),
+    "f16": (dtypes.float16, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32"),
+    "i8": (dtypes.int8, r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.s8\.s8\.s32"),
+    "f64": (dtypes.float64, r"mma\.sync\.aligned\.m8n8k4\.row\.col\.f64"),
+}
+
+
+def numbers(shape, dtype):
+    """Small integers: their sums of products are exact in any order."""
+    return RNG.integers(-3, 4, shape).astype(dtype.numpy)
+
+
+def run(graph, given, part="sm_90a"):
+    """The program for a part, its text, and what the machine computes."""
+    with module.installed(part) as driver:
+        program = uopc.compile(graph, device="cuda", verify=True)
+        got = program(*[a.copy() for a in given])
+    return program, join(driver.texts), np.asarray(got, np.float64)
+
+
+def exact(a, b):
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def assembled(text, part):
+    if assembler.find_ptxas() is None:
+        return
+    for kernel, used in assembler.assemble(text, part).kernels.items():
+        assert not used.spill_stores and not used.spill_loads, kernel
+
+
+@pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product(kind, part):
+    """Chosen without being asked: in shared memory, on tensor cores, and right."""
+    dtype, instruction = KINDS[kind]
+    a, b = numbers((128, 128), dtype), numbers((128, 128), dtype)
+    wide = dtypes.int32 if kind == "i8" else dtype
+    graph = uopc.param("a", a.shape, dtype).cast(wide) @ uopc.param("b", b.shape, dtype).cast(wide)
+    _, text, got = run(graph, [a, b], part)
+    assert re.search(instruction, text) and "bar" in text and "ld.shared" in text
+    assert np.array_equal(got, exact(a, b).astype(graph.dtype.numpy).astype(np.float64))
+    assembled(text, part)
+
+
+# Shapes of two operands, and which of them are read transposed.
+LAYOUTS = {
+    "left": ((64, 128), (64, 64), (True, False)),
+    "right": ((64, 32), (128, 32), (False, True)),
+    "both": ((32, 64), (64, 32), (True, True)),
+    "batched": ((3, 64, 32), (3, 32, 64), (False, False)),
+    "one right": ((2, 64, 32), (32, 64), (False, False)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(name):
+    left, right, transposed = LAYOUTS[name]
+    given = [numbers(shape, dtypes.bfloat16) for shape in (left, right)]
+    params = [uopc.param(n, a.shape, dtypes.bfloat16) for n, a in zip("ab", given)]
+    p, q = [x.transpose() if t else x for x, t in zip(params, transposed)]
+    a, b = [x.T if t else x for x, t in zip(given, transposed)]
+    _, text, got = run(p @ q, given)
+    assert "mma.sync" in text
+    assert np.array_equal(got, exact(a, b).astype(ml_dtypes.bfloat16).astype(np.float64))
+
+
+def bf16(name, *shape):
+    return uopc.param(name, shape, dtypes.bfloat16)
+
+
+REFUSED = {
+    "float32": (uopc.param("a", (32, 32)) @ uopc.param("b", (32, 32)), "rounded to tf32"),
+    "edge": (bf16("a", 30, 32) @ bf16("b", 32, 32), "16 does not divide the range of 30"),
+    "depth": (bf16("a", 32, 30) @ bf16("b", 30, 32), "16 does not divide the range of 30"),
+    "no product": (bf16("a", 32, 32, 32).max(1), "no sum of products"),
+    "unlike": (
+        (uopc.param("a", (32, 32), dtypes.float16).cast(dtypes.float32).reshape(32, 32, 1)
+         * bf16("b", 32, 32).cast(dtypes.float32).reshape(1, 32, 32)).sum(1),
+        "no tile for",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_reason(name):
+    graph, words = REFUSED[name]
+    with pytest.raises(UserError, match=words):
+        uopc.compile(graph.contiguous([Opt("TC", 2, 0)]), device="cuda:sm_90a")
+
+
+def test_the_same_opts_on_a_cpu():
+    """Where there are no tensor cores, their tiles are loops."""
+    given = [numbers((32, 32), dtypes.bfloat16) for _ in "ab"]
+    graph = (bf16("a", 32, 32) @ bf16("b", 32, 32)).contiguous([Opt("TC", 2, 0)])
+    got = uopc.compile(graph, verify=True)(*given)
+    assert np.array_equal(got.astype(np.float64), exact(*given).astype(ml_dtypes.bfloat16))
