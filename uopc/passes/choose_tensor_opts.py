@@ -63,7 +63,7 @@ def _blocked(chooser: Chooser, r: UOp, blocking: Blocking) -> bool:
     """A blocking, if the kernel's loops are multiples of it."""
     if not chooser.attempt("TC", r, 0):
         return False
-    (product,) = [u for u in analysis.toposort(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
+    (product,) = [u for u in analysis.order(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
         (row, blocking.down, blocking.warps_down),
@@ -101,7 +101,7 @@ def _packed(chooser: Chooser, depth: UOp, operand: int, threads: int) -> bool:
     loops = [q for q in KernelFacts(chooser.kernel).axes if q not in before]
     tile = next(
         u
-        for u in analysis.toposort(chooser.kernel)
+        for u in analysis.order(chooser.kernel)
         if u.op is Ops.AFTER and set(loops) <= set(analysis.closed_ranges(u.src[1]))
     )
     return _filled(chooser, loops, max(1, ACCESS_BYTES // tile.dtype.itemsize), threads)
