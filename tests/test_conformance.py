@@ -122,6 +122,32 @@ def test_tolerance() -> None:
     assert compare.difference(one, one[:2]) is not None
 
 
+def test_large_arrays_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = np.arange(60, dtype=np.float32).reshape(5, 4, 3)
+    got = want.copy()
+    got[1, 0, 0] += 0.25
+    got[4, 3, 2] -= 2
+    mask = np.ones(want.shape, np.bool_)
+    mask[2] = False
+    whole = compare.difference(got, want, mask), compare.difference(got, want)
+    assert whole[1] == "2/60 differ, by up to 2, first 12.25 want 12.0"
+    monkeypatch.setattr(compare, "MOST_AT_ONCE", 7)
+    assert (compare.difference(got, want, mask), compare.difference(got, want)) == whole
+    assert compare.difference(want, want, spread=np.zeros(want.shape)) is None
+
+
+def test_too_little_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result of 4 TiB: what it takes is in the failure."""
+    nodes = [
+        {"id": 0, "op": "CONST", "dtype": "float32", "shape": [], "src": [], "arg": {"value": 1}},
+        {"id": 1, "op": "EXPAND", "dtype": "float32", "shape": [1 << 40], "src": [0],
+         "arg": {"prefix": [1 << 40]}},
+        {"id": 2, "op": "CONTIGUOUS", "dtype": "float32", "shape": [1 << 40], "src": [1]},
+    ]  # fmt: skip
+    outcome = workers.run_one(_place(tmp_path, {"nodes": nodes, "outs": [2]}, {}), None)
+    assert outcome.verdict == FAILED and "results of 4096.0 GiB" in outcome.reason
+
+
 def test_expressions_are_compared_where_they_have_a_value() -> None:
     x = UOp.variable("x", 0, 9)
     invalid = UOp.invalid()

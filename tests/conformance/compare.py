@@ -7,6 +7,8 @@ moves when every float operation of the graph is off by about one rounding unit.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +40,7 @@ PRECISION: Final[dict[str, Precision]] = {
 }
 WIDE_ULPS: Final = 4
 NARROW_ULPS: Final = 1
+MOST_AT_ONCE: Final = 1 << 24
 
 
 def narrowest(names: set[str]) -> str | None:
@@ -57,17 +60,65 @@ def difference(
         return f"shape {got.shape}, want {want.shape}"
     if got.dtype != want.dtype:
         return f"dtype {got.dtype}, want {want.dtype}"
-    off = np.zeros(got.shape) if spread is None else spread
-    if mask is not None:
-        got, want, off = got[mask], want[mask], off[mask]
-    dtype = dtypes.from_numpy(want.dtype)
-    if not dtype.is_float:
-        return _listed(got, want, got != want)
-    with np.errstate(all="ignore"):
-        g, w = got.astype(np.float64), want.astype(np.float64)
-        allowed = _allowed(w, dtype, narrow, off)
-        fine = (g == w) | (np.isnan(g) & np.isnan(w)) | (np.abs(g - w) <= allowed)
-    return _listed(g, w, ~fine)
+    found = _Found()
+    for rows in _pieces(got.shape):
+        arrays = [None if a is None else np.asarray(a[rows]) for a in (got, want, mask, spread)]
+        found.compare(*arrays, narrow)  # type: ignore[arg-type]
+    return found.text()
+
+
+def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Where the parts of a large array lie, so that comparing it takes little beside it."""
+    size = math.prod(shape)
+    if size <= MOST_AT_ONCE:
+        yield ()
+        return
+    step = max(1, MOST_AT_ONCE * shape[0] // size)
+    for begin in range(0, shape[0], step):
+        yield (slice(begin, begin + step),)
+
+
+@dataclass
+class _Found:
+    """How many elements were compared and differ, by how much, and the first that does."""
+
+    count: int = 0
+    bad: int = 0
+    most: float | None = None
+    first: str = ""
+
+    def compare(
+        self, got: Array, want: Array, mask: Array | None, spread: Array | None, narrow: str | None
+    ) -> None:
+        off = np.zeros(got.shape) if spread is None else spread
+        if mask is not None:
+            got, want, off = got[mask], want[mask], off[mask]
+        dtype = dtypes.from_numpy(want.dtype)
+        if not dtype.is_float:
+            self._add(got, want, got != want)
+            return
+        with np.errstate(all="ignore"):
+            g, w = got.astype(np.float64), want.astype(np.float64)
+            allowed = _allowed(w, dtype, narrow, off)
+            fine = (g == w) | (np.isnan(g) & np.isnan(w)) | (np.abs(g - w) <= allowed)
+        self._add(g, w, ~fine)
+
+    def _add(self, got: Array, want: Array, bad: Array) -> None:
+        self.count += bad.size
+        if not bad.any():
+            return
+        self.first = self.first or f"first {got[bad].flat[0]!s} want {want[bad].flat[0]!s}"
+        self.bad += int(bad.sum())
+        if got.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                most = float(np.max(np.abs(got - want)[bad]))
+            self.most = most if self.most is None else float(np.maximum(self.most, most))
+
+    def text(self) -> str | None:
+        if not self.bad:
+            return None
+        amount = "" if self.most is None else f" by up to {self.most:.3g},"
+        return f"{self.bad}/{self.count} differ,{amount} {self.first}"
 
 
 def _allowed(want: Array, dtype: DType, narrow: str | None, spread: Array) -> Array:
@@ -76,15 +127,3 @@ def _allowed(want: Array, dtype: DType, narrow: str | None, spread: Array) -> Ar
     factor = PRECISION[narrow or dtype.name].factor
     limit: Array = ulps * p.epsilon * np.abs(want) + p.tiny + factor * spread
     return limit
-
-
-def _listed(got: Array, want: Array, bad: Array) -> str | None:
-    if not bad.any():
-        return None
-    count = int(bad.sum())
-    first = f"first {got[bad].flat[0]!s} want {want[bad].flat[0]!s}"
-    if got.dtype.kind != "f":
-        return f"{count}/{bad.size} differ, {first}"
-    with np.errstate(all="ignore"):
-        most = np.max(np.abs(got - want)[bad])
-    return f"{count}/{bad.size} differ, by up to {most:.3g}, {first}"

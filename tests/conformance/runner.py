@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ BY_RULE: Final = "by rule"
 RULED: Final = ("replay_note", "excess_precision")
 _RESULTS: Final = ("out", "final")
 MOST_TRIES: Final = 1000
+GIB: Final = 1 << 30
 
 
 @dataclass
@@ -95,10 +97,25 @@ def _call(work: _Run, program: uopc.Program, out: Outcome) -> None:
     used = {v.arg.name for u in work.graph.outputs for v in u.variables()}
     named |= {k: v for k, v in work.variables.items() if k in used}
     start = time.perf_counter()
-    results = program(**named)
+    try:
+        results = program(**named)
+    except MemoryError as error:
+        raise MemoryError(_memory_needed(program, work.inputs)) from error
     out.seconds["run"] = time.perf_counter() - start
     work.got = {f"out{k}": np.asarray(r) for k, r in enumerate(results)}
     work.got |= {"final" + k.removeprefix("in"): v for k, v in passed.items()}
+
+
+def _memory_needed(program: uopc.Program, inputs: dict[str, Array]) -> str:
+    """What a case takes beside what a process may have."""
+    results = sum(
+        math.prod([analysis.max_dim(d) for d in v.shape]) * v.dtype.itemsize
+        for v in program.outputs
+    )
+    given = sum(a.nbytes for a in inputs.values())
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = "" if limit == resource.RLIM_INFINITY else f"; a process may take {limit / GIB:.1f}"
+    return f"results of {results / GIB:.1f} GiB, arguments of {given / GIB:.1f} GiB{allowed}"
 
 
 # ---------------------------------------------------------------- inputs

@@ -18,7 +18,7 @@ from tests.conformance.runner import Outcome
 
 LIMIT: Final = 60.0  # seconds to build, compile and run a case
 CHECK_LIMIT: Final = 600.0  # and for the interpreter to say what was right
-MEMORY_SHARE: Final = 0.6  # of the machine's, for all workers together
+MEMORY_SHARE: Final = 0.8  # of the machine's, for all workers together
 _CHECKING: Final = "checking"
 _DONE: Final = "done"
 _Pipe = connection.Connection
