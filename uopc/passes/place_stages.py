@@ -47,13 +47,12 @@ from uopc.passes.output_storage import (
     placed_outputs,
     reshaped_base,
     root_index,
-    roots_of_views,
 )  # fmt: skip
+from uopc.passes.value_measures import FORCED, Measures
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 _MOVES_ITSELF = "reads the storage it is written to at other places"
 _CIRCLE = "another store overwrites what it reads, and it what that one reads"
 # A value read at more different places than this is stored rather than analysed further.
@@ -63,90 +62,19 @@ MOST_DEMANDS = 64
 class _Placement:
     """The walk: demands flow from readers to sources."""
 
-    def __init__(self, graph: UOp) -> None:
-        self.order = list(analysis.toposort(graph, analysis.outside_kernels(graph)))
-        self.graph = graph
-        self.roots = roots_of_views(self.order)
+    def __init__(self, graph: UOp, facts: Measures) -> None:
+        self.graph, self.facts, self.order = graph, facts, facts.order
         self.known: dict[UOp, UOp] = {}  # AFTER -> what it and the AFTERs below it stand on
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
         self.copied: dict[UOp, str] = {}
-        self.reasons: dict[UOp, str] = {}
+        self.reasons = dict(facts.fixed)
         self.notes: dict[UOp, str] = {}
         self.axes = itertools.count(1)
         self.nesting = Nesting()
-        self.depth: dict[UOp, int] = {}
-        self.cost: dict[UOp, float] = {}
-        self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
-        self.read: dict[UOp, int] = {}  # stored values it reads if every reduce below were stored
-        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
-        # Values that read storage; reduces; contractions; over a reduce that has other readers too.
-        self.reads, self.reduces, self.contractions, self.shared = (set["UOp"]() for _ in range(4))
-
-    def _measure(self) -> None:
-        """Cost and content of every value, sources first; what the user or an effect fixes."""
-        readers: dict[UOp, int] = {}
-        for u in self.order:
-            for s in set(u.src):
-                readers[s] = readers.get(s, 0) + 1
-        for u in self.order:
-            if u.dtype is not dtypes.void:
-                self._measure_value(u, readers)
-            if u.op is Ops.STORE:
-                self._fix_root(u, u.src[0], "written to")
-            elif u.op is Ops.CALL:
-                for a in u.src[1:]:
-                    self._fix_root(u, a, "argument of a kernel")
-            elif storage_cost.is_stored_by_part(u):
-                self.reasons.setdefault(u, f"put together from {len(u.src)} parts")
-        for u in self.order:
-            if u.op in _FORCED:
-                self.reasons[u] = _FORCED[u.op]
-        for i, v in enumerate(self.graph.src):
-            base = reshaped_base(v)
-            if v.dtype is not dtypes.void and not is_view(base):
-                self.reasons.setdefault(base, f"output {i}")
-
-    def _fix_root(self, effect: UOp, view: UOp, reason: str) -> None:
-        """A value that is written to, or handed to a kernel, has storage of its own."""
-        root = self.roots.get(view, view)
-        self.effects.setdefault(root, set()).add(effect)
-        if root.op not in STORAGE and root.op is not Ops.VARIABLE:
-            self.reasons.setdefault(root, reason)
-
-    def _measure_value(self, u: UOp, readers: dict[UOp, int]) -> None:
-        if u.op in STORAGE:
-            self.cost[u] = self.light[u] = storage_cost.LOAD
-            self.read[u] = 1
-            self.reads.add(u)
-            return
-        depth = 1 + max([self.depth.get(s, 0) for s in u.src], default=0)
-        if u.op is Ops.AFTER:  # a view of storage
-            depth = 0
-        if depth > storage_cost.MOST_DEPTH and not is_view(u):
-            self.reasons.setdefault(u, f"{storage_cost.MOST_DEPTH} operations deep")
-            depth = 0
-        self.depth[u] = depth
-        self.cost[u] = storage_cost.element_cost(u, [self.cost.get(s, 0.0) for s in u.src])
-        self.light[u] = storage_cost.element_cost(u, [self.light.get(s, 0.0) for s in u.src])
-        self.read[u] = storage_cost.stored_read(u, [self.read.get(s, 0) for s in u.src])
-        if any(s in self.reads for s in u.src):
-            self.reads.add(u)
-        if u.op is Ops.REDUCE:
-            self.light[u] = storage_cost.LOAD
-            if u.arg.op == "add" and u not in self.reads:
-                self.cost[u] = storage_cost.CLOSED_FORM
-        if storage_cost.contains_contraction(u, self.contractions):
-            self.contractions.add(u)
-        if storage_cost.contains_reduce(u, self.reduces, self.reads):
-            self.reduces.add(u)
-            below = [s for s in u.src if s in self.reduces]
-            if u.op is not Ops.REDUCE and any(s in self.shared or readers[s] > 1 for s in below):
-                self.shared.add(u)
 
     def run(self, copied: dict[UOp, str]) -> None:
         """`copied`: STOREs whose value must exist before they begin, and why."""
         self.copied = copied
-        self._measure()
         for v in self.copied_outputs():
             self._start(v, v)
         for u in reversed(self.order):
@@ -171,7 +99,7 @@ class _Placement:
         shown = [
             v for v in self.graph.src if v.dtype is not dtypes.void and is_view(reshaped_base(v))
         ]
-        return [v for v in shown if not is_final_storage(v, self.effects)]
+        return [v for v in shown if not is_final_storage(v, self.facts.effects)]
 
     def _start(self, reader: UOp, value: UOp) -> None:
         """A stored value has a loop for each axis longer than 1."""
@@ -207,8 +135,9 @@ class _Placement:
     def circular_stores(self, copied: Iterable[UOp]) -> set[UOp]:
         """STOREs that would wait for others that wait for them."""
         return circular_waits.stores_to_copy(
-            self.order, self.copied_outputs(), self.reasons, self.effects, self.demands, copied
-        )
+            self.order, self.copied_outputs(), self.reasons, self.facts.effects, self.demands,
+            copied,
+        )  # fmt: skip
 
     def _demand(self, u: UOp, demand: Demand) -> None:
         found = self.demands.setdefault(u, {})
@@ -237,16 +166,16 @@ class _Placement:
 
     def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
         elements = float(count(analysis.shape(u)))
-        value = storage_cost.Value(elements, self.cost[u], u in self.reduces)
-        if len(demands) > MOST_DEMANDS and self.cost[u] > storage_cost.LOAD:
+        value = storage_cost.Value(elements, self.facts.cost[u], u in self.facts.reduces)
+        if len(demands) > MOST_DEMANDS and self.facts.cost[u] > storage_cost.LOAD:
             return storage_cost.Choice(True, f"read at {len(demands)} different places")
         evaluations = sum(d.share * product(d.around) for d in demands)
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
         around = {r.arg.kind for d in demands for r in d.around}
-        if u in self.contractions and "reduce" in around:
+        if u in self.facts.contractions and "reduce" in around:
             choice = storage_cost.choose_tiling(value, choice)
-        light = storage_cost.is_light(self.light[u], self.read[u])
-        if choice.stored and u in self.shared and light:
+        light = storage_cost.is_light(self.facts.light[u], self.facts.read[u])
+        if choice.stored and u in self.facts.shared and light:
             # It stands on a reduce with other readers: storing that one serves them all.
             return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice
@@ -307,7 +236,7 @@ class _Placement:
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-            if u.op in _FORCED:
+            if u.op in FORCED:
                 return _stage(src[0], self.reasons[u], False, opts.get(u))
             if u in self.reasons:
                 return _stage(remake.remake(u, src), self.reasons[u], True, opts.get(u))
@@ -317,7 +246,7 @@ class _Placement:
                 copies = [_copied(s, self.copied[u]) for s in src[1:]]
                 return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
-                outputs = placed_outputs(u.src, src, self.effects)
+                outputs = placed_outputs(u.src, src, self.facts.effects)
                 return intern(u.op, u.dtype, outputs, u.arg, u.tag)
             return None
 
@@ -386,13 +315,14 @@ def _closed_index(s: UOp, index: Index) -> UOp:
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     graph = without_needless_copies(graph)
-    placement = _Placement(graph)
+    facts = Measures(graph, list(analysis.toposort(graph, analysis.outside_kernels(graph))))
+    placement = _Placement(graph, facts)
     placement.run({})
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
     apart = [u for u in copied if not all([storage_cost.fits_tile(s) for s in u.src[1:]])]
     copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
     if copied:  # a value staged on its own reads in a kernel of its own: this ends here
-        placement = _Placement(graph)
+        placement = _Placement(graph, facts)
         placement.run(copied)
     return placement.placed(context)
 

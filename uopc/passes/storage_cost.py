@@ -55,7 +55,7 @@ def op_cost(u: UOp) -> float:
     return _OP_COST.get(u.op, own)
 
 
-def _as_many(s: UOp, u: UOp) -> bool:
+def as_many(s: UOp, u: UOp) -> bool:
     """Whether a source has as many elements as its user. One with fewer is repeated: it is decided
     on by itself, and computing `u` again does not compute it again."""
     dims, wanted = analysis.shape(s), analysis.shape(u)
@@ -78,7 +78,7 @@ def contains_reduce(u: UOp, found: set[UOp], reads: set[UOp]) -> bool:
     """Whether computing an element of `u` loops over storage, given the sources for which it does
     and the values that read storage. A reduce that reads none has a closed form or is short."""
     looped = u.op is Ops.REDUCE and u in reads
-    return looped or any(s in found and _as_many(s, u) for s in u.src)
+    return looped or any(s in found and as_many(s, u) for s in u.src)
 
 
 def contains_contraction(u: UOp, found: set[UOp]) -> bool:
@@ -88,10 +88,10 @@ def contains_contraction(u: UOp, found: set[UOp]) -> bool:
     if u.op is Ops.REDUCE:
         product = u.src[0]
         return product.op is Ops.MUL and all(
-            not _as_many(s, product) or _is_repeated(s) for s in product.src
+            not as_many(s, product) or _is_repeated(s) for s in product.src
         )
     in_order = u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
-    return in_order and any(s in found and _as_many(s, u) for s in u.src)
+    return in_order and any(s in found and as_many(s, u) for s in u.src)
 
 
 def _is_repeated(u: UOp) -> bool:
@@ -103,16 +103,13 @@ def _is_repeated(u: UOp) -> bool:
     return False
 
 
-def element_cost(u: UOp, below: list[float]) -> float:
-    """The cost of one more element of `u`, given that of one of each source."""
-    if u.op is Ops.REDUCE:
-        dims = analysis.shape(u.src[0])
-        length = 1.0
-        for axis in u.arg.axes:
-            length *= analysis.max_dim(dims[axis])
-        return min(ENOUGH, length * (below[0] + CHEAP))
-    below = [b if _as_many(s, u) else CHEAP for s, b in zip(u.src, below)]
-    return min(ENOUGH, op_cost(u) + sum(below))
+def cost_of_reduce(u: UOp, term: float) -> float:
+    """The cost of an element of a REDUCE, given that of one of its terms."""
+    dims = analysis.shape(u.src[0])
+    length = 1.0
+    for axis in u.arg.axes:
+        length *= analysis.max_dim(dims[axis])
+    return min(ENOUGH, length * (term + CHEAP))
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,7 @@ def stored_read(u: UOp, below: list[int]) -> int:
     numbers of its sources; a value that is used in two places counts twice."""
     if u.op is Ops.REDUCE:
         return 1
-    return min(MOST_READ + 1, sum([b for b, s in zip(below, u.src) if _as_many(s, u)]))
+    return min(MOST_READ + 1, sum([b for b, s in zip(below, u.src) if as_many(s, u)]))
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:

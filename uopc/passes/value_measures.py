@@ -1,0 +1,152 @@
+"""What is known of every value before it is decided what is stored.
+
+What a user, an output or an effect fixes is stored whatever it costs. Of the rest: what an element
+costs, whether a loop over storage is inside, what it reads. An operand that several operations of
+one element use counts once: it is computed once at that index.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import dtypes
+from uopc.ir.ops import Ops
+from uopc.passes import storage_cost
+from uopc.passes.output_storage import STORAGE, is_view, reshaped_base, roots_of_views
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
+# Beyond this many operands that are used more than once below a value, they are no longer told
+# apart: what stands on the value counts it as a whole.
+MOST_SHARED = 32
+_NONE: frozenset[UOp] = frozenset()
+
+
+class Measures:
+    """Facts about the values of a graph, sources first."""
+
+    def __init__(self, graph: UOp, order: list[UOp]) -> None:
+        self.order = order
+        self._roots = roots_of_views(order)
+        self.fixed: dict[UOp, str] = {}  # what is stored in any case, and why
+        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
+        self.cost: dict[UOp, float] = {}
+        self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
+        self.read: dict[UOp, int] = {}  # stored values it reads if every reduce below were stored
+        # Values that read storage; reduces; contractions; over a reduce that has other readers too.
+        self.reads, self.reduces, self.contractions, self.shared = (set["UOp"]() for _ in range(4))
+        self._depth: dict[UOp, int] = {}
+        # Of a value: its cost without operands that have other readers too, and those operands.
+        self._own: dict[UOp, tuple[float, float]] = {}  # cost, light
+        self._common: dict[UOp, frozenset[UOp]] = {}
+        self._readers: dict[UOp, int] = {}
+        self._fix(graph)
+        for u in order:
+            for s in set(u.src):
+                self._readers[s] = self._readers.get(s, 0) + 1
+        for u in order:
+            if u.dtype is not dtypes.void:
+                self._measure(u)
+
+    # ------------------------------------------------------------ what is stored in any case
+    def _fix(self, graph: UOp) -> None:
+        for u in self.order:
+            if u.op is Ops.STORE:
+                self._fix_root(u, u.src[0], "written to")
+            elif u.op is Ops.CALL:
+                for a in u.src[1:]:
+                    self._fix_root(u, a, "argument of a kernel")
+            elif storage_cost.is_stored_by_part(u):
+                self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
+        for u in self.order:
+            if u.op in FORCED:
+                self.fixed[u] = FORCED[u.op]
+        for i, v in enumerate(graph.src):
+            base = reshaped_base(v)
+            if v.dtype is not dtypes.void and not is_view(base):
+                self.fixed.setdefault(base, f"output {i}")
+
+    def _fix_root(self, effect: UOp, view: UOp, reason: str) -> None:
+        """A value that is written to, or handed to a kernel, has storage of its own."""
+        root = self._roots.get(view, view)
+        self.effects.setdefault(root, set()).add(effect)
+        if root.op not in STORAGE and root.op is not Ops.VARIABLE:
+            self.fixed.setdefault(root, reason)
+
+    # ------------------------------------------------------------ the values
+    def _measure(self, u: UOp) -> None:
+        if u.op in STORAGE or u in self.fixed:
+            self._measure_stored(u)
+            return
+        depth = 1 + max([self._depth[s] for s in u.src if s in self._depth], default=0)
+        if u.op is Ops.AFTER:  # a view of storage
+            depth = 0
+        if depth > storage_cost.MOST_DEPTH and not is_view(u):
+            self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
+            self._measure_stored(u)
+            return
+        self._depth[u] = depth
+        self._set_cost(u)
+        self.read[u] = storage_cost.stored_read(u, [self.read.get(s, 0) for s in u.src])
+        if any([s in self.reads for s in u.src]):
+            self.reads.add(u)
+        if storage_cost.contains_contraction(u, self.contractions):
+            self.contractions.add(u)
+        if storage_cost.contains_reduce(u, self.reduces, self.reads):
+            self.reduces.add(u)
+            below = [s for s in u.src if s in self.reduces]
+            others = [s for s in below if s in self.shared or self._readers[s] > 1]
+            if u.op is not Ops.REDUCE and others:
+                self.shared.add(u)
+
+    def _measure_stored(self, u: UOp) -> None:
+        """What readers find is in memory."""
+        self._depth[u] = 0
+        self.cost[u] = self.light[u] = storage_cost.LOAD
+        self._own[u], self._common[u] = (storage_cost.LOAD, storage_cost.LOAD), _NONE
+        self.read[u] = 1
+        self.reads.add(u)
+
+    def _set_cost(self, u: UOp) -> None:
+        if u.op is Ops.REDUCE:
+            own, common = self._cost_of_reduce(u), _NONE
+        else:
+            own, common = self._parts(u)
+        cost, light = own
+        for v in common:
+            cost, light = cost + self._own[v][0], light + self._own[v][1]
+        cost, light = min(storage_cost.ENOUGH, cost), min(storage_cost.ENOUGH, light)
+        if len(common) > MOST_SHARED:
+            own, common = (cost, light), _NONE
+        self.cost[u], self.light[u] = cost, light
+        self._own[u], self._common[u] = own, common
+
+    def _cost_of_reduce(self, u: UOp) -> tuple[float, float]:
+        """A sum of what is not read has a closed form, mostly."""
+        if u.arg.op == "add" and u.src[0] not in self.reads:
+            return storage_cost.CLOSED_FORM, storage_cost.LOAD
+        return storage_cost.cost_of_reduce(u, self.cost[u.src[0]]), storage_cost.LOAD
+
+    def _parts(self, u: UOp) -> tuple[tuple[float, float], frozenset[UOp]]:
+        """The cost of an element without the operands that have other readers, and those.
+
+        Only arithmetic has all its operands at its own index.
+        """
+        cost = light = storage_cost.op_cost(u)
+        common = _NONE
+        here = u.op.is_alu or u.op is Ops.CAST
+        for s in u.src if len(u.src) == 1 else dict.fromkeys(u.src):
+            if s.op is Ops.CONST or s not in self.cost:
+                continue
+            if not storage_cost.as_many(s, u):
+                cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
+            elif not here:
+                cost, light = cost + self.cost[s], light + self.light[s]
+            elif self._readers[s] > 1:
+                common = common | self._common[s] | {s}
+            else:
+                cost, light = cost + self._own[s][0], light + self._own[s][1]
+                common = common | self._common[s]
+        return (cost, light), common
