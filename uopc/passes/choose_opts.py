@@ -50,12 +50,12 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     if row is not None and output is not None:
         row, output = choose_contraction.rows_inside(chooser, k, row, output)
     _cut_at_guards(chooser, output)
-    for f in choose_streams.kept(chooser, reduces):
-        _vectorise_output(chooser, f, lanes, 1)
+    kept = choose_streams.keep(chooser, reduces)
     dot = choose_contraction.dot_rows(k, reduces)
     for r in reduces:
         for q in chooser.family(r):
-            _vectorise_reduce(chooser, q, lanes, machine.ACCUMULATORS if dot is None else 1)
+            single = dot is not None or r in kept
+            _vectorise_reduce(chooser, q, lanes, 1 if single else machine.ACCUMULATORS)
     if dot is not None:
         chooser.widen(dot, "UPCAST", machine.DOT_ROWS)
     elif row is not None:

@@ -9,7 +9,6 @@ from uopc.ir.ops import Ops
 from uopc.passes import machine, storage_cost
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
-from uopc.passes.range_tiling import kernel_axes
 from uopc.passes.transposed_loads import piece
 
 if TYPE_CHECKING:
@@ -38,15 +37,10 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
     return output
 
 
-def kept(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
-    """Keep what reduces along rows add up, where it is dearer to compute again than to read; the
-    loops that fill the tiles."""
-    found = []
-    for r in reduces:
-        before = kernel_axes(chooser.kernel)
-        if r in before and _is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0):
-            found += [q for q in kernel_axes(chooser.kernel) if q not in before]
-    return found
+def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
+    """Keep what reduces along rows add up, where it is dearer to compute again than to read; their
+    loops."""
+    return [r for r in reduces if _is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0)]
 
 
 def _is_dear(kernel: UOp, r: UOp) -> bool:

@@ -1,19 +1,21 @@
 """What a reduce adds up, kept for whoever computes the same again in another loop.
 
     for i: s = sum(exp(x[i, r]) for r); for j: y[i, j] = exp(x[i, j]) / s
-    →  for i: for f: t[f] = exp(x[i, f]); s = sum(t[r] for r); for j: y[i, j] = t[j] / s
+    →  for i: for r: t[r] = exp(x[i, r]), s += t[r]; for j: y[i, j] = t[j] / s
+
+The loop of the reduce stores what it adds up: one loop, closed by the END of the store too.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, dtypes, remake
+from uopc.ir import analysis, dtypes, remake
 from uopc.ir.args import BufferArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.local_stage import checked_value
-from uopc.passes.range_tiling import Refused, is_reduce, kernel_axes, make_range
+from uopc.passes.range_tiling import Refused, is_reduce, kernel_axes
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -39,7 +41,7 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
 
 
 def keep(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Compute what the reduce over r adds up once, into a local tile that all read."""
+    """Store what the reduce over r adds up into a local tile, read where it was computed again."""
     if not is_reduce(kernel, r):
         raise Refused("KEEP is for reduce loops")
     if n != 0:
@@ -54,11 +56,9 @@ def keep(kernel: UOp, r: UOp, n: int) -> UOp:
     if size * value.dtype.itemsize > MOST_BYTES:
         raise Refused(f"a tile of {size} elements is too large")
     number = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
-    nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
-    fill = make_range(affine.const(size), (nest, 0), "loop")
     tile = intern(Ops.BUFFER, value.dtype, (), BufferArg(number, (size,), space="local"))
-    target = intern(Ops.INDEX, value.dtype, (tile, fill))
-    store = intern(Ops.STORE, dtypes.void, (target, remake.rebuild(value, {r: fill})))
-    ready = intern(Ops.AFTER, tile.dtype, (tile, intern(Ops.END, dtypes.void, (store, fill))))
-    read = {v: intern(Ops.INDEX, value.dtype, (ready, q)) for v, q in {value: r, **found}.items()}
+    target = intern(Ops.INDEX, value.dtype, (tile, r))
+    filling = intern(Ops.END, dtypes.void, (intern(Ops.STORE, dtypes.void, (target, value)), r))
+    ready = intern(Ops.AFTER, tile.dtype, (tile, filling))
+    read = {v: intern(Ops.INDEX, value.dtype, (ready, q)) for v, q in found.items()}
     return remake.rebuild(kernel, read)
