@@ -53,6 +53,7 @@ class Setting:
     optimize: bool = True
     threads: int = 1
     device: str = ""
+    cpu: str = "x86-64-v3"
     rules: str = ""  # a name in `_rules`
     low: int = 0  # integer inputs are low ≤ v < high; low = high: any integers
     high: int = 0
@@ -69,8 +70,8 @@ class Setting:
         return Setting(**fields)
 
     def context(self) -> Context:
-        """A GPU, or a machine with registers of 256 bits, whatever this one has."""
-        machine = target.for_device(self.device or "cpu", "x86-64-v3")
+        """A GPU, or the named CPU, by default of 256 bits, whatever this one has."""
+        machine = target.for_device(self.device or "cpu", self.cpu)
         return Context(machine, self.optimize, self.threads, user_rules=_rules(self.rules))
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import ulp
+
+import uopc
 
 EACH = list(itertools.product(ulp.LIMITS, ulp.FUNCTIONS))
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
@@ -25,3 +28,30 @@ def test_documented(dtype, function):
     found = [[c.strip() for c in row] for row in rows if row[:1] == [f" {function} "]]
     (row,) = [row for row in found if row[1] == dtype]
     assert float(row[2]) <= float(row[3]) == ulp.LIMITS[dtype][function]
+
+
+@pytest.mark.parametrize("function", ("exp", "exp2"))
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize("n", (3, 4, 8, 16, 1021))
+def test_powers_of_two_of_the_machine_are_ours(function, dtype, n, monkeypatch):
+    """Where results are subnormal, overflow, or not numbers, SCALE gives the same bits."""
+    edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, 88.8, -87.5, -104.2, -745.2, 709.9, 1024.0, -1074.5]
+    x = np.resize([*edges, *np.linspace(-1100, 1100, 997)], n).astype(dtype)
+    graph = getattr(uopc.param("x", (n,), getattr(uopc.dtypes, dtype)), function)()
+    got = uopc.compile(graph, verify=True)(x)
+    monkeypatch.setenv("UOPC_TARGET_CPU", "x86-64-v3")
+    want = uopc.compile(graph, verify=True)(x)
+    np.testing.assert_array_equal(got.view(f"u{x.itemsize}"), want.view(f"u{x.itemsize}"))
+
+
+@pytest.mark.parametrize("cpu", ("", "x86-64-v3"))
+@pytest.mark.parametrize("function", ("sin", "cos"))
+def test_angles_near_multiples_of_half_pi(function, cpu, monkeypatch):
+    """Both sides of where float64 takes over, and where almost everything cancels."""
+    monkeypatch.setenv("UOPC_TARGET_CPU", cpu)
+    turns = (np.arange(1, 50_000) * (np.pi / 2)).astype("f4")
+    x = np.concatenate([np.nextafter(turns, np.float32(s)) for s in (0, np.inf)] + [turns])
+    x = np.concatenate([x, -x, np.linspace(65_500, 65_600, 2001, dtype="f4"), [0.0, -0.0]])
+    x = x.astype("f4")
+    got = uopc.compile(getattr(uopc.param("x", x.shape), function)())(x)
+    assert ulp.ulp_error(got, getattr(np, function)(x.astype("f8"))).max() <= 1.0

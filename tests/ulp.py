@@ -2,8 +2,8 @@
 
 `python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is one
 argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints the
-table of `docs/accuracy.md`, `--coefficients` the constants of `uopc/passes/transcendental.py` and
-`huge_angles.py`. References: float64 for narrower functions; 80-bit floats and, on fewer points,
+table of `docs/accuracy.md`, `--coefficients` the constants of `uopc/passes/transcendental.py`,
+`angles_32.py` and `huge_angles.py`. References: float64 for narrower functions; 80-bit floats and, on fewer points,
 mpmath with 40 digits for float64 functions.
 """
 
@@ -325,7 +325,7 @@ def coefficients() -> dict[str, Any]:
     tiny = mp.mpf(10) ** -25
     turn = 0.526**2
     z_log, z_sin, z_tan = mp.mpf("0.02945"), (pi / 2) ** 2, (pi / 4) ** 2
-    margin = mp.mpf("1.0001")
+    margin, z_near = mp.mpf("1.0001"), mp.mpf("0.79") ** 2
 
     def q(x: Any) -> Any:
         return (mp.expm1(x) - x) / x**2
@@ -350,6 +350,10 @@ def coefficients() -> dict[str, Any]:
 
     def erf_weight(x: Any) -> Any:
         return x * mp.erfc(x) / mp.erf(x)
+
+    def by_half(terms: list[float], first: int) -> list[float]:
+        """A polynomial in z as one in -z/2, times what it is multiplied with for the same reason."""
+        return [c * first * (-2) ** k for k, c in enumerate(terms)]
 
     def one(_: Any) -> Any:
         return 1
@@ -401,6 +405,13 @@ def coefficients() -> dict[str, Any]:
         "TWO_BY_PI_32": windows(2 / pi, starts),
         "SIN_32": fit(lambda z: pi * sinc(pi**2 * z), tiny, turn, 4, 64,
                       lambda z: 1 / sinc(pi**2 * z)),
+        "NEAR_32": 2.0**16,
+        "TWO_BY_PI_NEAR": split(2 / pi, 1, 32)[0],
+        "HALF_PI_32": split(pi / 2, 3, 32),
+        "NEAR_SIN_32": by_half(fit(lambda z: (sinc(z) - 1) / z, tiny, z_near, 2, 32,
+                                   lambda z: z / sinc(z)), -2),
+        "NEAR_COS_32": by_half(fit(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, tiny, z_near,
+                                   2, 32, lambda z: z * z), 4),
         "TAN_SIN_32": fit(lambda z: pi / 2 * sinc(z_sin * z), tiny, turn, 3, 64, one),
         "TAN_COS_32": fit(lambda z: mp.cos(pi / 2 * mp.sqrt(z)), tiny, turn, 4, 64, one),
         "REDUCE_LIMIT": 2.0**40,
@@ -417,7 +428,10 @@ def coefficients() -> dict[str, Any]:
     }  # fmt: skip
 
 
-_NARROW = ("LN2_32", "LOG2E_32", "EXP_32", "EXP2_32", "LOG_32", "LOG2_32", "ERF_32")
+_NARROW = (
+    "LN2_32", "LOG2E_32", "EXP_32", "EXP2_32", "LOG_32", "LOG2_32", "ERF_32", "TWO_BY_PI_NEAR",
+    "HALF_PI_32", "NEAR_SIN_32", "NEAR_COS_32",
+)  # fmt: skip
 _MEDIUM = ("POW_LOG2_32", "POW_EXP2_32", "SIN_32", "TAN_SIN_32", "TAN_COS_32")
 
 

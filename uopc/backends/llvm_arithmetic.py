@@ -72,6 +72,16 @@ def _abs(e: Emitter, t: DType, names: list[str]) -> str:
     return e.intrinsic(ty, f"llvm.abs.{suffix(t)}", [(ty, names[0]), ("i1", "false")])
 
 
+def _scale(e: Emitter, t: DType, names: list[str]) -> str:
+    """AVX-512's instruction. The mask takes all lanes, the last operand rounds as usual."""
+    ty, bits = llvm_type(t), t.lanes * t.bits
+    kind = "ps" if t.bits == 32 else "pd"
+    operands = [(ty, v) for v in (*names, names[0])]
+    operands.append(("i16" if t.lanes == 16 else "i8", "-1"))
+    operands += [("i32", "4")] * (bits == 512)
+    return e.intrinsic(ty, f"llvm.x86.avx512.mask.scalef.{kind}.{bits}", operands)
+
+
 def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
     return e.value(f"fdiv {llvm_type(t)} {constant(t, 1.0)}, {names[0]}")
 
@@ -164,4 +174,5 @@ ALU: dict[Op, Alu] = {
     Ops.CEIL: _float_call("ceil"),
     Ops.ROUND: _float_call("roundeven"),
     Ops.MULACC: _float_call("fma"),
+    Ops.SCALE: _scale,
 }

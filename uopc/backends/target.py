@@ -50,6 +50,11 @@ class Target:
     gpu: Gpu | None = None
 
     @property
+    def scales(self) -> bool:
+        """Whether SCALE is an instruction (AVX-512)."""
+        return self.gpu is None and self.vector_bits == 512
+
+    @property
     def native_floats(self) -> frozenset[DType]:
         """Narrow floats with conversions of their own from and to float32."""
         version = self.gpu.version if self.gpu is not None else 0

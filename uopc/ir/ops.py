@@ -175,6 +175,8 @@ class Ops:
     # Ternary
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="last")
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
+    SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is an integer as a float. What some machines do in one instruction.",
+               evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
     RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="arg", levels=TENSOR, movement=True)

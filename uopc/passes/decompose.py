@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir import analysis, build, dtypes, remake, semantics
 from uopc.ir.dtypes import DType
@@ -41,10 +41,19 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 Source = tuple["UOp", ...]
-Native = frozenset[DType]  # narrow floats that the machine converts float32 to and from
 _FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
+# Functions that end in a SCALE, where the machine has it.
+_SCALED = frozenset((Ops.EXP, Ops.EXP2, Ops.POW))
+_SCALE_BITS = (128, 256, 512)  # of the vectors that there is an instruction for
 _FAR = 1 << 48  # indices up to this are divided without a division of integers
 _ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
+
+
+class Native(NamedTuple):
+    """What the machine has instructions for."""
+
+    floats: frozenset[DType]  # narrow ones that it converts float32 to and from
+    scales: bool
 
 
 def _raw(op: Op, a: UOp, b: UOp) -> UOp:
@@ -222,14 +231,14 @@ def _widened(s: UOp, native: Native) -> UOp:
         return s.cast(dtypes.float32) if t.is_float else s
     if s.op is Ops.CONST:
         return s.cast(dtypes.float32)
-    return _converted(s, dtypes.float32) if t in native else widen(s)
+    return _converted(s, dtypes.float32) if t in native.floats else widen(s)
 
 
 def _narrowed(a: UOp, target: DType, native: Native, exact: bool = False) -> UOp:
     """The float32 `a` rounded to `target`. A machine's conversion makes infinity the greatest one:
     where it must stay (`exact`), ours is used."""
     infinite = exact and target is dtypes.fp8e5m2
-    if target in native and not infinite:
+    if target in native.floats and not infinite:
         return _converted(a, target)
     return narrow(a, target, exact)
 
@@ -284,6 +293,8 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
         return float_division(op, *src) if t.is_float else _integer_division(u, src)
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
+    if op in _SCALED and native.scales and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
+        return _FUNCTIONS[op](*src, scales=True)
     if op in _FUNCTIONS:
         return _FUNCTIONS[op](*src)
     if op in (Ops.SHL, Ops.SHR):
@@ -309,7 +320,10 @@ def _change(native: Native, u: UOp, src: Source) -> UOp | None:
 
 
 def decompose(kernel: UOp, context: Context) -> UOp:
-    return remake.rewritten(kernel, functools.partial(_change, context.target.native_floats))
+    """The kernel in operations that its target has."""
+    target = context.target
+    native = Native(target.native_floats, target.scales)
+    return remake.rewritten(kernel, functools.partial(_change, native))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

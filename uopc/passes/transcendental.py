@@ -1,16 +1,17 @@
 """Transcendental functions as straight-line expressions over UOps, for float32 and float64.
 
 Arithmetic, integer shifts and selects only (no memory or call), so that they vectorise; and one
-branch, for huge angles in float64. Results are IEEE over the whole format: subnormals, signed
+branch, for huge angles. Results are IEEE over the whole format: subnormals, signed
 zeros, infinities, NaN. Folding `(x + c) - c` or reassociating breaks them; contracting a product
 into an addition does not.
 
 Worst error in ulp, measured (float32 of one argument: every input), and number of operations:
              exp   exp2  log   log2  sin   cos   tan   tanh  erf   pow
-    float32  0.91  0.88  0.88  0.96  0.65  0.65  2.04  2.57  1.79  0.68   19-35 operations, pow 66
+    float32  0.91  0.88  0.88  0.96  0.98  0.98  2.04  2.57  1.79  0.68   19-35 operations, pow 66
     float64  0.89  0.85  0.86  0.87  1.49  1.49  2.57  2.57  1.69  1.96   24-42, pow 119
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
-sum; with a bias added beforehand these are the exponent field of 2^n. Arguments are reduced with
+sum; with a bias added beforehand these are the exponent field of 2^n; where the machine has SCALE,
+that multiplies by 2^n. Arguments are reduced with
 fused multiply-adds (Cody and Waite 1980), huge ones as `huge_angles` says: 100 operations, where
 needed. float64 log is FDLIBM's. erf is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
 `python -m tests.ulp` measures, with --coefficients it prints the tables.
@@ -23,6 +24,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from uopc.ir import dtypes
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.angles_32 import reduced_32, sine_32
+from uopc.passes.float_parts import bits_of, float_of, polynomial, sign_of, with_sign
 from uopc.passes.huge_angles import is_huge, payne_hanek
 from uopc.passes.seldom import seldom
 
@@ -59,15 +64,9 @@ POW_LOG2_64: Final = (0.20000000000001192, 0.14285714285023715, 0.11111111264063
     0.09090891860173733, 0.07693392303330024, 0.06628114658085615, 0.06600717893311979)
 THIRD_64: Final = (0.3333333333333333, 1.850371707708594e-17)
 TWO_BY_LN2_64: Final = (2.8853900817779268, 4.0710547481862066e-17)
-WINDOW_STARTS: Final = (2.0**49, 2.0**76, 2.0**102)
-INVERSE_PI_32: Final = ((0.3183098861837907, -1.9678676675182486e-17), (1.284127663345183e-08,
-    -2.7170920538718753e-25), (-7.518982790644032e-17, 5.090832193749855e-33),
-    (-2.7170920538718753e-25, 1.9429493537593412e-41))
 TWO_BY_PI_32: Final = ((0.6366197723675814, -3.935735335036497e-17), (-4.119769120791653e-09,
     2.8376220177865265e-25), (7.166494911215068e-17, -2.1442872565786008e-33),
     (-5.434184107743751e-25, 3.8858987075186823e-41))
-SIN_32: Final = (3.141592625182, -5.1677080701296, 2.5500352321539, -0.59800856150688,
-    0.077070445778548)
 TAN_SIN_32: Final = (1.5707963195518, -0.64596325904254, 0.079677451682143, -0.0045937443717558)
 TAN_COS_32: Final = (0.99999999992132, -1.2337005359099, 0.2536690962017, -0.020859308361836,
     0.00090197626134627)
@@ -117,24 +116,6 @@ def _format(x: UOp) -> _Format:
     return _F64 if x.dtype.scalar is dtypes.float64 else _F32
 
 
-def _bits(x: UOp) -> UOp:
-    """The bits of a float, as an unsigned integer of its size."""
-    return x.bitcast(_format(x).uint)
-
-
-def _float(bits: UOp) -> UOp:
-    """The float with these bits: what `_bits` takes apart."""
-    return bits.bitcast(dtypes.float64 if bits.dtype.bits == 64 else dtypes.float32)
-
-
-def _polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """c0 + c1 x + c2 x^2 + ... by Horner's rule; c0 first."""
-    result = x.const_like(coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        result = result.mulacc(x, c)
-    return result
-
-
 def _clamp(x: UOp, low: float, high: float) -> UOp:
     """x within [low, high]; NaN stays."""
     x = (x > high).where(high, x)
@@ -142,27 +123,18 @@ def _clamp(x: UOp, low: float, high: float) -> UOp:
     return clamped
 
 
-def _sign_of(x: UOp) -> UOp:
-    """The sign bit of x alone."""
-    sign: UOp = _bits(x) & (1 << (x.dtype.bits - 1))
-    return sign
-
-
-def _with_sign(magnitude: UOp, sign: UOp) -> UOp:
-    """The float with its sign flipped where `sign` has the sign bit."""
-    return _float(_bits(magnitude) ^ sign)
-
-
-def _scaled(value: UOp, rounded: UOp) -> UOp:
+def _scaled(value: UOp, rounded: UOp, n: UOp, scales: bool) -> UOp:
     """value * 2^n, where `rounded` is n + 2*bias + round: two factors, so that it rounds once."""
+    if scales:
+        return intern(Ops.SCALE, value.dtype, (value, n))
     f = _format(value)
-    total = _bits(rounded)
+    total = bits_of(rounded)
     half = total >> 1
-    scaled: UOp = value * _float(half << f.mantissa) * _float((total - half) << f.mantissa)
+    scaled: UOp = value * float_of(half << f.mantissa) * float_of((total - half) << f.mantissa)
     return scaled
 
 
-def exp(x: UOp) -> UOp:
+def exp(x: UOp, scales: bool = False) -> UOp:
     """e to the x: x = n ln2 + r, |r| <= ln2/2, a polynomial in r, scaled by 2^n."""
     f = _format(x)
     x = _clamp(x, *f.exp)
@@ -170,17 +142,17 @@ def exp(x: UOp) -> UOp:
     rounded = x.mulacc(f.log2e, shift)
     n = rounded - shift
     r = n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
-    return _scaled(_polynomial(r, (1.0, 1.0, *f.q)), rounded)
+    return _scaled(polynomial(r, (1.0, 1.0, *f.q)), rounded, n, scales)
 
 
-def exp2(x: UOp) -> UOp:
+def exp2(x: UOp, scales: bool = False) -> UOp:
     """2 to the x: x = n + r exactly, |r| <= 1/2, a polynomial in r, scaled by 2^n."""
     f = _format(x)
     x = _clamp(x, *f.exp2)
     shift = f.round + 2 * f.bias
     rounded = x + shift
-    r = x - (rounded - shift)
-    return _scaled(_polynomial(r, (1.0, *f.g)), rounded)
+    n = rounded - shift
+    return _scaled(polynomial(x - n, (1.0, *f.g)), rounded, n, scales)
 
 
 def _expm1_parts(x: UOp) -> tuple[UOp, UOp]:
@@ -190,7 +162,7 @@ def _expm1_parts(x: UOp) -> tuple[UOp, UOp]:
     rounded = x.mulacc(f.log2e, shift)
     n = rounded - shift
     r = n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
-    return _float(_bits(rounded) << f.mantissa), (r * r).mulacc(_polynomial(r, f.q), r)
+    return float_of(bits_of(rounded) << f.mantissa), (r * r).mulacc(polynomial(r, f.q), r)
 
 
 def tanh(x: UOp) -> UOp:
@@ -199,7 +171,7 @@ def tanh(x: UOp) -> UOp:
     a = (a > 20.0).where(20.0, a)
     s, p = _expm1_parts(a + a)
     t = s.mulacc(p, s - 1.0)
-    return _with_sign(t / (t + 2.0), _sign_of(x))
+    return with_sign(t / (t + 2.0), sign_of(x))
 
 
 def erf(x: UOp) -> UOp:
@@ -207,13 +179,13 @@ def erf(x: UOp) -> UOp:
     a = abs(x)
     if _format(x) is _F64:
         a = (a > 6.0).where(6.0, a)
-        ratio = _polynomial(a, ERF_64[1]) / _polynomial(a, ERF_64[2])
+        ratio = polynomial(a, ERF_64[1]) / polynomial(a, ERF_64[2])
         minus_q = a.mulacc(ERF_64[0], a * a * ratio)
     else:
         a = (a > 4.0).where(4.0, a)
-        minus_q = a.mulacc(ERF_32[0], a * _polynomial(a, ERF_32[1:]))
+        minus_q = a.mulacc(ERF_32[0], a * polynomial(a, ERF_32[1:]))
     s, p = _expm1_parts(minus_q)
-    return _with_sign((-s).mulacc(p, 1.0 - s), _sign_of(x))
+    return with_sign((-s).mulacc(p, 1.0 - s), sign_of(x))
 
 
 def _exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
@@ -226,10 +198,10 @@ def _exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
         k_bias = tiny.where(k_bias + f.mantissa + 1, x.const_like(k_bias))
     root = 0x3FE6A09E667F3BCD if f.mantissa == 52 else 0x3F3504F3
     one = f.bias << f.mantissa
-    shifted = _bits(x) + (one - root)
-    m = _float((shifted & ((1 << f.mantissa) - 1)) + root)
+    shifted = bits_of(x) + (one - root)
+    m = float_of((shifted & ((1 << f.mantissa) - 1)) + root)
     # The exponent field as the low bits of 2^mantissa + exponent.
-    k = _float((shifted >> f.mantissa) | ((f.bias + f.mantissa) << f.mantissa)) - k_bias
+    k = float_of((shifted >> f.mantissa) | ((f.bias + f.mantissa) << f.mantissa)) - k_bias
     return k, m
 
 
@@ -245,7 +217,7 @@ def _log1p_tail(f: UOp) -> UOp:
     """log(1 + f) - f + f^2/2 for float64: s (f^2/2 + R(s^2)) with s = f/(2 + f)."""
     s = f / (f + 2.0)
     z = s * s
-    tail: UOp = s * z.mulacc(_polynomial(z, LOG_64), f * 0.5 * f)
+    tail: UOp = s * z.mulacc(polynomial(z, LOG_64), f * 0.5 * f)
     return tail
 
 
@@ -254,7 +226,7 @@ def _complete(x: UOp, logarithm: Callable[[UOp, bool], UOp]) -> UOp:
     whether there are subnormals. One comparison of bits tells them apart."""
     f = _format(x)
     least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
-    unusual = (_bits(x) - least) >= infinite - least
+    unusual = (bits_of(x) - least) >= infinite - least
     return seldom(unusual, logarithm(x, False), lambda x: _log_limits(x, logarithm(x, True)), x)
 
 
@@ -270,7 +242,7 @@ def _log(x: UOp, subnormals: bool) -> UOp:
     if _format(x) is _F64:
         square = f * 0.5 * f
         return k.mulacc(high, f - (square - k.mulacc(low, _log1p_tail(f))))
-    tail = (f * f).mulacc(_polynomial(f, LOG_32), k * low)
+    tail = (f * f).mulacc(polynomial(f, LOG_32), k * low)
     return k.mulacc(high, f + tail)
 
 
@@ -289,63 +261,30 @@ def _log2(x: UOp, subnormals: bool) -> UOp:
         low = minus_half.mulacc(f, f - high) + _log1p_tail(f)
         fraction = high.mulacc(LOG2E_64[0], low.mulacc(LOG2E_64[0], high * LOG2E_64[1]))
     else:
-        fraction = f.mulacc(LOG2_32[0], f * _polynomial(f, LOG2_32[1:]))
+        fraction = f.mulacc(LOG2_32[0], f * polynomial(f, LOG2_32[1:]))
     return k + fraction
 
 
-def _reduced_32(x: UOp, windows: Sequence[tuple[float, float]]) -> tuple[UOp, UOp]:
-    """(r, rounded) in float64 with c |x| = n + r modulo 2; n is the low bits of rounded.
-
-    c is 1/pi or 2/pi in two parts: whole in the first window; in the others, chosen by selects,
-    without the bits whose product with x is a multiple of 2. The first product is exact.
-    """
-    a = abs(x)
-    y = a.cast(dtypes.float64)
-    high, low = (y.const_like(part) for part in windows[0])
-    for start, window in zip(WINDOW_STARTS, windows[1:]):
-        beyond = a >= start
-        high, low = beyond.where(window[0], high), beyond.where(window[1], low)
-    rounded = y.mulacc(high, _F64.round)
-    return y.mulacc(low, y.mulacc(high, -(rounded - _F64.round))), rounded
-
-
-def _sine_32(x: UOp, cosine: bool) -> UOp:
-    """sin |x| or cos x by the first window; where angles are beyond it, by all of them.
-
-    |x|/pi = n + r, sin |x| = (-1)^n sin(pi r), cos x = (-1)^n sin(pi (1/2 - |r|))."""
-
-    def compute(x: UOp, windows: Sequence[tuple[float, float]]) -> UOp:
-        r, rounded = _reduced_32(x, windows)
-        r = 0.5 - abs(r) if cosine else r
-        made: UOp = _with_sign(r, _bits(rounded) << 63) * _polynomial(r * r, SIN_32)
-        return made.cast(dtypes.float32)
-
-    near = compute(x, INVERSE_PI_32[:1])
-    return seldom(abs(x) >= WINDOW_STARTS[0], near, lambda x: compute(x, INVERSE_PI_32), x)
-
-
 def sin(x: UOp) -> UOp:
-    """Sine; of float32 in float64."""
-    if _format(x) is _F64:
-        return _sin_64(x)
-    return _with_sign(_sine_32(x, False), _sign_of(x))
+    """Sine."""
+    return _sin_64(x) if _format(x) is _F64 else with_sign(sine_32(x, False), sign_of(x))
 
 
 def cos(x: UOp) -> UOp:
-    """Cosine; of float32 in float64."""
-    return _cos_64(x) if _format(x) is _F64 else _sine_32(x, True)
+    """Cosine."""
+    return _cos_64(x) if _format(x) is _F64 else sine_32(x, True)
 
 
 def tan(x: UOp) -> UOp:
     """Tangent. 2|x|/pi = n + r; sin over cos of r, or for odd n minus cos over sin."""
     if _format(x) is _F64:
         return _tan_64(x)
-    r, rounded = _reduced_32(x, TWO_BY_PI_32)
-    odd = _bits(rounded) << 63
-    sine = (_with_sign(r, odd) * _polynomial(r * r, TAN_SIN_32)).cast(dtypes.float32)
-    cosine = _polynomial(r * r, TAN_COS_32).cast(dtypes.float32)
+    r, rounded = reduced_32(x, TWO_BY_PI_32)
+    odd = bits_of(rounded) << 63
+    sine = (with_sign(r, odd) * polynomial(r * r, TAN_SIN_32)).cast(dtypes.float32)
+    cosine = polynomial(r * r, TAN_COS_32).cast(dtypes.float32)
     swap = odd.ne(0)
-    return _with_sign(swap.where(cosine, sine) / swap.where(sine, cosine), _sign_of(x))
+    return with_sign(swap.where(cosine, sine) / swap.where(sine, cosine), sign_of(x))
 
 
 def _reduced_64(x: UOp, n: UOp, pi: Sequence[float]) -> UOp:
@@ -358,18 +297,18 @@ def _reduced_64(x: UOp, n: UOp, pi: Sequence[float]) -> UOp:
 def _sine_64(r: UOp) -> UOp:
     """sin r = r + r u for |r| <= pi/2, u a polynomial in r^2 that is +0 at 0."""
     z = r * r
-    u = z.mulacc(SIN_64[0], z * (z * _polynomial(z, SIN_64[1:])))
+    u = z.mulacc(SIN_64[0], z * (z * polynomial(z, SIN_64[1:])))
     return r.mulacc(u, r)
 
 
 def _sin_64(x: UOp) -> UOp:
     """x = n pi + r, sin x = (-1)^n sin r."""
     rounded = x.mulacc(INVERSE_PI_64, _F64.round)
-    near = _with_sign(_reduced_64(x, rounded - _F64.round, PI_64), _bits(rounded) << 63)
+    near = with_sign(_reduced_64(x, rounded - _F64.round, PI_64), bits_of(rounded) << 63)
 
     def far(x: UOp) -> UOp:
         r, _, odd = payne_hanek(x, 0, 0, PI_64)
-        return _with_sign(r, _bits(odd) ^ _sign_of(x))
+        return with_sign(r, bits_of(odd) ^ sign_of(x))
 
     return _sine_64(seldom(is_huge(x), near, far, x))
 
@@ -378,11 +317,11 @@ def _cos_64(x: UOp) -> UOp:
     """x = (n + 1/2) pi + r, cos x = -(-1)^n sin r."""
     rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
     n = rounded - (_F64.round + 1.0)
-    near = _with_sign(_reduced_64(x, n + 0.5, PI_64), _bits(rounded) << 63)
+    near = with_sign(_reduced_64(x, n + 0.5, PI_64), bits_of(rounded) << 63)
 
     def far(x: UOp) -> UOp:
         r, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
-        return _with_sign(r, _bits(odd))
+        return with_sign(r, bits_of(odd))
 
     return _sine_64(seldom(is_huge(x), near, far, x))
 
@@ -406,15 +345,15 @@ def _tan_64(x: UOp) -> UOp:
     # are small.
     lost = n.mulacc(-half_pi[1], n.mulacc(-half_pi[0], abs(x)) - near)
     lost = (abs(near) > 2.0**-8).where(lost, 0.0)
-    odd = _bits(seldom(huge, _float(_bits(rounded) << 63), far(2), x))
+    odd = bits_of(seldom(huge, float_of(bits_of(rounded) << 63), far(2), x))
     r = seldom(huge, near, far(0), x)
     c = seldom(huge, lost, far(1), x)
     z = r * r
-    above = r + c.mulacc(1.4, r * (z * _polynomial(z, TAN_64[0])))
-    below = _polynomial(z, TAN_64[1])
+    above = r + c.mulacc(1.4, r * (z * polynomial(z, TAN_64[0])))
+    below = polynomial(z, TAN_64[1])
     swap = odd.ne(0)
     quotient = swap.where(below, above) / swap.where(above, below)
-    return _with_sign(quotient, _sign_of(x) ^ odd)
+    return with_sign(quotient, sign_of(x) ^ odd)
 
 
 def _power_32(a: UOp, y: UOp) -> UOp:
@@ -422,14 +361,14 @@ def _power_32(a: UOp, y: UOp) -> UOp:
     wide = a.cast(dtypes.float64)
     k, m = _exponent_and_fraction(wide, subnormals=False)
     f = m - 1.0
-    logarithm = f.mulacc(_polynomial(f, POW_LOG2_32), k)
+    logarithm = f.mulacc(polynomial(f, POW_LOG2_32), k)
     logarithm = (a < math.inf).where(logarithm, wide)
     logarithm = a.eq(0.0).where(-math.inf, logarithm)
     e = _clamp(logarithm * y.cast(dtypes.float64), -160.0, 130.0)
     shift = _F64.round + _F64.bias
     rounded = e + shift
-    fraction = _polynomial(e - (rounded - shift), POW_EXP2_32)
-    value: UOp = fraction * _float(_bits(rounded) << 52)
+    fraction = polynomial(e - (rounded - shift), POW_EXP2_32)
+    value: UOp = fraction * float_of(bits_of(rounded) << 52)
     return value.cast(dtypes.float32)
 
 
@@ -451,7 +390,7 @@ def _log2_pair(a: UOp) -> tuple[UOp, UOp]:
     third, third_low = THIRD_64
     c = z * third
     c_low = z.mulacc(third, -c) + z_low.mulacc(third, z * third_low)
-    c_low = (z * z).mulacc(_polynomial(z, POW_LOG2_64), c_low)
+    c_low = (z * z).mulacc(polynomial(z, POW_LOG2_64), c_low)
     two, two_low = TWO_BY_LN2_64
     t = s * two
     t_low = s_low.mulacc(two, s.mulacc(two_low, s.mulacc(two, -t)))
@@ -463,7 +402,7 @@ def _log2_pair(a: UOp) -> tuple[UOp, UOp]:
     return high, (total - high) + low
 
 
-def _power_64(a: UOp, y: UOp) -> UOp:
+def _power_64(a: UOp, y: UOp, scales: bool) -> UOp:
     """a^y for a >= 0: 2^(y log2 a), the exponent as a sum of two."""
     logarithm, logarithm_low = _log2_pair(a)
     logarithm = (a < math.inf).where(logarithm, a)
@@ -474,18 +413,19 @@ def _power_64(a: UOp, y: UOp) -> UOp:
     low = e.eq(product).where(low, low.const_like(0.0))
     shift = _F64.round + 2 * _F64.bias
     rounded = e + shift
-    r = (e - (rounded - shift)) + low
-    return _scaled(_polynomial(r, (1.0, *EXP2_64)), rounded)
+    n = rounded - shift
+    return _scaled(polynomial((e - n) + low, (1.0, *EXP2_64)), rounded, n, scales)
 
 
-def power(x: UOp, y: UOp) -> UOp:
+def power(x: UOp, y: UOp, scales: bool = False) -> UOp:
     """x to the y, with the special cases of C's pow (C17 F.10.4.4)."""
     limit = 2.0**100  # any x but 1 overflows or vanishes long before
     exponent = _clamp(y, -limit, limit)
-    result = (_power_64 if _format(x) is _F64 else _power_32)(abs(x), exponent)
+    wide = _format(x) is _F64
+    result = _power_64(abs(x), exponent, scales) if wide else _power_32(abs(x), exponent)
     half, fractional = y * 0.5, y.trunc().ne(y)
     odd = y.trunc().eq(y) & half.trunc().ne(half)
-    result = odd.where(_with_sign(result, _sign_of(x)), result)
+    result = odd.where(with_sign(result, sign_of(x)), result)
     invalid = (x < 0.0) & (x > -math.inf) & fractional
     complete: UOp = (x.eq(1.0) | y.eq(0.0)).where(1.0, invalid.where(math.nan, result))
     return complete
