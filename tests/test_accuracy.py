@@ -35,7 +35,7 @@ def test_documented(dtype, function):
 @pytest.mark.parametrize("n", (3, 4, 8, 16, 1021))
 def test_powers_of_two_of_the_machine_are_ours(function, dtype, n, monkeypatch):
     """Where results are subnormal, overflow, or not numbers, SCALE gives the same bits."""
-    edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, 88.8, -87.5, -104.2, -745.2, 709.9, 1024.0, -1074.5]
+    edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, 88.8, -87.5, -104.2, -745.2, 709.9, 1024, -1074.5]
     x = np.resize([*edges, *np.linspace(-1100, 1100, 997)], n).astype(dtype)
     graph = getattr(uopc.param("x", (n,), getattr(uopc.dtypes, dtype)), function)()
     got = uopc.compile(graph, verify=True)(x)

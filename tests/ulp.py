@@ -3,8 +3,8 @@
 `python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is one
 argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints the
 table of `docs/accuracy.md`, `--coefficients` the constants of `uopc/passes/transcendental.py`,
-`angles_32.py` and `huge_angles.py`. References: float64 for narrower functions; 80-bit floats and, on fewer points,
-mpmath with 40 digits for float64 functions.
+`angles_32.py` and `huge_angles.py`. References: float64 for narrower functions; 80-bit floats and,
+on fewer points, mpmath with 40 digits for float64 functions.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ def coefficients() -> dict[str, Any]:
         return x * mp.erfc(x) / mp.erf(x)
 
     def by_half(terms: list[float], first: int) -> list[float]:
-        """A polynomial in z as one in -z/2, times what it is multiplied with for the same reason."""
+        """A polynomial in z as one in -z/2, times what it is multiplied with there."""
         return [c * first * (-2) ** k for k, c in enumerate(terms)]
 
     def one(_: Any) -> Any:
