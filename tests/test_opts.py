@@ -81,6 +81,26 @@ def test_vector_sums_of_every_length(width):
         assert results(uopc.param("a", (n,)).sum(), [a], opts)[0] == a.sum()
 
 
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_overlapping_vectors_of_every_length(width):
+    for n in range(2, 41):
+        a, b = numbers(n), numbers(n)
+        graph = uopc.param("a", (n,)) * uopc.param("b", (n,)) - 1.0
+        opts = [Opt("OVERLAP", 0, width)]
+        if n < width or n % width == 0:
+            with pytest.raises(UserError, match=r"divides the range|is not known to have"):
+                results(graph, [a, b], opts)
+            continue
+        np.testing.assert_array_equal(results(graph, [a, b], opts), a * b - 1)
+
+
+def test_what_is_written_in_place_does_not_overlap():
+    x = uopc.param("x", (7,))
+    kernel_graph = plain_kernel(x.assign(x * 2.0))
+    with pytest.raises(Refused, match="the kernel reads what it writes"):
+        optimize.apply_opt(kernel_graph, Opt("OVERLAP", 0, 4))
+
+
 def test_lengths_as_compile_chooses():
     for n in range(41):
         a = numbers(n)
@@ -177,6 +197,7 @@ REFUSED = [
         lambda: uopc.param("a", (8,)) + 1.0, [Opt("VECTOR", 0, 8), Opt("UPCAST", 0, 2)],
         "range 0 is already lane",
     ),
+    (lambda: uopc.param("a", (7,)).sum(), [Opt("OVERLAP", 0, 4)], "would add twice"),
     (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 0, 0)], "KEEP is for reduce loops"),
     (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("KEEP", 1, 0)], "no other loop computes"),
     (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 3, 1)], "the amount is 1, expected 0"),
@@ -221,7 +242,7 @@ def test_empty_chunks_do_nothing(n, threads):
 
 
 def test_an_opt_that_does_not_exist():
-    with pytest.raises(UserError, match=r"unknown Opt 'BLOCK'; there are VECTOR, UPCAST"):
+    with pytest.raises(UserError, match=r"unknown Opt 'BLOCK'; there are VECTOR, OVERLAP"):
         lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("BLOCK", 0, 2),))
 
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis, dtypes
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
-from uopc.passes import choose_contraction, choose_streams, choose_sums, machine, storage_cost
+from uopc.passes import (
+    choose_contraction,
+    choose_nesting,
+    choose_streams,
+    choose_sums,
+    machine,
+    storage_cost,
+)  # fmt: skip
 from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
 from uopc.passes.kernel_facts import (
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
     chooser = Chooser(kernel, context, apply)
+    apart = choose_nesting.nest(chooser)
     streams = choose_sums.columns_outside(chooser)
     _share(chooser)
     if streams and _sums_in_memory(chooser):
@@ -44,7 +52,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     _unroll_whole(chooser)
     k = KernelFacts(chooser.kernel)
     lanes = context.target.lanes(element_bits(k))
-    output = _output_lanes(k, lanes)
+    output = _output_lanes(k, lanes, k.outputs)
     reduces = _reduce_lanes(k, lanes, output)
     row, vectors = choose_contraction.register_tile(k, output, reduces, lanes)
     if row is not None and output is not None:
@@ -68,6 +76,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     if output is not None:
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)
+    if apart:
+        _vectorise_nests(chooser, lanes)
     return tuple(chooser.opts), chooser.kernel
 
 
@@ -117,9 +127,19 @@ def _unroll_whole(chooser: Chooser) -> None:
             chooser.attempt("UNROLL", r, 0)
 
 
-def _output_lanes(k: KernelFacts, lanes: int) -> UOp | None:
+def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
+    """Lanes in each nest that has none yet: what was cut apart has loops of its own."""
+    k = KernelFacts(chooser.kernel)
+    for u in k.order:
+        if u.op is Ops.END and not any(r.arg.kind == "lane" for r in analysis.ranges(u.src[0])):
+            r = _output_lanes(k, lanes, list(u.src[1:]))
+            if r is not None:
+                _vectorise_output(chooser, r, lanes, 1)
+
+
+def _output_lanes(k: KernelFacts, lanes: int, among: list[UOp]) -> UOp | None:
     """The output loop whose lanes touch memory best; None where lanes would only scatter."""
-    candidates = [r for r in k.outputs if r.arg.kind == "loop" and length_of(r) != 1]
+    candidates = [r for r in among if r.arg.kind == "loop" and length_of(r) != 1]
     best: tuple[float, int] | None = None
     chosen = None
     for r in candidates:
@@ -223,6 +243,10 @@ def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:
 def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, several vectors of them for a register tile, and on its rest."""
     width = fitting(lanes, length_of(r))
+    cut = (length_of(r) or 0) % max(width, 1) > 0
+    long = cut and choose_nesting.is_long(KernelFacts(chooser.kernel))
+    if long and chooser.attempt("OVERLAP", r, width):
+        return
     outer = chooser.widen(r, "VECTOR", width)
     if outer is not None and vectors > 1 and outer.arg.kind == "loop":
         chooser.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))

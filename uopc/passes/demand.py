@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Demand:
     """A read of a value: for which stored value, at which index, inside which loops, and in which
-    share of their iterations (a PAD or a CAT reads its source in some only)."""
+    share of their iterations (a PAD or a CAT reads its source in some only); `gathered` if the
+    index is read from storage."""
 
     reader: UOp
     index: Index
     loops: tuple[UOp, ...]
     share: float = 1.0
+    gathered: bool = False
 
     @property
     def around(self) -> tuple[UOp, ...]:
@@ -33,7 +35,12 @@ class Demand:
 
     def moved(self, index: Index, loops: tuple[UOp, ...], share: float = 1.0) -> Demand:
         """The read that this one makes of a source."""
-        return Demand(self.reader, index, loops, self.share * share)
+        return Demand(self.reader, index, loops, self.share * share, self.gathered)
+
+    def shares_nothing(self, again: bool) -> bool:
+        """Whether each read computes alone what loops of the value itself would compute once: at
+        gathered places, or `again` for each iteration of a reduce."""
+        return self.gathered or (again and any(r.arg.kind == "reduce" for r in self.around))
 
 
 def product(loops: tuple[UOp, ...]) -> float:

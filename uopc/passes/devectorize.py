@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class _Memory:
     """Rewrites of accesses; lanes of index expressions are taken apart by memo."""
 
-    def __init__(self) -> None:
+    def __init__(self, predicated: bool) -> None:
+        self.predicated = predicated  # loads have gates of their own: a GPU's
         self.lanes: dict[tuple[UOp, int], UOp] = {}
         self.whole: set[UOp] = set()  # not simpler a lane at a time
         self.transposed: dict[UOp, UOp] = {}  # the values of vectors that are read in blocks
@@ -84,12 +85,24 @@ class _Memory:
         if step == -1:
             gate = None if gate is None else _reversed(gate, lanes)
             return _reversed(_load(u, u.dtype, self.lane(flat, lanes - 1), gate), lanes)
+        if gate is not None and not self.predicated and self.lane(gate, 0).op is Ops.LANE:
+            return self.gathered(u, flat, gate)
         run = self.run(flat, gate)
         parts = []
         for i in range(0, lanes, run):
             gate_i = None if gate is None else self.lane(gate, i)
             parts.append(_load(u, u.dtype.scalar.vec(run), self.lane(flat, i), gate_i))
         return intern(Ops.STACK, u.dtype, tuple(parts))
+
+    def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
+        """Elements at computed places: where the gate is false element 0 is read, then left out.
+        The gate stays a vector, which is not taken apart for each load."""
+        place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
+        scalar = u.dtype.scalar
+        parts = [_load(u, scalar, self.lane(place, i), None) for i in range(u.dtype.lanes)]
+        read = intern(Ops.STACK, u.dtype, tuple(parts))
+        chosen: UOp = gate.where(read, build.const(scalar, 0))
+        return chosen
 
     def store(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
         target, value = src[0], src[1]
@@ -193,9 +206,9 @@ def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
     """Whether a WHERE chooses 0 where its load reads nothing, and so gives 0 anyway."""
-    if u.op is not Ops.WHERE or src[1].op is not Ops.LOAD or len(src[1].src) != 2:
+    if u.op is not Ops.WHERE or src[1].op not in (Ops.LOAD, Ops.WHERE) or len(src[1].src) < 2:
         return False
-    gate, other = src[1].src[1], src[2]
+    gate, other = src[1].src[src[1].op is Ops.LOAD], src[2]
     zero = other.op is Ops.CONST and other.arg == 0 and str(other.arg)[0] != "-"
     return zero and (src[0] is gate or _terms(src[0]) <= _terms(gate))
 
@@ -271,7 +284,7 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None) -> UOp:
 
 def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
-    memory = _Memory()
+    memory = _Memory(context.target.gpu is not None)
     memory.transpose(kernel)
     return remake.rewritten(kernel, memory.change)
 

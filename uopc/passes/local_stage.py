@@ -18,7 +18,7 @@ from uopc.ir import affine, analysis, dtypes, indexing, remake
 from uopc.ir.args import BufferArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes.range_tiling import Refused, kernel_axes, make_range
+from uopc.passes.range_tiling import Refused, kernel_axes, make_range, storage_root
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -94,18 +94,12 @@ def checked_value(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
 
 def check_ahead(kernel: UOp, value: UOp) -> None:
     """Refused where a value depends on what the kernel stores."""
-    written = {_root(u.src[0]) for u in analysis.order(kernel) if u.op is Ops.STORE}
+    written = {storage_root(u.src[0]) for u in analysis.order(kernel) if u.op is Ops.STORE}
     for u in analysis.toposort(value):
         if u.op is Ops.AFTER:
             raise Refused("the operand waits for a store")
-        if u.op is Ops.INDEX and _root(u) in written:
+        if u.op is Ops.INDEX and storage_root(u) in written:
             raise Refused("the kernel writes to what the operand reads")
-
-
-def _root(place: UOp) -> UOp:
-    while place.op in (Ops.INDEX, Ops.AFTER):
-        place = place.src[0]
-    return place
 
 
 # ---------------------------------------------------------------- which loops meet in a sum

@@ -22,6 +22,13 @@ FUNCTION_NODES = {
     ("exp", 64): 45, ("exp2", 64): 45, ("log", 64): 60, ("log2", 64): 60, ("tanh", 32): 40,
     ("tanh", 64): 50, ("erf", 32): 60, ("erf", 64): 80, ("pow", 32): 150, ("pow", 64): 200,
 }  # fmt: skip
+# A body of this many nodes, functions spelled out, is long: loops are ordered by what they compute
+# again (`choose_nesting`), and a rest of a vector is a whole one that overlaps the last.
+LONG_BODY = 256
+# Loops change places only where what the kernel writes fits the second-level cache.
+CROSSED_BYTES = 1 << 20
+# A loop that chooses among values becomes copies if it is at most so long.
+MOST_CHOICES = 8
 # A loop is cut at guards only where the middle part, free of them, has this many iterations.
 LEAST_MIDDLE = 16
 

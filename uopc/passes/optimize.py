@@ -38,6 +38,7 @@ from uopc.passes.range_tiling import (
     cut_at,
     is_reduce,
     kernel_axes,
+    overlap,
     pad_to,
     split,
     swap,
@@ -52,10 +53,19 @@ if TYPE_CHECKING:
 
 
 def _vector(kernel: UOp, r: UOp, n: int) -> UOp:
+    _check_no_lanes(kernel, r)
+    return tile(kernel, r, n, "lane")
+
+
+def _overlap(kernel: UOp, r: UOp, n: int) -> UOp:
+    _check_no_lanes(kernel, r)
+    return overlap(kernel, r, n)
+
+
+def _check_no_lanes(kernel: UOp, r: UOp) -> None:
     used = [u for u in analysis.order(kernel) if r in analysis.ranges(u)]
     if any(q.arg.kind in ("lane", "warp") for u in used for q in analysis.ranges(u)):
         raise Refused("values inside this range already have lanes")
-    return tile(kernel, r, n, "lane")
 
 
 def _upcast(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -77,6 +87,7 @@ def _unroll(kernel: UOp, r: UOp, n: int) -> UOp:
 
 OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "VECTOR": (_vector, "the inner n iterations become the lanes of vectors"),
+    "OVERLAP": (_overlap, "as VECTOR, for any length: the last vector begins n before the end"),
     "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
     "UNROLL": (_unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
     "TILE": (tile_loop, "the loop becomes two: an outer one, and an inner one of n iterations"),

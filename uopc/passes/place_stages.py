@@ -22,6 +22,7 @@ loops further in is computed outside of them, so a row's maximum costs nothing i
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -171,6 +172,10 @@ class _Placement:
             return storage_cost.Choice(True, f"read at {len(demands)} different places")
         evaluations = sum(d.share * product(d.around) for d in demands)
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
+        again = evaluations > elements
+        if not choice.stored and any([d.shares_nothing(again) for d in demands]):
+            whole = storage_cost.whole_cost(u, self.reasons)
+            choice = storage_cost.choose_scattered(value, whole, evaluations, choice)
         around = {r.arg.kind for d in demands for r in d.around}
         if u in self.facts.contractions and "reduce" in around:
             choice = storage_cost.choose_tiling(value, choice)
@@ -210,7 +215,9 @@ class _Placement:
             mapped = indexing.broadcast_index(place, analysis.shape(s))
             self._demand(s, demand.moved(mapped, loops))
             gathered.append(_closed_index(s, mapped))
-        self._demand(u.src[0], demand.moved((*gathered, *rest), loops))
+        made = demand.moved((*gathered, *rest), loops)
+        read = demand.gathered or any(map(_is_read, gathered))
+        self._demand(u.src[0], dataclasses.replace(made, gathered=read))
 
     def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         """Each part of a STACK or CAT is computed for its own piece of the loop."""
@@ -303,6 +310,10 @@ def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Inde
             made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
             out.append(made[-1])
     return tuple(out), tuple(made)
+
+
+def _is_read(index: UOp) -> bool:
+    return index.op is Ops.INDEX
 
 
 def _closed_index(s: UOp, index: Index) -> UOp:

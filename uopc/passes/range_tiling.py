@@ -85,6 +85,42 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     return replaced(kernel, r, value, (outer, inner))
 
 
+def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
+    """r  →  min(outer·n, length - n) + lane: the last vector begins n before the end.
+
+    Some elements are computed and written twice, the same both times: so one body is enough for
+    every length from n on.
+    """
+    length = r.src[0]
+    if length.op is not Ops.CONST or length.arg < n:
+        raise Refused(f"the range is not known to have {n} iterations")
+    if n < 2 or length.arg % n == 0:
+        raise Refused(f"{n} is too small, or divides the range: no vector overlaps another")
+    if r.arg.kind != "loop" or is_reduce(kernel, r):
+        raise Refused("what a reduce would add twice: only output loops overlap themselves")
+    check_free(kernel, r)
+    order = analysis.order(kernel)
+    if any(is_overwritten(u, r) for u in order):
+        raise Refused("its iterations write to one place, in their order")
+    written = {storage_root(u.src[0]) for u in order if u.op is Ops.STORE}
+    read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
+    if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
+        raise Refused("the kernel reads what it writes")
+    axis = r.arg.axis
+    outer = make_range(affine.const(-(-length.arg // n)), (*axis, _FIRST), "loop")
+    lane = make_range(affine.const(n), (*axis, _SECOND), "lane")
+    first = affine.scaled(outer, n)
+    first = intern(Ops.MIN, dtypes.index, (first, affine.const(length.arg - n)))
+    return replaced(kernel, r, affine.add(first, lane), (outer, lane))
+
+
+def storage_root(place: UOp) -> UOp:
+    """The storage that an INDEX goes to, or an AFTER waits for."""
+    while place.op in (Ops.INDEX, Ops.AFTER):
+        place = place.src[0]
+    return place
+
+
 def is_overwritten(u: UOp, r: UOp) -> bool:
     """Whether every iteration of r stores to the place of the one before: the accumulator of a
     kernel written by hand, say. Copies of the body side by side would mix their values."""

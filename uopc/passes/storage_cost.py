@@ -7,6 +7,7 @@ from cache and 0.1 ns to read back, a kernel of its own about 0.3 µs to start.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ KERNEL = 4000.0
 CHEAP_VALUE = 64.0
 # Over stored reduces a value is computed again if it reads up to so many stored ones.
 MOST_READ = 5
+# A value that takes more than this to compute alone, all it stands on included, is stored rather
+# than computed at each of the places where it is gathered, or again in the loop of a reduce.
+LONG_VALUE = 256.0
 # A sum that reads no storage counts something: most have a closed form.
 CLOSED_FORM = 4.0
 # How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators).
@@ -143,6 +147,26 @@ def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     if stored < again:
         return Choice(True, f"each element would be computed {times:.3g} times, at {reads} places")
     return Choice(False, f"cheaper to compute {times:.3g} times than to store")
+
+
+def whole_cost(u: UOp, stored: Container[UOp]) -> float:
+    """The cost of one element by itself, what is repeated in others included; up to LONG_VALUE."""
+    total, seen, stack = 0.0, {u}, [u]
+    while stack and total <= LONG_VALUE:
+        v = stack.pop()
+        total += op_cost(v)
+        new = [s for s in v.src if s not in seen and s not in stored]
+        seen.update(new)
+        stack += new
+    return total
+
+
+def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
+    """Whether a value is stored that would be computed at places which share nothing."""
+    stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
+    if whole <= LONG_VALUE or evaluations * whole <= stored:
+        return choice
+    return Choice(True, "long, and read at places that share nothing")
 
 
 def is_light(cost: float, read: int) -> bool:
