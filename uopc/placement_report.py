@@ -25,8 +25,9 @@ _INDEX_CHARACTERS = 48
 
 def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     """The lines, names as they are in the text of `graph`; none when there are no notes."""
-    if "demands" not in notes:
+    if "placement" not in notes:
         return []
+    notes = notes["placement"]()
     order = analysis.toposort(graph, analysis.outside_kernels(graph))
     consumers: dict[UOp, list[str]] = {}
     for u in order:

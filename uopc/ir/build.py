@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ Scalar = bool | int | float
 Operand = Any  # UOp | Scalar | NumPy scalar or array
 
 _record_origins = True
+_MOST_PLACES = 10_000  # kept alive: the code of as many lines at most
+_places: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
 
 
 def record_origins(on: bool) -> None:
@@ -40,7 +43,10 @@ def located(u: UOp) -> UOp:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
             frame = frame.f_back
-        u.origin = (frame.f_code, frame.f_lineno)
+        place = (frame.f_code, frame.f_lineno)
+        if len(_places) > _MOST_PLACES:
+            _places.clear()
+        u.origin = _places.setdefault(place, place)  # the nodes of one line share it
     return u
 
 

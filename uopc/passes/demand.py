@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis
+from uopc.ir import analysis, build, dtypes, indexing
+from uopc.ir.args import RangeArg
 from uopc.ir.indexing import Index
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Demand:
     """A read of a value: for which stored value, at which index, inside which loops, and in which
     share of their iterations (a PAD or a CAT reads its source in some only); `gathered` if the
@@ -62,3 +66,28 @@ def count(dims: analysis.Shape) -> int:
     for d in dims:
         total *= analysis.max_dim(d)
     return total
+
+
+def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Index, tuple[UOp, ...]]:
+    """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
+    dims = analysis.shape(u.src[0])
+    rest = iter(index)
+    made: list[UOp] = []
+    out: list[UOp] = []
+    for i, d in enumerate(dims):
+        if i not in u.arg.axes:
+            out.append(next(rest))
+        elif indexing.is_one(d):
+            out.append(indexing.zero())
+        else:
+            arg = RangeArg((next(axes),), "reduce")
+            made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
+            out.append(made[-1])
+    return tuple(out), tuple(made)
+
+
+def closed_index(s: UOp, index: Index) -> UOp:
+    """What an index operand is worth at an index, as far as its ranges go."""
+    if s.op is Ops.IOTA:
+        return index[0]
+    return intern(Ops.INDEX, dtypes.index, (s, *index))

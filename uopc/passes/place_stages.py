@@ -23,20 +23,21 @@ loops further in is computed outside of them, so a row's maximum costs nothing i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uopc.errors import Unsupported
 from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
-from uopc.ir.args import RangeArg, Space, StageArg
+from uopc.ir.args import Space, StageArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
-from uopc.passes.demand import Demand, count, part, product
+from uopc.passes.demand import Demand, closed_index, count, part, product, reduce_index
 from uopc.passes.given_opts import Opts, opts_of_stored
 from uopc.passes.index_nesting import MOST_NESTED, Nesting
 from uopc.passes.needless_copies import without_needless_copies
@@ -63,7 +64,8 @@ MOST_DEMANDS = 64
 class _Placement:
     """The walk: demands flow from readers to sources."""
 
-    def __init__(self, graph: UOp, facts: Measures) -> None:
+    def __init__(self, graph: UOp, facts: Measures, explained: bool = False) -> None:
+        self.explained = explained  # keep what was asked and decided, for the dump
         self.graph, self.facts, self.order = graph, facts, facts.order
         self.known: dict[UOp, UOp] = {}  # AFTER -> what it and the AFTERs below it stand on
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
@@ -147,10 +149,11 @@ class _Placement:
             found[key] = demand
 
     def _decide(self, u: UOp) -> None:
-        demands = list(self.demands[u].values())
+        kept = self.explained or u in self.effects
+        demands = list((self.demands[u] if kept else self.demands.pop(u)).values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
             choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
-            if choice.stored or not u.op.movement:
+            if self.explained and (choice.stored or not u.op.movement):
                 self.notes[u] = choice.reason
             if choice.stored:
                 self.reasons[u] = choice.reason
@@ -214,7 +217,7 @@ class _Placement:
         for s in u.src[1:]:
             mapped = indexing.broadcast_index(place, analysis.shape(s))
             self._demand(s, demand.moved(mapped, loops))
-            gathered.append(_closed_index(s, mapped))
+            gathered.append(closed_index(s, mapped))
         made = demand.moved((*gathered, *rest), loops)
         read = demand.gathered or any(map(_is_read, gathered))
         self._demand(u.src[0], dataclasses.replace(made, gathered=read))
@@ -237,9 +240,7 @@ class _Placement:
 
     def placed(self, context: Context) -> UOp:
         """The graph with its STAGEs."""
-        context.notes["demands"] = self.demands
-        context.notes["storage"] = self.notes
-        context.notes["stored"] = self.reasons
+        context.notes["placement"] = functools.partial(explained, self.graph, self.copied)
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -294,39 +295,27 @@ def _copied(value: UOp, reason: str) -> UOp:
     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False, "", space))
 
 
-def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Index, tuple[UOp, ...]]:
-    """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
-    dims = analysis.shape(u.src[0])
-    rest = iter(index)
-    made: list[UOp] = []
-    out: list[UOp] = []
-    for i, d in enumerate(dims):
-        if i not in u.arg.axes:
-            out.append(next(rest))
-        elif indexing.is_one(d):
-            out.append(indexing.zero())
-        else:
-            arg = RangeArg((next(axes),), "reduce")
-            made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
-            out.append(made[-1])
-    return tuple(out), tuple(made)
+def _measured(graph: UOp) -> Measures:
+    return Measures(graph, list(analysis.toposort(graph, analysis.outside_kernels(graph))))
 
 
 def _is_read(index: UOp) -> bool:
     return index.op is Ops.INDEX
 
 
-def _closed_index(s: UOp, index: Index) -> UOp:
-    """What an index operand is worth at an index, as far as its ranges go."""
-    if s.op is Ops.IOTA:
-        return index[0]
-    return intern(Ops.INDEX, dtypes.index, (s, *index))
+def explained(graph: UOp, copied: dict[UOp, str]) -> dict[str, Any]:
+    """What place-stages decided of a graph and why: it is decided again."""
+    placement = _Placement(graph, _measured(graph), explained=True)
+    placement.run(copied)
+    return {
+        "demands": placement.demands, "storage": placement.notes, "stored": placement.reasons
+    }  # fmt: skip
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     graph = without_needless_copies(graph)
-    facts = Measures(graph, list(analysis.toposort(graph, analysis.outside_kernels(graph))))
+    facts = _measured(graph)
     placement = _Placement(graph, facts)
     placement.run({})
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)

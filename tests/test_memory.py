@@ -1,0 +1,56 @@
+"""What a node costs: the bytes of a graph, and of all that a compile holds, per live node."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import uopc
+from uopc.driver import lower_only
+from uopc.ir import node
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parent))
+from growth import GROWTH
+from test_growth import OPERATORS
+
+MOST = 600  # bytes per live node: itself, its key, sources and shape, its entry in the table
+
+
+@pytest.fixture
+def traced():
+    """Counts nodes and bytes from here on."""
+    gc.collect()
+    tracemalloc.start()
+    yield node.live_nodes()
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name, size", [("chain", 100_000), ("transformer", 120), ("stack", 4_000)])
+def test_a_graph_takes_few_bytes_a_node(name, size, traced):
+    graph = GROWTH[name][0](OPERATORS, size)
+    gc.collect()
+    made = node.live_nodes() - traced
+    assert made > 2_000 and graph is not None
+    assert tracemalloc.get_traced_memory()[0] / made <= MOST
+
+
+@pytest.mark.parametrize("name, size", [("chain", 3_000), ("updates", 400)])
+def test_a_compile_holds_few_bytes_a_node(name, size):
+    with uopc.options(cache_dir="", programs=0):
+        lower_only(GROWTH[name][0](OPERATORS, 8), verify=False)  # what a process loads once
+    gc.collect()
+    before = node.live_nodes()
+    tracemalloc.start()
+    try:
+        with node.arena():
+            graph = GROWTH[name][0](OPERATORS, size)
+            lowered = lower_only(graph, verify=False)
+            made, held = node.live_nodes() - before, tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert lowered.kernels and made > size
+    assert held / made <= MOST, held / made
