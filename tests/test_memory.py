@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+
 import uopc
 from uopc.driver import lower_only
 from uopc.ir import node

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -35,15 +36,23 @@ class Step:
     function: Callable[..., UOp | None]
 
     @property
+    def _plain(self) -> Callable[..., UOp | None]:
+        """The function that was written down, where some of its arguments are given already."""
+        found = self.function
+        while isinstance(found, functools.partial):
+            found = found.func
+        return found
+
+    @property
     def place(self) -> str:
         """file:line"""
-        code = getattr(self.function, "__code__", None)
+        code = getattr(self._plain, "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
     @property
     def label(self) -> str:
         """The function's name and place."""
-        name = getattr(self.function, "__qualname__", repr(self.function))
+        name = getattr(self._plain, "__qualname__", repr(self.function))
         return f"{name.replace('.<locals>', '')} ({self.place})"
 
 

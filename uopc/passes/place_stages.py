@@ -149,7 +149,7 @@ class _Placement:
             found[key] = demand
 
     def _decide(self, u: UOp) -> None:
-        kept = self.explained or u in self.effects
+        kept = self.explained or u in self.facts.effects
         demands = list((self.demands[u] if kept else self.demands.pop(u)).values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
             choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
