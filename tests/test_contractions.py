@@ -192,3 +192,17 @@ def test_cache_sizes_are_read_from_the_system(tmp_path):
     assert targets.cache_bytes(1, 7, root) == 48 << 10
     assert targets.cache_bytes(2, 7, root) == 2 << 20
     assert targets.cache_bytes(3, 7, root) == targets.cache_bytes(1, 7, root + "/none") == 7
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_thin_products_with_a_long_sum(data):
+    """Cut in pieces that are small products: with and without a batch, in any order of the axes."""
+    m, n, k = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 20)), 8 * 4100
+    batch = data.draw(st.sampled_from([(), (2,)]))
+    a, b = numbers(*batch, m, k), numbers(*batch, k, n)
+    x, y = uopc.param("x", (*batch, k, m)), uopc.param("y", b.shape)
+    order = (*range(len(batch)), len(batch) + 1, len(batch))
+    given_a = np.ascontiguousarray(np.swapaxes(a, -1, -2))
+    program = check(x.permute(order) @ y, [given_a, b], a @ b, data.draw(st.integers(1, 2)))
+    assert len(program.kernels) == 2

@@ -175,7 +175,7 @@ def _reduced(u: UOp, is_split: bool) -> UOp:
 
 
 def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:
-    """reduce over n  →  reduce over p of (reduce over n/p), the pieces as a new last axis."""
+    """reduce over n  →  reduce over p of (reduce over n/p), with a new axis for the pieces."""
     if not all(isinstance(d, int) for d in dims):
         return None
     ints = [int(d) for d in dims]
@@ -198,21 +198,30 @@ def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:
 
 def _is_repeated(value: UOp, axis: int) -> bool:
     """Whether an axis only repeats one element."""
-    if value.op is not Ops.EXPAND:
-        return False
-    inner = analysis.shape(value.src[0])
-    offset = len(analysis.shape(value)) - len(inner)
-    return axis < offset or inner[axis - offset] == 1
+    return value.op is Ops.EXPAND and _is_one(value.src[0], len(analysis.shape(value)) - axis)
+
+
+def _is_one(value: UOp, last: int) -> bool:
+    """Whether a value has one element along its last axis, its last but one, …, or no such axis."""
+    dims = analysis.shape(value)
+    return last > len(dims) or dims[-last] == 1
 
 
 def _in_pieces(u: UOp, value: UOp, dims: list[int], axis: int, pieces: int) -> UOp:
+    """The pieces' axis is as far outside as the axis that is cut, and outside of axes along which
+    an operand is repeated: a piece of a product of matrices is a small matrix in one place."""
     cut = dims[:axis] + [pieces, dims[axis] // pieces] + dims[axis + 1 :]
-    order = [i for i in range(len(cut)) if i != axis] + [axis]
-    moved = movement.permute(movement.reshape(value, tuple(cut)), tuple(order))
-    first = intern(Ops.REDUCE, u.dtype, (moved,), u.arg)
+    parts = value.src if value.op.is_alu else ()
+    repeated = [any([_is_one(s, len(dims) - i) for s in parts]) for i in range(axis)]
+    place = next((i for i in range(axis) if repeated[i] and dims[i] > 1), axis)
+    order = [i for i in range(len(cut)) if i != axis]
+    moved = movement.reshape(value, tuple(cut))
+    moved = movement.permute(moved, (*order[:place], axis, *order[place:]))
+    axes = tuple([i + 1 if i >= place else i for i in u.arg.axes])
+    first = intern(Ops.REDUCE, u.dtype, (moved,), ReduceArg(u.arg.op, axes))
     stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
-    last = len(analysis.shape(first)) - 1
-    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (last,)))
+    kept = place - sum(i < place for i in u.arg.axes)
+    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (kept,)))
 
 
 PASS = Pass("canonicalize", TENSOR, TENSOR, canonicalize, "graph", reassociates=True)
