@@ -206,3 +206,19 @@ def test_thin_products_with_a_long_sum(data):
     given_a = np.ascontiguousarray(np.swapaxes(a, -1, -2))
     program = check(x.permute(order) @ y, [given_a, b], a @ b, data.draw(st.integers(1, 2)))
     assert len(program.kernels) == 2
+
+
+# ---------------------------------------------------------------- functions of the sums
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(8, 256, 64), (13, 70, 5), (1, 64, 33)])
+def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
+    """What is dear to spell out for each of the sums is not: and the numbers stay."""
+    x, w = uopc.param("x", (rows, depth)), uopc.param("w", (depth, columns))
+    graph = ((x @ w) + 1.0).tanh().exp()
+    program = uopc.compile(graph, verify=True)
+    (made,) = program.kernels
+    if rows > 1:
+        assert "SETTLE" in [o.op for o in made.opts]
+        assert made.source.count("\n") < 1500
+    a, b = (RNG.standard_normal(u.shape).astype("f4") * 0.3 for u in (x, w))
+    wanted = np.exp(np.tanh(a.astype("f8") @ b + 1.0))
+    np.testing.assert_allclose(program(a, b), wanted, rtol=3e-6)

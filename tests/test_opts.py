@@ -209,6 +209,13 @@ REFUSED = [
         lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 3, 0), Opt("UPCAST", 0, 2)],
         "its iterations write to one place",
     ),
+    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("SETTLE", 0, 1)], "SETTLE is for reduce"),
+    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("SETTLE", 1, 0)], "amount 0 is too small"),
+    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("SETTLE", 1, 1)], "no copies side by side"),
+    (
+        lambda: uopc.param("a", (4, 8)).sum(axis=1).exp().sum(),
+        [Opt("UNROLL", 0, 2), Opt("SETTLE", 2, 1)], "inside of another",
+    ),
     (
         lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("VECTOR", 0, 4), Opt("VECTOR", 1, 8)],
         "already have lanes",

@@ -11,6 +11,7 @@ from uopc.passes import local_stage, machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, fitting, length_of
 from uopc.passes.range_tiling import kernel_axes
+from uopc.passes.settled_sums import worth_settling
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -111,6 +112,8 @@ def choose(chooser: Chooser) -> bool:
             _pack(chooser, part, row)
     for q in chooser.family(row):
         _tile_rows(chooser, q, height)
+    for r, n in worth_settling(KernelFacts(chooser.kernel)):
+        chooser.attempt("SETTLE", r, n)
     return True
 
 
