@@ -26,25 +26,14 @@ import uopc
 from tests.ptx import machine, parse
 from tests.ptx.memory import Memory
 from uopc.backends import target
-from uopc.backends.cuda.assembler import Usage, assemble
+from uopc.backends.cuda.assembler import assemble
+from uopc.passes import gpu_machine
 
 # An H200: bytes a second of a copy and of all L1 caches; instructions a second of its 4 × 132
 # schedulers at 1.755 GHz; TFLOP/s of float32, and of tensor cores at half precision.
 COPY_RATE, L1_RATE, ISSUE_RATE = 4.3e12, 132 * 128 * 1.755e9, 132 * 4 * 1.755e9
 PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
 SAMPLE = 1  # blocks executed of a launch
-UNIT = 256  # registers of a warp are handed out in these
-
-
-def occupancy(used: Usage, threads: int, gpu: target.Gpu) -> float:
-    """The part of an SM's threads that registers, shared memory and the block's size leave."""
-    warps = -(-threads // gpu.warp)
-    own = -(-used.registers * gpu.warp // UNIT) * UNIT * warps
-    blocks = gpu.threads_per_multiprocessor // (warps * gpu.warp)
-    blocks = min(blocks, gpu.registers_per_multiprocessor // max(1, own))
-    if used.shared:
-        blocks = min(blocks, gpu.shared_per_multiprocessor // (used.shared + 1024))
-    return blocks * warps * gpu.warp / gpu.threads_per_multiprocessor
 
 
 def count(program: Any, launch: Any) -> tuple[float, float]:
@@ -83,7 +72,7 @@ def rows_of(w: Workload, part: str) -> list[list[str]]:
             "×".join(map(str, launch.grid)), str(x * y * z), f"{instructions / 1e6:.1f}",
             f"{asked / 1e9:.2f}", f"{ms:.3f}", str(used.registers),
             str(used.spill_stores + used.spill_loads), str(used.shared),
-            f"{occupancy(used, x * y * z, gpu):.2f}",
+            f"{gpu_machine.occupancy(gpu, x * y * z, used.registers, used.shared):.2f}",
         ])  # fmt: skip
     first = [w.name, f"{w.bytes / 1e6:.1f}", f"{w.flops / 1e9:.2f}", f"{least:.3f}",
              f"{max(total, least):.3f}"]  # fmt: skip

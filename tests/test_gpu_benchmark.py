@@ -11,6 +11,7 @@ import pytest
 from tests.standin import module
 from uopc.backends import target
 from uopc.backends.cuda.assembler import Usage
+from uopc.passes import gpu_machine
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -82,12 +83,10 @@ def test_what_a_launch_asks_for_is_counted(scripts, name, least):
     [(Usage(32), 256, 1.0), (Usage(64), 256, 0.5), (Usage(255), 256, 0.125),
      (Usage(32, shared=100 << 10), 256, 0.25), (Usage(32), 32, 1.0)],
 )  # fmt: skip
-def test_occupancy(scripts, used, threads, want):
-    import predict_gpu
-
+def test_occupancy(used, threads, want):
     gpu = target.part("sm_90a").gpu
     assert gpu is not None
-    assert predict_gpu.occupancy(used, threads, gpu) == pytest.approx(want)
+    assert gpu_machine.occupancy(gpu, threads, used.registers, used.shared) == pytest.approx(want)
 
 
 def test_the_script_for_a_machine_with_a_device_is_sound():

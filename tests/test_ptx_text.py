@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -192,3 +193,40 @@ def test_linear_program_runs_with_its_threads():
     interpret.run_kernel(program.kernels[0].uops, [out.reshape(-1), x.reshape(-1)], {})
     e = np.exp(x - x.max(-1, keepdims=True))
     np.testing.assert_allclose(out, e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def layout(graph):
+    """Blocks and threads of each launch."""
+    program = uopc.compile(graph, device="cuda:sm_90a")
+    return [(math.prod(map(int, x.grid)), math.prod(x.block)) for x in program.plan.launches]
+
+
+def test_a_long_reduce_fills_the_device():
+    """In pieces, over two kernels; the values before it are not done by one block either."""
+    x = uopc.param("x", (1 << 22,))
+    for graph in (x.sum(), x.argmax(), x.var(), (x * uopc.param("y", (1 << 22,))).sum()):
+        large = [n for n in layout(graph) if n[0] > 1]
+        assert large and all(blocks * threads >= 1 << 17 for blocks, threads in large)
+    assert all(n[0] * n[1] >= 1 << 17 for n in layout(x.reshape(1, -1).softmax(-1)) if n[1] > 32)
+
+
+def test_few_columns_share_their_rows():
+    ((blocks, threads),) = layout(uopc.param("x", (4096, 4096)).sum(0))
+    assert blocks >= 64 and threads == 1024
+
+
+def test_a_transposed_read_is_whole_sectors():
+    """Loads and stores of 16 bytes, both ways neighbours."""
+    _, ptx = ptx_of(uopc.param("x", (512, 512)).transpose().contiguous(), "cuda:sm_90a")
+    loads = re.findall(r"ld\.global\S*", ptx)
+    assert len(loads) == 4 and all(".v4.b32" in t for t in loads)
+    assert ptx.count("st.global.v4.b32") == 4
+    _, odd = ptx_of(uopc.param("x", (511, 513)).transpose().contiguous(), "cuda:sm_90a")
+    assert ".reqntid 8, 32" in odd
+
+
+def test_a_convolution_has_rows_of_filters():
+    """A tile is of pixels and of filters, so that what is read is used by all of it."""
+    x, w = uopc.param("x", (4, 32, 56, 56)), uopc.param("w", (64, 32, 3, 3))
+    program, ptx = ptx_of(x.conv2d(w, padding=1), "cuda:sm_90a")
+    assert ptx.count("fma.rn.f32") >= 80 and math.prod(program.kernels[0].block) == 256
