@@ -48,6 +48,7 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.nvvm\.mma\.m16n8k16\.row\.col\.(bf16|f32\.f32)", 80, 70),
     (r"llvm\.nvvm\.mma\.(m16n8k8\.row\.col\.tf32|m16n8k32\.row\.col\.s8)", 80, 70),
     (r"llvm\.nvvm\.mma\.m8n8k4\.row\.col\.f64", 80, 70),
+    (r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.b16\.p3", 80, 70),
 )
 
 
@@ -337,6 +338,12 @@ def _store(e: Emitter, u: UOp) -> str | None:
     return None
 
 
+def _tile_load(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    address = u.src[0]
+    return nvptx_tensor.matrices(e, u, e.place(address, e.of(address.src[1])))
+
+
 def _write(e: GpuEmitter, address: UOp, t: DType, value: str, index: str) -> None:
     align = e.alignment(address, t.itemsize * t.lanes) if t.lanes > 1 else t.itemsize
     e.effect(f"store {memory_type(t)} {value}, {e.place(address, index)}, align {align}")
@@ -347,6 +354,7 @@ _RULES: dict[Op, Rule] = {
     Ops.BARRIER: _barrier,
     Ops.EXCHANGE: _exchange,
     Ops.WMMA: nvptx_tensor.wmma,
+    Ops.TILE_LOAD: _tile_load,
     Ops.BUFFER: _buffer,
     Ops.CAST: nvptx_floats.convert,
     Ops.LOAD: _load,

@@ -1,4 +1,4 @@
-"""Tensor cores in LLVM IR for NVIDIA GPUs: `mma.sync` by intrinsics, a tile at a time."""
+"""Tensor cores in LLVM IR for NVIDIA GPUs: `mma.sync` and `ldmatrix` by intrinsics."""
 
 from __future__ import annotations
 
@@ -72,3 +72,17 @@ def _words(e: Emitter, u: UOp, word: str) -> list[str]:
     if word == "i32":
         return parts
     return [e.value(f"bitcast i32 {x} to {word}") for x in parts]
+
+
+def matrices(e: Emitter, u: UOp, place: str) -> str:
+    """A TILE_LOAD from `ptr addrspace(3) …`: the lane's pairs, one after the other."""
+    count, exchanged = u.arg
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if exchanged else ''}.b16.p3"
+    result = "i32" if count == 1 else "{" + ", ".join(["i32"] * count) + "}"
+    space, _, address = place.rpartition(" ")
+    got = e.intrinsic(result, name, [(space, address)])
+    whole = "poison"
+    for i in range(count):
+        part = got if count == 1 else e.value(f"extractvalue {result} {got}, {i}")
+        whole = e.value(f"insertelement <{count} x i32> {whole}, i32 {part}, i64 {i}")
+    return e.value(f"bitcast <{count} x i32> {whole} to {llvm_type(u.dtype)}")

@@ -435,6 +435,7 @@ _SPECIAL: dict[Op, Form] = {
     Ops.SPECIAL: _scalar("name"),
     Ops.WMMA: _scalar("tile"),
     Ops.SHAPED_WMMA: _scalar("tile"),
+    Ops.TILE_LOAD: _scalar("matrices"),
 }
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Ranges = frozenset["UOp"]
 NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
+LOADS = (Ops.LOAD, Ops.TILE_LOAD)
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))
 _BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.AFTER))
 _TEAMS = frozenset(("local", "group", "grouptop"))
@@ -74,7 +75,7 @@ def storage(u: UOp) -> UOp:
     """The PARAM, BUFFER or DATA that an address, or a view, is in; InvalidIR when there is none."""
     start = u
     while u.op not in STORAGE:
-        view = u.op.movement or u.op in (Ops.AFTER, Ops.INDEX, Ops.LOAD, Ops.SLICE)
+        view = u.op.movement or u.op in (Ops.AFTER, Ops.INDEX, Ops.SLICE, *LOADS)
         if not view or not u.src:
             raise InvalidIR(f"{start.op!r}: reads or writes {u.op!r}, which is not storage")
         u = u.src[0]
@@ -99,7 +100,7 @@ def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
     out: set[UOp] = set()
     for u in nodes:
         for i, s in enumerate(operands(u)):
-            access = i == 0 and u.op in (Ops.STORE, Ops.LOAD, Ops.INDEX, Ops.AFTER)
+            access = i == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER, *LOADS)
             if not access and s.op in (Ops.INDEX, Ops.AFTER) and is_address(s):
                 out.add(s)
     return out
@@ -249,7 +250,7 @@ class Planner:
             return [u], [u]
         if u.op is Ops.STORE:
             return [], [u]
-        return ([u] if u.op is Ops.LOAD or u in self.as_values else []), []
+        return ([u] if u.op in LOADS or u in self.as_values else []), []
 
     # ------------------------------------------------------------ iterations
     def _settle(self, loop: Loop, opened: Ranges, outer: Ranges) -> None:
@@ -279,7 +280,7 @@ class Planner:
             return None
         target, lanes = store.src[0], store.src[1].dtype.lanes
         for access in reads:
-            place = access.src[0] if access.op is Ops.LOAD else access
+            place = access.src[0] if access.op in LOADS else access
             same = access.op is not Ops.CALL and indices(place) == indices(target)
             if not same or access not in steps or access.dtype.lanes != lanes:
                 return None
@@ -356,7 +357,7 @@ def _seen(access: UOp, below: dict[UOp, int]) -> int:
         for s in access.src[1:]:
             mask |= below.get(s, 0)
         return mask
-    u = access.src[0] if access.op is Ops.LOAD else access
+    u = access.src[0] if access.op in LOADS else access
     while u.op is Ops.INDEX:
         u = u.src[0]
     return below.get(u, 0)

@@ -72,27 +72,52 @@ def _wmma(m: Machine, u: UOp) -> None:
     tile = tensor_cores.tile_of(u)
     if tile is None:
         raise InvalidIR(f"{describe(u)}: there is no such tile")
-    axis, count = m.lane_axis(u.src[2])
-    if count % tensor_cores.WARP:
-        raise InvalidIR(f"{describe(u)}: {count} threads, expected whole warps")
     if any(s in m.masks for s in u.src[:2]):
         raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
-    depth = max(-axis, *[m.value(s).ndim for s in u.src[:2]])
-    a, b = [_by_lane(m.value(s), n, axis, count, depth) for s, n in zip(u.src[:2], tile.counts)]
-    got = tensor_cores.multiplied(tile, a, b)  # (lane, element, rest …, warp)
-    got = np.moveaxis(got, -1, 0).reshape(count, got.shape[1], *got.shape[2:-1])
-    got = np.moveaxis(got, (0, 1), (axis, -1))
+    place = _warps(m, u, u.src[2])
+    depth = max(-place[0], *[m.value(s).ndim for s in u.src[:2]])
+    a, b = [_by_lane(m.value(s), n, place, depth) for s, n in zip(u.src[:2], tile.counts)]
+    got = _by_thread(tensor_cores.multiplied(tile, a, b), place)
     m.set(u, got if len(u.src) == 3 else got + m.value(u.src[3]))
 
 
-def _by_lane(value: Array, elements: int, axis: int, count: int, depth: int) -> Array:
-    """An operand as (lane of its warp, element, the other axes …, warp)."""
+def _tile_load(m: Machine, u: UOp) -> None:
+    """Each lane reads the row at its address, and gets pairs of several rows."""
+    count, exchanged = u.arg
+    place = _warps(m, u, u.src[1])
+    rows = m.read_row(u, u.src[0], 8)
+    whole = _by_lane(rows, 8, place, max(-place[0], rows.ndim))
+    lane, element = np.arange(tensor_cores.WARP)[:, None], np.arange(2 * count)[None, :]
+    row, column = lane // 4, 2 * (lane % 4) + element % 2
+    if exchanged:
+        row, column = column, row
+    m.set(u, _by_thread(whole[8 * (element // 2) + row, column], place))
+
+
+def _warps(m: Machine, u: UOp, lane: UOp) -> tuple[int, int]:
+    """The axis of the threads of warps, and how many they are."""
+    axis, count = m.lane_axis(lane)
+    if count % tensor_cores.WARP:
+        raise InvalidIR(f"{describe(u)}: {count} threads, expected whole warps")
+    return axis, count
+
+
+def _by_lane(value: Array, elements: int, place: tuple[int, int], depth: int) -> Array:
+    """A value of `depth` axes as (lane of its warp, element, the other axes …, warp)."""
+    axis, count = place
     value = value.reshape(*[1] * (depth - value.ndim), *value.shape)
     shape = list(value.shape)
     shape[axis], shape[-1] = count, elements
     value = np.moveaxis(np.broadcast_to(value, shape), (axis, -1), (0, 1))
     warps = value.reshape(-1, tensor_cores.WARP, *value.shape[1:])
     return np.moveaxis(warps, 0, -1)
+
+
+def _by_thread(value: Array, place: tuple[int, int]) -> Array:
+    """The way back from `_by_lane`."""
+    value = np.moveaxis(value, -1, 0)
+    value = value.reshape(place[1], *value.shape[2:])
+    return np.moveaxis(value, (0, 1), (place[0], -1))
 
 
 def _nothing(m: Machine, u: UOp) -> None:
@@ -193,6 +218,7 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.BARRIER: _barrier,
     Ops.EXCHANGE: _exchange,
     Ops.SHAPED_WMMA: _shaped_wmma,
+    Ops.TILE_LOAD: _tile_load,
     Ops.WMMA: _wmma,
     Ops.GROUP: _nothing,
     Ops.SINK: _nothing,

@@ -229,6 +229,7 @@ class Ops:
     GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
     SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
     LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None))
+    TILE_LOAD = Op("tile_load", "address lane", "What a lane of a warp has of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them; row i % 8 of matrix i // 8 is at the address of lane i. arg = how many matrices, and whether rows and columns are exchanged.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | Level.LINEAR)
     WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b, plus c, of a tile (m, n, k) in the arg: a, b and c are what the 32 lanes of a warp have of it, together.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR)
     SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The product of a, which moves with row and depth, and b, which moves with depth and column, in the dtype of the node. A tensor core adds it up over depth, a tile (m, n, k) at a time.", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL)
 # fmt: on

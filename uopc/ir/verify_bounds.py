@@ -115,12 +115,13 @@ def accesses(graph: UOp) -> Iterator[Access]:
 def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
     """(user, INDEX of storage, gate) for every access."""
     for u in nodes:
-        explicit = u.op is Ops.LOAD or u.op is Ops.STORE
+        explicit = u.op in (Ops.LOAD, Ops.STORE, Ops.TILE_LOAD)
         for i, s in enumerate(operands(u)):
             if s.op is not Ops.INDEX or analysis.shape(s) != () or not _of_storage(s):
                 continue
             if explicit and i == 0:
-                gates = [*u.src[1 if u.op is Ops.LOAD else 2 :]]
+                first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
+                gates = [*u.src[first:]]
                 if u.op is Ops.STORE:  # a value that is INVALID is not written
                     valid = indexing.ungated(u.src[1])[1]
                     gates += [] if valid is None else [valid]

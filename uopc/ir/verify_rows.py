@@ -161,14 +161,10 @@ def _given_dtype(u: UOp) -> str | None:
     return "the dtype is void, expected a value's" if void else None
 
 
-def _index_dtype_rule(u: UOp) -> str | None:
-    return _expected(u, dtypes.index)
-
-
 _RULES: dict[str, Callable[[UOp], str | None]] = {
     "given": _given_dtype,
     "void": lambda u: _expected(u, dtypes.void),
-    "index": _index_dtype_rule,
+    "index": lambda u: _expected(u, dtypes.index),
     "first": lambda u: _expected(u, u.src[0].dtype),
     "last": lambda u: _expected(u, u.src[-1].dtype),
     "unchecked": lambda u: None,
@@ -292,6 +288,7 @@ _DTYPES: dict[Op, Callable[[UOp], str | None]] = {
     Ops.CAT: _cat_dtype,
     Ops.INDEX: _index_dtype_of,
     Ops.LOAD: _load_dtype,
+    Ops.TILE_LOAD: lambda u: _same_scalar(u, u.src[0], "address"),
     Ops.STORE: _store_dtype,
     Ops.RANGE: _range_dtype,
     Ops.LANES: _lanes_dtype,
@@ -416,6 +413,7 @@ _SHAPES: dict[Op, Callable[[UOp], str | None]] = {
 # ---------------------------------------------------------------- scalar levels
 # Where storage may stand, and nothing but its place is meant: op → operand number.
 _ACCESS = {Ops.INDEX: 0, Ops.AFTER: 0, Ops.SLICE: 0}
+_EXPLICIT: Final = frozenset((Ops.LOAD, Ops.STORE, Ops.TILE_LOAD))
 _HOLDERS: Final = frozenset((Ops.CALL, Ops.SINK, Ops.LINEAR, Ops.GROUP, Ops.BARRIER))
 
 
@@ -472,9 +470,9 @@ def _explicit_loads(u: UOp) -> Problem | None:
     if u.op in (Ops.LINEAR, Ops.AFTER):
         return None
     for i, s in enumerate(u.src):
-        if s.op is Ops.INDEX and (i > 0 or u.op not in (Ops.LOAD, Ops.STORE)):
+        if s.op is Ops.INDEX and (i > 0 or u.op not in _EXPLICIT):
             return "explicit-loads", f"operand {i} is an address, expected a LOAD of it"
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
+    if u.op in _EXPLICIT and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
         return "explicit-loads", f"the address is {u.src[0].op.name}, expected an INDEX"
     return None
 

@@ -56,7 +56,7 @@ class _Memory:
             return self.store(u, src)
         if u.op is Ops.LOAD:
             return src[0] if len(src) == 1 else self.gated_load(src)
-        if u.op is Ops.INDEX:
+        if u.op in (Ops.INDEX, Ops.TILE_LOAD):
             return None
         if any(s.op is Ops.INDEX for s in src):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])

@@ -31,6 +31,7 @@ from uopc.ir.ops import Op, Ops
 from uopc.ir.remake import remake
 from uopc.passes.contract import Context, Pass
 from uopc.passes.fragments import Fragments, fragments, is_tensor_sum
+from uopc.passes.shared_tiles import filled_together
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -47,9 +48,10 @@ class _Expansion:
         self.fragments: dict[UOp, Fragments] = {}
         self.places: dict[UOp, UOp] = {}  # row or column of a tile -> where a lane has it
         self.lane: dict[UOp, UOp] = {}  # row or column of a tile -> the lanes of its warp
+        shared = filled_together(analysis.order(kernel)) if tensor_cores else {}
         for u in analysis.order(kernel) if tensor_cores else ():
             if u.op is Ops.SHAPED_WMMA:
-                made = self.fragments[u] = fragments(u)
+                made = self.fragments[u] = fragments(u, shared)
                 self.places |= made.places
                 self.lane |= dict.fromkeys(made.places, made.lane)
 

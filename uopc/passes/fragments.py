@@ -7,11 +7,14 @@ is a vector of the lane's elements of the result, one for each place of (row, co
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, remake, tensor_cores
+from uopc.ir import affine, analysis, remake, tensor_cores
+from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.ir.tensor_cores import Tile
 from uopc.passes.range_tiling import make_range
 
 if TYPE_CHECKING:
@@ -34,8 +37,8 @@ class Fragments:
     places: dict[UOp, UOp]
 
 
-def fragments(u: UOp) -> Fragments:
-    """A SHAPED_WMMA taken apart."""
+def fragments(u: UOp, shared: Container[UOp]) -> Fragments:
+    """A SHAPED_WMMA taken apart. `shared`: the storage that all lanes of a warp can read."""
     tile = tensor_cores.tile_of(u)
     assert tile is not None, u
     a, b, row, column, depth = u.src
@@ -48,12 +51,43 @@ def fragments(u: UOp) -> Fragments:
     rows_a, depth_a = tile.of_a(lane, of_a)
     depth_b, columns_b = tile.of_b(lane, of_b)
     rows, columns = tile.of_c(lane, of_c)
+    part_a = _matrices(tile, a, row, depth, lane, shared)
+    part_b = _matrices(tile, b, column, depth, lane, shared)
     return Fragments(
         u.arg, tile.counts, lane,
-        remake.rebuild(a, {row: rows_a, depth: depth_a}),
-        remake.rebuild(b, {depth: depth_b, column: columns_b}),
+        remake.rebuild(a, {row: rows_a, depth: depth_a}) if part_a is None else part_a,
+        remake.rebuild(b, {depth: depth_b, column: columns_b}) if part_b is None else part_b,
         {row: rows, column: columns},
     )  # fmt: skip
+
+
+def _matrices(
+    tile: Tile, operand: UOp, along: UOp, depth: UOp, lane: UOp, shared: Container[UOp]
+) -> UOp | None:
+    """An operand of 16 bits in shared storage as a TILE_LOAD; None where it is none, or its rows
+    are not in pieces of 8 neighbours at multiples of 16 bytes."""
+    if operand.op is not Ops.INDEX or tile.operand.itemsize != 2:
+        return None
+    base = operand.src[0]
+    while base.op is Ops.AFTER:
+        base = base.src[0]
+    constant, terms = affine.form(operand.src[1])
+    if base not in shared or 1 not in (terms.get(along), terms.get(depth)):
+        return None
+    fast, slow = (along, depth) if terms.get(along) == 1 else (depth, along)
+    rest = [k for m, k in terms.items() if m is not fast]
+    if any(k % 8 for k in (constant, *rest)) or any(
+        fast in analysis.ranges(m) for m in terms if m is not fast
+    ):
+        return None
+    # Matrices side by side: rows and rows + 8 first, as far as there are so many, then the depth.
+    count = along.src[0].arg * depth.src[0].arg // 64
+    number, high = lane // 8 % count, along.src[0].arg // 8
+    places = {along: 8 * (number % high), depth: 8 * (number // high)}
+    places[slow] = places[slow] + lane % 8
+    address = remake.rebuild(operand, places)
+    t = operand.dtype.vec(2 * count)
+    return intern(Ops.TILE_LOAD, t, (address, lane), (count, int(fast is along)))
 
 
 def is_tensor_sum(u: UOp) -> bool:

@@ -321,7 +321,7 @@ class _Emitter:
         if total is not None:
             src = (*src, self._so_far(total))
         made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-        if made.op in (Ops.LOAD, Ops.BARRIER) and made in self.made:
+        if made.op in (Ops.LOAD, Ops.TILE_LOAD, Ops.BARRIER) and made in self.made:
             self.number += 1  # the same place, after another store; another meeting
             made = intern(u.op, u.dtype, src, u.arg, self.number)
         if made is not u:

@@ -37,7 +37,6 @@ from uopc.passes.thread_reduce import Team, reduce_threads
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_THREADS = ("local", "group", "grouptop", "warp")
 _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
 
 
@@ -64,7 +63,7 @@ def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
     """The ranges of threads that are around one node, the fastest first."""
     found: dict[tuple[UOp, ...], None] = {}
     for around in {analysis.ranges(u) for u in order}:
-        chain = [r for r in around if r.arg.kind in _THREADS]
+        chain = [r for r in around if r.arg.kind in shared_tiles.THREADS]
         chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
         found[tuple(chain)] = None
     return list(found)
@@ -223,7 +222,7 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     launch = _launch(order, context)
     if launch is None:
         return kernel
-    placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order, _THREADS))
+    placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order))
     return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
 
 

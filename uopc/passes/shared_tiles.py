@@ -9,6 +9,7 @@ until all have read it. Tiles that are filled at the same place of the nest shar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uopc.errors import Unsupported
@@ -19,17 +20,20 @@ from uopc.ir.ops import Ops
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+# Kinds of ranges whose iterations are threads of one block.
+THREADS = ("local", "group", "grouptop", "warp")
 
-def filled_together(order: list[UOp], threads: tuple[str, ...]) -> dict[UOp, UOp]:
+
+def filled_together(order: Iterable[UOp]) -> dict[UOp, UOp]:
     """Local storage whose fill closes ranges of threads -> the END of the fill."""
     found: dict[UOp, UOp] = {}
     for u in order:
         if u.op is not Ops.AFTER or u.src[0].op is not Ops.BUFFER or u.src[0].arg.space != "local":
             continue
         for end in u.src[1:]:
-            if any(r.arg.kind in threads for r in analysis.closed_ranges(end)):
+            if any(r.arg.kind in THREADS for r in analysis.closed_ranges(end)):
                 found[u.src[0]] = end
-                if any(r.arg.kind in threads for r in analysis.ranges(end)):
+                if any(r.arg.kind in THREADS for r in analysis.ranges(end)):
                     raise Unsupported("a tile of some threads, filled by others")
     return found
 
