@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import ctypes
-import dataclasses
 import gc
 import os
 import pickle
@@ -15,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -34,6 +34,7 @@ from uopc.backends.cpu.plan import (
     Pointer,
     Result,
     Scalar,
+    Structure,
     Variable,
 )
 from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
@@ -117,14 +118,14 @@ def muladd_plan(size: int = 8, **changes: Any) -> Plan:
         launches=(Launch("muladd", words(0, 1, 2, 3, count=size)),),
         name="muladd",
     )
-    return dataclasses.replace(plan, **changes)
+    return replace(plan, **changes)
 
 
 def floats(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random(shape).astype("f4")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Expression:
     """A symbolic dimension for tests: a variable, or any function of the variables."""
 
@@ -415,21 +416,96 @@ def test_fuzz_against_plain_call() -> None:
     assert seen >= {np.ndarray, UserError, UserTypeError}
 
 
+def pair_plan(structure: Structure) -> Plan:
+    """a + b, and a + a as two rows."""
+    return Plan(
+        arguments=muladd_plan().arguments[:2],
+        results=(Result(F4, (8,)), Result(F4, (2, 4))),
+        launches=(Launch("add", words(0, 1, 2)), Launch("double", words(0, 3))),
+        structure=structure,
+        keys=("x", "y") if structure == "dict" else (),
+    )
+
+
+@pytest.mark.parametrize("structure", ["tuple", "list", "dict"])
+def test_fuzz_names_and_outs_against_plain_call(structure: Structure) -> None:
+    """Arguments by name in any order, outputs in all kinds of containers."""
+    plan = pair_plan(structure)
+    native_call, plain_call = program(plan), program(plan, plain=True)
+    random_ = random.Random(2)
+    big = floats(64)
+    arrays = [floats(8), floats(8, seed=1), big[8:16], big[::8], floats(8).astype("f8"), None]
+    outs = [np.empty(8, "f4"), big[12:20], None, floats(9), 1.0]
+    rows = [np.empty((2, 4), "f4"), big[16:24].reshape(2, 4), None, np.empty((2, 4), "f8")]
+
+    def container() -> Any:
+        made = [random_.choice(outs[:1] * 9 + outs), random_.choice(rows[:1] * 9 + rows)]
+        kinds: list[Any] = [
+            tuple(made), made, dict(zip("xy", made)), made[0], tuple(made[:1]), {"x": made[0]},
+        ]  # fmt: skip
+        return random_.choice([*kinds, kinds[2], tuple(made), made])
+
+    def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        outs[0][...] = rows[0][...] = 0  # type: ignore[index]
+        try:
+            answer = f(*args, **named)
+        except Exception as error:
+            return type(error), str(error)
+        got = list(answer.values()) if isinstance(answer, dict) else list(answer)
+        same = [any(g is o for o in (*outs, *rows)) for g in got]
+        return type(answer), same, [np.asarray(g).tobytes() for g in got]
+
+    seen = set()
+    for _ in range(3000):
+        args = [random_.choice(arrays[:2] * 4 + arrays) for _ in range(2)]
+        by_name = random_.randrange(3)
+        names = ["ab"[i] for i in range(2 - by_name, 2)]
+        random_.shuffle(names)
+        named = {n: args["ab".index(n)] for n in names}
+        if random_.random() < 0.1:
+            named[random_.choice("abc")] = arrays[0]
+        if random_.random() < 0.6:
+            named["out"] = container()
+        first = outcome(native_call, args[: 2 - by_name], named)
+        assert first == outcome(plain_call, args[: 2 - by_name], named)
+        seen.add(first[0])
+    assert seen >= {{"tuple": tuple, "list": list, "dict": dict}[structure], UserTypeError}
+
+
+def test_names_that_are_not_interned() -> None:
+    plan = pair_plan("tuple")
+    arguments = tuple(replace(a, name=f"the_{a.name}") for a in plan.arguments)
+    f = program(replace(plan, arguments=arguments))
+    values = {"".join(["the_", name]): floats(8, seed=i) for i, name in enumerate("ba")}
+    np.testing.assert_array_equal(f(**values)[0], values["the_a"] + values["the_b"])
+    with pytest.raises(UserTypeError, match="has no argument 'the_c'"):
+        f(floats(8), **{"".join(["the_", "c"]): floats(8)})
+
+
 def test_counts_and_memory_stay_flat() -> None:
     f, released = program(muladd_plan()), program(muladd_plan(nogil=True))
     plain = program(muladd_plan(), plain=True)
+    structures: list[Structure] = ["tuple", "list", "dict"]
+    pairs = [program(pair_plan(structure)) for structure in structures]
     a, b, c, out = (floats(8, seed=s) for s in range(4))
-    watched = (a, b, c, out, F4, f, released)
+    rows, outs = np.empty((2, 4), "f4"), [out, np.empty((2, 4), "f4")]
+    watched = (a, b, c, out, rows, outs, outs[1], F4, f, released)
 
     def rounds(count: int) -> None:
         for _ in range(count):
             f(a, b, c)
             f(a, b, c, out=out)
+            f(a, out=out, c=c, b=b)
             released(a, b, c, out=out)
+            for pair in pairs:
+                pair(a, b=b)
+            pairs[0](a, b, out=(out, rows))
+            pairs[1](b=b, a=a, out=outs)
 
     def slow_rounds(count: int) -> None:
         for _ in range(count):
-            f(a, b, c=c)
+            f(a, b[::-1], c)
+            pairs[2](a, b, out={"x": out, "y": rows})
             plain(a, b, c)
             with pytest.raises(UserError):
                 f(a, b, c, out=a)
@@ -477,13 +553,10 @@ def test_programs_are_freed() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_structures(plain: bool) -> None:
-    results = (Result(F4, (8,)), Result(F4, (2, 4)))
-    launches = (Launch("add", words(0, 1, 2)), Launch("double", words(0, 3)))
-    arguments = muladd_plan().arguments[:2]
     a, b = floats(8), floats(8, seed=1)
     sequences: list[tuple[Any, type]] = [("tuple", tuple), ("list", list)]
     for structure, kind in sequences:
-        f = program(Plan(arguments, results, launches, structure=structure), plain)
+        f = program(pair_plan(structure), plain)
         for _ in range(1000):
             answer = f(a, b)
         assert type(answer) is kind and len(answer) == 2
@@ -498,7 +571,7 @@ def test_structures(plain: bool) -> None:
             f(a, b, out=outs[0])
         with pytest.raises(UserError, match=r"out\[1\] overlaps out\[0\]"):
             f(a, b, out=(outs[0], outs[0].reshape(2, 4)))
-    f = program(Plan(arguments, results, launches, structure="dict", keys=("x", "y")), plain)
+    f = program(pair_plan("dict"), plain)
     named = f(a, b)
     assert list(named) == ["x", "y"]
     np.testing.assert_array_equal(named["x"], a + b)
@@ -710,7 +783,7 @@ def arena_plan(**changes: Any) -> Plan:
         ),
         arena_bytes=64 + 4096,
     )
-    return dataclasses.replace(plan, **changes)
+    return replace(plan, **changes)
 
 
 @pytest.mark.parametrize("plain", [False, True])

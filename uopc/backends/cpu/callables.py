@@ -154,6 +154,13 @@ _FUNCTIONS = {
     "set_tuple": "PyTuple_SetItem",
     "new_list": "PyList_New",
     "set_list": "PyList_SetItem",
+    "new_dict": "PyDict_New",
+    "set_dict": "PyDict_SetItem",
+    "tuple_size": "PyTuple_Size",
+    "list_size": "PyList_Size",
+    "tuple_item": "PyTuple_GetItem",
+    "list_item": "PyList_GetItem",
+    "compare_text": "PyUnicode_Compare",
 }
 
 
@@ -167,7 +174,8 @@ def native_calls_work() -> bool:
         runtime.set_global(name, _address(function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
     runtime.set_global("instance", ProgramBase.__basicsize__)
-    for name, kept in (("ndarray", np.ndarray), ("out", _OUT), ("slow", _call_slowly)):
+    objects = {"ndarray": np.ndarray, "tuple": tuple, "list": list, "out": _OUT}
+    for name, kept in (objects | {"slow": _call_slowly}).items():
         runtime.set_global(name, id(kept))
     return _subtype_is_sound()
 
@@ -193,7 +201,7 @@ def _is_usual(runner: Runner) -> bool:
     widest = max((len(launch.words) for launch in plan.launches), default=0)
     whole = all(r.source is None or r.shape == plan.arguments[r.source].shape for r in plan.results)
     small = max(bases, widest, len(plan.results)) <= BASES_LIMIT
-    return small and whole and runner.fixed and plan.structure in STRUCTURES
+    return small and whole and runner.fixed
 
 
 def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
@@ -214,11 +222,14 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
         records += _encode_record(shaped.dtype, shape, written, place(shape))
     fresh = iter(range(len(plan.fresh)))
     sources = [-1 - next(fresh) if r.source is None else r.source for r in plan.results]
+    # Names in calls are interned, so that one object stands for each.
+    names = [sys.intern(argument.name) for argument in plan.arguments]
+    kept += [names, plan.keys]
     written_arguments = [i for i, arg in enumerate(plan.arguments) if arg.writable]
     bases = [0] * plan.arena_base + runner.base_template(runner.arena.address)
     state = {
         "arguments": len(plan.arguments),
-        "takes_out": int(plan.structure == "single" and len(plan.fresh) == 1),
+        "takes_out": int(len(plan.fresh) == len(plan.results)),
         "fresh": len(plan.fresh),
         "results": len(plan.results),
         "structure": STRUCTURES[plan.structure],
@@ -228,10 +239,12 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
         "records": place(records),
         "base_template": place(bases),
         "sources": place(sources),
-        # With out= the first output, which follows the arguments, is written as well.
-        "written": place([*written_arguments, len(plan.arguments)]),
+        # With out= the outputs, which follow the arguments, are written as well.
+        "written": place([*written_arguments, *range(len(plan.arguments), plan.arena_base)]),
         "written_count": len(written_arguments),
         "arena_flag": runner.arena.flag_address if plan.arena_bytes else 0,
+        "argument_names": place([id(name) for name in names]),
+        "keys": place([id(key) for key in plan.keys]),
     }
     assert tuple(state) == STATE
     return place(list(state.values())), tuple(kept)

@@ -5,7 +5,12 @@ it does not expect goes, unchanged, to the Python function `slow`. Names in brac
 filled in by native.py, which also explains `field`.
 """
 
-ENTRY = """
+from __future__ import annotations
+
+from uopc.backends.cpu.named_code import NAMED
+
+ENTRY = (
+    """
 define ptr @entry(ptr %self, ptr %args, i64 %nargs_and_flag, ptr %names) {
 start:
   %nargs = and i64 %nargs_and_flag, 9223372036854775807
@@ -20,26 +25,22 @@ start:
   br i1 %usable, label %count, label %slow
 count:
   %n = field i64 %state {s.arguments}
+  %fresh_count = field i64 %state {s.fresh}
   %counted = icmp eq i64 %nargs, %n
-  br i1 %counted, label %keywords, label %slow
-keywords:
   %positional = icmp eq ptr %names, null
-  br i1 %positional, label %prepare, label %named
-named:
-  %names_count = field i64 %names {head}
-  %one_name = icmp eq i64 %names_count, 1
-  br i1 %one_name, label %named_out, label %slow
-named_out:
-  %name = field ptr %names {tuple_items}
-  %out_name = field ptr @globals {g.out}
-  %is_out = icmp eq ptr %name, %out_name
-  %takes_out = field i64 %state {s.takes_out}
-  %may_out = icmp ne i64 %takes_out, 0
-  %out_given = and i1 %is_out, %may_out
-  br i1 %out_given, label %prepare, label %slow
+  br i1 %positional, label %unnamed, label %named
+unnamed:
+  br i1 %counted, label %prepare, label %slow
+
+"""
+    + NAMED
+    + """
 prepare:
-  %extra = phi i64 [0, %keywords], [1, %named_out]
+  %arrays = phi ptr [%args, %unnamed], [%slots, %copied], [%slots, %single_out],
+                    [%slots, %out_item]
+  %extra = phi i64 [0, %unnamed], [0, %copied], [1, %single_out], [%fresh_count, %out_item]
   %given = add i64 %n, %extra
+  %fresh_made = icmp eq i64 %extra, 0
   %bases_count = field i64 %state {s.bases}
   %bases = alloca i64, i64 %bases_count, align 16
   %records = field ptr %state {s.records}
@@ -51,7 +52,7 @@ argument:
   br i1 %more, label %check, label %overlaps
 
 check:
-  %arg_at = getelementptr ptr, ptr %args, i64 %i
+  %arg_at = getelementptr ptr, ptr %arrays, i64 %i
   %array = load ptr, ptr %arg_at
   %record = getelementptr [{record_words} x i64], ptr %records, i64 %i
   %class = field ptr %array {type}
@@ -152,17 +153,23 @@ take_arena:
   br i1 %taken, label %outputs, label %slow
 
 outputs:
-  %fresh_count = field i64 %state {s.fresh}
   %new_count = add i64 %fresh_count, 1
   %new = alloca ptr, i64 %new_count, align 16
   %incref = field ptr @globals {g.incref}
-  br i1 %positional, label %output, label %given_output
+  br i1 %fresh_made, label %output, label %given_output
 given_output:
-  %out_at = getelementptr ptr, ptr %args, i64 %n
-  %out = load ptr, ptr %out_at
-  call void %incref(ptr %out)
-  store ptr %out, ptr %new
-  br label %fixed_bases
+  %h = phi i64 [0, %outputs], [%h_next, %hold]
+  %more_given = icmp ult i64 %h, %fresh_count
+  br i1 %more_given, label %hold, label %fixed_bases
+hold:
+  %held_number = add i64 %n, %h
+  %held_at = getelementptr ptr, ptr %arrays, i64 %held_number
+  %held = load ptr, ptr %held_at
+  call void %incref(ptr %held)
+  %hold_at = getelementptr ptr, ptr %new, i64 %h
+  store ptr %held, ptr %hold_at
+  %h_next = add i64 %h, 1
+  br label %given_output
 output:
   %f = phi i64 [0, %outputs], [%f_next, %output_made]
   %more_fresh = icmp ult i64 %f, %fresh_count
@@ -238,13 +245,60 @@ hand_new:
   %result = load ptr, ptr %new
   ret ptr %result
 hand_argument:
-  %result_at = getelementptr ptr, ptr %args, i64 %source
+  %result_at = getelementptr ptr, ptr %arrays, i64 %source
   %argument_result = load ptr, ptr %result_at
   call void %incref(ptr %argument_result)
   ret ptr %argument_result
 hand_many:
   %results = field i64 %state {s.results}
   %is_list = icmp eq i64 %structure, {list}
+  %is_dict = icmp eq i64 %structure, {dict}
+  br i1 %is_dict, label %hand_dict, label %hand_sequence
+hand_dict:
+  %new_dict = field ptr @globals {g.new_dict}
+  %set_dict = field ptr @globals {g.set_dict}
+  %keys = field ptr %state {s.keys}
+  %dict = call ptr %new_dict()
+  %no_dict = icmp eq ptr %dict, null
+  br i1 %no_dict, label %drop, label %entry
+entry:
+  %e = phi i64 [0, %hand_dict], [%e_next, %entry_set]
+  %e_fresh = phi i64 [0, %hand_dict], [%e_fresh_next, %entry_set]
+  %more_entries = icmp ult i64 %e, %results
+  br i1 %more_entries, label %entry_pick, label %handed_dict
+entry_pick:
+  %entry_source_at = getelementptr i64, ptr %sources, i64 %e
+  %entry_source = load i64, ptr %entry_source_at
+  %entry_is_argument = icmp sge i64 %entry_source, 0
+  br i1 %entry_is_argument, label %entry_argument, label %entry_new
+entry_argument:
+  %entry_at = getelementptr ptr, ptr %arrays, i64 %entry_source
+  %entry_array = load ptr, ptr %entry_at
+  call void %incref(ptr %entry_array)
+  br label %entry_set
+entry_new:
+  ; New arrays are handed out in order.
+  %entry_new_at = getelementptr ptr, ptr %new, i64 %e_fresh
+  %entry_made = load ptr, ptr %entry_new_at
+  %e_fresh_more = add i64 %e_fresh, 1
+  br label %entry_set
+entry_set:
+  %entry_value = phi ptr [%entry_array, %entry_argument], [%entry_made, %entry_new]
+  %e_fresh_next = phi i64 [%e_fresh, %entry_argument], [%e_fresh_more, %entry_new]
+  %key_at = getelementptr ptr, ptr %keys, i64 %e
+  %key = load ptr, ptr %key_at
+  %entry_result = call i32 %set_dict(ptr %dict, ptr %key, ptr %entry_value)
+  %drop_value = field ptr @globals {g.decref}
+  call void %drop_value(ptr %entry_value)
+  %e_next = add i64 %e, 1
+  %entry_failed = icmp ne i32 %entry_result, 0
+  br i1 %entry_failed, label %drop_dict, label %entry
+drop_dict:
+  call void %drop_value(ptr %dict)
+  br label %drop
+handed_dict:
+  ret ptr %dict
+hand_sequence:
   %new_tuple = field ptr @globals {g.new_tuple}
   %new_list = field ptr @globals {g.new_list}
   %set_tuple = field ptr @globals {g.set_tuple}
@@ -255,7 +309,7 @@ hand_many:
   %no_sequence = icmp eq ptr %sequence, null
   br i1 %no_sequence, label %drop, label %item
 item:
-  %k = phi i64 [0, %hand_many], [%k_next, %set]
+  %k = phi i64 [0, %hand_sequence], [%k_next, %set]
   %more_items = icmp ult i64 %k, %results
   br i1 %more_items, label %pick, label %handed
 pick:
@@ -264,7 +318,7 @@ pick:
   %item_is_argument = icmp sge i64 %item_source, 0
   br i1 %item_is_argument, label %pick_argument, label %pick_new
 pick_argument:
-  %pick_at = getelementptr ptr, ptr %args, i64 %item_source
+  %pick_at = getelementptr ptr, ptr %arrays, i64 %item_source
   %picked_argument = load ptr, ptr %pick_at
   call void %incref(ptr %picked_argument)
   br label %set
@@ -287,11 +341,14 @@ failed_arena:
   store atomic i64 0, ptr %flag release, align 8
   br label %drop
 drop:
-  %drop_count = phi i64 [%f, %failed], [%f, %failed_arena], [%fresh_count, %hand_many]
+  %drop_first = phi i64 [0, %failed], [0, %failed_arena], [0, %hand_sequence], [0, %hand_dict],
+                        [%e_fresh_next, %drop_dict]
+  %drop_count = phi i64 [%f, %failed], [%f, %failed_arena], [%fresh_count, %hand_sequence],
+                        [%fresh_count, %hand_dict], [%fresh_count, %drop_dict]
   %decref = field ptr @globals {g.decref}
   br label %dropping
 dropping:
-  %x = phi i64 [0, %drop], [%x_next, %drop_one]
+  %x = phi i64 [%drop_first, %drop], [%x_next, %drop_one]
   %more_drops = icmp ult i64 %x, %drop_count
   br i1 %more_drops, label %drop_one, label %dropped
 drop_one:
@@ -353,3 +410,4 @@ no_memory:
   ret ptr %null
 }
 """
+)

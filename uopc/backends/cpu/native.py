@@ -32,7 +32,8 @@ from uopc.backends.cpu.layout import OFFSETS
 GLOBALS = (
     "stale", "instance", "ndarray", "out", "slow", "vectorcall", "new_array", "incref", "decref",
     "save_thread", "restore_thread", "malloc", "free", "no_memory", "new_tuple", "set_tuple",
-    "new_list", "set_list",
+    "new_list", "set_list", "new_dict", "set_dict", "tuple", "list", "tuple_size", "list_size",
+    "tuple_item", "list_item", "compare_text",
 )  # fmt: skip
 
 # Words of a program's state, as the entry reads it. `records` has one record per argument, then one
@@ -40,9 +41,10 @@ GLOBALS = (
 STATE = (
     "arguments", "takes_out", "fresh", "results", "structure", "nogil", "bases", "table",
     "records", "base_template", "sources", "written", "written_count", "arena_flag",
+    "argument_names", "keys",
 )  # fmt: skip
 RECORD = ("dtype", "type_number", "ndim", "flags", "nbytes", "dims")
-STRUCTURES = {"single": 0, "tuple": 1, "list": 2}
+STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 
 # Bytes of a pool's memory. What callers and workers write often is on cache lines of its own; each
 # worker has a line from `workers` on: asleep flag, lock.
@@ -74,7 +76,8 @@ def _names() -> dict[str, object]:
     pause, declaration = _PAUSE.get(_MACHINES.get(machine, machine), ("", ""))
     names: dict[str, object] = {"pause": pause, "declare_pause": declaration, **OFFSETS}
     names |= {"line": POOL_LINE, "closed": CLOSED, "record_words": len(RECORD)}
-    names |= {"list": STRUCTURES["list"], "globals_count": len(GLOBALS)}
+    names |= {name: STRUCTURES[name] for name in ("list", "dict")}
+    names |= {"globals_count": len(GLOBALS)}
     for prefix, table in (("g", GLOBALS), ("s", STATE), ("r", RECORD)):
         names |= {f"{prefix}.{name}": 8 * index for index, name in enumerate(table)}
     return names | {f"p.{name}": offset for name, offset in POOL.items()}
