@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis
 from uopc.ir.affine import Form, Terms, build, const, form, interval, is_const
+from uopc.ir.node import in_arena, while_compiling
 from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
@@ -43,10 +44,26 @@ def _opaque(a: UOp, n: UOp) -> Pair:
 
 
 # ---------------------------------------------------------------- by a constant
+# What was divided before while a compile runs: nested divisions ask for the same again and again.
+_known: dict[tuple[UOp, int], Pair] = while_compiling({})
+_MOST_KNOWN = 1 << 16
+
+
 def _by_const(a: UOp, n: int) -> Pair:
-    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
     if n == 1:
         return a, const(0)
+    found = _known.get((a, n))
+    if found is None:
+        found = _divided(a, n)
+        if in_arena():
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[a, n] = found
+    return found
+
+
+def _divided(a: UOp, n: int) -> Pair:
+    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
     constant, terms = form(a)
     low, high = interval(constant, terms)
     if low // n == high // n:

@@ -196,14 +196,20 @@ def check_construction(check: Callable[[UOp], None] | None) -> None:
 
 
 Answer = TypeVar("Answer")
-_kept: list[list[Any]] = []  # what `kept` holds, let go of when the last arena is left
+Container = TypeVar("Container", bound="list[Any] | dict[Any, Any]")
+_held: list[list[Any] | dict[Any, Any]] = []
+
+
+def while_compiling(container: Container) -> Container:
+    """A list or dict that is emptied when the last arena is left, so that it may hold nodes."""
+    _held.append(container)
+    return container
 
 
 def kept(read: Callable[[UOp], Answer]) -> Callable[[UOp], Answer]:
     """A decorator for what is read of a whole graph several times in turn: the answer for the last
     graph is kept as long as the compile runs. Nobody may change the answer."""
-    last: list[tuple[UOp, Answer]] = []
-    _kept.append(last)
+    last: list[tuple[UOp, Answer]] = while_compiling([])
 
     @functools.wraps(read)
     def ask(root: UOp) -> Answer:
@@ -235,8 +241,8 @@ def arena() -> Iterator[None]:
         with _arena_lock:
             _arena_depth -= 1
             if _arena_depth == 0:
-                for last in _kept:
-                    last.clear()
+                for container in _held:
+                    container.clear()
                 _release()
         if collecting:
             gc.enable()
