@@ -67,17 +67,25 @@ class _Heirs:
             value = self.stands_for[u] = self.value[self.stands_for[way]]
             return self._take(self.ways.get((u.op, u.arg, value)))
         sources = [self._source(s) for s in u.src]
-        best, most = None, 0
-        for s in sources[:_MOST_TRIED]:
-            for c in self.users.get(s, ())[:_MOST_TRIED] if s is not None else ():
-                if c.op is u.op and c.dtype.scalar is u.dtype.scalar:
-                    alike = self._alike(c, sources)
-                    if alike > most:
-                        best, most = c, alike
+        best = self._most_alike(u, sources)
         if best is None:
             return None
         self.stands_for[u] = best
         return self._take(best)
+
+    def _most_alike(self, u: UOp, sources: list[UOp | None]) -> UOp | None:
+        """The first of the old nodes of one op and element type that use most of the sources."""
+        best, most = None, 0
+        op, scalar = u.op, u.dtype.scalar
+        for s in sources[:_MOST_TRIED]:
+            for c in self.users.get(s, ())[:_MOST_TRIED] if s is not None else ():
+                if c.op is op and c.dtype.scalar is scalar:
+                    alike = self._alike(c, sources)
+                    if alike > most:
+                        best, most = c, alike
+                        if most > 2 * len(sources):  # no other can be more
+                            return best
+        return best
 
     def _take(self, u: UOp | None) -> UOp | None:
         """The node, unless its name is taken."""
@@ -103,7 +111,9 @@ class _Heirs:
 
     def _alike(self, c: UOp, sources: list[UOp | None]) -> int:
         """How many operands of an old node are what the new node's stand for; free ones first."""
-        same = sum(self.value[a] is b for a, b in zip(c.src, sources))
+        same, value = 0, self.value
+        for a, b in zip(c.src, sources):
+            same += value[a] is b
         return 2 * same + (c in self.free) if same else 0
 
 

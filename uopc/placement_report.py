@@ -29,6 +29,7 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
         return []
     notes = notes["placement"]()
     order = analysis.toposort(graph, analysis.outside_kernels(graph))
+    known: dict[UOp, str] = {}  # an index, as text
     consumers: dict[UOp, list[str]] = {}
     for u in order:
         for s in dict.fromkeys(u.src):
@@ -42,7 +43,7 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
                 f"{names.name(u)} {u.op.name}",
                 _listed(consumers.get(u, []), " "),
                 analysis.show(analysis.shape(u)),
-                _reads(u, notes["demands"]),
+                _reads(u, notes["demands"], known),
                 _decision(u, notes),
             )
         )
@@ -57,12 +58,17 @@ def _listed(items: list[str], separator: str) -> str:
     return separator.join(items[:_MOST_SHOWN]) + (f"{separator}+{more}" if more > 0 else "")
 
 
-def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]]) -> str:
+def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, str]) -> str:
     found = [
-        "[" + ", ".join([infix(x, _INDEX_CHARACTERS) or "…" for x in d.index]) + "]"
+        "[" + ", ".join([known.get(x) or _index(x, known) for x in d.index]) + "]"
         for d in demands.get(u, {}).values()
     ]
     return _listed(list(dict.fromkeys(found)), " ")
+
+
+def _index(x: UOp, known: dict[UOp, str]) -> str:
+    known[x] = text = infix(x, _INDEX_CHARACTERS) or "…"
+    return text
 
 
 def _decision(u: UOp, notes: Mapping[str, Any]) -> str:

@@ -38,22 +38,25 @@ class TypeText:
         if dims is None:
             return f"{u.dtype.short}[?]{mark}"
         known = self._known.get((u.dtype, dims))
-        return (self._typed(u.dtype, dims) if known is None else known) + mark
+        if known is not None:
+            return known + mark
+        if not all([isinstance(d, (int, Node)) for d in dims]):
+            return f"{u.dtype.short}[?]{mark}"
+        return self._typed(u.dtype, dims) + mark
 
     def _shape(self, u: UOp) -> Shape | None:
         """The shape, or None where the op's rule cannot give one."""
         if u._shape == ():
             return ()
-        if any(s in self._broken for s in u.src):
+        if self._broken and any(s in self._broken for s in u.src):
             self._broken.add(u)
             return None
         try:
-            dims = analysis.shape(u)
+            return analysis.shape(u)
         except Exception:
             # A broken graph is printed to report it, so its text must not fail as its shape does.
             self._broken.add(u)
             return None
-        return dims if all(isinstance(d, (int, Node)) for d in dims) else None
 
     def _typed(self, dtype: DType, dims: Shape) -> str:
         if not dims:

@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import Unsupported
-from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake, trace
 from uopc.ir.args import Space, StageArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import TENSOR
@@ -238,9 +238,14 @@ class _Placement:
                 made = demand.moved(mapped, loops)  # the parts' loop is further in
             self._demand(s, made)
 
+    def decided(self) -> dict[str, Any]:
+        """What was asked of each value, and why it is stored or not."""
+        return {"demands": self.demands, "storage": self.notes, "stored": self.reasons}
+
     def placed(self, context: Context) -> UOp:
         """The graph with its STAGEs."""
-        context.notes["placement"] = functools.partial(explained, self.graph, self.copied)
+        found = self.decided() if self.explained else None
+        context.notes["placement"] = functools.partial(explained, self.graph, self.copied, found)
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -303,26 +308,29 @@ def _is_read(index: UOp) -> bool:
     return index.op is Ops.INDEX
 
 
-def explained(graph: UOp, copied: dict[UOp, str]) -> dict[str, Any]:
-    """What place-stages decided of a graph and why: it is decided again."""
-    placement = _Placement(graph, _measured(graph), explained=True)
-    placement.run(copied)
-    return {
-        "demands": placement.demands, "storage": placement.notes, "stored": placement.reasons
-    }  # fmt: skip
+def explained(
+    graph: UOp, copied: dict[UOp, str], found: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What place-stages decided of a graph and why; if that was not kept, it is decided again."""
+    if found is None:
+        placement = _Placement(graph, _measured(graph), explained=True)
+        placement.run(copied)
+        found = placement.decided()
+    return found
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     graph = without_needless_copies(graph)
     facts = _measured(graph)
-    placement = _Placement(graph, facts)
+    watched = trace.current_listener() is not None
+    placement = _Placement(graph, facts, watched)
     placement.run({})
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
     apart = [u for u in copied if not all([storage_cost.fits_tile(s) for s in u.src[1:]])]
     copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
     if copied:  # a value staged on its own reads in a kernel of its own: this ends here
-        placement = _Placement(graph, facts)
+        placement = _Placement(graph, facts, watched)
         placement.run(copied)
     return placement.placed(context)
 
