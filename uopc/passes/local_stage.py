@@ -124,13 +124,19 @@ def windows(value: UOp) -> list[UOp]:
 
 
 def _step(value: UOp, q: UOp) -> int:
-    """By how much the first index that moves with a loop does so, in elements; 0 if not affine."""
+    """By how much an index that moves with a loop does so, in elements; where all are quotients or
+    the like of sums with the loop, by how much such a sum does. 0 if there is none."""
+    sums = []
     for u in analysis.toposort(value):
-        if u.op is Ops.INDEX and q in analysis.ranges(u):
-            flat, _ = indexing.ungated(u.src[1])
-            step = affine.form(flat)[1].get(q, 0)
-            return step if step > 0 else 0
-    return 0
+        if q not in analysis.ranges(u):
+            continue
+        if u.op is Ops.INDEX:
+            step: int = affine.form(indexing.ungated(u.src[1])[0])[1].get(q, 0)
+            if step > 0:
+                return step
+        elif u.op is Ops.ADD and u.dtype is dtypes.index:
+            sums.append(affine.form(u)[1].get(q, 0))
+    return next((step for step in sums if step > 0), 0)
 
 
 def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:

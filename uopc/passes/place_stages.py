@@ -180,7 +180,8 @@ class _Placement:
             whole = storage_cost.whole_cost(u, self.reasons)
             choice = storage_cost.choose_scattered(value, whole, evaluations, choice)
         around = {r.arg.kind for d in demands for r in d.around}
-        if u in self.facts.contractions and "reduce" in around:
+        apart = u in self.facts.reduces and len(demands) > len({d.reader for d in demands})
+        if apart or (u in self.facts.contractions and "reduce" in around):
             choice = storage_cost.choose_tiling(value, choice)
         light = storage_cost.is_light(self.facts.light[u], self.facts.read[u])
         if choice.stored and u in self.facts.shared and light:

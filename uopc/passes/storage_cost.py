@@ -184,8 +184,9 @@ def stored_read(u: UOp, below: list[int]) -> int:
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:
-    """Whether a contraction that is read in the loop of another reduce is stored."""
+    """Whether a contraction that is read in the loop of another reduce, or at several places, is
+    stored."""
     saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL
     if choice.stored or saved <= 0.0:
         return choice
-    return Choice(True, "a contraction inside a reduce, which needs a tile of its own")
+    return Choice(True, "read in a reduce or in parts, with sums that need a tile of their own")
