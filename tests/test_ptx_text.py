@@ -230,3 +230,21 @@ def test_a_convolution_has_rows_of_filters():
     x, w = uopc.param("x", (4, 32, 56, 56)), uopc.param("w", (64, 32, 3, 3))
     program, ptx = ptx_of(x.conv2d(w, padding=1), "cuda:sm_90a")
     assert ptx.count("fma.rn.f32") >= 80 and math.prod(program.kernels[0].block) == 256
+
+
+def test_a_row_stays_in_registers():
+    """Each value of a softmax is read once, and its exponential is computed once."""
+    program, ptx = ptx_of(uopc.param("x", (64, 1024)).softmax(-1), "cuda:sm_90a")
+    (kernel,) = program.kernels
+    values = 1024 // math.prod(kernel.block)
+    assert ptx.count("ld.global") * 4 == values
+    assert ptx.count("0f3FB8AA3B") == values  # 1 / ln 2, once for an exponential
+
+
+def test_what_a_product_reads_is_stored():
+    """A normalisation is no part of each of a product's columns."""
+    x, w = uopc.param("x", (1024, 512)), uopc.param("w", (512, 1024))
+    program, _ = ptx_of(x.layer_norm() @ w, "cuda:sm_90a")
+    assert len(program.plan.launches) == 2
+    program, _ = ptx_of(x.relu() @ w, "cuda:sm_90a")
+    assert len(program.plan.launches) == 1

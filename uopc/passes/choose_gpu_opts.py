@@ -165,8 +165,19 @@ def _share(chooser: Chooser, k: KernelFacts, lanes: int) -> int:
         q = r
         if wide > 1 and chooser.attempt("VECTOR", r, wide):
             q = _outer(chooser, r)
-        done += chooser.attempt("GROUP", q, threads)
+        if chooser.attempt("GROUP", q, threads):
+            done += 1
+            _keep(chooser, q, "UNROLL", wide)
     return threads if done else 0
+
+
+def _keep(chooser: Chooser, r: UOp, op: str, wide: int) -> None:
+    """What a thread has of a row, where it is little, becomes straight code: loads wait together,
+    and what is read or computed again over the same row stays in registers."""
+    left = chooser.part(r, 0)
+    steps = (length_of(left) or 0) if left is not None else 0
+    if left is not None and 1 < steps <= gpu_machine.KEPT // wide:
+        chooser.attempt(op, left, steps)
 
 
 def _least_shared(k: KernelFacts, u: UOp) -> int:
@@ -231,6 +242,7 @@ def _beside(chooser: Chooser, threads: int, lanes: int) -> None:
         if not chooser.attempt("LOCAL", q, threads):
             continue
         left = _outer(chooser, q)
+        _keep(chooser, q, "UPCAST", length // (length_of(q) or 1))
         rest = length_of(left) or 1 if left is not q else 1
         if blocks * threads < gpu_machine.capacity(gpu) and rest >= gpu_machine.LITTLE * steps:
             each = next(n for n in range(steps, rest + 1) if rest % n == 0)

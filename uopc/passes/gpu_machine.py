@@ -22,6 +22,8 @@ LEAST_SHARED, LEAST_BESIDE = 128, 32
 # Values that each thread of a shared reduce should have before they meet; of one that every block
 # does again for itself, before it begins.
 EACH, EACH_AGAIN = 4, 1
+# Values of a row that a thread keeps in registers: 32 leave room for what is computed of them.
+KEPT = 32
 # What blocks do again for themselves may be that part of their work: a loop beside a reduce is cut
 # into blocks where it is so many times longer.
 MOST_AGAIN, LITTLE = 0.25, 4

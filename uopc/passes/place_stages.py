@@ -50,6 +50,7 @@ from uopc.passes.output_storage import (
     reshaped_base,
     root_index,
 )  # fmt: skip
+from uopc.passes.tile_operands import computed_operands
 from uopc.passes.value_measures import FORCED, Measures
 
 if TYPE_CHECKING:
@@ -246,7 +247,10 @@ class _Placement:
     def placed(self, context: Context) -> UOp:
         """The graph with its STAGEs."""
         found = self.decided() if self.explained else None
-        context.notes["placement"] = functools.partial(explained, self.graph, self.copied, found)
+        tiles = context.target.gpu is not None
+        context.notes["placement"] = functools.partial(
+            explained, self.graph, self.copied, tiles, found
+        )
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -301,8 +305,11 @@ def _copied(value: UOp, reason: str) -> UOp:
     return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False, "", space))
 
 
-def _measured(graph: UOp) -> Measures:
-    return Measures(graph, list(analysis.toposort(graph, analysis.outside_kernels(graph))))
+def _measured(graph: UOp, tiles: bool) -> Measures:
+    """`tiles`: products run in tiles, and want their operands in memory."""
+    facts = Measures(graph, list(analysis.toposort(graph, analysis.outside_kernels(graph))))
+    operands = computed_operands(facts) if tiles else {}
+    return Measures(graph, facts.order, operands) if operands else facts
 
 
 def _is_read(index: UOp) -> bool:
@@ -310,11 +317,11 @@ def _is_read(index: UOp) -> bool:
 
 
 def explained(
-    graph: UOp, copied: dict[UOp, str], found: dict[str, Any] | None
+    graph: UOp, copied: dict[UOp, str], tiles: bool, found: dict[str, Any] | None
 ) -> dict[str, Any]:
     """What place-stages decided of a graph and why; if that was not kept, it is decided again."""
     if found is None:
-        placement = _Placement(graph, _measured(graph), explained=True)
+        placement = _Placement(graph, _measured(graph, tiles), explained=True)
         placement.run(copied)
         found = placement.decided()
     return found
@@ -323,7 +330,7 @@ def explained(
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     graph = without_needless_copies(graph)
-    facts = _measured(graph)
+    facts = _measured(graph, context.target.gpu is not None)
     watched = trace.current_listener() is not None
     placement = _Placement(graph, facts, watched)
     placement.run({})

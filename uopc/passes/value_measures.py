@@ -7,6 +7,8 @@ one element use counts once: it is computed once at that index.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from uopc.ir import dtypes
@@ -25,12 +27,14 @@ _NONE: frozenset[UOp] = frozenset()
 
 
 class Measures:
-    """Facts about the values of a graph, sources first."""
+    """Facts about the values of a graph, sources first; `stored` are fixed, for reasons given."""
 
-    def __init__(self, graph: UOp, order: list[UOp]) -> None:
+    def __init__(
+        self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str] = MappingProxyType({})
+    ) -> None:
         self.order = order
         self._roots = roots_of_views(order)
-        self.fixed: dict[UOp, str] = {}  # what is stored in any case, and why
+        self.fixed: dict[UOp, str] = dict(stored)  # what is stored in any case, and why
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
         self.cost: dict[UOp, float] = {}
         self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
