@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.ptx import machine, parse
 from tests.ptx.corpus import join
+from tests.ptx.memory import Memory
 from tests.standin import module
 from uopc import dtypes
 from uopc.backends.cuda import assembler
@@ -87,6 +89,28 @@ def test_layouts(name):
 
 def bf16(name, *shape):
     return uopc.param(name, shape, dtypes.bfloat16)
+
+
+def test_slices_are_copied_ahead():
+    """Copies that go on by themselves, and one wait a slice; the machine checks who waited."""
+    given = [numbers((128, 320), dtypes.bfloat16), numbers((320, 128), dtypes.bfloat16)]
+    _, text, got = run(bf16("a", 128, 320) @ bf16("b", 320, 128), given)
+    assert text.count("cp.async.wait_group") == 1 and "cp.async.cg.shared.global" in text
+    assert text.count("bar.sync") + text.count("barrier.sync") == 1 and "ldmatrix" in text
+    assert np.array_equal(got, exact(*given).astype(ml_dtypes.bfloat16).astype(np.float64))
+
+
+def test_a_wait_too_few_is_found():
+    """The checker of the machine: with a wait taken out, the same text is an error."""
+    graph = bf16("a", 128, 320) @ bf16("b", 320, 128)
+    program = uopc.compile(graph, device="cuda:sm_90a")
+    (kernel,), launch = program.kernels, program.plan.launches[0]
+    broken = re.sub(r"cp\.async\.wait_group\s+\d+;", "", kernel.asm)
+    parsed, memory = parse.parse(broken)[kernel.name], Memory()
+    sizes = [128 * 128, 128 * 320, 320 * 128]
+    args = machine.pack(parsed, [memory.place(np.zeros(n, np.uint16)) for n in sizes])
+    with pytest.raises(parse.PtxError, match=r"cp\.async has not been waited for"):
+        machine.run(parsed, launch.grid, launch.block, args, memory)
 
 
 REFUSED = {

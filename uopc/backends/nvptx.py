@@ -33,6 +33,7 @@ LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 ALIGNMENT = 16
 _AXES = "xyz"
 _SPACES = {"global": 1, "local": 3}
+_GLOBAL, _SHARED = " addrspace(1)", " addrspace(3)"
 _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
 
 # Intrinsics that LLVM selects, by pattern, and the least part and PTX version that have them.
@@ -48,6 +49,8 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.nvvm\.mma\.m16n8k16\.row\.col\.(bf16|f32\.f32)", 80, 70),
     (r"llvm\.nvvm\.mma\.(m16n8k8\.row\.col\.tf32|m16n8k32\.row\.col\.s8)", 80, 70),
     (r"llvm\.nvvm\.mma\.m8n8k4\.row\.col\.f64", 80, 70),
+    (r"llvm\.nvvm\.cp\.async\.(commit|wait)\.group", 80, 70),
+    (r"llvm\.nvvm\.cp\.async\.(cg\.shared\.global\.16|ca\.shared\.global\.[48])(\.s)?", 80, 70),
     (r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.b16\.p3", 80, 70),
 )
 
@@ -70,6 +73,7 @@ class GpuEmitter(Emitter):
         self.gpu, self.calls = target.gpu, calls
         self.shared: list[str] = []  # definitions of shared memory, before the function
         self.words: list[str] = []
+        self.copied = _copied(self)  # LOADs whose value no register holds
 
     def rule(self, u: UOp) -> Rule | None:
         return _RULES.get(u.op) or super().rule(u)
@@ -211,7 +215,14 @@ def _bytes(u: UOp) -> int:
     return -(-size * u.dtype.itemsize // 16) * 16
 
 
+def _commit(e: Emitter, u: UOp) -> str | None:
+    e.intrinsic("void", "llvm.nvvm.cp.async.commit.group", [])
+    return None
+
+
 def _barrier(e: Emitter, u: UOp) -> str | None:
+    if u.arg is not None:
+        e.intrinsic("void", "llvm.nvvm.cp.async.wait.group", [("i32", str(u.arg))])
     e.intrinsic("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
     return None
 
@@ -276,6 +287,8 @@ def _buffer(e: Emitter, u: UOp) -> str | None:
 
 def _load(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
+    if u in e.copied:
+        return None
     address, t = u.src[0], memory_type(u.dtype)
     index = e.of(address.src[1])
     if len(u.src) == 1:
@@ -317,6 +330,9 @@ def _read(e: GpuEmitter, address: UOp, t: DType, index: str) -> str:
 def _store(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
     address, value = u.src[0], u.src[1]
+    if value in e.copied:
+        _copy(e, u)
+        return None
     lanes = max(address.dtype.lanes, value.dtype.lanes)
     stored = value.dtype.scalar.vec(lanes)
     given, index = e.of(value, lanes), e.of(address.src[1])
@@ -338,6 +354,40 @@ def _store(e: Emitter, u: UOp) -> str | None:
     return None
 
 
+def _copied(e: GpuEmitter) -> set[UOp]:
+    """The LOADs that are only stored by async STOREs: of 4, 8 or 16 bytes that are aligned."""
+    users: dict[UOp, list[UOp]] = {}
+    for u in e.kernel.src:
+        for s in u.src:
+            if s.op is Ops.LOAD:
+                users.setdefault(s, []).append(u)
+    return {load for load, found in users.items() if all(_is_copy(e, u, load) for u in found)}
+
+
+def _is_copy(e: GpuEmitter, u: UOp, load: UOp) -> bool:
+    nbytes = load.dtype.itemsize * load.dtype.lanes
+    if u.op is not Ops.STORE or u.arg != "async" or len(u.src) > 2 or nbytes not in (4, 8, 16):
+        return False
+    places = (load.src[0], u.src[0])
+    aligned = all(e.alignment(p, nbytes) == nbytes for p in places)
+    from_, to = [space_of(_root(p)) for p in places]
+    gates = load.src[1:]
+    return aligned and (from_, to) == (_GLOBAL, _SHARED) and all(g.dtype.lanes == 1 for g in gates)
+
+
+def _copy(e: GpuEmitter, u: UOp) -> None:
+    """A copy to shared memory that goes on by itself; where its gate does not hold, of zeros."""
+    target, load = u.src[:2]
+    nbytes = load.dtype.itemsize * load.dtype.lanes
+    to, from_ = [e.place(p, e.of(p.src[1])).rpartition(" ") for p in (target, load.src[0])]
+    operands = [(to[0], to[2]), (from_[0], from_[2])]
+    name = f"llvm.nvvm.cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global.{nbytes}"
+    if len(load.src) > 1:
+        name += ".s"
+        operands.append(("i32", e.value(f"select i1 {e.of(load.src[1])}, i32 {nbytes}, i32 0")))
+    e.intrinsic("void", name, operands)
+
+
 def _tile_load(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
     address = u.src[0]
@@ -352,6 +402,7 @@ def _write(e: GpuEmitter, address: UOp, t: DType, value: str, index: str) -> Non
 _RULES: dict[Op, Rule] = {
     Ops.SPECIAL: _special,
     Ops.BARRIER: _barrier,
+    Ops.COMMIT: _commit,
     Ops.EXCHANGE: _exchange,
     Ops.WMMA: nvptx_tensor.wmma,
     Ops.TILE_LOAD: _tile_load,

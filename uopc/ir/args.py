@@ -30,12 +30,14 @@ class ParamArg:
 
 @dataclass(frozen=True, slots=True)
 class BufferArg:
-    """Storage of `size` elements made by the program; `slot` tells buffers apart."""
+    """Storage of `size` elements made by the program; `slot` tells buffers apart. `stages`: of how
+    many iterations it shall hold what is filled in a loop, while the first of them is read."""
 
     slot: int
     dims: Dims
     device: str = ""
     space: Space = "global"
+    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

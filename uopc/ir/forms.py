@@ -435,6 +435,8 @@ _SPECIAL: dict[Op, Form] = {
     Ops.SPECIAL: _scalar("name"),
     Ops.WMMA: _scalar("tile"),
     Ops.SHAPED_WMMA: _scalar("tile"),
+    Ops.STORE: _scalar("mode"),
+    Ops.BARRIER: _scalar("open"),
     Ops.TILE_LOAD: _scalar("matrices"),
 }
 

@@ -27,7 +27,7 @@ Ranges = frozenset["UOp"]
 NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
 LOADS = (Ops.LOAD, Ops.TILE_LOAD)
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))
-_BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.AFTER))
+_BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.COMMIT, Ops.AFTER))
 _TEAMS = frozenset(("local", "group", "grouptop"))
 
 

@@ -216,6 +216,7 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.SLICE: _nothing,
     Ops.CALL: _call,
     Ops.BARRIER: _barrier,
+    Ops.COMMIT: _nothing,
     Ops.EXCHANGE: _exchange,
     Ops.SHAPED_WMMA: _shaped_wmma,
     Ops.TILE_LOAD: _tile_load,

@@ -199,7 +199,7 @@ class Ops:
     EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR)
-    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written).", dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
+    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
     AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE)
 
     # Storage and scheduling
@@ -225,7 +225,8 @@ class Ops:
     END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR)
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial first, what END gives it next, the last after the loop.",
                arg=(int,), shape="scalar", levels=LINEAR)
-    BARRIER = Op("barrier", "*effects", "All work-items have done the effects.", dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None))
+    COMMIT = Op("commit", "*effects", "The async STOREs of this thread since the last COMMIT are a group.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
+    BARRIER = Op("barrier", "*effects", "All work-items have done the effects. arg = of how many groups, the newest, each thread need not wait for the async STOREs.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None))
     GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
     SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
     LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None))

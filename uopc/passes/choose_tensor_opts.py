@@ -13,6 +13,7 @@ from uopc.ir import analysis
 from uopc.ir.ops import Ops
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, length_of
+from uopc.passes.shared_tiles import filled_together
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -42,6 +43,8 @@ BLOCKINGS = (
     Blocking(1, 2, 1, 2, 2),
 )
 ACCESS_BYTES = 16
+# Slices of the depth in shared memory at a time: one is read, the others are on their way.
+MOST_STAGES = 4
 
 
 def choose(chooser: Chooser) -> bool:
@@ -82,7 +85,21 @@ def _blocked(chooser: Chooser, r: UOp, blocking: Blocking) -> bool:
         return False
     for q in [q for q in KernelFacts(chooser.kernel).outputs if q.arg.kind == "loop"]:
         chooser.attempt("GRID", q, 0)
-    return all(_packed(chooser, depth, n, blocking.threads) for n in (0, 1))
+    if not all(_packed(chooser, depth, n, blocking.threads) for n in (0, 1)):
+        return False
+    around = _beside(chooser, depth)
+    if around is not None:
+        chooser.attempt("STAGES", around, _stages(chooser, around))
+    return True
+
+
+def _stages(chooser: Chooser, around: UOp) -> int:
+    """As many stages as there is room for, and iterations."""
+    gpu = chooser.context.target.gpu
+    assert gpu is not None
+    tiles = filled_together(analysis.order(chooser.kernel))
+    used = sum(t.arg.dims[0] * t.dtype.itemsize for t in tiles)
+    return int(min(MOST_STAGES, gpu.static_shared // max(1, used), length_of(around) or 1))
 
 
 def _beside(chooser: Chooser, inner: UOp) -> UOp | None:

@@ -306,7 +306,7 @@ class _Emitter:
         if u.op in (Ops.END, Ops.GROUP, Ops.SINK):
             return
         operands = u.src
-        if u.op is Ops.BARRIER:  # of loops and bundles it needs to know no more than their place
+        if u.op in (Ops.BARRIER, Ops.COMMIT):  # where loops and bundles end is known now
             operands = tuple([s for s in u.src if s.op not in (Ops.END, Ops.GROUP)])
         if u.op is Ops.AFTER:
             operands = (u.src[0], *_loops_entered(u))
@@ -321,7 +321,7 @@ class _Emitter:
         if total is not None:
             src = (*src, self._so_far(total))
         made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-        if made.op in (Ops.LOAD, Ops.TILE_LOAD, Ops.BARRIER) and made in self.made:
+        if made.op in (Ops.LOAD, Ops.TILE_LOAD, Ops.BARRIER, Ops.COMMIT) and made in self.made:
             self.number += 1  # the same place, after another store; another meeting
             made = intern(u.op, u.dtype, src, u.arg, self.number)
         if made is not u:

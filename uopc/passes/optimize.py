@@ -105,6 +105,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "GROUP": (thread_tiling.group, "a reduce is shared among n threads that are neighbours"),
     "GROUPTOP": (thread_tiling.group_top, "a reduce is shared among n threads that are far apart"),
     "TC": (tensor, "a sum of products is done by tensor cores; 1: float32 may be rounded to tf32"),
+    "STAGES": (thread_tiling.stages, "tiles filled in a loop of a reduce are filled n - 1 ahead"),
     "LOCAL": (thread_tiling.local, "the inner n iterations of an output loop become threads"),
 }  # fmt: skip
 

@@ -15,7 +15,8 @@ Before (vector), device=cuda:sm_90           After (vector)
 Every place of the launch runs the whole kernel, so the ranges vanish. Loops of which none is inside
 the other use the same threads. A store outside of some dimension's loops is done by its thread 0.
 A reduce over threads is put together by exchanges and shared memory: see `thread_reduce.py`.
-Storage that threads fill together is shared, with barriers: see `shared_tiles.py`.
+Storage that threads fill together is shared, with barriers: see `shared_tiles.py`, and
+`staged_tiles.py` where it is filled ahead of its use.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ class _Placing:
             return None
         if len(src) == 3:
             gate = gate & src[2]
-        return intern(Ops.STORE, dtypes.void, (src[0], src[1], gate))
+        return intern(Ops.STORE, dtypes.void, (src[0], src[1], gate), u.arg)
 
 
 def place_threads(kernel: UOp, context: Context) -> UOp:

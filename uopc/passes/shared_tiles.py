@@ -16,6 +16,7 @@ from uopc.errors import Unsupported
 from uopc.ir import analysis, dtypes, remake
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.passes import staged_tiles
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -39,21 +40,30 @@ def filled_together(order: Iterable[UOp]) -> dict[UOp, UOp]:
 
 
 def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
-    """The kernel in which threads wait where they fill and read tiles together."""
+    """The kernel in which threads wait where they fill and read tiles together; tiles with several
+    stages are filled ahead (`staged_tiles.py`)."""
     groups: dict[tuple[UOp, ...], list[UOp]] = {}
     alone: list[UOp] = []
     for tile, end in tiles.items():
-        reads = any(u in tiles for u in analysis.toposort(_content(end)))
+        reads = any(u.op is Ops.AFTER and u.src[0] in tiles for u in analysis.toposort(end))
         if reads:  # of another tile: its fill waits for that one
             alone.append(tile)
         else:
-            groups.setdefault(_loops(end), []).append(tile)
+            groups.setdefault(loops_around(end), []).append(tile)
     ready: dict[UOp, UOp] = {}
-    for group in groups.values():
+    staged: dict[UOp, staged_tiles.Staged] = {}
+    for loops, group in groups.items():
+        if loops and staged_tiles.can_be_staged(group, tiles):
+            staged |= staged_tiles.staged(group, tiles, loops)
+            continue
         ends = tuple([_waiting(tiles[t]) for t in group])
         ready |= dict.fromkeys(group, intern(Ops.BARRIER, dtypes.void, ends))
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is Ops.INDEX and u.src[0].op is Ops.AFTER and u.src[0].src[0] in staged:
+            return staged_tiles.place(staged[u.src[0].src[0]], u, src)
+        if u.op is Ops.AFTER and u.src[0] in staged:
+            return staged[u.src[0]].filled
         if u.op is not Ops.AFTER or u.src[0] not in tiles or tiles[u.src[0]] not in u.src[1:]:
             return None
         barrier = ready.get(u.src[0])
@@ -64,21 +74,15 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
     return remake.rewritten(kernel, change)
 
 
-def _loops(end: UOp) -> tuple[UOp, ...]:
+def loops_around(end: UOp) -> tuple[UOp, ...]:
     """The loops around a fill, outer first: places in the grid are none."""
     loops = [r for r in analysis.ranges(end) if r.arg.kind in ("loop", "reduce")]
     return tuple(sorted(loops, key=lambda r: r.arg.axis))
 
 
-def _content(end: UOp) -> UOp:
-    """What a fill stores."""
-    store = end.src[0]
-    return store.src[1] if store.op is Ops.STORE else store
-
-
 def _waiting(end: UOp) -> UOp:
     """A fill that waits until what was there in the iteration before has been read."""
-    loops = _loops(end)
+    loops = loops_around(end)
     if not loops:
         return end
     again = intern(Ops.BARRIER, dtypes.void, loops)

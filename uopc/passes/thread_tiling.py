@@ -6,6 +6,7 @@ A range of kind global is a place in the grid, one of kind local, group or group
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from uopc.ir.args import AxisKind
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.range_tiling import Refused, check_free, is_overwritten, make_range, replaced
+from uopc.passes.shared_tiles import filled_together, loops_around
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -122,6 +124,19 @@ def _check_output(kernel: UOp, r: UOp) -> None:
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
     if any(is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
+
+
+def stages(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Tiles that are filled in r are filled n - 1 iterations ahead, in n stages."""
+    length = r.src[0]
+    if n < 2 or length.op is not Ops.CONST or length.arg < n:
+        raise Refused(f"the loop needs a known length of at least {n}, and {n} at least 2")
+    tiles = {t: end for t, end in filled_together(analysis.order(kernel)).items()
+             if loops_around(end)[-1:] == (r,)}  # fmt: skip
+    if not tiles:
+        raise Refused("threads fill no tile in the loop")
+    made = {t: t.replace(arg=dataclasses.replace(t.arg, stages=n)) for t in tiles}
+    return remake.rebuild(kernel, made)
 
 
 def _filling(order: Iterable[UOp]) -> set[UOp]:
