@@ -222,11 +222,20 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None) -> None:
         k = KernelFacts(chooser.kernel)
         bounds = [0, *guard_cuts(k, r), length_of(r) or 0]
         middle = max(b - a for a, b in itertools.pairwise(bounds))
-        too_large = expanded_size(k) * (len(bounds) - 1) > machine.MOST_COPIES
+        size = expanded_size(k)
+        too_large = size * (len(bounds) - 1) > min(machine.MOST_COPIES, _iterations(k) / machine.RUNS_OF_A_NODE)
         if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or too_large:
             continue
         for q in chooser.family(r):
             _cut(chooser, q, bounds[1:-1])
+
+
+def _iterations(k: KernelFacts) -> float:
+    """How often the body of the output loops runs."""
+    total = 1.0
+    for r in k.outputs:
+        total *= max(1, analysis.bounds(r.src[0])[1])
+    return total
 
 
 def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:
