@@ -35,6 +35,7 @@ from uopc.ir.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
 from uopc.passes.float_division import float_division
 from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
+from uopc.passes.narrow_indices import narrowed
 from uopc.passes.transcendental import DECOMPOSITIONS
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that its target has."""
     target = context.target
     native = Native(target.native_floats, target.scales)
-    return remake.rewritten(kernel, functools.partial(_change, native))
+    return narrowed(remake.rewritten(kernel, functools.partial(_change, native)))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

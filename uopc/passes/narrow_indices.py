@@ -1,0 +1,78 @@
+"""Index arithmetic on lanes in 32 bits, where bounds say that no value needs more.
+
+    a = 3*lanes + i : indexx16      →      a = 3*cast(lanes) + cast(i) : i32x16
+
+A register holds twice as many of them, and they have a multiplication of their own. What is
+computed from bounds that fit is the same number, so whatever is taken from such a vector (a lane of
+it, say, for an address) is cast back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis, dtypes, remake
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_SAME = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND, Ops.SHL, Ops.SHR))
+_COMPARED = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
+
+
+def narrowed(kernel: UOp) -> UOp:
+    """The kernel with its vectors of indices in int32."""
+    if not any(_is_wide(u) and u.op in _SAME for u in analysis.order(kernel)):
+        return kernel
+    return remake.rewritten(kernel, _change)
+
+
+def _is_wide(u: UOp) -> bool:
+    return u.dtype.lanes > 1 and u.dtype.scalar is dtypes.index
+
+
+def _fits(u: UOp) -> bool:
+    low, high = analysis.bounds(u)
+    return bool(low >= -(1 << 31) and high < 1 << 31)
+
+
+def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if u.op is Ops.LANE and _is_cast(src[0]):
+        return _back(intern(Ops.LANE, dtypes.int32, src[0].src, u.arg))
+    if u.op is Ops.CAST and _is_cast(src[0]):
+        return intern(Ops.CAST, u.dtype, src[0].src)
+    if u.op is Ops.WHERE and _is_wide(u):
+        if not all([_fits(s) for s in (u, *u.src[1:])]):
+            return None
+        return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), (src[0], *_narrow(src[1:]))))
+    if not all([_fits(s) for s in u.src if s.dtype.scalar is dtypes.index]):
+        return None
+    if u.op in _SAME and _is_wide(u) and _fits(u):
+        return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), _narrow(src)))
+    if u.op in _COMPARED and any(_is_wide(s) for s in u.src):
+        return intern(u.op, u.dtype, _narrow(src))
+    return None
+
+
+def _is_cast(u: UOp) -> bool:
+    """Whether a vector of indices is one of int32."""
+    return u.op is Ops.CAST and _is_wide(u) and u.src[0].dtype.scalar is dtypes.int32
+
+
+def _back(u: UOp) -> UOp:
+    return intern(Ops.CAST, dtypes.index.vec(u.dtype.lanes), (u,))
+
+
+def _narrow(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    return tuple([_in_int32(s) for s in src])
+
+
+def _in_int32(u: UOp) -> UOp:
+    t = dtypes.int32.vec(u.dtype.lanes)
+    if _is_cast(u):
+        return u.src[0]
+    if u.op is Ops.CONST:
+        return intern(Ops.CONST, t, (), u.arg)
+    return intern(Ops.CAST, t, (u,))
