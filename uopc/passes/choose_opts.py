@@ -222,8 +222,8 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None) -> None:
         k = KernelFacts(chooser.kernel)
         bounds = [0, *guard_cuts(k, r), length_of(r) or 0]
         middle = max(b - a for a, b in itertools.pairwise(bounds))
-        size = expanded_size(k)
-        too_large = size * (len(bounds) - 1) > min(machine.MOST_COPIES, _iterations(k) / machine.RUNS_OF_A_NODE)
+        most = min(machine.MOST_COPIES, _iterations(k) / machine.RUNS_OF_A_NODE)
+        too_large = expanded_size(k) * (len(bounds) - 1) > most
         if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or too_large:
             continue
         for q in chooser.family(r):
