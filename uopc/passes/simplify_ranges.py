@@ -27,6 +27,7 @@ from uopc.ir.levels import KERNEL
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.shared_loops import with_shared_loops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -35,9 +36,11 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 
 
 def simplify_ranges(kernel: UOp, context: Context) -> UOp:
-    """Merge neighbours, inner pairs first, until none merges."""
+    """Put reduces of the same places into common loops; merge neighbours, inner pairs first, until
+    none merges."""
     if not context.optimize:
         return kernel
+    kernel = with_shared_loops(kernel)
     changed = True
     while changed:
         changed = False

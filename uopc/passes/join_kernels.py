@@ -1,0 +1,197 @@
+"""Kernels that walk the same loops over the same array become one: it is read once.
+
+Before (program)                              After (program)
+  // kernel ""                                  // kernel ""
+    %1 = param "" slot=0 : f32[8192]              %1 = param "" slot=0 : f32[8192]
+    %2 = range 8192 axis=0 kind=loop : index      %2 = range 8192 axis=0 kind=loop : index
+    %3 = param "" slot=1 : f32[8192]              %3 = param "" slot=1 : f32[8192]
+    %4 = mul %3[%2], 2.0:f32 : f32                %4 = mul %3[%2], 2.0:f32 : f32
+    %5 = store %1[%2], %4                         %5 = store %1[%2], %4
+    %6 = end %5, %2                               %6 = end %5, %2
+    %7 = sink %6 name=""                          %7 = param "" slot=2 : f32[8192]
+  // kernel ""                                    %8 = exp %3[%2] : f32
+    %1 = param "" slot=0 : f32[8192]              %9 = store %7[%2], %8
+    %2 = range 8192 axis=0 kind=loop : index      %10 = end %9, %2
+    %3 = param "" slot=1 : f32[8192]              %11 = sink %6, %10 name=""
+    %8 = exp %3[%2] : f32                       // program
+    %9 = store %1[%2], %8                       %12 = buffer slot=0 : f32[8192]
+    %10 = end %9, %2                            %13 = param x : f32[8192]
+    %11 = sink %10 name=""                      %14 = buffer slot=1 : f32[8192]
+  // program                                    linear {
+  %12 = buffer slot=0 : f32[8192]                 call %11, %12, %13, %14  // ""
+  %13 = param x : f32[8192]                     }
+  %14 = buffer slot=1 : f32[8192]
+  linear {
+    call %7, %12, %13  // ""
+    call %11, %14, %13  // ""
+  }
+
+Two kernels are joined where each has one closed store, in loops of the same lengths, and both read
+an element of one array at the same place in each iteration of these loops, more than stays in the
+nearest cache. Loops of reduces stay apart here: `simplify-ranges` finds those that can be one. The
+second kernel moves up to the first; nothing between may read or write what it writes, nor write
+what it reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir import analysis, dtypes, kernel_params, remake
+from uopc.ir.args import KernelArg, ParamArg, RangeArg
+from uopc.ir.levels import PROGRAM
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+# More stores than this in a kernel leave too few registers for each.
+MOST_STORES = 4
+# A kernel of more nodes is long enough for reading not to matter.
+MOST_NODES = 200
+
+_INNER = 1 << 20  # an axis that no kernel has
+
+Place = tuple["UOp", tuple["UOp", ...]]  # storage as a kernel is called with it, and an index
+Key = tuple[tuple["UOp", ...], Place]
+
+
+class _Joiner:
+    """The calls so far, and when each storage was last used."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least  # bytes that both must read
+        self.calls: list[UOp] = []
+        self.written: dict[UOp, int] = {}  # storage -> the last call that writes it
+        self.touched: dict[UOp, int] = {}
+        self.walks: dict[Key, int] = {}  # who reads a place in given loops
+        self.stores: dict[int, int] = {}
+
+    def add(self, call: UOp) -> None:
+        """Take a call: into one before it, or as it is."""
+        keys = _walks(call, self.least)
+        at = self._partner(call, keys)
+        if at is None:
+            at = len(self.calls)
+            self.calls.append(call)
+            self.stores[at] = 1
+        else:
+            self.calls[at] = _joined(self.calls[at], call)
+            self.stores[at] += 1
+        reads, writes = _used(call)
+        for root in reads | writes:
+            self.touched[root] = max(at, self.touched.get(root, -1))
+        for root in writes:
+            self.written[root] = max(at, self.written.get(root, -1))
+        for key in keys:
+            self.walks.setdefault(key, at)
+
+    def _partner(self, call: UOp, keys: list[Key]) -> int | None:
+        """The first call that this one can be part of."""
+        found = sorted({self.walks[key] for key in keys if key in self.walks})
+        if not found:
+            return None
+        reads, writes = _used(call)
+        ready = max([self.written.get(root, -1) for root in reads], default=-1)
+        ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
+        size = len(analysis.order(call.src[0]))
+        for at in found:
+            whole = size + len(analysis.order(self.calls[at].src[0]))
+            if ready < at and self.stores[at] < MOST_STORES and whole <= MOST_NODES:
+                return at
+        return None
+
+
+def _used(call: UOp) -> tuple[set[UOp], set[UOp]]:
+    """The storage that a call reads, and that it writes."""
+    slots = {p.arg.slot for p in kernel_params.written_params(call.src[0]) if p.op is Ops.PARAM}
+    roots = [_root(a) for a in call.src[1:]]
+    writes = {r for i, r in enumerate(roots) if i in slots}
+    read = {p.arg.slot for p in kernel_params.read_params(call.src[0])}
+    return {r for i, r in enumerate(roots) if i in read or i not in slots}, writes
+
+
+def _root(argument: UOp) -> UOp:
+    return argument.src[0] if argument.op is Ops.SLICE else argument
+
+
+def _walks(call: UOp, least: int) -> list[Key]:
+    """The places read in each iteration of a kernel's output loops, with these loops; only those of
+    so many bytes together."""
+    kernel = call.src[0]
+    if kernel.op is not Ops.SINK or kernel.arg != KernelArg() or len(kernel.src) != 1:
+        return []
+    end = kernel.src[0]
+    store, loops = (end.src[0], end.src[1:]) if end.op is Ops.END else (end, ())
+    if store.op is not Ops.STORE:
+        return []
+    target = store.src[0]
+    found = []
+    for u in analysis.order(kernel):
+        if u.op is not Ops.INDEX or u is target or u.src[0].op is not Ops.PARAM:
+            continue
+        if analysis.ranges(u).issuperset(loops) and _bytes(u) >= least:
+            names = _renamed([r for r in analysis.ranges(u) if r not in loops])
+            place = tuple([remake.rebuild(s, names) for s in u.src[1:]])
+            found.append((loops, (call.src[1 + u.src[0].arg.slot], place)))
+    return found
+
+
+def _bytes(place: UOp) -> int:
+    """How much is read there in all iterations."""
+    total = place.dtype.itemsize
+    for r in analysis.ranges(place):
+        total *= analysis.bounds(r)[1] + 1
+    return total
+
+
+def _renamed(ranges: list[UOp]) -> dict[UOp, UOp]:
+    """Inner ranges under numbers that they have in every kernel."""
+    ordered = sorted(ranges, key=lambda r: r.arg.axis)
+    return {
+        r: intern(Ops.RANGE, r.dtype, r.src, RangeArg((_INNER, i), r.arg.kind))
+        for i, r in enumerate(ordered)
+    }
+
+
+def _joined(one: UOp, two: UOp) -> UOp:
+    """One call for two: the stores side by side, the storage of the second after the first's."""
+    kernel, other = one.src[0], two.src[0]
+    args = [a for a in one.src[1:] if a.op is not Ops.VARIABLE]
+    mapping: dict[UOp, UOp] = {}
+    for u in analysis.order(other):
+        if u.op is Ops.PARAM:
+            argument = two.src[1 + u.arg.slot]
+            if argument not in args:
+                args.append(argument)
+            arg = ParamArg("", u.arg.dims, args.index(argument))
+            mapping[u] = intern(Ops.PARAM, u.dtype, u.src, arg)
+    first = 1 + max([r.arg.axis[0] for r in _ranges(kernel)], default=0)
+    loops = other.src[0].src[1:] if other.src[0].op is Ops.END else ()
+    for r in _ranges(other):
+        if r not in loops:
+            axis = (r.arg.axis[0] + first, *r.arg.axis[1:])
+            mapping[r] = intern(Ops.RANGE, r.dtype, r.src, RangeArg(axis, r.arg.kind))
+    moved = remake.rebuild(other.src[0], mapping)
+    both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
+    both.origin = kernel.origin
+    return intern(Ops.CALL, dtypes.void, (both, *args, *analysis.variables(both)))
+
+
+def _ranges(kernel: UOp) -> list[UOp]:
+    return [u for u in analysis.order(kernel) if u.op is Ops.RANGE]
+
+
+def join_kernels(program: UOp, context: Context) -> UOp:
+    """The program with kernels that read the same array in the same loops joined."""
+    if not context.optimize or context.target.gpu is not None or len(program.src) < 2:
+        return program
+    joiner = _Joiner(context.target.l1_bytes // 2)
+    for call in program.src:
+        joiner.add(call)
+    return intern(Ops.LINEAR, program.dtype, tuple(joiner.calls), program.arg)
+
+
+PASS = Pass("join-kernels", PROGRAM, PROGRAM, join_kernels, "graph")
