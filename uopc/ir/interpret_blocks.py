@@ -201,9 +201,8 @@ def _contracted(
         factor = blocks.unrepeated(s)
         if factor is None:
             return None
-        factors.append(factor.astype(np.float64))
-    if absolute:
-        factors = [np.abs(f) for f in factors]
+        # How large the terms are need not be known exactly.
+        factors.append(np.abs(factor).astype(np.float32) if absolute else factor.astype(np.float64))
     rank = len(blocks.dims[product])
     axes = list(range(rank))
     for move in reversed(moves):
@@ -232,7 +231,7 @@ def _sum_of_picked(picks: Array, terms: Array, dims: list[int], summed: list[int
         for value, found in (
             (np.inf, terms == np.inf), (-np.inf, terms == -np.inf), (np.nan, np.isnan(terms))
         ):  # fmt: skip
-            count = _sum_of_products(picks, found.astype(np.float64), dims, summed)
+            count = _sum_of_products(picks, found.astype(terms.dtype), dims, summed)
             total = np.where(count > 0, total + value, total)
     return total
 

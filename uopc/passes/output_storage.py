@@ -94,10 +94,10 @@ def is_final_storage(v: UOp, effects: Effects) -> bool:
     """Whether a value is the whole of some storage as the program leaves it. A param that nothing
     writes is the caller's: its value is copied."""
     root = whole_root(v)
-    if root is None or root.op in (Ops.CONST, Ops.DATA, Ops.BUFFER, Ops.IOTA, Ops.VARIABLE):
+    if root is None or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):
         return False
     written = effects.get(root, set())
-    if root.op is Ops.PARAM and not written:
+    if root.op in (Ops.PARAM, Ops.BUFFER) and not written:
         return False
     return written <= effects_seen(v)
 
