@@ -134,14 +134,17 @@ def _verifier(on: bool, accesses: bool = False) -> Verify | None:
 def make_context(request: Request) -> Context:
     """What the passes may know of the request."""
     from uopc.backends import target
+    from uopc.lowering import function_schedule
     from uopc.passes.contract import Context
 
-    return Context(
+    context = Context(
         target.for_device(request.device, request.options.target_cpu),
         request.optimize,
         request.threads,
         user_rules=request.rules,
     )
+    context.schedule = function_schedule(context)
+    return context
 
 
 def prepare(

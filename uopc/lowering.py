@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,12 @@ from uopc.ir.ops import Ops
 from uopc.ir.recognize import level_of
 from uopc.ir.trace import Fired, tracing
 from uopc.passes import PIPELINE
-from uopc.passes.contract import Context, Pass
+from uopc.passes.contract import Context, Pass, Schedule, Scheduled
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
+_PASSES = tuple([p for _, p in PIPELINE])
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
 
@@ -158,6 +160,24 @@ class Lowering:
 def lower(graph: UOp, context: Context, verify: Verify | None = None) -> Lowered:
     """The stages of a SINK of tensor values, or of one kernel written by hand."""
     return Lowering(context, verify).lower(graph)
+
+
+def function_schedule(context: Context) -> Schedule:
+    """What schedules each FUNCTION once: its body as a program. `context.notes` counts them."""
+    known: dict[UOp, Scheduled] = {}
+
+    def schedule(function: UOp) -> Scheduled:
+        if function not in known:
+            program = intern(Ops.SINK, dtypes.void, function.src)
+            outputs: tuple[UOp, ...] = ()
+            for p in itertools.takewhile(lambda p: p.accepts is not PROGRAM, _PASSES):
+                outputs = program.src if p.accepts is INDEXED else outputs
+                program = p.run(program, context)
+            known[function] = Scheduled(program, outputs)
+            context.notes["functions"] = len(known)
+        return known[function]
+
+    return schedule
 
 
 def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:

@@ -82,7 +82,7 @@ class Program(ProgramBase):
     Thread-safe; a pickle holds the graph and compiles again when it is loaded. `stats`: seconds by
     pass, of rendering, of LLVM and in total; nodes and launches; `cache`, where the code came from
     (`memory`, `disk`, or `` for a compile), and how many graphs were `scheduled` and kernels
-    `compiled` for it.
+    `compiled` for it, and how many bodies of precompiled functions were scheduled (`functions`).
     """
 
     inputs: tuple[Value, ...]
@@ -168,6 +168,7 @@ def program_for(request: Request, verify: Verify | None = None) -> Program:
         "launches": len(found.plan.launches),
         "cache": where,
         "scheduled": len(fresh),
+        "functions": fresh[0].notes.get("functions", 0) if fresh else 0,
         "compiled": len(found.names) if fresh else 0,
     }
     return program

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.errors import InvalidIR, UserError
 from uopc.ir import analysis, build, dtypes, movement, remake, semantics
 from uopc.ir.args import ReduceArg
 from uopc.ir.levels import TENSOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.function_calls import FunctionCalls
 from uopc.passes.given_opts import fixed_reduces, has_opts
 from uopc.passes.output_storage import STORAGE
 
@@ -43,6 +43,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
 
     reads: set[UOp] = set()  # values that storage is read for
     fixed = fixed_reduces(graph)
+    calls = FunctionCalls(graph, context.schedule)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in STORAGE or any([s in reads for s in u.src]):
@@ -54,7 +55,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0], context.optimize and u in reads and u not in fixed)
         if u.op is Ops.GETTUPLE:
-            return inlined(u, src[0])
+            return calls.value(u, src[0])
         if u.op is Ops.STORE:
             src = (src[0], _known_value(src[1]), *src[2:])
             return _store_through_bitcast(u, src)
@@ -96,36 +97,6 @@ def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
         target = target.src[0]
         value = intern(Ops.BITCAST, target.dtype, (value,))
     return intern(Ops.STORE, u.dtype, (target, value, *src[2:]), u.arg, u.tag)
-
-
-def inlined(u: UOp, called: UOp) -> UOp:
-    """gettuple i of (call (function out0, out1, …) args…)  →  out i with the args for its params
-
-    The value of a precompiled function is stored: so its kernels do not depend on who calls it.
-    """
-    place: int = u.arg
-    if called.op is Ops.TUPLE:
-        return called.src[place]
-    if called.op is not Ops.CALL or called.src[0].op is not Ops.FUNCTION:
-        raise InvalidIR(f"gettuple: expected a tuple or a call of a function, got {called.op!r}")
-    function, args = called.src[0], called.src[1:]
-    order = analysis.toposort(function, analysis.outside_kernels(function))
-    params = [p for p in order if p.op is Ops.PARAM and p.arg.slot >= 0]
-    if any(p.arg.slot >= len(args) for p in params):
-        raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
-    mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
-    for p in params:
-        given = args[p.arg.slot]
-        same = analysis.shape(given) == analysis.shape(p) or any(p.src)
-        if given.dtype is not p.dtype or not same:
-            raise UserError(
-                f"function {function.arg.name!r}: argument {p.arg.slot} must be "
-                f"{p.dtype.name}{analysis.show(analysis.shape(p))}, got "
-                f"{given.dtype.name}{analysis.show(analysis.shape(given))}"
-            )
-        mapping[p] = given
-    value = remake.rebuild(function.src[place], mapping)
-    return intern(Ops.CONTIGUOUS, value.dtype, (value,)) if function.arg.precompile else value
 
 
 def _empty(dims: analysis.Shape) -> bool:

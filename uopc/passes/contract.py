@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
+@dataclass(frozen=True)
+class Scheduled:
+    """A function's body as a program, a LINEAR of CALLs, and the storage of its outputs."""
+
+    program: UOp
+    outputs: tuple[UOp, ...]
+
+
+Schedule = Callable[["UOp"], Scheduled]
+
+
 @dataclass
 class Context:
     """What a pass may know besides its graph. `notes` is for the dump, never read by a pass."""
@@ -23,6 +34,7 @@ class Context:
     threads: int = 1
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
     user_rules: Any = None
+    schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
     notes: dict[str, Any] = field(default_factory=dict)
 
 

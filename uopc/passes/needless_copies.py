@@ -21,6 +21,7 @@ from uopc.passes.output_storage import (
     is_view,
     roots_of_views,
     whole_root,
+    written_views,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def without_needless_copies(graph: UOp) -> UOp:
     order = list(analysis.toposort(graph, outside))
     roots = roots_of_views(order)
     effects = effects_by_root(order, roots)
-    needless = {u for u in order if _is_needless(u, effects)}
+    written = effects_by_root(order, roots, written_only=True)
+    needless = {u for u in order if _is_needless(u, effects, written)}
     plain = not any(u.op is Ops.INVALID for u in order)  # else some elements may stay as they are
     replaced = {u for u in order if plain and _is_replaced(u, effects, roots)}
     if not needless and not replaced:
@@ -47,13 +49,16 @@ def without_needless_copies(graph: UOp) -> UOp:
     return remake.rewritten(graph, change, outside)
 
 
-def effects_by_root(order: list[UOp], roots: Mapping[UOp, UOp]) -> dict[UOp, set[UOp]]:
+def effects_by_root(
+    order: list[UOp], roots: Mapping[UOp, UOp], written_only: bool = False
+) -> dict[UOp, set[UOp]]:
     """The STOREs and CALLs on each value that is written to, or handed to a kernel."""
     found: dict[UOp, set[UOp]] = {}
     for u in order:
-        views = u.src[:1] if u.op is Ops.STORE else u.src[1:] if u.op is Ops.CALL else ()
-        for v in views:
-            found.setdefault(roots.get(v, v), set()).add(u)
+        if u.op in (Ops.STORE, Ops.CALL):
+            whole = u.op is Ops.CALL and not written_only
+            for v in u.src[1:] if whole else written_views(u):
+                found.setdefault(roots.get(v, v), set()).add(u)
     return found
 
 
@@ -70,13 +75,14 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     return whole_root(target) is root
 
 
-def _is_needless(u: UOp, effects: Effects) -> bool:
-    if u in effects:
+def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
+    """`effects`: on what a kernel takes too, which has storage; `written`: on what changes."""
+    if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
+        return False
+    if u in effects and whole_root(u.src[0]) is None:
         return False
     if u.op is Ops.COPY:
         return True
-    if u.op is not Ops.CONTIGUOUS or has_opts(u):
-        return False
     view = u.src[0]
     root = _piece_of(view)
     while root is not None and root.op is Ops.BITCAST and root not in effects:
@@ -84,7 +90,7 @@ def _is_needless(u: UOp, effects: Effects) -> bool:
     if root is None:
         return False
     stored = root.op in (Ops.PARAM, Ops.DATA, Ops.CONTIGUOUS) or root in effects
-    return stored and effects.get(root, set()) <= effects_seen(view)
+    return stored and written.get(root, set()) <= effects_seen(view)
 
 
 def _piece_of(view: UOp) -> UOp | None:

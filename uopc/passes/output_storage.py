@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import indexing
+from uopc.ir import indexing, kernel_params
 from uopc.ir.args import StageArg
 from uopc.ir.indexing import Index
 from uopc.ir.node import intern
@@ -40,6 +40,15 @@ def roots_of_views(order: Iterable[UOp]) -> dict[UOp, UOp]:
         if (u.op.movement or u.op is Ops.AFTER) and u.src:
             found[u] = found.get(u.src[0], u.src[0])
     return found
+
+
+def written_views(effect: UOp) -> list[UOp]:
+    """The views, or storage, that a STORE or a CALL of a kernel writes."""
+    if effect.op is Ops.STORE:
+        return [effect.src[0]]
+    written = kernel_params.written_params(effect.src[0])
+    slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
+    return [a for slot, a in enumerate(effect.src[1:]) if slot in slots]
 
 
 def before_effects(v: UOp, known: dict[UOp, UOp]) -> UOp:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from uopc.ir import dtypes
 from uopc.ir.ops import Ops
 from uopc.passes import storage_cost
-from uopc.passes.output_storage import STORAGE, is_view, reshaped_base, roots_of_views
+from uopc.passes.output_storage import (
+    STORAGE,
+    is_view,
+    reshaped_base,
+    roots_of_views,
+    written_views,
+)
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -35,7 +41,7 @@ class Measures:
         self.order = order
         self._roots = roots_of_views(order)
         self.fixed: dict[UOp, str] = dict(stored)  # what is stored in any case, and why
-        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs on it
+        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs that write to it
         self.cost: dict[UOp, float] = {}
         self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
         self.read: dict[UOp, int] = {}  # stored values it reads if every reduce below were stored
@@ -58,10 +64,13 @@ class Measures:
     def _fix(self, graph: UOp) -> None:
         for u in self.order:
             if u.op is Ops.STORE:
-                self._fix_root(u, u.src[0], "written to")
+                self._fix_root(u.src[0], "written to")
             elif u.op is Ops.CALL:
                 for a in u.src[1:]:
-                    self._fix_root(u, a, "argument of a kernel")
+                    self._fix_root(a, "argument of a kernel")
+            if u.op in (Ops.STORE, Ops.CALL):
+                for v in written_views(u):
+                    self.effects.setdefault(self._roots.get(v, v), set()).add(u)
             elif storage_cost.is_stored_by_part(u):
                 self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
         for u in self.order:
@@ -72,10 +81,9 @@ class Measures:
             if v.dtype is not dtypes.void and not is_view(base):
                 self.fixed.setdefault(base, f"output {i}")
 
-    def _fix_root(self, effect: UOp, view: UOp, reason: str) -> None:
+    def _fix_root(self, view: UOp, reason: str) -> None:
         """A value that is written to, or handed to a kernel, has storage of its own."""
         root = self._roots.get(view, view)
-        self.effects.setdefault(root, set()).add(effect)
         if root.op not in STORAGE and root.op is not Ops.VARIABLE:
             self.fixed.setdefault(root, reason)
 
