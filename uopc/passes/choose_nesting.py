@@ -137,8 +137,9 @@ def _copy_choices(chooser: Chooser) -> None:
         n = length_of(r)
         if r not in k.axes or n is None or not 1 < n <= machine.MOST_CHOICES:
             continue
-        at = k.position(r)
-        inside = [u for u in k.order if any(k.position(q) >= at for q in analysis.ranges(u))]
+        closed = next(u.src[1:] for u in k.order if u.op is Ops.END and r in u.src[1:])
+        inner = {q for q in closed if q.arg.axis >= r.arg.axis}
+        inside = [u for u in k.order if inner & analysis.ranges(u)]
         if len(inside) * n > machine.MOST_COPIES:
             continue
         taken = copies_taken(k, r)
