@@ -29,7 +29,7 @@ from timing import Times, ratio, seconds, side_by_side
 
 EXAMPLES = {
     "digits": "scikit-learn", "sharpen": "SciPy", "attention": "NumPy",
-    "handwritten_kernel": "NumPy",
+    "handwritten_kernel": "NumPy", "control": "NumPy",
 }  # fmt: skip
 COMPILES = 5
 THREADS = ("UOPC_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")

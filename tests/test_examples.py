@@ -16,8 +16,8 @@ import uopc
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-NAMES = ("digits", "sharpen", "attention", "handwritten_kernel")
-KERNELS = {"digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1}
+NAMES = ("digits", "sharpen", "attention", "handwritten_kernel", "control")
+KERNELS = {"digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1, "control": 1}
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ WRONG = {
     "sharpen": ("reference", lambda right: lambda image: right(image) ^ 1),
     "attention": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
     "handwritten_kernel": ("reference", lambda right: lambda x: (right(x)[0], right(x)[1] + 1)),
+    "control": ("jacobian_by_complex_steps", lambda right: lambda x, u: right(x, u) + 1e-9),
 }
 
 
@@ -92,3 +93,15 @@ def test_one_network_takes_any_number_of_rows(example):
     assert whole.shape == (70, digits.DIGITS)
     for rows in (1, 3, 64):
         np.testing.assert_allclose(program(images[:rows]), whole[:rows], rtol=1e-12)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 10, 17, 24])
+def test_control_on_any_horizon(example, stages):
+    control = example("control")
+    given = control.arrays(stages, seed=stages)
+    program = uopc.compile(control.outputs(stages), verify=True)
+    assert tuple(v.name for v in program.inputs) == control.NAMES
+    assert max(control.differences(program(*given), given)) <= 1e-13
+    outs = [np.empty(v.shape) for v in program.outputs]
+    assert program(*given, out=tuple(outs))[3] is outs[3]
+    assert max(control.differences(outs, given)) <= 1e-13

@@ -80,3 +80,23 @@ def test_gathered_at_run_time():
     program = uopc.compile(made.take(uopc.param("places", (700,), uopc.dtypes.int32)))
     wanted = defects(z, t, 13, np).reshape(-1)[places]
     np.testing.assert_allclose(program(z=z, t=t, places=places), wanted, rtol=0, atol=1e-14)
+
+
+def rows_of_one(x, count, lib):
+    """Rows that stand on the same long value, each of another form."""
+    value = x
+    for _ in range(25):
+        value = lib.sin(value) + x
+    rows = [value]
+    while len(rows) < count:
+        rows.append(rows[-1] * x + value)
+    return rows
+
+
+@pytest.mark.parametrize(("count", "kernels"), [(3, 1), (40, 1), (70, 2)])
+def test_rows_that_share_work_are_one_nest(count, kernels):
+    x = RNG.uniform(-1, 1, 21)
+    made = uopc.stack(*rows_of_one(uopc.param("x", (21,), uopc.dtypes.float64), count, Graph))
+    program = uopc.compile(made, verify=True, threads=1)
+    assert len(program.kernels) == kernels
+    np.testing.assert_allclose(program(x), np.stack(rows_of_one(x, count, np)), rtol=1e-12)

@@ -13,7 +13,7 @@ from uopc.ir import indexing
 from uopc.ir.indexing import Index
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes.output_storage import STORAGE, before_effects
+from uopc.passes.output_storage import STORAGE, before_effects, stores_in
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -70,8 +70,7 @@ def _changed(effect: UOp) -> tuple[UOp, ...]:
     """The versions of storage that a lowered effect is applied to."""
     if effect.op is Ops.CALL:
         return effect.src[1:]
-    store = effect.src[0] if effect.op is Ops.END else effect
-    return store.src[0].src[:1]
+    return stores_in(effect)[0].src[0].src[:1]
 
 
 def effects_in(roots: tuple[UOp, ...]) -> list[UOp]:

@@ -18,6 +18,12 @@ STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 Effects = Mapping["UOp", set["UOp"]]
 
 
+def stores_in(effect: UOp) -> tuple[UOp, ...]:
+    """The STOREs that a closed store stands for: an END may be around a GROUP of them."""
+    body = effect.src[0] if effect.op is Ops.END else effect
+    return body.src if body.op is Ops.GROUP else (body,)
+
+
 def is_view(v: UOp) -> bool:
     """Storage, a constant, or movement: nothing that is computed under this name."""
     return v.op.movement or v.op in STORAGE or v.op in _WITHOUT_STORAGE

@@ -227,17 +227,22 @@ def _is_empty(dims: analysis.Shape) -> bool:
     return any(isinstance(d, int) and d == 0 for d in dims)
 
 
-def _closed_store(
-    target: UOp, value: UOp, ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
+def _closed_stores(
+    pairs: list[tuple[UOp, UOp]], ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
 ) -> UOp:
-    """With Opts there is an END around no ranges as well: it holds them."""
-    if value.op is Ops.INVALID:
+    """Targets and values, stored in one nest. With Opts there is an END around no ranges as well:
+    it holds them."""
+    stores = []
+    for target, value in pairs:
+        if value.op is not Ops.INVALID:
+            stores.append(intern(Ops.STORE, dtypes.void, (target, value)))
+            stores[-1].origin = origin
+    if not stores:
         return intern(Ops.NOOP, dtypes.void)
-    store = intern(Ops.STORE, dtypes.void, (target, value))
-    store.origin = origin
+    body = stores[0] if len(stores) == 1 else intern(Ops.GROUP, dtypes.void, tuple(stores))
     if not ranges and opts is None:
-        return store
-    return intern(Ops.END, dtypes.void, (store, *ranges), opts)
+        return body
+    return intern(Ops.END, dtypes.void, (body, *ranges), opts)
 
 
 def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
@@ -248,26 +253,44 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
     if _is_empty(dims):
         return buffer
     effects = []
-    for part, offset in _stored_parts(u.src[0]):
-        if not _is_empty(analysis.shape(part)):
-            index, ranges = indexing.loop_index(analysis.shape(part))
-            value, valid = _valid_part(_Lowering(storage).lower((part, index, indexing.true())))
-            place = indexing.gated(offset(index), valid)
-            target = intern(Ops.INDEX, u.dtype, (buffer, *place))
-            effects.append(_closed_store(target, value, ranges, u.src[0].origin, u.arg.opts))
+    for parts in _stored_parts(u, storage):
+        shape = analysis.shape(parts[0][0])
+        if not _is_empty(shape):
+            index, ranges = indexing.loop_index(shape)
+            lowering, pairs = _Lowering(storage), []
+            for part, offset in parts:
+                value, valid = _valid_part(lowering.lower((part, index, indexing.true())))
+                place = indexing.gated(offset(index), valid)
+                pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *place)), value))
+            effects.append(_closed_stores(pairs, ranges, u.src[0].origin, u.arg.opts))
     return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
 
 
-def _stored_parts(value: UOp) -> Iterator[tuple[UOp, Callable[[Index], Index]]]:
-    """What is stored in a loop of its own, and where in the whole an index into it lies."""
-    if not storage_cost.is_stored_by_part(value):
-        yield value, lambda index: index
+def _stored_parts(
+    stage: UOp, storage: LoweredStorage
+) -> Iterator[list[tuple[UOp, Callable[[Index], Index]]]]:
+    """What is stored in a nest of its own, and where in the whole an index into it lies: the value;
+    or its parts one by one; or, of one shape and with work in common, many at a time."""
+    value = stage.src[0]
+    together = _is_nest(stage) and storage_cost.share_work(value.src, storage.made)
+    if not together and not storage_cost.is_stored_by_part(value):
+        yield [(value, lambda index: index)]
         return
     begin = indexing.zero()
+    parts: list[tuple[UOp, Callable[[Index], Index]]] = []
     for s in value.src:
-        yield s, functools.partial(_place_in_whole, value, begin)
+        parts.append((s, functools.partial(_place_in_whole, value, begin)))
         length = 1 if value.op is Ops.STACK else analysis.shape(s)[value.arg]
         begin = affine.add(begin, build.dim_uop(length))
+    most = storage_cost.MOST_TOGETHER if together else 1
+    yield from [parts[i : i + most] for i in range(0, len(parts), most)]
+
+
+def _is_nest(stage: UOp) -> bool:
+    """Whether a STAGE stores a STACK of arrays, in loops that no Opts of the user are for."""
+    value = stage.src[0]
+    loops = [d for d in analysis.shape(stage)[1:] if not indexing.is_one(d)]
+    return value.op is Ops.STACK and bool(loops) and stage.arg.opts is None
 
 
 def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:
@@ -293,7 +316,7 @@ def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     guard = indexing.both(guard, valid)
     into = storage.after(u.src[0])
     target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
-    return _closed_store(target, value, ranges, u.origin)
+    return _closed_stores([(target, value)], ranges, u.origin)
 
 
 def _loops_before(u: UOp) -> int:

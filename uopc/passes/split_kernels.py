@@ -37,7 +37,7 @@ from uopc.ir.levels import INDEXED, PROGRAM
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
-from uopc.passes.output_storage import before_effects
+from uopc.passes.output_storage import before_effects, stores_in
 from uopc.passes.storage_versions import NEW, Version, Versions, Writers
 
 if TYPE_CHECKING:
@@ -115,15 +115,14 @@ class _Pieces:
         return _Piece(effect, reads, writes, [p.seen for p in parts], {})
 
     def _stored(self, effect: UOp) -> _Piece:
-        store = effect.src[0] if effect.op is Ops.END else effect
-        nodes = body(effect)
+        stores, nodes = stores_in(effect), body(effect)
         flats = {u: self._flat(u) for u in nodes if u.op is Ops.INDEX}
         parts = {u: self._part(u, f) for u, (f, _) in flats.items() if not is_local(u.src[0])}
-        target = store.src[0]
-        is_read = target in store.src[1:] or any(target in u.src for u in nodes if u is not store)
-        reads = [p for u, p in parts.items() if u is not target or is_read]
+        targets = dict.fromkeys([store.src[0] for store in stores])
+        read = {s for u in nodes for s in (u.src[1:] if u in stores else u.src)}
+        reads = [p for u, p in parts.items() if u not in targets or u in read]
         after = [p.seen for p in parts.values()]
-        return _Piece(effect, reads, [parts[target]], after, flats, _gathers(nodes))
+        return _Piece(effect, reads, [parts[t] for t in targets], after, flats, _gathers(nodes))
 
     def _part(self, u: UOp, flat: UOp) -> _Part:
         low, high = analysis.bounds(flat)
@@ -239,8 +238,7 @@ def make_kernel(piece: _Piece, root_of: Callable[[UOp], UOp]) -> tuple[UOp, tupl
         return effect.src[0], tuple(
             [root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
         )
-    store = effect.src[0] if effect.op is Ops.END else effect
-    by_root: dict[UOp, list[UOp]] = {root_of(store.src[0].src[0]): []}
+    by_root: dict[UOp, list[UOp]] = {root_of(stores_in(effect)[0].src[0].src[0]): []}
     for u, (flat, _) in flats.items():
         by_root.setdefault(root_of(u.src[0]), []).append(flat)
     args: list[UOp] = []

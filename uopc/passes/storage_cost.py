@@ -7,7 +7,7 @@ from cache and 0.1 ns to read back, a kernel of its own about 0.3 µs to start.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ MOST_DEPTH = 1024
 # A STACK or CAT of more parts than this is stored part by part: in one loop each element would
 # choose among all of them.
 MOST_PARTS = 16
+# Parts of a STACK that share their work are stored in one loop, up to so many at a time.
+MOST_TOGETHER = 64
 # A value that its own kernel reads back may live in a tile of that kernel up to so many bytes: half
 # of a first-level cache, and far less than a thread's stack.
 TILE_BYTES = 1 << 14
@@ -159,6 +161,22 @@ def whole_cost(u: UOp, stored: Container[UOp]) -> float:
         seen.update(new)
         stack += new
     return total
+
+
+def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
+    """Whether values of one shape, none with a reduce, are at least twice as cheap to compute in
+    one loop as each by itself, and long: rows of a Jacobian, say."""
+    alone = sum([whole_cost(p, stored) for p in parts])
+    together, seen, stack = 0.0, set(parts), list(parts)
+    while stack and 2 * together <= alone:
+        v = stack.pop()
+        if v.op is Ops.REDUCE:
+            return False
+        together += op_cost(v)
+        new = [s for s in v.src if s not in seen and s not in stored]
+        seen.update(new)
+        stack += new
+    return alone > LONG_VALUE and 2 * together <= alone
 
 
 def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
