@@ -89,11 +89,11 @@ def unpack_sources(data: bytes) -> list[str]:
 
 def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) -> Compiled:
     """Machine code and plan of a lowered request, whose graph has these constant arrays."""
-    from uopc.backends import llvm
+    from uopc.backends import function_parts, llvm
     from uopc.backends.cpu import jit
 
     begin = time.perf_counter()
-    rendered = [llvm.render(k.arg.name, k) for k in lowered.kernels]
+    rendered = [function_parts.render(k.arg.name, k) for k in lowered.kernels]
     text = llvm.module(rendered)
     rendered_at = time.perf_counter()
     code = jit.compile_object(text, request.options.target_cpu or None)

@@ -245,13 +245,13 @@ def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Ro
 def llvm_texts(lowered: Lowered, kernels: Sequence[UOp]) -> tuple[dict[str, str], float]:
     """The LLVM IR of some of the linear kernels by name, and the seconds it took."""
     from uopc import cuda_program
-    from uopc.backends import llvm, nvptx
+    from uopc.backends import function_parts, llvm, nvptx
 
     start = time.perf_counter()
     assert lowered.context is not None
     machine = lowered.context.target
     if machine.gpu is None:
-        texts = {k.arg.name: llvm.module([llvm.render(k.arg.name, k)]) for k in kernels}
+        texts = {k.arg.name: llvm.module([function_parts.render(k.arg.name, k)]) for k in kernels}
     else:
         calls = cuda_program.facts(lowered)
         texts = {

@@ -113,7 +113,12 @@ class Emitter:
     def run(self) -> str:
         """The definition of the kernel."""
         self.load_words()
-        for u in self.kernel.src:
+        self.emit(self.kernel.src)
+        return self.definition()
+
+    def emit(self, statements: Iterable[UOp]) -> None:
+        """The code of some nodes, in order."""
+        for u in statements:
             if self.opened is not None and u.op not in (Ops.CARRY, Ops.CONST):
                 self._open_body(self.loops[self.opened])
                 self.opened = None
@@ -123,6 +128,9 @@ class Emitter:
             made = rule(self, u)
             if made is not None:
                 self.names[u] = made
+
+    def definition(self) -> str:
+        """The text of the function."""
         body = "\n".join(self.entry + self.lines)
         return f"{self.head()} {{\nentry:\n{body}\n  ret void\n}}"
 
@@ -464,13 +472,6 @@ _EMIT: dict[Op, Rule] = {
     Ops.BITCAST: _bitcast,
     **dict.fromkeys(ALU, _arithmetic),
 }
-
-
-def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
-    """The function of a linear kernel, and the declarations it needs."""
-    emitter = Emitter(name, kernel)
-    text = emitter.run()
-    return text, list(emitter.declared)
 
 
 def module(functions: Iterable[tuple[str, list[str]]]) -> str:

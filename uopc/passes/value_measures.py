@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from uopc.ir import dtypes
+from uopc.ir import analysis, dtypes
 from uopc.ir.ops import Ops
 from uopc.passes import storage_cost
+from uopc.passes.demand import count
 from uopc.passes.output_storage import (
     STORAGE,
     is_view,
@@ -95,7 +96,7 @@ class Measures:
         depth = 1 + max([self._depth[s] for s in u.src if s in self._depth], default=0)
         if u.op is Ops.AFTER:  # a view of storage
             depth = 0
-        if depth > storage_cost.MOST_DEPTH and not is_view(u):
+        if depth > storage_cost.MOST_DEPTH and not is_view(u) and count(analysis.shape(u)) > 1:
             self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
             self._measure_stored(u)
             return
