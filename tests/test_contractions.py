@@ -222,3 +222,24 @@ def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
     a, b = (RNG.standard_normal(u.shape).astype("f4") * 0.3 for u in (x, w))
     wanted = np.exp(np.tanh(a.astype("f8") @ b + 1.0))
     np.testing.assert_allclose(program(a, b), wanted, rtol=3e-6)
+
+
+def test_the_exponentials_of_a_computed_operand_are_kept():
+    """Those that its rows' sums add up are those that are packed."""
+    s, v = uopc.param("s", (96, 80)), uopc.param("v", (80, 64))
+    (kernel,) = lower_only(s.softmax() @ v, threads=1).kernels
+    chosen = [o.op for o in kernel.arg.opts]
+    assert chosen.index("PACK") < chosen.index("KEEP") < chosen.index("VECTOR")
+    a, b = RNG.standard_normal((96, 80)).astype("f4"), numbers(80, 64)
+    e = np.exp(a - a.max(axis=1, keepdims=True))
+    program = uopc.compile(s.softmax() @ v, threads=2, verify=True)
+    np.testing.assert_allclose(program(a, b), e / e.sum(axis=1, keepdims=True) @ b, atol=1e-5)
+
+
+def test_an_operand_is_packed_where_it_serves_many_rows():
+    def chosen(rows):
+        graph = uopc.param("a", (rows, 256)) @ uopc.param("b", (256, 512))
+        return {o.op for o in lower_only(graph, threads=1).kernels[0].arg.opts}
+
+    few = machine.LEAST_ROWS_TO_PACK - 1
+    assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)

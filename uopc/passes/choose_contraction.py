@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, indexing
 from uopc.ir.ops import Ops
-from uopc.passes import local_stage, machine
+from uopc.passes import choose_streams, local_stage, machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, fitting, length_of
 from uopc.passes.range_tiling import kernel_axes
@@ -203,6 +203,7 @@ def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
         before = set(kernel_axes(chooser.kernel))
         if chooser.attempt("PACK", at, n):
             fill = [r for r in kernel_axes(chooser.kernel) if r not in before][-1]
+            choose_streams.keep(chooser, [r for r in before if r.arg.kind == "reduce"])
             chooser.attempt("PADTO", fill, lanes)
             chooser.attempt("VECTOR", _first(chooser, fill), lanes)
         return
@@ -223,15 +224,16 @@ def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
 
 
 def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
-    """Whether b is copied: where reading it takes more than one load, or where the part that
-    serves all columns leaves the cache between rows."""
+    """Whether b is copied: where reading it takes more than one load, or where it does not stay
+    near between rows, which is worth most where there are many."""
     if not _is_neighbours(k, c) or not _is_plain(c.b):
         return True
     size = c.b.dtype.itemsize
     for r in analysis.ranges(c.b):
         if r is c.lane or r.arg.kind == "reduce":
             size *= length_of(r) or machine.TYPICAL_LENGTH
-    return size > l2_bytes
+    few = (length_of(c.row) or machine.TYPICAL_LENGTH) < machine.LEAST_ROWS_TO_PACK
+    return size > l2_bytes if few else size >= l2_bytes // machine.PACKED_SHARE
 
 
 def _order(chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool) -> tuple[UOp, UOp]:

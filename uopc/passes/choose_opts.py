@@ -187,7 +187,8 @@ def _vectorise_producers(chooser: Chooser) -> None:
     for r in _reduce_lanes(k, lanes, None):
         inside = [q for u in k.order if r in analysis.ranges(u) for q in analysis.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):
-            _vectorise_reduce(chooser, r, lanes, machine.ACCUMULATORS)
+            kept = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
+            _vectorise_reduce(chooser, r, lanes, 1 if kept else machine.ACCUMULATORS)
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:

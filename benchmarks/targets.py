@@ -1,0 +1,82 @@
+"""The workloads of `uopc bench kernels` with narrower vectors, beside NumPy: one thread, in turns.
+
+    python benchmarks/targets.py                       print the table
+    python benchmarks/targets.py --out docs/kernels    write it as targets.md there
+
+CPU time of the process, so other processes count less; the least of several rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["UOPC_THREADS"] = "1"
+
+import numpy as np
+from peers import Numpy, Uopc
+from workloads import WORKLOADS
+
+import uopc
+
+TARGETS = ("", "x86-64-v3")
+SECONDS = 0.4  # a workload's rounds, all together; at least two of them
+LEAST = 1e-3  # a timing, of as many calls as that takes
+HEAD = """# With vectors of 32 bytes
+
+Made by `python benchmarks/targets.py --out docs/kernels`: code for AVX2 with
+`UOPC_TARGET_CPU=x86-64-v3`, 16 registers, beside code for the machine itself (AVX-512, 32 of them)
+and NumPy, which chooses by the machine. One thread, CPU time, the least of rounds taken in turns.
+"""
+
+
+def timed(call: Callable[[], Any], times: int) -> float:
+    """CPU seconds of one call."""
+    start = time.process_time()
+    for _ in range(times):
+        call()
+    return (time.process_time() - start) / times
+
+
+def measure(name: str) -> tuple[list[float], float]:
+    """The least seconds of each target and of NumPy, and the error of the last target."""
+    workload = WORKLOADS[name]()
+    calls = []
+    for target in TARGETS:
+        with uopc.options(target_cpu=target):
+            calls.append(Uopc(1).prepare(workload))
+            calls[-1]()
+    calls.append(Numpy(1).prepare(workload))
+    narrow, wanted = np.asarray(calls[1]()), np.asarray(calls[2]())
+    error = float(np.abs(narrow - wanted).max() / (np.abs(wanted).max() or 1.0))
+    times = [max(1, int(LEAST / max(timed(call, 1), 1e-7))) for call in calls]
+    best = [float("inf")] * len(calls)
+    end, rounds = time.process_time() + SECONDS, 0
+    while rounds < 2 or time.process_time() < end:
+        best = [min(b, timed(call, n)) for b, call, n in zip(best, calls, times)]
+        rounds += 1
+    return best, error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    lines = ["| workload | AVX-512 ms | AVX2 ms | ratio | NumPy ms | NumPy / AVX2 | error |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name in WORKLOADS:
+        (wide, narrow, peer), error = measure(name)
+        times = f"{wide * 1e3:.3g} | {narrow * 1e3:.3g} | {narrow / wide:.2f} | {peer * 1e3:.3g}"
+        lines.append(f"| {name} | {times} | {peer / narrow:.2f} | {error:.1e} |")
+        print(lines[-1], flush=True)
+    if options.out is not None:
+        (options.out / "targets.md").write_text("\n".join([HEAD, *lines]) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
