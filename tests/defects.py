@@ -82,7 +82,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "readers do not wait for what they read", "uopc/passes/split_kernels.py",
-        "{e: set(p.after) for e, p in pieces.items()}", "{e: set() for e, p in pieces.items()}",
+        "before[e] = {u for v in piece.after for u in v.last}", "before[e] = set()",
     ),
     Defect(
         "a write does not wait for earlier readers", "uopc/passes/split_kernels.py",
@@ -153,7 +153,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "an output that is the caller's array", "uopc/passes/output_storage.py",
-        "    if root.op is Ops.PARAM and not written:\n        return False\n", "",
+        "    if root.op in (Ops.PARAM, Ops.BUFFER) and not written:\n        return False\n", "",
         ("test_regressions.py",),
     ),
     Defect(

@@ -9,6 +9,7 @@ few units in the last place, and exactly on infinities, NaN, zeros and their sig
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -201,3 +202,12 @@ def test_no_nan_compares(op):
     a = np.full(16, np.nan, "f4")
     out = uopc.compile(uopc.param("a", (16,)).alu(op, uopc.param("b", (16,))))(a, a)
     assert (out == (op is Ops.CMPNE)).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("base", [-0.0, 0.0, -np.inf, np.inf, -4.0, 2.25, np.nan])
+def test_a_constant_to_the_half_is_a_power(base, dtype):
+    """C's pow, not the square root: it has no −0 and no root of −inf."""
+    got = uopc.compile(uopc.full((), base, getattr(dtypes, dtype)) ** 0.5)()
+    np.testing.assert_array_equal(got, math.pow(base, 0.5) if base != -4 else np.nan)
+    assert not np.signbit(got) or np.isnan(got)

@@ -105,7 +105,10 @@ def minimum(a: Array, b: Array) -> Array:
 def power(a: Array, b: Array) -> Array:
     """a to the b; integers wrap."""
     if not _is_integer(a):
-        return np.asarray(np.power(_wide(a), _wide(b)).astype(a.dtype))
+        x, y = _wide(a), _wide(b)
+        # NumPy takes the square root of one value, whose −0 and −inf are not the power's.
+        root = (y == 0.5) & ((x == 0) | np.isinf(x))
+        return np.asarray(np.where(root, np.abs(x), np.power(x, y)).astype(a.dtype))
     if a.dtype == np.bool_:
         return np.logical_or(a, np.logical_not(b))
     # Integer powers wrap; a negative exponent is the integer part of the reciprocal power.
