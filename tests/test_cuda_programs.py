@@ -16,6 +16,10 @@ from tests.ptx.corpus import join
 from tests.standin import module
 from uopc import UOp, dtypes
 from uopc.backends.cuda import assembler
+from uopc.ir import build, kernel, movement, sources
+from uopc.ir.args import BufferArg
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
 
 PARTS = ("sm_80", "sm_90a")
 
@@ -194,3 +198,54 @@ def test_random_shapes(data):
     with module.installed(data.draw(st.sampled_from(PARTS))):
         got = uopc.compile(graph, device="cuda")(*given_arrays)
     assert close(got, on_cpu(*given_arrays))
+
+
+# ---------------------------------------------------------------- shared memory of a size
+def through_shared(n, threads=128):
+    """x reversed by two buffers of a block's shared memory, of n float32 each."""
+    me = intern(Ops.SPECIAL, dtypes.index, (build.dim_uop(threads),), "lidx0")
+    out, x = (sources.kernel_param(slot, (n,), dtypes.float32) for slot in (0, 1))
+    value: UOp | None = None
+    for axis in range(2):
+        source, turns = x if axis == 0 else value, kernel.range(n // threads, axis)
+        assert source is not None
+        tile = intern(Ops.BUFFER, dtypes.float32, (), BufferArg(axis, (n,), space="local"))
+        at = turns * threads + me
+        place = at if axis == 0 else n - 1 - at
+        filled = kernel.store(movement.index(tile, at), kernel.load(movement.index(source, place)))
+        waited = intern(Ops.BARRIER, dtypes.void, (kernel.end(filled, turns),))
+        value = kernel.after(tile, waited)
+    turns = kernel.range(n // threads, 2)
+    at = turns * threads + me
+    assert value is not None
+    stored = kernel.store(movement.index(out, at), kernel.load(movement.index(value, at)))
+    return kernel.sink(kernel.end(stored, turns))
+
+
+MOST_SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90a": 227}
+
+
+@pytest.mark.parametrize("part", MOST_SHARED)
+@pytest.mark.parametrize("kilobytes", [48, 49, "most"])
+def test_shared_memory_of_a_size(part, kilobytes):
+    """Up to 48 KB the kernel declares it; above, the launch asks for it, to the part's limit."""
+    total = (MOST_SHARED[part] if kilobytes == "most" else kilobytes) << 10
+    n = total // 8 // 128 * 128
+    x, out = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+    with module.installed(part) as driver:
+        program = uopc.compile(through_shared(n), device="cuda", verify=True)
+        program(out, x)
+    assert np.array_equal(out, x[::-1])
+    (launch,), (made,) = program.plan.launches, program.kernels
+    assert made.shared_bytes == 8 * n and (launch.dynamic_shared > 0) == (8 * n > 48 << 10)
+    assert (".extern .shared" in made.asm) == (launch.dynamic_shared > 0)
+    assert ("cuFuncSetAttribute" in driver.calls) == (launch.dynamic_shared > 0)
+    if assembler.find_ptxas() is not None:
+        (used,) = assembler.assemble(made.asm, part).kernels.values()
+        assert used.shared == (0 if launch.dynamic_shared else 8 * n)
+
+
+@pytest.mark.parametrize("part", MOST_SHARED)
+def test_more_shared_memory_than_a_block_has(part):
+    with pytest.raises(uopc.Unsupported, match=rf"a block has {MOST_SHARED[part] << 10}"):
+        uopc.compile(through_shared(MOST_SHARED[part] * 128 + 128), device=f"cuda:{part}")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -298,6 +299,22 @@ def test_size_classes(n):
     size = size_class(n)
     assert size >= n and size % 512 == 0 and size <= max(512 + n, n + n // 8 + 1)
     assert size_class(size) == size
+
+
+def asking(nbytes):
+    """The product by launches that ask for shared memory."""
+    plan = product()
+    launches = tuple([replace(launch, dynamic_shared=nbytes) for launch in plan.launches])
+    extern = ".extern .shared .align 128 .b8 whole[];\n.visible"
+    return replace(plan, launches=launches), MULTIPLY.replace(".visible", extern)
+
+
+def test_shared_memory_is_asked_for(driver):
+    run, (x, y) = runner(*asking(100 << 10)), inputs()
+    assert np.array_equal(run.call((x, y), {}), x * y * 3)
+    assert driver.calls["cuFuncSetAttribute"] == 2
+    with pytest.raises(DeviceError, match="loading"):
+        runner(*asking(300 << 10))
 
 
 # ---------------------------------------------------------------- failures

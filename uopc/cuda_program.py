@@ -86,10 +86,13 @@ class GpuPlanner(Planner):
 
     def launches(self) -> tuple[GpuLaunch, ...]:
         made = []
+        assert self.lowered.context is not None
+        gpu = self.lowered.context.target.gpu
+        assert gpu is not None
         for kernel, args in self.lowered.calls:
             words = tuple([self.word(a) for a in args])
             x, y, z = [dim(d) for d in nvptx.dimensions(kernel, "gidx")]
-            block, shared = nvptx.block_of(kernel), nvptx.shared_bytes(kernel)
+            block, shared = nvptx.block_of(kernel), nvptx.dynamic_shared(kernel, gpu)
             made.append(
                 GpuLaunch(kernel.arg.name, words, 1, False, (x, y, z), block, shared)
             )
@@ -121,7 +124,7 @@ def kernel_of(k: UOp, target: Target, calls: nvptx.Calls, stages: Stages) -> Gpu
     source = nvptx.module(nvptx.render(k.arg.name, k, target, calls))
     return GpuKernel(
         k.arg.name, source, stages, ptx.assemble(source, target), nvptx.dimensions(k, "gidx"),
-        nvptx.block_of(k), nvptx.shared_bytes(k), dict(calls.alignment),
+        nvptx.block_of(k), nvptx.shared_layout(k)[1], dict(calls.alignment),
     )  # fmt: skip
 
 

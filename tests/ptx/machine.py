@@ -179,6 +179,8 @@ class Launch:
             raise PtxError(f"{kernel.name} takes {kernel.param_bytes} bytes, {len(args)} given")
         self.kernel, self.grid, self.block, self.args = kernel, grid, block, args
         self.memory, self.report = memory, Report()
+        if dynamic_shared and not kernel.is_dynamic:
+            raise PtxError(f"{kernel.name} declares its shared memory; the launch asks for more")
         self.shared_bytes = kernel.shared_bytes + dynamic_shared
         self.params = {p.name: p for p in kernel.params}
         self.predicates = {p for p, size in kernel.registers.items() if size == 1}

@@ -102,6 +102,11 @@ class Kernel:
         return max(ends, default=0)
 
     @property
+    def is_dynamic(self) -> bool:
+        """Whether it has shared memory whose size the launch says."""
+        return any(v.space == "shared" and not v.size for v in self.variables.values())
+
+    @property
     def local_bytes(self) -> int:
         ends = [v.offset + v.size for v in self.variables.values() if v.space == "local"]
         return max(ends, default=0)

@@ -9,6 +9,7 @@ import numpy as np
 from tests.ptx import machine, parse
 from tests.ptx.memory import Memory
 from tests.ptx.parse import PtxError
+from uopc.backends import target
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE = 0, 1, 2, 100
 INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 218, 500, 700
@@ -18,6 +19,8 @@ MESSAGES = {
     NOT_FOUND: "named symbol not found",
     ILLEGAL_ADDRESS: "an illegal memory access was encountered",
 }  # fmt: skip
+STATIC_SHARED = 48 << 10  # more only where a function's attribute allows it
+MAX_DYNAMIC_SHARED = 8  # the number of that attribute
 
 
 class DriverError(Exception):
@@ -39,6 +42,7 @@ class Driver:
         self.sizes: dict[int, int] = {}
         self.modules: list[dict[str, parse.Kernel]] = []
         self.functions: list[parse.Kernel] = []
+        self.dynamic: dict[int, int] = {}  # function → dynamic shared memory it may have
         self.failing: dict[str, int] = {}
         self.fault: PtxError | None = None  # of a kernel: every later call fails
         self.calls: dict[str, int] = {}
@@ -91,9 +95,20 @@ class Driver:
         self.functions.append(kernel)
         return len(self.functions)
 
+    def set_attribute(self, function: int, attribute: int, value: int) -> None:
+        """How much dynamic shared memory a kernel may be launched with."""
+        declared = self.functions[function - 1].shared_bytes
+        part = target.part(target.part_of(self.capability)).gpu
+        assert part is not None
+        if attribute != MAX_DYNAMIC_SHARED or declared + value > part.shared_per_block:
+            raise DriverError(INVALID_VALUE, "cuFuncSetAttribute")
+        self.dynamic[function] = value
+
     def launch(self, function: int, grid: Any, block: Any, shared: int, args: bytes) -> None:
         """Execute a kernel at once; what goes wrong shows at the next wait, as on a device."""
         kernel = self.functions[function - 1]
+        if shared > self.dynamic.get(function, STATIC_SHARED - kernel.shared_bytes):
+            raise DriverError(INVALID_VALUE, "cuLaunchKernel")
         self.launches.append((kernel.name, grid, block))
         try:
             report = machine.run(kernel, grid, block, args, self.memory, shared)

@@ -201,6 +201,9 @@ class Library:
     def cuModuleGetFunction(self, out: int, module: int, name: int) -> None:
         _write(out, self.driver.function(module, ctypes.string_at(name).decode()))
 
+    def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+        self.driver.set_attribute(function, attribute & 0xFFFFFFFF, value & 0xFFFFFFFF)
+
     def cuModuleUnload(self, module: int) -> None: ...
 
     def cuLaunchKernel(self, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.standin.driver import OUT_OF_MEMORY, Driver, DriverError
+from tests.standin.driver import MAX_DYNAMIC_SHARED, OUT_OF_MEMORY, Driver, DriverError
 
 
 class Error(Exception):
@@ -98,6 +98,9 @@ class _Module:
             "memcpy_dtod": self.memcpy_dtod, "pagelocked_empty": self.pagelocked_empty,
             "Event": self._event(), "get_version": lambda: (13, 0, 0),
             "get_driver_version": lambda: 13000,
+            "function_attribute": types.SimpleNamespace(
+                MAX_DYNAMIC_SHARED_SIZE_BYTES=MAX_DYNAMIC_SHARED
+            ),
         }  # fmt: skip
         for name, value in names.items():
             setattr(m, name, value)
@@ -223,6 +226,10 @@ class _Allocation:
 class _Function:
     def __init__(self, module: _Module, number: int) -> None:
         self.module, self.number = module, number
+
+    def set_attribute(self, attribute: int, value: int) -> None:
+        change = self.module.driver.set_attribute
+        self.module.ask("cuFuncSetAttribute", change, self.number, attribute, value)
 
     def _launch_kernel(self, grid: Any, block: Any, args: bytes, shared: int, stream: Any) -> None:
         launch = self.module.driver.launch

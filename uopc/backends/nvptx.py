@@ -24,13 +24,14 @@ from uopc.ir.dtypes import DType
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
-    from uopc.backends.target import Target
+    from uopc.backends.target import Gpu, Target
     from uopc.ir.uop import UOp
 
 TRIPLE = "nvptx64-nvidia-cuda"
 LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 # What every pointer that a kernel is called with is a multiple of, unless its launch says less.
 ALIGNMENT = 16
+SHARED_ALIGNMENT = 128  # of a buffer in shared memory: a row of all its banks
 _AXES = "xyz"
 _SPACES = {"global": 1, "local": 3}
 _GLOBAL, _SHARED = " addrspace(1)", " addrspace(3)"
@@ -72,6 +73,8 @@ class GpuEmitter(Emitter):
         assert target.gpu is not None
         self.gpu, self.calls = target.gpu, calls
         self.shared: list[str] = []  # definitions of shared memory, before the function
+        self.places = shared_layout(kernel)[0]
+        self.dynamic = dynamic_shared(kernel, target.gpu) > 0
         self.words: list[str] = []
         self.copied = _copied(self)  # LOADs whose value no register holds
 
@@ -128,7 +131,9 @@ class GpuEmitter(Emitter):
         constant, terms = affine.form(address.src[1])
         step = math.gcd(constant, *[k * _multiple(m) for m, k in terms.items()])
         base = _root(address)
-        known = self.calls.alignment.get(base.arg.slot, ALIGNMENT) if base.op is Ops.PARAM else 128
+        known = SHARED_ALIGNMENT
+        if base.op is Ops.PARAM:
+            known = self.calls.alignment.get(base.arg.slot, ALIGNMENT)
         step = math.gcd(step * address.dtype.itemsize, known) or known
         return max(address.dtype.itemsize, math.gcd(step, 1 << (bytes_.bit_length() - 1)))
 
@@ -203,9 +208,24 @@ def block_of(kernel: UOp) -> tuple[int, int, int]:
     return x, y, z
 
 
-def shared_bytes(kernel: UOp) -> int:
-    """The shared memory of a block."""
-    return sum(_bytes(u) for u in kernel.src if u.op is Ops.BUFFER and u.arg.space == "local")
+def shared_layout(kernel: UOp) -> tuple[dict[UOp, int], int]:
+    """Where each buffer lies in the shared memory of a block, and the bytes of all."""
+    places: dict[UOp, int] = {}
+    end = 0
+    for u in kernel.src:
+        if u.op is Ops.BUFFER and u.arg.space == "local":
+            places[u] = -(-end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            end = places[u] + _bytes(u)
+    return places, end
+
+
+def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
+    """The bytes of shared memory that a launch must ask for: 0 where the kernel declares them."""
+    total = shared_layout(kernel)[1]
+    if total > gpu.shared_per_block:
+        most = gpu.shared_per_block
+        raise Unsupported(f"nvptx: {total} bytes of shared memory; a block has {most}")
+    return total if total > gpu.static_shared else 0
 
 
 def _bytes(u: UOp) -> int:
@@ -276,13 +296,22 @@ def _buffer(e: Emitter, u: UOp) -> str | None:
         name = e.fresh()
         e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 16")
         return name
-    total = shared_bytes(e.kernel)
-    if total > e.gpu.static_shared:
-        raise Unsupported(f"nvptx: {total} bytes of shared memory; {e.gpu.static_shared} are there")
+    if e.dynamic:
+        return _part_of_dynamic(e, u)
     name = f"@{e.name}_shared{len(e.shared)}"
     shape = f"[{size} x {memory_type(u.dtype)}]"
-    e.shared.append(f"{name} = internal addrspace(3) global {shape} undef, align 128")
+    made = f"internal addrspace(3) global {shape} undef, align {SHARED_ALIGNMENT}"
+    e.shared.append(f"{name} = {made}")
     return name
+
+
+def _part_of_dynamic(e: GpuEmitter, u: UOp) -> str:
+    """A buffer in memory that has no size here: the launch says how much there is of it."""
+    whole = f"@{e.name}_shared"
+    if not e.shared:
+        made = f"external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"
+        e.shared.append(f"{whole} = {made}")
+    return e.value(f"getelementptr i8, ptr addrspace(3) {whole}, i64 {e.places[u]}")
 
 
 def _load(e: Emitter, u: UOp) -> str | None:

@@ -13,10 +13,11 @@ Dims3 = tuple[Dim, Dim, Dim]
 class GpuLaunch(Launch):
     """Run `kernel` on a grid of blocks: parameter i is word i, 8 bytes; x is the first of three.
 
-    Nothing runs where a size of the grid is 0. `shared_bytes` is shared memory that the kernel
-    declares itself. Pointers are multiples of the kernel's alignment: `Calls` of `nvptx.py`.
+    Nothing runs where a size of the grid is 0. `dynamic_shared` is what the launch must ask for of
+    shared memory, in bytes: 0 where the kernel declares what it needs. Pointers are
+    multiples of the kernel's alignment: `Calls` of `nvptx.py`.
     """
 
     grid: Dims3 = (1, 1, 1)
     block: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
+    dynamic_shared: int = 0

@@ -52,6 +52,7 @@ class _Step:
     launch: Any  # the bound method of the kernel that starts it
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    shared: int  # bytes of shared memory to ask for
     pack: Any
     words: tuple[tuple[int, int], ...]
 
@@ -76,8 +77,9 @@ class _Usual:
     sizes: _Sizes
 
 
-# A launch with nothing left to find out: the kernel's method, grid, block, arguments.
-_Ready = tuple[Any, tuple[int, int, int], tuple[int, int, int], bytes]
+# A launch with nothing left to find out: the kernel's method, and what that takes, the default
+# stream at the end.
+_Ready = tuple[Any, tuple[int, int, int], tuple[int, int, int], bytes, int, None]
 
 
 @dataclass(slots=True)
@@ -106,10 +108,20 @@ class CudaRunner:
                 name: device.load(text).get_function(name) for name, text in ptx.items()
             }
             self._constants = [device.constant(c) for c in plan.constants]
+            self._permit_shared()
         self._known: KnownSizes = {}
         self._sizes: dict[tuple[int, ...], _Sizes] = {}
         self._ready: dict[tuple[int, tuple[int, ...]], list[_Ready]] = {}
         self._usual = self._find_usual()
+
+    def _permit_shared(self) -> None:
+        """Let kernels have the shared memory that their launches ask for."""
+        for launch in self.plan.launches:
+            if isinstance(launch, GpuLaunch) and launch.dynamic_shared:
+                most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+                kernel = self._kernels.get(launch.kernel)
+                if kernel is not None:
+                    kernel.set_attribute(most, launch.dynamic_shared)
 
     def _find_usual(self) -> _Usual | None:
         """Where calls with arrays of the device need no further look at anything."""
@@ -156,9 +168,9 @@ class CudaRunner:
             call = self._prepare(positional, named)
             marks = [(step.name, drv.Event(), drv.Event()) for step in call.sizes.steps]
             ready = self._prepared(call.sizes, call.bases)
-            for (launch, grid, block, buffer), (_, begin, end) in zip(ready, marks):
+            for (launch, *given), (_, begin, end) in zip(ready, marks):
                 begin.record()
-                launch(grid, block, buffer, 0, None)
+                launch(*given)
                 end.record()
             self.device.synchronize()
             times = [(name, begin.time_till(end) * 1e-3) for name, begin, end in marks]
@@ -168,13 +180,14 @@ class CudaRunner:
         ready = self._ready.get((id(sizes), bases))
         if ready is None:
             ready = self._prepared(sizes, bases)
-        for launch, grid, block, buffer in ready:
-            launch(grid, block, buffer, 0, None)
+        for launch, grid, block, buffer, shared, stream in ready:
+            launch(grid, block, buffer, shared, stream)
 
     def _prepared(self, sizes: _Sizes, bases: tuple[int, ...]) -> list[_Ready]:
         """Every launch with its arguments; kept for the addresses of the last calls."""
         made = [
-            (s.launch, s.grid, s.block, s.pack(*[bases[b] + offset for b, offset in s.words]))
+            (s.launch, s.grid, s.block, s.pack(*[bases[b] + offset for b, offset in s.words]),
+             s.shared, None)
             for s in sizes.steps
         ]
         if len(self._ready) >= BUFFERS_KEPT:
@@ -241,7 +254,8 @@ class CudaRunner:
             for w in launch.words
         ])  # fmt: skip
         pack = struct.Struct(f"<{len(words)}Q").pack
-        return _Step(launch.kernel, kernel._launch_kernel, (x, y, z), launch.block, pack, words)
+        grid, start = (x, y, z), kernel._launch_kernel
+        return _Step(launch.kernel, start, grid, launch.block, launch.dynamic_shared, pack, words)
 
     def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
         """Check and convert everything; host arrays start their way to the device."""
