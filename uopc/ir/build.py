@@ -153,6 +153,8 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
 
     Shapes broadcast as in NumPy; UserError when they do not.
     """
+    if type(op) is not Op:
+        raise UserTypeError(f"alu: expected one of Ops, got {op!r}")
     src = (a, *[as_uop(o, a.dtype.scalar) for o in others])
     if op is Ops.WHERE:
         return where(*src)
@@ -310,6 +312,8 @@ def _cast_value(a: UOp, target: DType) -> Scalar:
 
 def bitcast(a: UOp, dtype: DType) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension."""
+    if not isinstance(dtype, DType):
+        raise UserTypeError(f"bitcast: expected a dtype, got {dtype!r}")
     if a.dtype.scalar is dtype:
         return a
     made = intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from uopc.errors import UserError, UserTypeError
@@ -277,9 +278,9 @@ def contiguous(a: UOp, opts: Any = None) -> UOp:
     these, also with optimize=False; () for none. They number the ranges as `simplify-ranges` leaves
     them, which merges loops unless optimize=False. `compile` raises UserError where one is illegal.
     """
+    if not isinstance(opts, (tuple, list, NoneType)) or any(type(o) is not Opt for o in opts or ()):
+        raise UserTypeError(f"contiguous: expected Opts, got {opts!r}")
     chosen = None if opts is None else tuple(opts)
-    if not all(type(o) is Opt for o in chosen or ()):
-        raise UserTypeError(f"contiguous: expected Opts, got {chosen!r}")
     if a.op is Ops.CONTIGUOUS and (chosen is None or chosen == a.arg):
         return a
     return build.located(intern(Ops.CONTIGUOUS, a.dtype, (a,), chosen))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir import affine, analysis, arguments, build, dtypes
 from uopc.ir.analysis import Dim, Shape, show
 from uopc.ir.args import ReduceArg
 from uopc.ir.build import as_dim, located, split_dims
@@ -109,7 +109,7 @@ def flip(a: UOp, *axes: Any) -> UOp:
     rank = len(analysis.shape(a))
     chosen = tuple(sorted({normal_axis(x, rank, "flip") for x in flat_args(axes)}))
     dims = analysis.shape(a)
-    chosen = tuple([x for x in chosen if not (type(dims[x]) is int and dims[x] == 1)])
+    chosen = tuple([x for x in chosen if rank and not (type(dims[x]) is int and dims[x] == 1)])
     if not chosen or _uniform(a) is not None:
         return a
     return located(intern(Ops.FLIP, a.dtype, (a,), chosen))
@@ -118,8 +118,7 @@ def flip(a: UOp, *axes: Any) -> UOp:
 def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     """Adds `before` and `after` elements per axis, filled with `value`."""
     dims = analysis.shape(a)
-    if len(widths) != len(dims):
-        raise UserError(f"pad: {len(widths)} pairs for {len(dims)} dimensions")
+    widths = arguments.pairs("pad", widths, len(dims))
     before = [as_dim(w[0]) for w in widths]
     after = [as_dim(w[1]) for w in widths]
     if any(isinstance(w, int) and w < 0 for w in (*before, *after)):
@@ -137,8 +136,7 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
 def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
     """The part of `a` with begin ≤ index < end on each axis."""
     dims = analysis.shape(a)
-    if len(bounds) != len(dims):
-        raise UserError(f"shrink: {len(bounds)} pairs for {len(dims)} dimensions")
+    bounds = arguments.pairs("shrink", bounds, len(dims))
     begins = [as_dim(b) for b, _ in bounds]
     sizes = [as_dim(e) - b for (_, e), b in zip(bounds, begins)]
     for b, s, d in zip(begins, sizes, dims):
@@ -183,8 +181,9 @@ def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
 def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) -> UOp:
     """Combines the elements along `axes` (default all) with add, mul, max or min."""
     name = cast(ReduceOp, op.name if isinstance(op, Op) else op)
-    if name not in ("add", "mul", "max", "min"):
+    if not isinstance(name, str) or name not in ("add", "mul", "max", "min"):
         raise UserError(f"reduce: op must be add, mul, max or min, got {name}")
+    keepdims = arguments.flag("reduce", "keepdims", keepdims)
     dims = analysis.shape(a)
     chosen = normal_axes(axes, len(dims), "reduce")
     kept = tuple([1 if i in chosen else d for i, d in enumerate(dims)])

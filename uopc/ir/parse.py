@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy.typing as npt
 
-from uopc.errors import InvalidIR
+from uopc.errors import InvalidIR, UserTypeError
 from uopc.ir import construct, dtypes, forms
 from uopc.ir.dtypes import DType
 from uopc.ir.forms import Parts
@@ -37,7 +37,9 @@ def parse(text: str, arrays: Arrays | None = None) -> UOp:
     InvalidIR, with the line and a caret, where the text is not in the grammar, where an operand is
     not defined above, or where a type does not agree with the operands.
     """
-    return _Parser(arrays or {}).run(text)
+    if not isinstance(text, str):
+        raise UserTypeError(f"parse: expected a text, got {type(text).__name__}")
+    return _Parser({} if arrays is None else arrays).run(text)
 
 
 def parse_header(text: str) -> dict[str, str]:

@@ -416,7 +416,7 @@ def transpose(a: UOp, *axes: Any) -> UOp:
     axes in that order (as permute)."""
     rank = len(analysis.shape(a))
     order = list(range(rank))
-    if not axes or axes == (None,):
+    if not axes or (len(axes) == 1 and axes[0] is None):
         order.reverse()
     elif len(axes) == 2:
         i, j = (movement.normal_axis(x, rank, "transpose") for x in axes)

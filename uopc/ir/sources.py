@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir import affine, analysis, build, data, dtypes
+from uopc.ir import affine, analysis, arguments, build, data, dtypes
 from uopc.ir.args import BufferArg, ParamArg, Space
+from uopc.ir.arguments import element_dtype
 from uopc.ir.build import as_dim, located, split_dims
 from uopc.ir.dtypes import DType
 from uopc.ir.node import intern
@@ -31,12 +33,6 @@ def _dims(shape: Any) -> analysis.Shape:
     return dims
 
 
-def _element(dtype: Any) -> DType:
-    if not isinstance(dtype, DType) or dtype not in dtypes.ARRAY_TYPES:
-        raise UserTypeError(f"expected one of uopc.dtypes, got {dtype!r}")
-    return dtype
-
-
 def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
     """An argument of the program: an array of this name, shape and dtype."""
     if not isinstance(name, str) or not name.isidentifier():
@@ -44,14 +40,14 @@ def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
     if name in _RESERVED:
         raise UserError(f"param: the name {name!r} is a keyword of the call")
     arg, symbolic = split_dims(_dims(shape))
-    return located(intern(Ops.PARAM, _element(dtype), symbolic, ParamArg(name, arg)))
+    return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg)))
 
 
 def kernel_param(slot: int, shape: Any, dtype: DType, name: str = "") -> UOp:
     """An argument of a hand-written kernel, by slot."""
     arg, symbolic = split_dims(_dims(shape))
     named = ParamArg(name or f"arg{slot}", arg, slot)
-    return located(intern(Ops.PARAM, _element(dtype), symbolic, named))
+    return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, named))
 
 
 def buffer(shape: Any, dtype: DType, space: Space = "global", device: str = "") -> UOp:
@@ -64,14 +60,14 @@ def buffer(shape: Any, dtype: DType, space: Space = "global", device: str = "") 
 def constant(value: Any, dtype: DType | None = None) -> UOp:
     """A number or an array as part of the graph. The array is not copied and must not change."""
     if type(value) in (bool, int, float):
-        return build.as_uop(value) if dtype is None else build.const(_element(dtype), value)
+        return build.as_uop(value) if dtype is None else build.const(element_dtype(dtype), value)
     array = np.asarray(value)
     try:
         found = dtypes.from_numpy(array.dtype)
     except KeyError:
         raise UserTypeError(f"constant: no uopc dtype for NumPy {array.dtype}") from None
     if dtype is not None and found is not dtype:
-        array, found = np.ascontiguousarray(array.astype(_element(dtype).numpy)), dtype
+        array, found = np.ascontiguousarray(array.astype(element_dtype(dtype).numpy)), dtype
     if array.size == 1 and array.ndim == 0:
         return build.const(found, array.item())
     return located(intern(Ops.DATA, found, (), data.register(array)))
@@ -79,7 +75,7 @@ def constant(value: Any, dtype: DType | None = None) -> UOp:
 
 def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
     """Every element is `value`: a number, or a scalar UOp."""
-    scalar = build.as_uop(value, dtype)
+    scalar = build.as_uop(value, None if dtype is None else element_dtype(dtype))
     if dtype is not None:
         scalar = build.cast(scalar, dtype)
     return build.filled(scalar, _dims(shape))
@@ -105,8 +101,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
     """start, start+step, … below stop: int32 (int64 where needed), float32 for floats."""
     if stop is None:
         start, stop = 0, start
+    if dtype is not None:
+        element_dtype(dtype)
     if any(isinstance(v, float) for v in (start, stop, step)):
-        count = max(0, int(np.ceil((stop - start) / step))) if step else 0
+        low, high, by = (arguments.number("arange", v) for v in (start, stop, step))
+        if by == 0:
+            raise UserError("arange: step must not be 0")
+        count = max(0, math.ceil((high - low) / by))
         t = dtype or dtypes.float32
         ramp = build.cast(iota(count), t)
         return build.binary(Ops.ADD, build.binary(Ops.MUL, ramp, step), start)

@@ -1,0 +1,64 @@
+"""Every method of the contract, given arguments of every wrong kind: it takes them or says why."""
+
+from __future__ import annotations
+
+import inspect
+import random
+
+import numpy as np
+import pytest
+
+import uopc
+from tests.test_public_api import METHODS
+
+VALUES = [
+    None, "x", "float32", b"x", object(), True, int, 1j, 1.5, -1, 0, 3, 10**20, float("nan"),
+    float("inf"), [], [1, "a"], [[1]], (0,), (-1,), (1, 2, 3), ((0, 1),), {}, slice(1, 2), ...,
+    range(3), np.arange(3), np.array("q"), np.float32(2), np.int64(1), uopc.param("q", (2,)),
+    uopc.variable("n", 1, 4), uopc.dtypes.int32,
+]  # fmt: skip
+SOURCES = [
+    uopc.param("a", (4, 3)), uopc.param("a", (2, 3, 8, 8)), uopc.param("b", (0, 3)),
+    uopc.param("s", (), uopc.dtypes.int32), uopc.param("m", (4,), uopc.dtypes.bool),
+]  # fmt: skip
+FUNCTIONS = [
+    "param", "variable", "constant", "arange", "full", "zeros", "ones", "eye", "where", "cat",
+    "stack", "parse",
+]  # fmt: skip
+OPERATORS = [
+    f"__{name}__"
+    for name in "add radd sub rsub mul truediv floordiv mod pow matmul lt le eq ne and or xor "
+    "lshift rshift getitem".split()
+]
+# What Python or NumPy says of a value that is no condition is as clear as it gets.
+CONDITION = ("truth value", "unsupported operand", "positional argument", "unexpected keyword")
+TRIES = 120
+
+
+def arguments(function, rng):
+    """Up to three arguments in a row, and perhaps one by its name."""
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    count = rng.randint(0, 3)
+    given = [rng.choice(VALUES) for _ in range(count)]
+    named = names[count:]
+    keyword = {rng.choice(named): rng.choice(VALUES)} if named and rng.random() < 0.4 else {}
+    return given, keyword
+
+
+@pytest.mark.parametrize("name", [*METHODS, *OPERATORS, *FUNCTIONS])
+def test_wrong_arguments_are_refused_by_name(name):
+    rng = random.Random(name)
+    raised = 0
+    for _ in range(TRIES):
+        owner = uopc if name in FUNCTIONS else rng.choice(SOURCES)
+        function = getattr(owner, name)
+        given, keyword = arguments(function, rng)
+        try:
+            function(*given, **keyword)
+        except uopc.Error:
+            raised += 1
+        except (TypeError, ValueError) as error:
+            raised += 1
+            inside = error.__traceback__.tb_next is not None
+            assert not inside or any(c in str(error) for c in CONDITION), (given, keyword, error)
+    assert raised or name in ("contiguous", "detach", "eq", "ne", "__eq__", "__ne__")
