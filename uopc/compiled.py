@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from uopc.backends.cpu import image
 from uopc.backends.cpu.plan import Plan
+from uopc.errors import InvalidIR
 from uopc.planning import Planner
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Compiled:
             self._image = image.load(self.code, self.names)
         return self._image
 
+    def check(self) -> None:
+        """InvalidIR where the code is damaged."""
+        self.load()
+
     def sources(self) -> list[str]:
         """The LLVM IR of each kernel, a module each."""
         return unpack_sources(self.source_text)
@@ -74,6 +79,20 @@ class Compiled:
         )
 
 
+class CompiledPtx(Compiled):
+    """The same for a GPU: the code is the PTX of each kernel, compressed."""
+
+    def texts(self) -> dict[str, str]:
+        """The PTX by kernel. InvalidIR when it is damaged."""
+        try:
+            return dict(zip(self.names, unpack_sources(self.code), strict=True))
+        except (ValueError, zlib.error) as error:
+            raise InvalidIR(f"not the PTX of {len(self.names)} kernels: {error}") from error
+
+    def check(self) -> None:
+        self.texts()
+
+
 _BETWEEN = "\n;----\n"  # no line of LLVM IR is this comment
 
 
@@ -85,6 +104,13 @@ def pack_sources(sources: list[str]) -> bytes:
 def unpack_sources(data: bytes) -> list[str]:
     """What `pack_sources` took."""
     return zlib.decompress(data).decode().split(_BETWEEN)
+
+
+def constants_of(planner: Planner, arrays: Mapping[str, Array]) -> tuple[Constant, ...]:
+    """What a plan reads, of which the graph has these arrays."""
+    return tuple([
+        Constant(u.arg.key, None if u.arg.key in arrays else u.arg.array) for u in planner.constants
+    ])  # fmt: skip
 
 
 def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) -> Compiled:
@@ -102,12 +128,7 @@ def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) ->
     plan = planner.plan()
     return Compiled(
         plan,
-        tuple(
-            [
-                Constant(u.arg.key, None if u.arg.key in arrays else u.arg.array)
-                for u in planner.constants
-            ]
-        ),
+        constants_of(planner, arrays),
         tuple([k.arg.name for k in lowered.kernels]),
         code,
         pack_sources([llvm.module([r]) for r in rendered]),

@@ -4,41 +4,48 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from uopc.backends import nvptx
 from uopc.backends.cuda import ptx
 from uopc.backends.cuda.plan import GpuLaunch
+from uopc.compiled import Array, Compiled, CompiledPtx, constants_of, pack_sources
 from uopc.errors import Unsupported
-from uopc.ir import kernel_params, node
+from uopc.ir import kernel_params
 from uopc.ir.ops import Ops
 from uopc.planning import Planner, dim, root_of
-from uopc.program import Kernel, Program, Stages, describe, lower
+from uopc.program import Backend, Kernel, Program
 
 if TYPE_CHECKING:
     from uopc.backends.cpu.plan import Plan
-    from uopc.backends.target import Target
     from uopc.driver import Request
     from uopc.ir.uop import UOp
-    from uopc.lowering import Lowered, Verify
+    from uopc.lowering import Lowered
 
 
-@dataclass
 class GpuKernel(Kernel):
-    """A kernel for a GPU: `source` is its LLVM IR, `asm` its PTX.
+    """A kernel for a GPU: `source` is its LLVM IR, `asm` its PTX."""
 
-    `grid`: UOps of dtype index, x first; `block`: threads, x first; `shared_bytes`: per block.
-    `alignment`: what the pointers of its launches are multiples of, by slot, where not 16.
-    """
+    @property
+    def grid(self) -> tuple[UOp, ...]:
+        """The blocks of a launch, of dtype index, x first."""
+        return nvptx.dimensions(self.uops, "gidx")
 
-    grid: tuple[Any, ...] = ()
-    block: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
-    alignment: dict[int, int] = field(default_factory=dict)
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The threads of a block, x first."""
+        return nvptx.block_of(self.uops)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block."""
+        return nvptx.shared_layout(self.uops)[1]
+
+    @property
+    def alignment(self) -> dict[int, int]:
+        """What the pointers of its launches are multiples of, by slot, where not 16."""
+        return dict(facts(self._stages.lowered)[self.uops].alignment)
 
 
 class _NotLaunched:
@@ -65,11 +72,16 @@ class GpuProgram(Program):
     @property
     def kernels(self) -> list[Kernel]:
         """The distinct kernels, in order of first use."""
-        found: list[Kernel] = self.__dict__["_kernels"]
+        found: list[Kernel] | None = self.__dict__.get("_kernels")
+        if found is None:
+            assert isinstance(self._compiled, CompiledPtx)
+            texts = zip(self._compiled.texts().items(), self._compiled.sources())
+            found = [GpuKernel(name, source, self._stages, asm) for (name, asm), source in texts]
+            self.__dict__["_kernels"] = found
         return found
 
 
-def _runner(device: str, program: GpuProgram) -> Any:
+def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
     """What runs the program: on a device by number, nothing for the name of a part."""
     part = device.partition(":")[2]
     if part.startswith("sm_"):
@@ -77,8 +89,7 @@ def _runner(device: str, program: GpuProgram) -> Any:
     from uopc.backends.cuda import device as devices
     from uopc.backends.cuda.runner import CudaRunner
 
-    ptx_of = {k.name: k.asm for k in program.kernels}
-    return CudaRunner(program.plan, ptx_of, devices.device(int(part or 0)))
+    return CudaRunner(plan, ptx_of, devices.device(int(part or 0)))
 
 
 class GpuPlanner(Planner):
@@ -119,52 +130,33 @@ def _slots(params: Iterable[UOp]) -> set[int]:
     return {int(p.arg.slot) for p in params if p.op is Ops.PARAM}
 
 
-def kernel_of(k: UOp, target: Target, calls: nvptx.Calls, stages: Stages) -> GpuKernel:
-    """The kernel as LLVM IR and PTX."""
-    source = nvptx.module(nvptx.render(k.arg.name, k, target, calls))
-    return GpuKernel(
-        k.arg.name, source, stages, ptx.assemble(source, target), nvptx.dimensions(k, "gidx"),
-        nvptx.block_of(k), nvptx.shared_layout(k)[1], dict(calls.alignment),
+def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) -> CompiledPtx:
+    """PTX and plan of a lowered request, whose graph has these constant arrays."""
+    assert lowered.context is not None
+    target, begin = lowered.context.target, time.perf_counter()
+    common = facts(lowered)
+    names = [k.arg.name for k in lowered.kernels]
+    sources = [
+        nvptx.module(nvptx.render(k.arg.name, k, target, common[k])) for k in lowered.kernels
+    ]
+    rendered_at = time.perf_counter()
+    texts = [ptx.assemble(source, target) for source in sources]
+    done = time.perf_counter()
+    planner = GpuPlanner(request, lowered)
+    plan = planner.plan()
+    return CompiledPtx(
+        plan, constants_of(planner, arrays), tuple(names), pack_sources(texts),
+        pack_sources(sources), len(lowered.runs[0].after[0].toposort()),
+        {"render": rendered_at - begin, "llvm": done - rendered_at},
     )  # fmt: skip
 
 
-def _plan(request: Request, planner: GpuPlanner) -> Plan:
-    """The plan with what is of this request: its arrays, its container, its bound values."""
-    plan = planner.plan()  # finds the constants
-    structure: Any = "tuple" if request.structure == "kernel" else request.structure
-    return replace(
-        plan,
-        structure=structure,
-        keys=request.keys,
-        constants=tuple([np.ascontiguousarray(u.arg.array) for u in planner.constants]),
-        variables=tuple([replace(v, default=request.bound.get(v.name)) for v in plan.variables]),
-    )
+def _assembled(request: Request, found: Compiled, arrays: Mapping[str, Array]) -> GpuProgram:
+    assert isinstance(found, CompiledPtx)
+    program: GpuProgram = object.__new__(GpuProgram)
+    program.plan = found.plan_for(request, arrays)
+    program._runner = _runner(request.device, program.plan, found.texts())
+    return program
 
 
-def program_for(request: Request, verify: Verify | None = None) -> GpuProgram:
-    """PTX for the kernels, and a program that says what it is when it is called."""
-    start = time.perf_counter()
-    with node.arena():
-        lowered = lower(request, verify)
-        context = lowered.context
-        assert context is not None
-        lowered_at = time.perf_counter()
-        program: Any = object.__new__(GpuProgram)
-        planner = GpuPlanner(request, lowered)
-        program.plan = _plan(request, planner)
-        program._request, program._stages = request, Stages(request, lowered)
-        common = facts(lowered)
-        program.__dict__["_kernels"] = [
-            kernel_of(k, context.target, common[k], program._stages) for k in lowered.kernels
-        ]
-    program._runner = _runner(request.device, program)
-    describe(program)
-    program.stats = {
-        "passes": {r.name: r.seconds for r in lowered.runs},
-        "render": 0.0, "llvm": time.perf_counter() - lowered_at,
-        "total": time.perf_counter() - start,
-        "nodes": len(request.graph.toposort()),
-        "launches": len(lowered.calls), "cache": "", "scheduled": 1,
-        "compiled": len(lowered.kernels),
-    }  # fmt: skip
-    return program  # type: ignore[no-any-return]
+CUDA = Backend(compiled, _assembled)

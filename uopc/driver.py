@@ -16,7 +16,7 @@ from uopc.ir.node import Node, intern
 from uopc.ir.ops import Ops
 from uopc.ir.recognize import level_of
 from uopc.ir.uop import UOp
-from uopc.program import Program, program_for
+from uopc.program import CPU, Program, program_for
 
 if TYPE_CHECKING:
     from uopc.lowering import Lowered, Verify
@@ -84,8 +84,8 @@ def build(request: Request, verifier: Verify | None) -> Program:
     if request.device.startswith("cuda"):
         from uopc import cuda_program
 
-        return cuda_program.program_for(request, verifier)
-    return program_for(request, verifier)
+        return program_for(request, verifier, cuda_program.CUDA)
+    return program_for(request, verifier, CPU)
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:

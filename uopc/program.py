@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,15 @@ def lower(request: Request, verify: Verify | None) -> Lowered:
         return lowering.lower(request.graph, driver.make_context(request), verify)
 
 
-def program_for(request: Request, verify: Verify | None = None) -> Program:
+@dataclass(frozen=True)
+class Backend:
+    """What differs between devices: how code is made of stages, and a program of the code."""
+
+    compiled: Callable[[Request, Lowered, Mapping[str, Array]], Compiled]
+    assembled: Callable[[Request, Compiled, Mapping[str, Array]], Program]
+
+
+def program_for(request: Request, verify: Verify | None, backend: Backend) -> Program:
     """The program that was asked for: from a cache, or made.
 
     Who wants to see the stages (`verify`, options.debug or match_stats) gets them made.
@@ -150,7 +158,7 @@ def program_for(request: Request, verify: Verify | None = None) -> Program:
     def make() -> Compiled:
         with node.arena():
             fresh.append(lower(request, verify))
-            made = compiled(request, fresh[0], printed.arrays)
+            made = backend.compiled(request, fresh[0], printed.arrays)
         cache.count(scheduled=1, compiled=len(made.names))
         return made
 
@@ -158,7 +166,9 @@ def program_for(request: Request, verify: Verify | None = None) -> Program:
         found, where = make(), ""
     else:
         found, where = cache.obtain(request, printed, make)
-    program = _assembled(request, found, printed.arrays)
+    program = backend.assembled(request, found, printed.arrays)
+    program._request, program._compiled = request, found
+    describe(program)
     program._stages = Stages(request, fresh[0] if fresh else None)
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
@@ -177,10 +187,10 @@ def program_for(request: Request, verify: Verify | None = None) -> Program:
 def _assembled(request: Request, found: Compiled, arrays: Mapping[str, Array]) -> Program:
     plan = found.plan_for(request, arrays)
     cache.load_runtime(request.options)
-    program = make_callable(plan, found.load(), Program, request.options.plain_call)
-    program._request, program._compiled = request, found
-    describe(program)
-    return program
+    return make_callable(plan, found.load(), Program, request.options.plain_call)
+
+
+CPU = Backend(compiled, _assembled)
 
 
 def describe(program: Program) -> None:

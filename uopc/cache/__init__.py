@@ -114,7 +114,7 @@ def _read(place: Store, whole: key.Key) -> Compiled | None:
             count(disk_misses=1)
             return None
         found = record.decode(content, whole)
-        found.load()
+        found.check()
     except (Unusable, InvalidIR) as problem:
         _note("disk_rejected", problem)
         return None

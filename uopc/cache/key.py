@@ -46,7 +46,7 @@ def request_parts(
         ("graph", printed.digest),
         ("inputs", repr(params)),
         ("name", repr(request.name)),
-        ("device", request.device),
+        ("device", machine.device),
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),
         machine_part(machine),

@@ -21,9 +21,10 @@ from uopc.backends.cpu.plan import (
     Variable,
     Word,
 )  # fmt: skip
+from uopc.backends.cuda.plan import GpuLaunch
 from uopc.cache.disk import Unusable
 from uopc.cache.key import Key
-from uopc.compiled import Compiled, Constant
+from uopc.compiled import Compiled, CompiledPtx, Constant
 from uopc.ir import dtypes
 from uopc.planning import DimValue
 
@@ -70,10 +71,7 @@ def encode(key: Key, made: Compiled) -> bytes:
         "results": [
             [_type_name(r.dtype), [_dim(d) for d in r.shape], r.source] for r in plan.results
         ],
-        "launches": [
-            [n.kernel, [_word(w) for w in n.words], _dim(n.chunks), n.parallel]
-            for n in plan.launches
-        ],
+        "launches": [_launch(n) for n in plan.launches],
         "variables": [[v.name, v.lo, v.hi] for v in plan.variables],
         "plan": [_dim(plan.arena_bytes), plan.nogil, plan.threads, plan.name],
     }
@@ -104,6 +102,13 @@ def _dim(d: Dim) -> Any:
         return d
     assert isinstance(d, DimValue)
     return [[op, known, list(src)] for op, known, src in d.steps]
+
+
+def _launch(n: Launch) -> list[Any]:
+    made = [n.kernel, [_word(w) for w in n.words], _dim(n.chunks), n.parallel]
+    if isinstance(n, GpuLaunch):
+        made += [[_dim(d) for d in n.grid], list(n.block), n.dynamic_shared]
+    return made
 
 
 def _word(w: Word) -> list[Any]:
@@ -148,12 +153,7 @@ def _decoded(text: dict[str, Any], rest: bytes) -> Compiled:
     plan = Plan(
         tuple([Argument(n, _type(t), _shape(s), w) for n, t, s, w in text["arguments"]]),
         tuple([Result(_type(t), _shape(s), source) for t, s, source in text["results"]]),
-        tuple(
-            [
-                Launch(k, tuple([_read_word(w) for w in words]), _read_dim(chunks), parallel)
-                for k, words, chunks, parallel in text["launches"]
-            ]
-        ),
+        tuple([_read_launch(*described) for described in text["launches"]]),
         tuple([Variable(n, lo, hi) for n, lo, hi in text["variables"]]),
         arena_bytes=_read_dim(arena_bytes),
         nogil=nogil,
@@ -162,7 +162,8 @@ def _decoded(text: dict[str, Any], rest: bytes) -> Compiled:
     )
     constants = tuple([_constant(c, blobs) for c in text["constants"]])
     names = tuple([str(n) for n, _ in text["kernels"]])
-    return Compiled(plan, constants, names, blobs[0], blobs[1], text["nodes"])
+    kind = CompiledPtx if text["key"]["device"].startswith("cuda") else Compiled
+    return kind(plan, constants, names, blobs[0], blobs[1], text["nodes"])
 
 
 def _constant(described: list[Any], blobs: list[bytes]) -> Constant:
@@ -185,6 +186,17 @@ def _read_dim(d: Any) -> Dim:
     if type(d) is int:
         return d
     return DimValue(tuple([(op, known, tuple(src)) for op, known, src in d]))
+
+
+def _read_launch(
+    kernel: str, words: list[Any], chunks: Any, parallel: bool, *rest: Any
+) -> Launch:
+    known = (kernel, tuple([_read_word(w) for w in words]), _read_dim(chunks), parallel)
+    if not rest:
+        return Launch(*known)
+    (x, y, z), (threads, rows, layers), shared = rest
+    grid = (_read_dim(x), _read_dim(y), _read_dim(z))
+    return GpuLaunch(*known, grid, (threads, rows, layers), shared)
 
 
 def _read_word(w: list[Any]) -> Word:
