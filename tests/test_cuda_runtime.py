@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.standin import library, module
-from tests.standin.driver import NO_DEVICE, OUT_OF_MEMORY, Driver
+from tests.standin.driver import ILLEGAL_ADDRESS, NO_DEVICE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver
 from uopc.backends.cpu.plan import Argument, Plan, Pointer, Result, Scalar, Variable
 from uopc.backends.cuda import binding
 from uopc.backends.cuda import device as devices
@@ -183,6 +183,60 @@ def test_the_arguments_of_a_launch_are_packed_once(driver):
         gc.collect()
     assert len(run._ready) == 1  # the pool hands out the same memory again
     assert driver.calls["cuMemAlloc_v2"] == 5  # x, y, the constant, the arena and the result
+
+
+def times_three(count, n=100):
+    """x * y, and that times three, `count` launches in all: the last writes the result."""
+    places = [3, *[3] * (count - 2), 2]
+    words = [(Pointer(3), Pointer(0), Pointer(1), Scalar(n))]
+    words += [(Pointer(p), Pointer(3), Pointer(4), Scalar(n)) for p in places[1:]]
+    launches = tuple([GpuLaunch("mul", w, 1, False, (2, 1, 1), (64, 1, 1)) for w in words])
+    return replace(product(n), launches=launches)
+
+
+def test_launches_in_a_row_are_one_graph(driver):
+    """From the second call with the same addresses on, and with the numbers of each array."""
+    run, (x, y) = runner(times_three(4)), inputs()
+    a, b = on_device(x), on_device(y)
+    for _ in range(4):
+        assert np.array_equal(run.call((a, b), {}).numpy(), x * y * 3 * 3 * 3)
+    assert driver.calls["cuGraphLaunch"] == 3 and driver.calls["cuGraphInstantiateWithFlags"] == 1
+    assert driver.calls["cuLaunchKernel"] == 8 and len(driver.launches) == 16
+    kept = [run.call((b, b), {}) for _ in range(3)]
+    assert driver.calls["cuGraphLaunch"] == 3  # each result has an address of its own
+    assert all(np.array_equal(k.numpy(), y * y * 3 * 3 * 3) for k in kept)
+
+
+def test_two_launches_are_no_graph(driver):
+    run, (x, y) = runner(), inputs()
+    a, b = on_device(x), on_device(y)
+    for _ in range(3):
+        run.call((a, b), {})
+    assert "cuGraphLaunch" not in driver.calls and driver.calls["cuLaunchKernel"] == 6
+
+
+@pytest.mark.parametrize("how", ["missing", "not supported"])
+def test_a_driver_without_graphs(driver, monkeypatch, how):
+    if how == "missing":
+        monkeypatch.setattr(binding, "library", lambda: None)
+    else:
+        driver.failing["cuStreamBeginCapture_v2"] = NOT_SUPPORTED
+    run, (x, y) = runner(times_three(3)), inputs()
+    a, b = on_device(x), on_device(y)
+    for _ in range(4):
+        assert np.array_equal(run.call((a, b), {}).numpy(), x * y * 3 * 3)
+    assert driver.calls["cuLaunchKernel"] == 12 and "cuGraphLaunch" not in driver.calls
+
+
+@pytest.mark.parametrize("entry", ["cuStreamEndCapture", "cuGraphInstantiateWithFlags",
+                                   "cuGraphLaunch"])  # fmt: skip
+def test_a_graph_that_fails(driver, entry):
+    run, (x, y) = runner(times_three(3)), inputs()
+    a, b = on_device(x), on_device(y)
+    run.call((a, b), {})
+    driver.failing[entry] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="a kernel failed on the device"):
+        run.call((a, b), {})
 
 
 def test_a_trace_has_every_launch(driver):

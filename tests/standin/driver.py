@@ -12,11 +12,12 @@ from tests.ptx.parse import PtxError
 from uopc.backends import target
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE = 0, 1, 2, 100
-INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 218, 500, 700
+INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS, NOT_SUPPORTED = 218, 500, 700, 801
 MESSAGES = {
     INVALID_VALUE: "invalid argument", OUT_OF_MEMORY: "out of memory",
     NO_DEVICE: "no CUDA-capable device is detected", INVALID_PTX: "a PTX JIT compilation failed",
     NOT_FOUND: "named symbol not found",
+    NOT_SUPPORTED: "operation not supported",
     ILLEGAL_ADDRESS: "an illegal memory access was encountered",
 }  # fmt: skip
 STATIC_SHARED = 48 << 10  # more only where a function's attribute allows it
@@ -42,6 +43,8 @@ class Driver:
         self.sizes: dict[int, int] = {}
         self.modules: list[dict[str, parse.Kernel]] = []
         self.functions: list[parse.Kernel] = []
+        self.captured: dict[int, list[Any]] = {}  # stream → launches that it only notes
+        self.graphs: list[list[Any]] = []
         self.dynamic: dict[int, int] = {}  # function → dynamic shared memory it may have
         self.failing: dict[str, int] = {}
         self.fault: PtxError | None = None  # of a kernel: every later call fails
@@ -104,8 +107,28 @@ class Driver:
             raise DriverError(INVALID_VALUE, "cuFuncSetAttribute")
         self.dynamic[function] = value
 
-    def launch(self, function: int, grid: Any, block: Any, shared: int, args: bytes) -> None:
+    def begin_capture(self, stream: int) -> None:
+        """From now on launches on this stream are only noted."""
+        if not stream or stream in self.captured:
+            raise DriverError(INVALID_VALUE, "cuStreamBeginCapture")
+        self.captured[stream] = []
+
+    def end_capture(self, stream: int) -> int:
+        """The number of a graph of what was launched there."""
+        self.graphs.append(self.captured.pop(stream))
+        return len(self.graphs)
+
+    def launch_graph(self, number: int) -> None:
+        """Everything that was noted, now."""
+        for launch in self.graphs[number - 1]:
+            self.launch(*launch)
+
+    def launch(self, function: int, grid: Any, block: Any, shared: int, args: bytes,
+               stream: int = 0) -> None:  # fmt: skip
         """Execute a kernel at once; what goes wrong shows at the next wait, as on a device."""
+        if stream in self.captured:
+            self.captured[stream].append((function, grid, block, shared, args))
+            return
         kernel = self.functions[function - 1]
         if shared > self.dynamic.get(function, STATIC_SHARED - kernel.shared_bytes):
             raise DriverError(INVALID_VALUE, "cuLaunchKernel")

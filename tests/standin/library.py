@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.standin.driver import SUCCESS, Driver, DriverError
+from tests.standin.driver import NOT_SUPPORTED, SUCCESS, Driver, DriverError
+from uopc.backends.cuda import graphs
 
 built: Library | None = None  # where this process runs on one
-_NOT_SUPPORTED = 801
 _ARGUMENTS = 11  # as many as cuLaunchKernel takes
 _Hook = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_void_p] * _ARGUMENTS)
 
@@ -33,13 +33,13 @@ def reason_not() -> str:
 
 
 def entry_points() -> list[str]:
-    """The functions of libcuda that the installed pycuda calls."""
+    """The functions of libcuda that the installed pycuda calls, and that we do."""
     spec = importlib.util.find_spec("pycuda")
     assert spec is not None and spec.origin is not None
     (binary,) = Path(spec.origin).parent.glob("_driver*.so")
     found = subprocess.run(["nm", "-D", "--undefined-only", binary], capture_output=True,
                            text=True, check=True)  # fmt: skip
-    return sorted(set(re.findall(r"\bU (cu[A-Z]\w*)", found.stdout)))
+    return sorted({*re.findall(r"\bU (cu[A-Z]\w*)", found.stdout), *graphs.ENTRIES})
 
 
 def build(folder: Path) -> Library:
@@ -50,7 +50,7 @@ def build(folder: Path) -> Library:
     code = [f"typedef long (*hook)({numbers});", f"hook hooks[{len(names)}];"]
     code += ["int succeed(void) { return 0; }"]
     code += [
-        f"int {n}({numbers}) {{ return hooks[{i}] ? (int)hooks[{i}]({given}) : {_NOT_SUPPORTED}; }}"
+        f"int {n}({numbers}) {{ return hooks[{i}] ? (int)hooks[{i}]({given}) : {NOT_SUPPORTED}; }}"
         for i, n in enumerate(names)
     ]
     source, made = folder / "libcuda.c", folder / "libcuda.so.1"
@@ -213,7 +213,30 @@ class Library:
         size = ctypes.c_size_t.from_address(given[2]).value
         args = ctypes.string_at(given[1], size)
         dims = [(v & 0xFFFFFFFF) for v in (gx, gy, gz, bx, by, bz)]
-        self.driver.launch(function, tuple(dims[:3]), tuple(dims[3:]), shared & 0xFFFFFFFF, args)
+        shared &= 0xFFFFFFFF
+        self.driver.launch(function, tuple(dims[:3]), tuple(dims[3:]), shared, args, stream)
+
+    # -------------------------------------------------------- graphs
+    def cuStreamCreate(self, out: int, flags: int) -> None:
+        _write(out, 0x3000)
+
+    def cuStreamDestroy_v2(self, stream: int) -> None: ...
+
+    def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+        self.driver.begin_capture(stream)
+
+    def cuStreamEndCapture(self, stream: int, out: int) -> None:
+        _write(out, self.driver.end_capture(stream))
+
+    def cuGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> None:
+        _write(out, graph)
+
+    def cuGraphLaunch(self, graph: int, stream: int) -> None:
+        self.driver.launch_graph(graph)
+
+    def cuGraphDestroy(self, graph: int) -> None: ...
+
+    def cuGraphExecDestroy(self, graph: int) -> None: ...
 
     # -------------------------------------------------------- events
     def cuEventCreate(self, out: int, flags: int) -> None:

@@ -10,8 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tests.standin.driver import MAX_DYNAMIC_SHARED, OUT_OF_MEMORY, Driver, DriverError
+from tests.standin.driver import (
+    MAX_DYNAMIC_SHARED,
+    MESSAGES,
+    OUT_OF_MEMORY,
+    SUCCESS,
+    Driver,
+    DriverError,
+)  # fmt: skip
 
 
 class Error(Exception):
@@ -37,30 +45,15 @@ def make(driver: Driver) -> types.ModuleType:
 
 def install(driver: Driver, patch: Any) -> types.ModuleType:
     """Put the stand-in where `import pycuda.driver` finds it, until the test is over."""
-    package, module = types.ModuleType("pycuda"), make(driver)
+    from uopc.backends.cuda import binding
+
+    package, module, libcuda = types.ModuleType("pycuda"), make(driver), Libcuda(driver)
     package.__path__ = []  # type: ignore[attr-defined]
     package.driver = module  # type: ignore[attr-defined]
     patch.setitem(sys.modules, "pycuda", package)
     patch.setitem(sys.modules, "pycuda.driver", module)
+    patch.setattr(binding, "library", lambda: libcuda)
     return module
-
-
-class _Patch:
-    """Entries of dicts that are put back in the end."""
-
-    def __init__(self) -> None:
-        self.before: list[tuple[dict[str, Any], str, Any]] = []
-
-    def setitem(self, where: dict[str, Any], key: str, value: Any) -> None:
-        self.before.append((where, key, where.get(key)))
-        where[key] = value
-
-    def undo(self) -> None:
-        for where, key, value in self.before:
-            if value is None:
-                del where[key]
-            else:
-                where[key] = value
 
 
 @contextlib.contextmanager
@@ -68,16 +61,13 @@ def installed(part: str) -> Iterator[Driver]:
     """A new device of a part (sm_80) under the runtime, for a block."""
     from uopc.backends.cuda import binding, device
 
-    driver, patch = Driver(), _Patch()
+    driver = Driver()
     driver.capability = (int(part[3]), int(part[4]))
-    install(driver, patch)
-    before = binding._driver, device._devices
-    binding._driver, device._devices = None, {}
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        install(driver, patch)
+        patch.setattr(binding, "_driver", None)
+        patch.setattr(device, "_devices", {})
         yield driver
-    finally:
-        patch.undo()
-        binding._driver, device._devices = before
 
 
 class _Module:
@@ -96,7 +86,7 @@ class _Module:
             "memcpy_htod_async": lambda to, a, stream: self.memcpy_htod(to, a),
             "memcpy_dtoh_async": lambda a, source, stream: self.memcpy_dtoh(a, source),
             "memcpy_dtod": self.memcpy_dtod, "pagelocked_empty": self.pagelocked_empty,
-            "Event": self._event(), "get_version": lambda: (13, 0, 0),
+            "Event": self._event(), "Stream": _Stream, "get_version": lambda: (13, 0, 0),
             "get_driver_version": lambda: 13000,
             "function_attribute": types.SimpleNamespace(
                 MAX_DYNAMIC_SHARED_SIZE_BYTES=MAX_DYNAMIC_SHARED
@@ -212,6 +202,50 @@ class _Module:
         return Event
 
 
+class _Stream:
+    def __init__(self, flags: int = 0) -> None:
+        self.handle = 0x3000
+
+
+class Libcuda:
+    """The entry points that the runtime calls by ctypes, with pointers as ctypes makes them."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def _ask(self, entry: str, function: Any, *args: Any, out: Any = None) -> int:
+        try:
+            self.driver.enter(entry)
+            made = function(*args)
+        except DriverError as error:
+            return error.code
+        if out is not None:
+            out._obj.value = made
+        return SUCCESS
+
+    def cuGetErrorString(self, code: int, out: Any) -> int:
+        out._obj.value = MESSAGES[code].encode()
+        return SUCCESS
+
+    def cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> int:
+        return self._ask("cuStreamBeginCapture_v2", self.driver.begin_capture, stream.value)
+
+    def cuStreamEndCapture(self, stream: Any, out: Any) -> int:
+        return self._ask("cuStreamEndCapture", self.driver.end_capture, stream.value, out=out)
+
+    def cuGraphInstantiateWithFlags(self, out: Any, graph: Any, flags: Any) -> int:
+        return self._ask("cuGraphInstantiateWithFlags", lambda: graph.value, out=out)
+
+    def cuGraphLaunch(self, graph: Any, stream: Any) -> int:
+        return self._ask("cuGraphLaunch", self.driver.launch_graph, graph.value)
+
+    def cuGraphDestroy(self, graph: Any) -> int:
+        return self._ask("cuGraphDestroy", lambda: None)
+
+    def cuGraphExecDestroy(self, graph: Any) -> int:
+        return self._ask("cuGraphExecDestroy", lambda: None)
+
+
 class _Allocation:
     def __init__(self, module: _Module, address: int) -> None:
         self.module, self.address = module, address
@@ -232,5 +266,5 @@ class _Function:
         self.module.ask("cuFuncSetAttribute", change, self.number, attribute, value)
 
     def _launch_kernel(self, grid: Any, block: Any, args: bytes, shared: int, stream: Any) -> None:
-        launch = self.module.driver.launch
-        self.module.ask("cuLaunchKernel", launch, self.number, grid, block, shared, bytes(args))
+        launch, on = self.module.driver.launch, stream.handle if stream is not None else 0
+        self.module.ask("cuLaunchKernel", launch, self.number, grid, block, shared, bytes(args), on)

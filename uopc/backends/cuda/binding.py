@@ -6,6 +6,7 @@ Everything asked of the driver goes through the module that `driver()` returns.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,22 @@ def _load() -> Any:
     except found.Error as error:
         raise DeviceError(f"device 'cuda': the driver does not start: {error}") from error
     return found
+
+
+def library() -> Any:
+    """libcuda itself, which pycuda has loaded by this name; None where nothing has this name."""
+    try:
+        return ctypes.PyDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def failed(entry: str, code: int) -> DeviceError:
+    """What to raise where an entry point of libcuda gave a code."""
+    text = ctypes.c_char_p()
+    library().cuGetErrorString(code, ctypes.byref(text))
+    words = (text.value or b"").decode() or f"error {code}"
+    return translate(RuntimeError(words), entry)
 
 
 def translate(error: Exception, doing: str) -> DeviceError:

@@ -16,6 +16,7 @@ import numpy as np
 
 from uopc.backends.cpu.plan import AnyArray
 from uopc.backends.cuda.binding import driver, failures
+from uopc.backends.cuda.graphs import Graphs
 from uopc.backends.cuda.pool import Block, Pinned, Pool
 from uopc.errors import DeviceError, InvalidIR
 
@@ -39,7 +40,7 @@ class Device:
             major, minor = found.compute_capability()
             self.capability = (int(major), int(minor))
             self.context = found.retain_primary_context()
-        self.pool, self.pinned = Pool(), Pinned()
+        self.pool, self.pinned, self.graphs = Pool(), Pinned(), Graphs()
         self._modules: dict[bytes, Any] = {}
         self._lock = threading.Lock()
 

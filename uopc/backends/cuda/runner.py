@@ -20,6 +20,7 @@ from uopc.backends.cpu.plan import AnyArray, AnyDtype, Plan, Pointer
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
+from uopc.backends.cuda.graphs import Graph, Ready
 from uopc.backends.cuda.plan import GpuLaunch
 from uopc.backends.cuda.pool import Block, size_class
 from uopc.errors import InvalidIR, UserError
@@ -27,6 +28,8 @@ from uopc.errors import InvalidIR, UserError
 # Kernels may rely on this alignment of what they are called with.
 ALIGNMENT = 16
 BUFFERS_KEPT = 16
+# So many launches in a row are worth a graph: one call of the driver starts them.
+LEAST_CAPTURED = 3
 
 
 class _Seen:
@@ -77,9 +80,14 @@ class _Usual:
     sizes: _Sizes
 
 
-# A launch with nothing left to find out: the kernel's method, and what that takes, the default
-# stream at the end.
-_Ready = tuple[Any, tuple[int, int, int], tuple[int, int, int], bytes, int, None]
+class _Queue:
+    """The launches of a call with nothing left to find out, and whether there was such a call."""
+
+    __slots__ = ("again", "graph", "launches")
+
+    def __init__(self, launches: list[Ready]) -> None:
+        self.launches, self.again = launches, False
+        self.graph: Graph | None = None
 
 
 @dataclass(slots=True)
@@ -111,7 +119,7 @@ class CudaRunner:
             self._permit_shared()
         self._known: KnownSizes = {}
         self._sizes: dict[tuple[int, ...], _Sizes] = {}
-        self._ready: dict[tuple[int, tuple[int, ...]], list[_Ready]] = {}
+        self._ready: dict[tuple[int, tuple[int, ...]], _Queue] = {}
         self._usual = self._find_usual()
 
     def _permit_shared(self) -> None:
@@ -167,8 +175,8 @@ class CudaRunner:
         with self.device, failures(f"running {self.plan.name!r}"):
             call = self._prepare(positional, named)
             marks = [(step.name, drv.Event(), drv.Event()) for step in call.sizes.steps]
-            ready = self._prepared(call.sizes, call.bases)
-            for (launch, *given), (_, begin, end) in zip(ready, marks):
+            queue = self._prepared(call.sizes, call.bases)
+            for (launch, *given), (_, begin, end) in zip(queue.launches, marks):
                 begin.record()
                 launch(*given)
                 end.record()
@@ -177,13 +185,20 @@ class CudaRunner:
             return self._finish(call), times
 
     def _launch(self, sizes: _Sizes, bases: tuple[int, ...]) -> None:
-        ready = self._ready.get((id(sizes), bases))
-        if ready is None:
-            ready = self._prepared(sizes, bases)
-        for launch, grid, block, buffer, shared, stream in ready:
+        queue = self._ready.get((id(sizes), bases))
+        if queue is None:
+            queue = self._prepared(sizes, bases)
+        elif not queue.again:  # addresses that come back may come often
+            queue.again = True
+            if len(queue.launches) >= LEAST_CAPTURED:
+                queue.graph = self.device.graphs.capture(queue.launches)
+        if queue.graph is not None:
+            queue.graph.launch()
+            return
+        for launch, grid, block, buffer, shared, stream in queue.launches:
             launch(grid, block, buffer, shared, stream)
 
-    def _prepared(self, sizes: _Sizes, bases: tuple[int, ...]) -> list[_Ready]:
+    def _prepared(self, sizes: _Sizes, bases: tuple[int, ...]) -> _Queue:
         """Every launch with its arguments; kept for the addresses of the last calls."""
         made = [
             (s.launch, s.grid, s.block, s.pack(*[bases[b] + offset for b, offset in s.words]),
@@ -192,8 +207,8 @@ class CudaRunner:
         ]
         if len(self._ready) >= BUFFERS_KEPT:
             self._ready.clear()
-        self._ready[id(sizes), bases] = made
-        return made
+        queue = self._ready[id(sizes), bases] = _Queue(made)
+        return queue
 
     def _fits(self, usual: _Usual, positional: Sequence[object]) -> bool:
         """Whether these are arrays of ours as expected: then nothing else needs a look."""

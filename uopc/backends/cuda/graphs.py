@@ -1,0 +1,93 @@
+"""A row of launches that one call of the driver starts: captured from a stream, a CUDA graph.
+
+pycuda has no word for it, so libcuda is called itself: the library that pycuda has loaded, in the
+context that is current. A driver that lacks one of the entry points launches one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from uopc.backends.cuda import binding
+
+# The method of a kernel, grid, block, packed arguments, shared memory, stream (None: the default).
+Ready = tuple[Any, tuple[int, int, int], tuple[int, int, int], bytes, int, None]
+
+ENTRIES = (
+    "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
+)  # fmt: skip
+_THIS_THREAD = 1  # what other threads ask of the driver meanwhile is no part of a capture
+_NON_BLOCKING = 1  # a stream that does not wait for the default one
+_NOT_SUPPORTED = 801
+
+
+class Graph:
+    """Launches with all their arguments, ready to be started on the default stream."""
+
+    __slots__ = ("_destroy", "_handle", "_start")
+
+    def __init__(self, library: Any, handle: ctypes.c_void_p) -> None:
+        self._start, self._destroy = library.cuGraphLaunch, library.cuGraphExecDestroy
+        self._handle = handle
+
+    def launch(self) -> None:
+        """Queue all of it. DeviceError where the driver says no."""
+        code = self._start(self._handle, None)
+        if code:
+            raise binding.failed("cuGraphLaunch", code)
+
+    def __del__(self) -> None:
+        self._destroy(self._handle)  # where it still runs, the driver waits for its end
+
+
+class Graphs:
+    """What makes graphs of launches on one device."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stream: Any = None
+        self._library: Any = None
+        self._missing = False
+
+    def capture(self, launches: Sequence[Ready]) -> Graph | None:
+        """The launches as a graph; None where the driver has no graphs. Nothing runs."""
+        with self._lock:
+            if self._library is None and not self._missing:
+                self._open()
+            return None if self._missing else self._captured(launches)
+
+    def _open(self) -> None:
+        library = binding.library()
+        self._missing = library is None or not all(hasattr(library, e) for e in ENTRIES)
+        if not self._missing:
+            self._library = library
+            self._stream = binding.driver().Stream(_NON_BLOCKING)
+
+    def _captured(self, launches: Sequence[Ready]) -> Graph | None:
+        library, stream = self._library, ctypes.c_void_p(self._stream.handle)
+        code = library.cuStreamBeginCapture_v2(stream, _THIS_THREAD)
+        if code == _NOT_SUPPORTED:
+            self._missing = True
+            return None
+        _check("cuStreamBeginCapture", code)
+        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        try:
+            for launch, grid, block, buffer, shared, _ in launches:
+                launch(grid, block, buffer, shared, self._stream)
+        finally:
+            code = library.cuStreamEndCapture(stream, ctypes.byref(graph))
+        _check("cuStreamEndCapture", code)
+        code = library.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0))
+        _check("cuGraphDestroy", library.cuGraphDestroy(graph))
+        _check("cuGraphInstantiate", code)
+        return Graph(library, made)
+
+
+def _check(entry: str, code: int) -> None:
+    if code:
+        raise binding.failed(entry, code)
+
