@@ -178,7 +178,7 @@ class _Placement:
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
         again = evaluations > elements
         if not choice.stored and any([d.shares_nothing(again) for d in demands]):
-            whole = storage_cost.whole_cost(u, self.reasons)
+            whole = storage_cost.whole_cost(u, self.reasons, self.facts.loops)
             choice = storage_cost.choose_scattered(value, whole, evaluations, choice)
         around = {r.arg.kind for d in demands for r in d.around}
         apart = u in self.facts.reduces and len(demands) > len({d.reader for d in demands})

@@ -151,13 +151,14 @@ def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     return Choice(False, f"cheaper to compute {times:.3g} times than to store")
 
 
-def whole_cost(u: UOp, stored: Container[UOp]) -> float:
-    """The cost of one element by itself, what is repeated in others included; up to LONG_VALUE."""
+def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
+    """The cost of one element by itself, what is repeated in others included; up to LONG_VALUE.
+    Values with loops of their own, decided on by themselves, cost nothing."""
     total, seen, stack = 0.0, {u}, [u]
     while stack and total <= LONG_VALUE:
         v = stack.pop()
         total += op_cost(v)
-        new = [s for s in v.src if s not in seen and s not in stored]
+        new = [s for s in v.src if s not in seen and s not in stored and s not in loops]
         seen.update(new)
         stack += new
     return total
@@ -166,7 +167,7 @@ def whole_cost(u: UOp, stored: Container[UOp]) -> float:
 def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
     """Whether values of one shape, none with a reduce, are at least twice as cheap to compute in
     one loop as each by itself, and long: rows of a Jacobian, say."""
-    alone = sum([whole_cost(p, stored) for p in parts])
+    alone = sum([whole_cost(p, stored, ()) for p in parts])
     together, seen, stack = 0.0, set(parts), list(parts)
     while stack and 2 * together <= alone:
         v = stack.pop()

@@ -48,6 +48,9 @@ class Measures:
         self.read: dict[UOp, int] = {}  # stored values it reads if every reduce below were stored
         # Values that read storage; reduces; contractions; over a reduce that has other readers too.
         self.reads, self.reduces, self.contractions, self.shared = (set["UOp"]() for _ in range(4))
+        # Values over a reduce that nothing else reads; and what is stored unless its readers want
+        # but parts of it: to them it is a load. These and all REDUCEs are loops of their own.
+        self._alone, self._presumed, self.loops = (set["UOp"]() for _ in range(3))
         self._depth: dict[UOp, int] = {}
         # Of a value: its cost without operands that have other readers too, and those operands.
         self._own: dict[UOp, tuple[float, float]] = {}  # cost, light
@@ -60,6 +63,11 @@ class Measures:
         for u in order:
             if u.dtype is not dtypes.void:
                 self._measure(u)
+        self.loops = {u for u in self.reduces if u.op is Ops.REDUCE} | self._presumed
+        for v in self._presumed:
+            self.reduces.add(v)
+            if storage_cost.contains_contraction(v, self.contractions):
+                self.contractions.add(v)
 
     # ------------------------------------------------------------ what is stored in any case
     def _fix(self, graph: UOp) -> None:
@@ -93,7 +101,7 @@ class Measures:
         if u.op in STORAGE or u in self.fixed:
             self._measure_stored(u)
             return
-        depth = 1 + max([self._depth[s] for s in u.src if s in self._depth], default=0)
+        depth = 1 + max([self._depth_below(s, u) for s in u.src], default=0)
         if u.op is Ops.AFTER:  # a view of storage
             depth = 0
         if depth > storage_cost.MOST_DEPTH and not is_view(u) and count(analysis.shape(u)) > 1:
@@ -105,14 +113,42 @@ class Measures:
         self.read[u] = storage_cost.stored_read(u, [self.read.get(s, 0) for s in u.src])
         if any([s in self.reads for s in u.src]):
             self.reads.add(u)
-        if storage_cost.contains_contraction(u, self.contractions):
-            self.contractions.add(u)
         if storage_cost.contains_reduce(u, self.reduces, self.reads):
+            self._measure_reduce(u)
+        if u not in self._presumed and storage_cost.contains_contraction(u, self.contractions):
+            self.contractions.add(u)
+
+    def _depth_below(self, s: UOp, u: UOp) -> int:
+        """How deep a source is in the code of its user: a loop that serves several elements of it
+        is not in there."""
+        if s in self.reduces and not storage_cost.as_many(s, u):
+            return 0
+        return self._depth.get(s, 0)
+
+    def _measure_reduce(self, u: UOp) -> None:
+        """A value with a loop over storage inside."""
+        below = [s for s in u.src if s in self.reduces]
+        own = [s for s in below if s in self._alone and self._readers[s] == 1]
+        if u.op is Ops.REDUCE or any([storage_cost.as_many(s, u) for s in own]):
+            self._alone.add(u)  # storing it takes the place of storing that reduce
+        elif any([s in self.shared or self._readers[s] > 1 for s in below]):
+            self.shared.add(u)
+        if self._readers.get(u, 0) > 1 and self._is_stored_for_two(u):
+            self._presumed.add(u)
+            self.shared.discard(u)
+            self._depth[u] = 0
+            self._own[u], self._common[u] = (storage_cost.LOAD, storage_cost.LOAD), _NONE
+            self.light[u], self.read[u] = storage_cost.LOAD, 1
+        else:
             self.reduces.add(u)
-            below = [s for s in u.src if s in self.reduces]
-            others = [s for s in below if s in self.shared or self._readers[s] > 1]
-            if u.op is not Ops.REDUCE and others:
-                self.shared.add(u)
+
+    def _is_stored_for_two(self, u: UOp) -> bool:
+        """Whether a value is stored if two readers want all of it."""
+        if u in self.shared and storage_cost.is_light(self.light[u], self.read[u]):
+            return False
+        elements = float(count(analysis.shape(u)))
+        value = storage_cost.Value(elements, self.cost[u], True)
+        return storage_cost.choose_storage(value, 2 * elements, 2).stored
 
     def _measure_stored(self, u: UOp) -> None:
         """What readers find is in memory."""
@@ -140,7 +176,11 @@ class Measures:
         """A sum of what is not read has a closed form, mostly."""
         if u.arg.op == "add" and u.src[0] not in self.reads:
             return storage_cost.CLOSED_FORM, storage_cost.LOAD
-        return storage_cost.cost_of_reduce(u, self.cost[u.src[0]]), storage_cost.LOAD
+        return storage_cost.cost_of_reduce(u, self._inside(u.src[0])[0]), storage_cost.LOAD
+
+    def _inside(self, s: UOp) -> tuple[float, float]:
+        """What an element costs in the code of a reader, as `cost` and `light`."""
+        return self._own[s] if s in self._presumed else (self.cost[s], self.light[s])
 
     def _parts(self, u: UOp) -> tuple[tuple[float, float], frozenset[UOp]]:
         """The cost of an element without the operands that have other readers, and those.
@@ -156,7 +196,8 @@ class Measures:
             if not storage_cost.as_many(s, u):
                 cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
             elif not here:
-                cost, light = cost + self.cost[s], light + self.light[s]
+                inside = self._inside(s)
+                cost, light = cost + inside[0], light + inside[1]
             elif self._readers[s] > 1:
                 common = common | self._common[s] | {s}
             else:
