@@ -3,16 +3,17 @@
     python benchmarks/predict_gpu.py [--part sm_90a] [--workloads copy,softmax]
 
 Nothing here is measured. The first blocks of each launch are executed by the PTX machine of the
-tests, which counts instructions and the 32-byte sectors that warps ask for; a kernel's time is the
-longer of those sectors at the rate of the L1 caches and the instructions at the rate at which they
-are issued; a workload's is at least its bytes at the rate of a copy, and its flops at the peak.
-Latency is not in it.
+tests, which counts instructions, the 32-byte sectors that warps ask for, the turns of the banks of
+shared memory and what tensor cores multiply; a kernel's time is the longest of them at their rates,
+on the multiprocessor with the most blocks. A workload's is at least its bytes at the rate of a
+copy, and its flops at the peak. Latency is not in it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,44 @@ from uopc.backends import target
 from uopc.backends.cuda.assembler import assemble
 from uopc.passes import gpu_machine
 
-# An H200: bytes a second of a copy and of all L1 caches; instructions a second of its 4 × 132
-# schedulers at 1.755 GHz; TFLOP/s of float32, and of tensor cores at half precision.
-COPY_RATE, L1_RATE, ISSUE_RATE = 4.3e12, 132 * 128 * 1.755e9, 132 * 4 * 1.755e9
+# An H200: bytes a second of a copy; multiprocessors, and their clock; bytes that the L1 cache of
+# one gives in a clock, instructions that its schedulers issue; TFLOP/s of float32, and of tensor
+# cores at half precision.
+COPY_RATE, SMS, CLOCK, L1_BYTES, ISSUED = 4.3e12, 132, 1.755e9, 128, 4
 PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
-SAMPLE = 1  # blocks executed of a launch
+# Multiplications in a clock by type of the operands, beside those of 16 bits.
+TENSOR_PARTS = {"tf32": 0.5, "s8": 2.0, "f64": 0.0625}
 
 
-def count(program: Any, launch: Any) -> tuple[float, float]:
-    """Instructions of warps and bytes asked of the caches, over a whole launch."""
+@dataclass(frozen=True)
+class Counts:
+    """What a block does: instructions of warps, bytes asked of L1 and copied past it, turns of
+    banks and conflicts among them, multiplications of tensor cores; and how many blocks do it."""
+
+    instructions: float
+    asked: float
+    copied: float
+    turns: float
+    conflicts: float
+    products: float
+    blocks: int
+
+    def bounds(self, kind: str) -> dict[str, float]:
+        """The least milliseconds by what limits them."""
+        most = -(-self.blocks // SMS) / CLOCK * 1e3  # of a clock on the busiest multiprocessor
+        rate = gpu_machine.TENSOR_RATE * TENSOR_PARTS.get(kind, 1.0)
+        l2 = gpu_machine.L2_RATE * SMS * CLOCK
+        return {
+            "L1": self.asked / L1_BYTES * most,
+            "issue": self.instructions / ISSUED * most,
+            "L2": self.copied * self.blocks / l2 * 1e3,
+            "shared": self.turns * most,
+            "mma": self.products / rate * most,
+        }
+
+
+def count(program: Any, launch: Any) -> Counts:
+    """What the first block of a launch does."""
     plan, memory = program.plan, Memory()
     sizes = [(v.shape, v.dtype) for v in (*plan.arguments, *plan.fresh)]
     places = [memory.place(np.zeros(shape, dtype)) for shape, dtype in sizes]
@@ -47,10 +77,12 @@ def count(program: Any, launch: Any) -> tuple[float, float]:
     kernel = parse.parse(text)[launch.kernel]
     words = [places[w.base] + w.offset if hasattr(w, "base") else w.value for w in launch.words]
     args = machine.pack(kernel, words)
-    report = machine.run(kernel, launch.grid, launch.block, args, memory, blocks=SAMPLE)
+    room = launch.dynamic_shared
+    report = machine.run(kernel, launch.grid, launch.block, args, memory, room, blocks=1)
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    scale = blocks / min(SAMPLE, blocks)
-    return report.work / 32 * scale, report.sectors * 32 * scale
+    own = report.sectors - report.copied
+    return Counts(report.work / 32, own * 32, report.copied * 32, report.turns, report.conflicts,
+                  report.products, blocks)  # fmt: skip
 
 
 def rows_of(w: Workload, part: str) -> list[list[str]]:
@@ -64,15 +96,18 @@ def rows_of(w: Workload, part: str) -> list[list[str]]:
     rows, total = [], 0.0
     for launch in program.plan.launches:
         used = assemble(asm[launch.kernel], part).kernels[launch.kernel]
-        instructions, asked = count(program, launch)
-        ms = max(asked / L1_RATE, instructions / ISSUE_RATE) * 1e3
+        made, (x, y, z) = count(program, launch), launch.block
+        kind = next((t for t in TENSOR_PARTS if f".{t}.{t}." in asm[launch.kernel]), "")
+        limit, ms = max(made.bounds(kind).items(), key=lambda b: b[1])
         total += ms
-        x, y, z = launch.block
+        shared = used.shared + launch.dynamic_shared
         rows.append([
-            "×".join(map(str, launch.grid)), str(x * y * z), f"{instructions / 1e6:.1f}",
-            f"{asked / 1e9:.2f}", f"{ms:.3f}", str(used.registers),
-            str(used.spill_stores + used.spill_loads), str(used.shared),
-            f"{gpu_machine.occupancy(gpu, x * y * z, used.registers, used.shared):.2f}",
+            "×".join(map(str, launch.grid)), str(x * y * z),
+            f"{made.instructions * made.blocks / 1e6:.1f}",
+            f"{(made.asked + made.copied) * made.blocks / 1e9:.2f}", f"{made.conflicts:.0f}",
+            f"{ms:.3f}", limit, str(used.registers),
+            str(used.spill_stores + used.spill_loads), str(shared),
+            f"{gpu_machine.occupancy(gpu, x * y * z, used.registers, shared):.2f}",
         ])  # fmt: skip
     first = [w.name, f"{w.bytes / 1e6:.1f}", f"{w.flops / 1e9:.2f}", f"{least:.3f}",
              f"{max(total, least):.3f}"]  # fmt: skip
@@ -80,7 +115,8 @@ def rows_of(w: Workload, part: str) -> list[list[str]]:
 
 
 HEAD = ["workload", "MB", "Gflop", "card's ms", "kernels' ms", "grid", "threads", "M instructions",
-        "GB asked", "ms", "registers", "spilled", "shared", "occupancy"]  # fmt: skip
+        "GB asked", "conflicts", "ms", "limit", "registers", "spilled", "shared",
+        "occupancy"]  # fmt: skip
 
 
 def main() -> int:

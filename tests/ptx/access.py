@@ -272,6 +272,9 @@ def _start_copy(build: Build) -> Action:
             read_from = addresses[whole]
             if (read_from.astype(np.int64) % count).any():
                 raise Fault(f"a source that is not a multiple of {count}")
+            touched = _sectors(lanes, who[whole], read_from, count)
+            lanes.report.sectors += touched
+            lanes.report.copied += touched
             got = lanes.memory.load(read_from, word, count // 4)
             data[whole] = np.ascontiguousarray(got).view(np.uint8)
         for k in np.flatnonzero((sizes != count) & (sizes != 0)):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.ptx import banks
 from tests.ptx.build import Action, Build, Getter, Unknown
 from tests.ptx.memory import POISON, Array, AsyncCopies, Fault, Memory, Shared
 from tests.ptx.parse import (
@@ -44,6 +45,10 @@ class Report:
     instructions: int = 0  # steps of the machine, each over many lanes
     work: int = 0  # instructions of single threads
     sectors: int = 0  # of 32 bytes, that the warps' accesses to global memory touched
+    copied: int = 0  # of these pieces, by cp.async
+    products: int = 0  # multiplications of tensor cores
+    turns: int = 0  # of shared memory's banks, for the warps' accesses
+    conflicts: int = 0  # turns more than accesses without conflicts would take
     approximate: set[str] = field(default_factory=set)  # opcodes the hardware only approximates
     opcodes: set[str] = field(default_factory=set)
 
@@ -62,6 +67,8 @@ class Lanes:
         self.block_of = self.all // self.threads
         self.thread_of = (self.all % self.threads).astype(np.int32)
         self.shared = Shared(blocks, launch.shared_bytes, self.threads, launch.granule)
+        if launch.counting:
+            self.shared.counted = self._count_turns
         self.who = ((first + self.block_of) * self.threads + self.thread_of).astype(np.int32)
         self.met = np.zeros(blocks, np.int32)  # how often each block has met
         self.local = np.full((self.count, launch.kernel.local_bytes), POISON, np.uint8)
@@ -94,6 +101,11 @@ class Lanes:
         if not self.launch.watched:
             return None
         return self.who[lanes], self.met[self.block_of[lanes]]
+
+    def _count_turns(self, offsets: Array, lanes: Array, size: int) -> None:
+        turns, phases = banks.turns(offsets, lanes, size)
+        self.report.turns += turns
+        self.report.conflicts += turns - phases
 
     # -------------------------------------------------------- registers
     def register(self, name: str) -> Array:

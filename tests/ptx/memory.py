@@ -6,7 +6,7 @@ Every access names the lanes it comes from, so that a fault can name the first t
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -295,8 +295,10 @@ class Shared:
         self.watch = Watch(cells, 32)
         self.pending = np.zeros(cells, np.bool_)
         self.meetings = np.zeros(blocks * -(-threads // 32), np.int32)
+        # Is told of accesses: byte offsets, numbers of lanes over all warps, bytes of each.
+        self.counted: Callable[[Array, Array, int], None] | None = None
 
-    def _offsets(self, addresses: Array, blocks: Array, size: int) -> Array:
+    def _offsets(self, addresses: Array, blocks: Array, threads: Array, size: int) -> Array:
         signed = addresses.astype(np.int64)
         bad = (signed < 0) | (signed + size > self.nbytes)
         if bad.any():
@@ -307,6 +309,8 @@ class Shared:
         if wrong.any():
             at = int(np.argmax(wrong))
             raise Fault(f"shared address {int(signed[at]):#x} is not a multiple of {size}", at)
+        if self.counted is not None:
+            self.counted(signed, blocks * -(-self.threads // 32) * 32 + threads, size)
         return signed + blocks * self.stride
 
     def _cells(self, offsets: Array, size: int) -> Array:
@@ -316,14 +320,14 @@ class Shared:
              count: int) -> Array:  # fmt: skip
         """(lanes, count) values."""
         size = np.dtype(dtype).itemsize
-        offsets = self._offsets(addresses, blocks, size * count)
+        offsets = self._offsets(addresses, blocks, threads, size * count)
         self.note_read(self._cells(offsets, size * count), blocks, threads)
         return self.data.view(dtype)[(offsets // size)[:, None] + np.arange(count)]
 
     def store(self, addresses: Array, blocks: Array, threads: Array, values: Array) -> None:
         """Write (lanes, count) values."""
         size, count = values.dtype.itemsize, values.shape[1]
-        offsets = self._offsets(addresses, blocks, size * count)
+        offsets = self._offsets(addresses, blocks, threads, size * count)
         self.note_write(self._cells(offsets, size * count), blocks, threads)
         where = (offsets // size)[:, None] + np.arange(count)
         flat = self.data.view(values.dtype)
@@ -380,7 +384,7 @@ class AsyncCopies:
     def issue(self, shared: Shared, lanes: Array, blocks: Array, threads: Array,
               addresses: Array, data: Array) -> None:  # fmt: skip
         """Start copies of data (lanes, bytes) to shared addresses."""
-        offsets = shared._offsets(addresses, blocks, data.shape[1])
+        offsets = shared._offsets(addresses, blocks, threads, data.shape[1])
         cells = shared._cells(offsets, data.shape[1])
         shared.note_write(cells, blocks, threads)
         shared.pending[cells] = True

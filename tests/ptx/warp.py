@@ -341,7 +341,7 @@ def multiply_matrices(build: Build) -> Action:
     whole = left in ("s8", "u8")
 
     def act(lanes: Lanes) -> None:
-        whole_warps(lanes)
+        lanes.report.products += whole_warps(lanes) * rows * 8 * k
         wide = np.int64 if whole else np.float64
         fa, fb, fc = (g(lanes) for g in gets)
         a, b = _matrix_a(fa, rows, k).astype(wide), _matrix_b(fb, k).astype(wide)
