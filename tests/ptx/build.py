@@ -130,11 +130,12 @@ class Build:
             raise Unknown(f"{self.instruction.text}: expected an address")
         base = self.launch.resolve(o.base)
         offset = np.array([o.offset]).astype(np.int64).view(np.uint64)
-        if isinstance(base, Reg):
-            wide = "u64" if self.launch.kind_of(base.name).itemsize == 8 else "u32"
-            get = self.value(base, wide)
-        else:
-            get = self.value(base, "u64")
+        if isinstance(base, Reg) and self.launch.kind_of(base.name).itemsize == 4:
+            short, step = self.value(base, "u32"), offset.astype(np.uint32)  # wraps
+            return lambda lanes: np.broadcast_to(
+                (short(lanes) + step).astype(np.uint64), (lanes.width,)
+            )
+        get = self.value(base, "u64")
         return lambda lanes: np.broadcast_to(get(lanes).astype(np.uint64) + offset, (lanes.width,))
 
 

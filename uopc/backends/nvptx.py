@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from uopc.backends import nvptx_floats, nvptx_tensor
+from uopc.backends import nvptx_floats, nvptx_indices, nvptx_tensor
 from uopc.backends.llvm import Emitter, Rule, from_memory
 from uopc.backends.llvm_types import llvm_type, memory_type
 from uopc.errors import Unsupported
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 TRIPLE = "nvptx64-nvidia-cuda"
-LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+LAYOUT = (  # with addresses of 32 bits in all spaces but the global one
+    "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32"
+    "-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+)
 # What every pointer that a kernel is called with is a multiple of, unless its launch says less.
 ALIGNMENT = 16
 SHARED_ALIGNMENT = 128  # of a buffer in shared memory: a row of all its banks
@@ -76,9 +79,12 @@ class GpuEmitter(Emitter):
         self.places = shared_layout(kernel)[0]
         self.dynamic = dynamic_shared(kernel, target.gpu) > 0
         self.words: list[str] = []
+        self.narrow: dict[UOp, str] = {}  # indices of 64 bits -> their names as 32
         self.copied = _copied(self)  # LOADs whose value no register holds
 
     def rule(self, u: UOp) -> Rule | None:
+        if nvptx_indices.is_narrow(u):
+            return _narrow
         return _RULES.get(u.op) or super().rule(u)
 
     def head(self) -> str:
@@ -118,13 +124,17 @@ class GpuEmitter(Emitter):
         raise Unsupported(f"nvptx: no instruction for {name}")
 
     # ---------------------------------------------------- memory
-    def place(self, address: UOp, index: str) -> str:
-        """`ptr … , align n` of an INDEX, at an index that is computed already."""
-        base = _root(address)
-        t, space = memory_type(address.dtype.scalar), space_of(base)
-        pointer = f"ptr{space} {self.names[address.src[0]]}"
-        made = self.value(f"getelementptr {t}, {pointer}, i64 {index}")
-        return f"ptr{space} {made}"
+    def place(self, address: UOp, offset: int = 0) -> str:
+        """`ptr … %name` of an INDEX, or of what is some elements behind it."""
+        t, space = memory_type(address.dtype.scalar), space_of(_root(address))
+        name = self.names[address.src[0]]
+        for part in nvptx_indices.parts(self, address.src[1], offset, space == _SHARED):
+            text = f"getelementptr {t}, ptr{space} {name}, {part}"
+            found = self.local.get(text)
+            if found is None:
+                found = self.local[text] = self.value(text)
+            name = found
+        return f"ptr{space} {name}"
 
     def alignment(self, address: UOp, bytes_: int) -> int:
         """The greatest power of two up to the size of the access that divides its address."""
@@ -188,7 +198,13 @@ def _special(e: Emitter, u: UOp) -> str | None:
     end = u.src[0]
     if end.op is Ops.CONST:  # a return attribute: it folds index arithmetic
         e.lines[-1] = e.lines[-1].replace("call i32", f"call range(i32 0, {end.arg}) i32")
-    return e.value(f"zext i32 {got} to i64")
+    assert isinstance(e, GpuEmitter)
+    return nvptx_indices.widened(e, u, got)
+
+
+def _narrow(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    return nvptx_indices.emit(e, u)
 
 
 def dimensions(kernel: UOp, prefix: str) -> tuple[UOp, ...]:
@@ -319,13 +335,12 @@ def _load(e: Emitter, u: UOp) -> str | None:
     if u in e.copied:
         return None
     address, t = u.src[0], memory_type(u.dtype)
-    index = e.of(address.src[1])
     if len(u.src) == 1:
-        return from_memory(e, u, _read(e, address, u.dtype, index))
+        return from_memory(e, u, _read(e, address, u.dtype))
     gate = u.src[1]
     if gate.dtype.lanes == 1:
         before, done = e.branch(e.of(gate))
-        got = _read(e, address, u.dtype, index)
+        got = _read(e, address, u.dtype)
         last = e.join(done)
         zero = "zeroinitializer" if u.dtype.lanes > 1 else _zero(u.dtype)
         return from_memory(
@@ -335,8 +350,7 @@ def _load(e: Emitter, u: UOp) -> str | None:
     for i in range(u.dtype.lanes):
         one = e.value(f"extractelement <{u.dtype.lanes} x i1> {mask}, i64 {i}")
         before, done = e.branch(one)
-        place = e.value(f"add i64 {index}, {i}")
-        got = _read(e, address, narrow, place)
+        got = _read(e, address, narrow, i)
         new = e.value(f"insertelement {t} {whole}, {memory_type(narrow)} {got}, i64 {i}")
         last = e.join(done)
         whole = e.value(f"phi {t} [ {new}, %{last} ], [ {whole}, %{before} ]")
@@ -347,13 +361,13 @@ def _zero(t: DType) -> str:
     return "0.0" if llvm_type(t) in ("half", "float", "double") else "0"
 
 
-def _read(e: GpuEmitter, address: UOp, t: DType, index: str) -> str:
+def _read(e: GpuEmitter, address: UOp, t: DType, offset: int = 0) -> str:
     """A load; one of what nothing writes may go through the read-only cache."""
     base, bytes_ = _root(address), t.itemsize * t.lanes
     align = e.alignment(address, bytes_) if t.lanes > 1 else t.itemsize
     constant = base.op is Ops.PARAM and base.arg.slot in e.calls.constant
     note = ", !invariant.load !0" if constant else ""
-    return e.value(f"load {memory_type(t)}, {e.place(address, index)}, align {align}{note}")
+    return e.value(f"load {memory_type(t)}, {e.place(address, offset)}, align {align}{note}")
 
 
 def _store(e: Emitter, u: UOp) -> str | None:
@@ -364,13 +378,13 @@ def _store(e: Emitter, u: UOp) -> str | None:
         return None
     lanes = max(address.dtype.lanes, value.dtype.lanes)
     stored = value.dtype.scalar.vec(lanes)
-    given, index = e.of(value, lanes), e.of(address.src[1])
+    given = e.of(value, lanes)
     if stored.kind == "bool":
         given = e.value(f"zext {llvm_type(stored)} {given} to {memory_type(stored)}")
     gate = u.src[2] if len(u.src) > 2 else None
     if gate is None or gate.dtype.lanes == 1:
         done = None if gate is None else e.branch(e.of(gate))[1]
-        _write(e, address, stored, given, index)
+        _write(e, address, stored, given)
         if done is not None:
             e.join(done)
         return None
@@ -378,7 +392,7 @@ def _store(e: Emitter, u: UOp) -> str | None:
     for i in range(lanes):
         _, done = e.branch(e.value(f"extractelement <{lanes} x i1> {mask}, i64 {i}"))
         one = e.value(f"extractelement {wide} {given}, i64 {i}")
-        _write(e, address, narrow, one, e.value(f"add i64 {index}, {i}"))
+        _write(e, address, narrow, one, i)
         e.join(done)
     return None
 
@@ -408,7 +422,7 @@ def _copy(e: GpuEmitter, u: UOp) -> None:
     """A copy to shared memory that goes on by itself; where its gate does not hold, of zeros."""
     target, load = u.src[:2]
     nbytes = load.dtype.itemsize * load.dtype.lanes
-    to, from_ = [e.place(p, e.of(p.src[1])).rpartition(" ") for p in (target, load.src[0])]
+    to, from_ = [e.place(p).rpartition(" ") for p in (target, load.src[0])]
     operands = [(to[0], to[2]), (from_[0], from_[2])]
     name = f"llvm.nvvm.cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global.{nbytes}"
     if len(load.src) > 1:
@@ -419,13 +433,12 @@ def _copy(e: GpuEmitter, u: UOp) -> None:
 
 def _tile_load(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
-    address = u.src[0]
-    return nvptx_tensor.matrices(e, u, e.place(address, e.of(address.src[1])))
+    return nvptx_tensor.matrices(e, u, e.place(u.src[0]))
 
 
-def _write(e: GpuEmitter, address: UOp, t: DType, value: str, index: str) -> None:
+def _write(e: GpuEmitter, address: UOp, t: DType, value: str, offset: int = 0) -> None:
     align = e.alignment(address, t.itemsize * t.lanes) if t.lanes > 1 else t.itemsize
-    e.effect(f"store {memory_type(t)} {value}, {e.place(address, index)}, align {align}")
+    e.effect(f"store {memory_type(t)} {value}, {e.place(address, offset)}, align {align}")
 
 
 _RULES: dict[Op, Rule] = {

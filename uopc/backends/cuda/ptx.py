@@ -19,6 +19,7 @@ def _machine(cpu: str, features: str) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.set_option("", "-nvptx-short-ptr")  # addresses in shared memory have 32 bits
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=2)
 
 
