@@ -384,10 +384,10 @@ def _lanes(e: Emitter, u: UOp) -> str | None:
 
 def _stack(e: Emitter, u: UOp) -> str | None:
     wide, narrow = llvm_type(u.dtype), llvm_type(u.dtype.scalar)
-    if all(s is u.src[0] for s in u.src):
-        return e.of(u.src[0], u.dtype.lanes)
     if u.src[0].dtype.lanes > 1:
         return _joined(e, u)
+    if all(s is u.src[0] for s in u.src):
+        return e.of(u.src[0], u.dtype.lanes)
     shuffled = _as_shuffle(e, u, wide)
     if shuffled is not None:
         return shuffled
