@@ -377,6 +377,8 @@ def _bounds_or(u: UOp) -> Bounds:
 
 def _bounds_xor(u: UOp) -> Bounds:
     (a, b), (c, d) = _b(u, 0), _b(u, 1)
+    if a >= 0 and c >= 0:
+        return 0, (1 << max(b, d).bit_length()) - 1
     return (-1 - b, -1 - a) if c == d == -1 else type_bounds(u.dtype.scalar)
 
 

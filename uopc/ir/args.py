@@ -31,13 +31,15 @@ class ParamArg:
 @dataclass(frozen=True, slots=True)
 class BufferArg:
     """Storage of `size` elements made by the program; `slot` tells buffers apart. `stages`: of how
-    many iterations it shall hold what is filled in a loop, while the first of them is read."""
+    many iterations it shall hold what is filled in a loop, while the first of them is read.
+    `swizzle`: the length of its rows, if each has its pieces in another order in shared memory."""
 
     slot: int
     dims: Dims
     device: str = ""
     space: Space = "global"
     stages: int = 1
+    swizzle: int = 0
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -18,6 +18,7 @@ from uopc.ir import affine, analysis, dtypes, indexing, remake
 from uopc.ir.args import BufferArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.passes import swizzled_tiles
 from uopc.passes.range_tiling import Refused, kernel_axes, make_range, storage_root
 
 if TYPE_CHECKING:
@@ -167,9 +168,9 @@ def _unit_of(d: Digit, digit: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- the tile
-def _staged(kernel: UOp, value: UOp, order: list[Digit], padded: bool = False) -> UOp:
-    """The kernel that fills a tile with the value, and reads the tile in its place. `padded`: its
-    rows begin in different banks of shared memory."""
+def _staged(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool = False) -> UOp:
+    """The kernel that fills a tile with the value, and reads the tile in its place. `in_banks`: a
+    column of it shall be in different banks of shared memory."""
     number = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
     nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
     dims: list[int] = []
@@ -190,10 +191,13 @@ def _staged(kernel: UOp, value: UOp, order: list[Digit], padded: bool = False) -
         quotient, rest = affine.divmod_(d.place(), affine.const(apart))
         read += [rest, quotient]
     content = _guarded(remake.rebuild(value, moved), guard)
-    if padded:
+    swizzle = 0
+    if in_banks and swizzled_tiles.can_be_swizzled(dims[-1] * value.dtype.itemsize):
+        swizzle = dims[-1]
+    elif in_banks:
         dims[-1] += _padding(dims[-1] * value.dtype.itemsize) // value.dtype.itemsize
     size = _checked_size(dims, value)
-    arg = BufferArg(number, (size,), space="local")
+    arg = BufferArg(number, (size,), space="local", swizzle=swizzle)
     tile = intern(Ops.BUFFER, value.dtype, (), arg)
     target = intern(Ops.INDEX, value.dtype, (tile, indexing.flat_index(tuple(dims), filled)))
     store = intern(Ops.STORE, dtypes.void, (target, content))

@@ -31,7 +31,7 @@ from uopc.ir import affine, analysis, dtypes, remake
 from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes import grid_dims, shared_tiles
+from uopc.passes import grid_dims, shared_tiles, swizzled_tiles
 from uopc.passes.contract import Context, Pass
 from uopc.passes.thread_reduce import Team, reduce_threads
 
@@ -223,6 +223,8 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     launch = _launch(order, context)
     if launch is None:
         return kernel
+    kernel = swizzled_tiles.in_places(kernel)
+    order = list(analysis.order(kernel))
     placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order))
     return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
 
