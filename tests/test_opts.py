@@ -310,3 +310,37 @@ def test_opts_of_a_kernel_written_by_hand():
 def test_axes_are_numbered_outputs_first():
     axes = kernel_axes(plain_kernel(uopc.param("a", (3, 4, 5)).sum(axis=1)))
     assert [(r.src[0].arg, r.arg.kind) for r in axes] == [(3, "loop"), (5, "loop"), (4, "reduce")]
+
+
+# ---------------------------------------------------------------- reduces that grow
+GROWN = {
+    "sum": lambda x: x.sum(axis=1),
+    "sum of a function": lambda x: (x + 3.0).sum(axis=1),
+    "product": lambda x: x.prod(axis=1),
+    "greatest": lambda x: x.max(axis=1),
+    "least": lambda x: x.min(axis=1),
+    "of products": lambda x: (x * x).sum(axis=1),
+    "of products with what is the same in all": lambda x: (x * x[:, :1]).sum(axis=1),
+}
+
+
+@pytest.mark.parametrize("name", GROWN)
+def test_reduces_grow(name):
+    """What a reduce combines beyond its end changes nothing."""
+    make = GROWN[name]
+    for n in (5, 7, 9, 13):
+        a = numbers(3, n)
+        expected = uopc.compile(make(uopc.param("a", a.shape)), optimize=False)(a)
+        got = results(make(uopc.param("a", a.shape)), [a], [Opt("PADTO", 1, 8)])
+        np.testing.assert_array_equal(got, expected)
+        got = results(
+            make(uopc.param("a", a.shape)), [a], [Opt("PADTO", 1, 4), Opt("VECTOR", 1, 4)]
+        )
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_an_infinity_is_not_multiplied_by_what_is_not_there():
+    a, b = np.abs(numbers(2, 13)) + 1, np.full((2, 1), np.inf, "f4")
+    graph = (uopc.param("a", (2, 13)) * uopc.param("b", (2, 1))).sum(axis=1)
+    got = results(graph, [a, b], [Opt("PADTO", 1, 8)])
+    assert (got == np.inf).all()

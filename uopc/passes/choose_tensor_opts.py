@@ -6,14 +6,17 @@ all threads with 16-byte accesses.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis
+from uopc.ir import affine, analysis
 from uopc.ir.ops import Ops
+from uopc.ir.tensor_cores import Tile
+from uopc.passes import gpu_machine, tensor_tiling
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, length_of
-from uopc.passes.shared_tiles import filled_together
+from uopc.passes.range_tiling import Refused
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -21,12 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a block's tile is cut: tiles of the tensor core in each warp, down, across and along
-    the depth, and warps, down and across."""
+    """How a block's tile is cut: tiles of the tensor core in each warp, down and across, and
+    warps, down and across."""
 
     down: int
     across: int
-    depth: int
     warps_down: int
     warps_across: int
 
@@ -34,17 +36,34 @@ class Blocking:
     def threads(self) -> int:
         return 32 * self.warps_down * self.warps_across
 
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """The tiles of a block, down and across."""
+        return self.down * self.warps_down, self.across * self.warps_across
 
-# Largest first. 64 by 64 elements a warp: 128 accumulators a thread, and each value that comes from
-# shared memory is used 4 or 8 times.
+    def sizes(self, tile: Tile) -> tuple[int, int, int]:
+        """Rows, columns and depth of the least that a block does."""
+        (down, across), (m, n, k) = self.tiles, tile.shape
+        return down * m, across * n, k
+
+
+# 64 by 64 elements a warp: 128 accumulators a thread, and each value that comes from shared memory
+# is used 4 or 8 times. Smaller ones are for products that would not fill the device.
 BLOCKINGS = (
-    Blocking(4, 8, 2, 2, 2),
-    Blocking(2, 4, 2, 2, 2),
-    Blocking(1, 2, 1, 2, 2),
+    Blocking(4, 8, 2, 4),
+    Blocking(4, 8, 4, 2),
+    Blocking(4, 8, 2, 2),
+    Blocking(2, 8, 2, 2),
+    Blocking(4, 4, 2, 2),
+    Blocking(2, 4, 2, 2),
+    Blocking(1, 2, 2, 2),
 )
 ACCESS_BYTES = 16
-# Slices of the depth in shared memory at a time: one is read, the others are on their way.
-MOST_STAGES = 4
+# Slices of the depth in shared memory at a time: one is read, the others are on their way. A power
+# of two: which of them is next is a mask then.
+STAGES = (4, 2)
+# Tiles of the depth in a slice.
+SLICES = (2, 1)
 
 
 def choose(chooser: Chooser) -> bool:
@@ -54,18 +73,56 @@ def choose(chooser: Chooser) -> bool:
         return False
     closed = analysis.closed_ranges(k.reduces[0])
     for r in sorted(closed, key=lambda r: r.arg.axis, reverse=True):
-        for blocking in BLOCKINGS:
-            kernel, opts = chooser.kernel, list(chooser.opts)
-            if _blocked(chooser, r, blocking):
+        try:
+            tile, *loops = tensor_tiling.place_of(chooser.kernel, r, 0)
+        except Refused:
+            continue
+        kernel, opts = chooser.kernel, list(chooser.opts)
+        for blocking in _by_cost(chooser, tile, loops):
+            if _padded(chooser, tile, loops, blocking) and _blocked(chooser, blocking):
                 return True
-            chooser.kernel, chooser.opts = kernel, opts
+            chooser.kernel, chooser.opts = kernel, list(opts)
     return False
 
 
-def _blocked(chooser: Chooser, r: UOp, blocking: Blocking) -> bool:
-    """A blocking, if the kernel's loops are multiples of it."""
-    if not chooser.attempt("TC", r, 0):
-        return False
+def _by_cost(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[Blocking]:
+    """The blockings of a product that is worth it, that with the shortest time first."""
+    gpu = chooser.context.target.gpu
+    assert gpu is not None
+    lengths = [int(analysis.bounds(q.src[0])[1]) for q in loops]
+    others = [q for q in KernelFacts(chooser.kernel).outputs if q not in loops]
+    around = math.prod([int(analysis.bounds(q.src[0])[1]) for q in others])
+    itemsize = tile.operand.itemsize
+
+    def cost(b: Blocking) -> float:
+        down, across, _ = b.sizes(tile)
+        blocks = around * -(-lengths[0] // down) * -(-lengths[1] // across)
+        rate = gpu_machine.TENSOR_RATE * 2 / itemsize
+        read = (down + across) * itemsize / gpu_machine.L2_RATE
+        return float(max(down * across / rate, read) * -(-blocks // gpu.multiprocessors))
+
+    def waste(b: Blocking) -> float:
+        padded = [-(-n // size) * size for n, size in zip(lengths, b.sizes(tile))]
+        return math.prod(padded) / max(1, math.prod(lengths))
+
+    return sorted([b for b in BLOCKINGS if waste(b) <= gpu_machine.MOST_PADDING], key=cost)
+
+
+def _padded(chooser: Chooser, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
+    """The product on tensor cores, its loops grown to multiples of the block's tile."""
+    grown = []
+    for q, size in zip(loops, blocking.sizes(tile)):
+        rest = affine.floormod(q.src[0], affine.const(size))
+        if not (rest.op is Ops.CONST and rest.arg == 0):
+            if not chooser.attempt("PADTO", q, size):
+                return False
+            (q,) = chooser.family(q)
+        grown.append(q)
+    return chooser.attempt("TC", grown[-1], 0)
+
+
+def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
+    """A blocking of the product's loops, and its operands' slices in shared memory."""
     (product,) = [u for u in analysis.order(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
@@ -74,32 +131,37 @@ def _blocked(chooser: Chooser, r: UOp, blocking: Blocking) -> bool:
     ):
         for op, n in (("UPCAST", copies), ("LOCAL", warps)):
             outer = _beside(chooser, inner)
-            if n > 1 and (
-                outer is None or (length_of(outer) or 1) % n or not chooser.attempt(op, outer, n)
-            ):
+            if n > 1 and (outer is None or not chooser.attempt(op, outer, n)):
                 return False
-    outer = _beside(chooser, depth)
-    if outer is None or (length_of(outer) or 1) % blocking.depth:
-        return False
-    if blocking.depth > 1 and not chooser.attempt("UNROLL", outer, blocking.depth):
-        return False
     for q in [q for q in KernelFacts(chooser.kernel).outputs if q.arg.kind == "loop"]:
         chooser.attempt("GRID", q, 0)
+    slices, stages = _slicing(chooser, product, blocking)
+    outer = _beside(chooser, depth)
+    if slices > 1 and outer is not None:
+        chooser.attempt("UNROLL", outer, slices)
     if not all(_packed(chooser, depth, n, blocking.threads) for n in (0, 1)):
         return False
     around = _beside(chooser, depth)
-    if around is not None:
-        chooser.attempt("STAGES", around, _stages(chooser, around))
+    if around is not None and stages > 1:
+        chooser.attempt("STAGES", around, stages)
     return True
 
 
-def _stages(chooser: Chooser, around: UOp) -> int:
-    """As many stages as there is room for, and iterations."""
+def _slicing(chooser: Chooser, product: UOp, blocking: Blocking) -> tuple[int, int]:
+    """Tiles of the depth in a slice, and slices in shared memory: as many as there is room for."""
     gpu = chooser.context.target.gpu
     assert gpu is not None
-    tiles = filled_together(analysis.order(chooser.kernel))
-    used = sum(t.arg.dims[0] * t.dtype.itemsize for t in tiles)
-    return int(min(MOST_STAGES, gpu.static_shared // max(1, used), length_of(around) or 1))
+    outer = _beside(chooser, product.src[4])
+    count = 1 if outer is None else length_of(outer) or 1
+    down, across = [n * size for n, size in zip(blocking.tiles, product.arg)]
+    tile = (down + across) * product.arg[2] * product.src[0].dtype.itemsize
+    room = gpu_machine.shared_room(gpu, blocking.threads)
+    for stages in (*STAGES, 1):
+        for slices in SLICES:
+            fits = tile * slices * stages <= room
+            if fits and count % slices == 0 and count >= slices * stages:
+                return slices, stages
+    return 1, 1
 
 
 def _beside(chooser: Chooser, inner: UOp) -> UOp | None:

@@ -40,6 +40,13 @@ CROSSED = (8, 32)
 EACH_ROWS = 8
 MOST_APART = 32
 
+# Multiplications of 16-bit numbers that mma.sync does in a clock of a multiprocessor: 0.63 of the
+# 2,048 that an H100 has for wgmma. Bytes that each multiprocessor gets of L2 in a clock where all
+# read: 5.5 TB/s. Both assumed, not measured here.
+TENSOR_RATE, L2_RATE = 1290.0, 23.7
+# A product whose loops do not fill the tiles of a block may grow to so many times its size.
+MOST_PADDING = 4.0
+
 # Registers of a warp are handed out in these; what a block takes of shared memory beside its own.
 REGISTER_UNIT, BLOCK_SHARED = 256, 1024
 
@@ -47,6 +54,13 @@ REGISTER_UNIT, BLOCK_SHARED = 256, 1024
 def capacity(gpu: Gpu) -> int:
     """The threads that a part runs at a time."""
     return gpu.multiprocessors * gpu.threads_per_multiprocessor
+
+
+def shared_room(gpu: Gpu, threads: int) -> int:
+    """The shared memory of a block such that registers limit how many an SM runs, not that."""
+    own = threads * (gpu.registers_per_thread + 1)
+    blocks = max(1, gpu.registers_per_multiprocessor // own)
+    return min(gpu.shared_per_block, gpu.shared_per_multiprocessor // blocks - BLOCK_SHARED)
 
 
 def occupancy(gpu: Gpu, threads: int, registers: int, shared: int) -> float:

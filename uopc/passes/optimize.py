@@ -92,7 +92,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
     "UNROLL": (_unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
     "TILE": (tile_loop, "the loop becomes two: an outer one, and an inner one of n iterations"),
-    "PADTO": (pad_to, "an output loop grows to a multiple of n, its accesses guarded"),
+    "PADTO": (pad_to, "the loop grows to a multiple of n, its accesses guarded"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
     "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),
     "SWAP": (swap, "the loop changes places with output loop number n"),

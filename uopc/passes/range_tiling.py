@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.errors import Error
-from uopc.ir import affine, analysis, build, dtypes, indexing, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake, semantics
 from uopc.ir.args import AxisKind, RangeArg
 from uopc.ir.node import intern, kept
 from uopc.ir.ops import Op, Ops
@@ -168,7 +168,8 @@ def tile_loop(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
-    """for r < m: f(r)  →  for r < ⌈m / n⌉·n: f(r), with every access under the guard r < m."""
+    """for r < m: f(r)  →  for r < ⌈m / n⌉·n: f(r), with every access under the guard r < m; what a
+    reduce adds beyond m is 0, or what its operation has in place of it."""
     length = r.src[0]
     if n < 2:
         raise Refused(f"the amount {n} is too small")
@@ -176,18 +177,18 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     padded = affine.scaled(blocks, n)
     if padded is length:
         raise Refused(f"{n} divides the range: there is nothing to pad")
-    if is_reduce(kernel, r) or r.arg.kind != "loop":
-        raise Refused("what a reduce would add is not known: only output loops are padded")
     check_free(kernel, r)
     order = analysis.order(kernel)
     if any(is_overwritten(u, r) for u in order):
         raise Refused("its iterations write to one place, in their order")
-    wide = make_range(padded, (*r.arg.axis, _FIRST), "loop")
+    wide = make_range(padded, (*r.arg.axis, _FIRST), r.arg.kind)
     guard = affine.less(wide, length)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is r:
             return wide
+        if u.op is Ops.REDUCE and r in u.src[1:]:
+            return intern(Ops.REDUCE, u.dtype, (_inside(u, src[0], wide, guard), *src[1:]), u.arg)
         if u.op is not Ops.INDEX or r not in analysis.ranges(u):
             return None
         flat, own = indexing.ungated(src[1])
@@ -195,6 +196,24 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
         return intern(Ops.INDEX, u.dtype, (src[0], *indexing.gated((flat,), both)))
 
     return remake.rewritten(kernel, change)
+
+
+def _inside(reduce: UOp, body: UOp, r: UOp, guard: UOp) -> UOp:
+    """What a reduce combines, where the guard holds; beyond, what changes nothing. In a sum of
+    products that is 0 for both factors, so that it is one still."""
+    if reduce.arg.op == "add" and body.op is Ops.MUL:
+        return intern(Ops.MUL, body.dtype, tuple([_or_zero(f, r, guard) for f in body.src]))
+    other = build.const(body.dtype, semantics.reduce_identity(reduce.arg.op, reduce.dtype))
+    return build.where(guard, body, other)
+
+
+def _or_zero(value: UOp, r: UOp, guard: UOp) -> UOp:
+    """A value, 0 where the guard does not hold: an access in the loop is that already."""
+    if value.op is Ops.INDEX and r in analysis.ranges(value):
+        return value
+    if value.op is Ops.CAST:
+        return intern(Ops.CAST, value.dtype, (_or_zero(value.src[0], r, guard),))
+    return build.where(guard, value, build.const(value.dtype, 0))
 
 
 def split(kernel: UOp, r: UOp, n: int) -> UOp:

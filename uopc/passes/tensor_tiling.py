@@ -28,19 +28,11 @@ ROUNDED = 1
 
 def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     """The reduce over r on tensor cores; amount 1 lets float32 be rounded to tf32."""
-    reduce = _reduce_over(kernel, r)
-    a, b = reduce.src[0].src
-    tile, (a, b) = _tile(reduce, a, b, n)
-    row, column = _loops(kernel, a, b)
-    if row is None or column is None:
-        row, column = _loops(kernel, b, a)
-        a, b = b, a
-    if row is None or column is None:
-        raise Refused("each operand needs an output loop of its own, and one writes neighbours")
-    for q, size in zip((row, column, r), tile.shape):
+    tile, *loops = place_of(kernel, r, n)
+    for q, size in zip(loops, tile.shape):
         _check(kernel, q, size)
     inner = []
-    for q, size in zip((row, column, r), tile.shape):
+    for q, size in zip(loops, tile.shape):
         kernel, made = _cut(kernel, q, size)
         inner.append(made)
     reduce = next(u for u in analysis.order(kernel) if u.op is Ops.REDUCE and inner[2] in u.src)
@@ -48,6 +40,18 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     return remake.rebuild(
         kernel, {reduce: intern(Ops.REDUCE, reduce.dtype, (body, *reduce.src[1:]), reduce.arg)}
     )
+
+
+def place_of(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
+    """The tile for a reduce over r, and the loops of its rows, its columns and its depth."""
+    reduce = _reduce_over(kernel, r)
+    a, b = reduce.src[0].src
+    tile, (a, b) = _tile(reduce, a, b, n)
+    for first, second in ((a, b), (b, a)):
+        row, column = _loops(kernel, first, second)
+        if row is not None and column is not None:
+            return tile, row, column, r
+    raise Refused("each operand needs an output loop of its own, and one writes neighbours")
 
 
 def _reduce_over(kernel: UOp, r: UOp) -> UOp:
