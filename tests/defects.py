@@ -109,7 +109,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "a store that drops its gate", "uopc/passes/devectorize.py",
-        "return _store(storage, flat, value, gate)", "return _store(storage, flat, value, None)",
+        "return _store(storage, flat, value, gate, u.arg)",
+        "return _store(storage, flat, value, None, u.arg)",
         ("test_regressions.py",),
     ),
     Defect(

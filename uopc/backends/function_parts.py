@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from uopc.backends import streams
 from uopc.backends.llvm import Emitter
 from uopc.backends.llvm_types import llvm_type
 from uopc.ir import kernel_params
@@ -172,5 +173,8 @@ def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
         found = _Whole(name, kernel).run(cuts)
         if found is not None:
             return found
+    stores = streams.streamed(kernel)
+    if stores:
+        return streams.render(name, kernel, stores)
     emitter = Emitter(name, kernel)
     return emitter.run(), list(emitter.declared)

@@ -153,14 +153,14 @@ class Emitter:
         """Name what the kernel is called with."""
         places = kernel_params.word_places(self.kernel)
         for u, i in places.items():
-            self.names[u] = self._word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
+            self.names[u] = self.word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
         self.scratch, nbytes = scratch.offsets(self.kernel)
         if nbytes:
-            base = self._word("ptr", scratch.word(self.kernel))
+            base = self.word("ptr", scratch.word(self.kernel))
             own = self.value(f"mul i64 %chunk, {nbytes}")
             self.scratch_base = self.value(f"getelementptr i8, ptr {base}, i64 {own}")
 
-    def _word(self, t: str, i: int) -> str:
+    def word(self, t: str, i: int) -> str:
         place = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
         return self.value(f"load {t}, ptr {place}, align 8")
 
@@ -264,13 +264,14 @@ def _index(e: Emitter, u: UOp) -> str | None:
     return None
 
 
-def _address(e: Emitter, u: UOp) -> str:
+def address_of(e: Emitter, u: UOp) -> str:
+    """The address that an INDEX is."""
     return e.element(e.names[u.src[0]], memory_type(u.dtype.scalar), u.src[1])
 
 
 def _load(e: Emitter, u: UOp) -> str | None:
     t, align = memory_type(u.dtype), u.dtype.itemsize
-    place = _address(e, u.src[0])
+    place = address_of(e, u.src[0])
     if len(u.src) == 1:
         return from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
     gate, lanes = u.src[1], u.dtype.lanes
@@ -309,11 +310,11 @@ def _store(e: Emitter, u: UOp) -> str | None:
     if stored.kind == "bool":
         given = e.value(f"zext {llvm_type(stored)} {given} to {t}")
     if len(u.src) == 2:
-        e.effect(f"store {t} {given}, ptr {_address(e, address)}, align {align}")
+        e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
         return None
     gate = u.src[2]
     if lanes > 1:
-        place, mask = _address(e, address), f"<{lanes} x i1>"
+        place, mask = address_of(e, address), f"<{lanes} x i1>"
         name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
         e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
         e.effect(
@@ -324,7 +325,7 @@ def _store(e: Emitter, u: UOp) -> str | None:
     write, done = f"write{e.count}", f"done{e.count}"
     e.effect(f"br i1 {e.of(gate)}, label %{write}, label %{done}")
     e.label(write)
-    e.effect(f"store {t} {given}, ptr {_address(e, address)}, align {align}")
+    e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
     e.effect(f"br label %{done}")
     e.label(done)
     return None

@@ -138,9 +138,7 @@ class GpuEmitter(Emitter):
 
     def alignment(self, address: UOp, bytes_: int) -> int:
         """The greatest power of two up to the size of the access that divides its address."""
-        constant, terms = affine.form(address.src[1])
-        step = math.gcd(constant, *[k * _multiple(m) for m, k in terms.items()])
-        base = _root(address)
+        base, step = _root(address), affine.divisor(address.src[1])
         known = SHARED_ALIGNMENT
         if base.op is Ops.PARAM:
             known = self.calls.alignment.get(base.arg.slot, ALIGNMENT)
@@ -168,13 +166,6 @@ def _root(address: UOp) -> UOp:
     while base.op is Ops.AFTER:
         base = base.src[0]
     return base
-
-
-def _multiple(u: UOp) -> int:
-    """A number that divides the value of an index term."""
-    if u.op is Ops.MUL and u.src[1].op is Ops.CONST:
-        return int(u.src[1].arg)
-    return 1
 
 
 def space_of(base: UOp) -> str:

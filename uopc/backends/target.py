@@ -47,6 +47,8 @@ class Target:
     features: str
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    last_cache_bytes: int = 32 << 20  # the last level, all cores'
+    stream_bytes: int = 16  # what stores past the caches are aligned to: as NumPy's arrays are
     gpu: Gpu | None = None
 
     @property
@@ -90,7 +92,8 @@ def host(cpu: str = "") -> Target:
         bits, registers = 128, 32
     name = cpu or llvm.get_host_cpu_name()
     first, second = cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes)
-    return Target("host", "cpu", bits, registers, name, features, first, second)
+    last = cache_bytes(3, Target.last_cache_bytes)
+    return Target("host", "cpu", bits, registers, name, features, first, second, last)
 
 
 def cache_bytes(

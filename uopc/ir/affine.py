@@ -281,6 +281,17 @@ def interval(constant: int, terms: Terms) -> tuple[int, int]:
     return low, high
 
 
+def divisor(a: UOp) -> int:
+    """The greatest number known to divide every value of an index; 0 for 0."""
+    constant, terms = form(a)
+    return math.gcd(constant, *[k * _multiple(m) for m, k in terms.items()])
+
+
+def _multiple(m: UOp) -> int:
+    scaled = m.op is Ops.MUL and m.src[1].op is Ops.CONST
+    return int(m.src[1].arg) if scaled else 1
+
+
 def upper(a: UOp) -> UOp:
     """A symbolic upper bound: positive terms at their greatest, ranges at end - 1."""
     constant, terms = form(a)

@@ -199,7 +199,7 @@ class Ops:
     EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR)
-    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
+    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
     AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE)
 
     # Storage and scheduling

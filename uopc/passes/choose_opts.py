@@ -78,6 +78,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
             _vectorise_output(chooser, q, lanes, vectors)
     if apart:
         _vectorise_nests(chooser, lanes)
+    choose_streams.past_caches(chooser)
     return tuple(chooser.opts), chooser.kernel
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis
@@ -9,6 +11,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import machine, storage_cost
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
+from uopc.passes.range_tiling import storage_root
 from uopc.passes.transposed_loads import piece
 
 if TYPE_CHECKING:
@@ -41,6 +44,60 @@ def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
     """Keep what reduces along rows add up, where it is dearer to compute again than to read; their
     loops."""
     return [r for r in reduces if _is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0)]
+
+
+def past_caches(chooser: Chooser) -> None:
+    """Where a kernel touches more than the last cache holds, large outputs that are written one
+    line after the other go past it."""
+    k = KernelFacts(chooser.kernel)
+    touched: dict[UOp, int] = {}
+    for a in k.accesses:
+        storage = storage_root(a.node)
+        if storage.op is Ops.PARAM:
+            touched[storage] = touched.get(storage, 0) + _reached(a)
+    touched = {u: min(n, _size(u)) for u, n in touched.items()}
+    holds = chooser.context.target.last_cache_bytes
+    if sum(touched.values()) <= holds:
+        return
+    for a in k.accesses:
+        large = touched.get(storage_root(a.node), 0) * machine.STREAMED_SHARE >= holds
+        least = chooser.context.target.stream_bytes
+        loop = _line_after_line(a, least) if a.written and large else None
+        if loop is not None:
+            chooser.attempt("STREAM", loop, 0)
+
+
+def _reached(a: Access) -> int:
+    """Bytes of the elements that an access goes to, at most."""
+    count: int = math.prod([analysis.bounds(r.src[0])[1] for r in analysis.ranges(a.flat)])
+    return count * a.node.dtype.itemsize
+
+
+def _size(storage: UOp) -> int:
+    """Bytes of storage, where that is known."""
+    dims = storage.arg.dims
+    known: list[int] = [d for d in dims if isinstance(d, int)]
+    return math.prod(known) * storage.dtype.itemsize if len(known) == len(dims) else sys.maxsize
+
+
+def _line_after_line(a: Access, least: int) -> UOp | None:
+    """The innermost loop around an access whose lanes and copies go to neighbours, and on from
+    there in the next iteration, in vectors that begin at multiples of `least` bytes."""
+    inside = [r for r in analysis.ranges(a.flat) if r.arg.kind in ("lane", "upcast")]
+    loops = [r for r in analysis.ranges(a.flat) if r.arg.kind == "loop"]
+    if not loops or not any(r.arg.kind == "lane" for r in inside):
+        return None
+    constant, terms = affine.form(a.flat)
+    first = affine.build(constant, {m: k for m, k in terms.items() if m not in inside})
+    if affine.divisor(first) * a.node.dtype.itemsize % least:
+        return None
+    reach = 1
+    for step, r in sorted([(a.stride(r) or 0, r) for r in inside], key=lambda pair: pair[0]):
+        if step != reach:
+            return None
+        reach *= length_of(r) or 1
+    loop = max(loops, key=lambda r: r.arg.axis)
+    return loop if a.stride(loop) == reach else None
 
 
 def _is_dear(kernel: UOp, r: UOp) -> bool:

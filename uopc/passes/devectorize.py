@@ -117,14 +117,15 @@ class _Memory:
         storage = target.src[0]
         lanes = max(target.dtype.lanes, value.dtype.lanes)
         if lanes == 1:
-            return _store(storage, flat, value, gate)
+            return _store(storage, flat, value, gate, u.arg)
         if lane_step(flat) == 1:
-            return _store(storage, self.lane(flat, 0), _splat(value, lanes), gate)
+            return _store(storage, self.lane(flat, 0), _splat(value, lanes), gate, u.arg)
         run = self.run(flat, gate)
         stores = []
         for i in range(0, lanes, run):
             gate_i = None if gate is None else self.lane(gate, i)
-            stores.append(_store(storage, self.lane(flat, i), self.part(value, i, run), gate_i))
+            part = self.part(value, i, run)
+            stores.append(_store(storage, self.lane(flat, i), part, gate_i, u.arg))
         return intern(Ops.GROUP, dtypes.void, tuple(stores))
 
     def run(self, flat: UOp, gate: UOp | None) -> int:
@@ -277,9 +278,9 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     return made
 
 
-def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None) -> UOp:
+def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:
     address = intern(Ops.INDEX, value.dtype, (storage, flat))
-    return intern(Ops.STORE, dtypes.void, (address, value, *_gate(gate)))
+    return intern(Ops.STORE, dtypes.void, (address, value, *_gate(gate)), mode)
 
 
 def devectorize(kernel: UOp, context: Context) -> UOp:

@@ -79,6 +79,12 @@ CROSSED_BLOCK = 128
 # 5.1, 4.6 and 4.7 ms with 4, 8 and 16 vectors and a row at a time; 4.6, 4.1 with 4 and 8 and two.
 COLUMN_VECTORS, COLUMN_ROWS = 8, 2
 
+# A kernel that touches more than the last cache holds stores past it what is at least that share of
+# the cache: less is still there when it is read. 4 M and 16 M floats, of 16 and 64 MB (32 MB of
+# cache), take 5.0 and 6.5 ms through the caches and 4.7 and 5.2 past them (tanh and sigmoid of
+# three arrays, a sum of two; one thread). A block of a transposed array takes 14 either way.
+STREAMED_SHARE = 2
+
 # Sums in memory: rows of the array taken at a time, and bytes of sums that stay in a first-level
 # cache. 1 x 4096 x 4096 floats take 3.6 ms with sums in registers, 2.17, 1.93, 2.76 and 5.2 with 4,
 # 8, 16 and 32 rows (more than 8 that are a multiple of 4 KiB apart do not fit the ways of L1).

@@ -47,6 +47,7 @@ from uopc.passes.range_tiling import (
     tile_loop,
 )  # fmt: skip
 from uopc.passes.settled_sums import settle
+from uopc.passes.streamed_stores import stream
 from uopc.passes.tensor_tiling import tensor
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "KEEP": (keep, "what the reduce adds up is computed once, into a local tile for all loops"),
     "SUMS": (sums, "the reduce goes outside of output loop n, its sums into a local tile"),
     "SETTLE": (settle, "the copies of the reduce go to a local tile; the rest loops, n at a time"),
+    "STREAM": (stream, "what is stored in the loop goes to memory past the caches"),
     "THREAD": (thread, "an output loop around the kernel is cut in n chunks, run in parallel"),
     "GRID": (thread_tiling.grid, "an output loop around the kernel becomes blocks of a grid"),
     "GROUP": (thread_tiling.group, "a reduce is shared among n threads that are neighbours"),
