@@ -107,6 +107,15 @@ def updates(e: Any, n: int) -> Any:
     return x
 
 
+def reduces(e: Any, n: int) -> Any:
+    """n reduces of the rows of one array: their loops are one."""
+    x = e.param("x", (64, 16))
+    total = e.sum(x)
+    for i in range(n - 1):
+        total = total * 0.5 + e.sum(x * (i + 1.5))
+    return total
+
+
 # name -> what builds it, and three sizes, each four times the one before.
 GROWTH: dict[str, tuple[Build, tuple[int, int, int]]] = {
     "chain": (chain, (6_250, 25_000, 100_000)),
@@ -119,6 +128,7 @@ GROWTH: dict[str, tuple[Build, tuple[int, int, int]]] = {
     "stack": (stack, (1_500, 6_000, 24_000)),
     "scalars": (scalars, (1_600, 6_400, 25_600)),
     "updates": (updates, (500, 2_000, 8_000)),
+    "reduces": (reduces, (256, 1_024, 4_096)),
 }
 
 

@@ -103,3 +103,23 @@ def test_opts_of_the_user_keep_a_kernel_alone():
     found = program(a)
     np.testing.assert_array_equal(found[0], a * 2)
     np.testing.assert_array_equal(found[1], a + 1)
+
+
+def test_a_kernel_that_is_full_leaves_the_rest_to_the_next():
+    x = uopc.param("x", (64, 512))
+    graph = tuple([((x + i) * (x - i)).sum(1) for i in range(8)])
+    assert len(lower_only(graph, threads=1).runs[-1].after) == 2
+
+
+def test_groups_of_reduces_wait_for_each_other_as_a_whole():
+    """a and d read x, b and c read y; b needs a and d needs c: only one of the pairs is a loop."""
+    x, y = uopc.param("x", (8, 9)), uopc.param("y", (8, 9))
+    a, c = x.sum(1, keepdims=True), y.sum(1, keepdims=True)
+    b, d = (y * a).max(1), (x * c).max(1)
+    values = RNG.standard_normal((2, 8, 9)).astype("f4")
+    program = uopc.compile(b + d, threads=1, verify=True)
+    (run,) = [r for r in lower_only(b + d, threads=1).runs if r.name == "simplify-ranges"]
+    assert [sum(u.op is Ops.RANGE for u in k.toposort()) for k in run.after] == [4]
+    p, q = values
+    want = (q * p.sum(1, keepdims=True)).max(1) + (p * q.sum(1, keepdims=True)).max(1)
+    np.testing.assert_allclose(program(*values), want, rtol=1e-5, atol=1e-5)

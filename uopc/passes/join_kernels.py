@@ -66,7 +66,7 @@ class _Joiner:
         self.calls: list[UOp] = []
         self.written: dict[UOp, int] = {}  # storage -> the last call that writes it
         self.touched: dict[UOp, int] = {}
-        self.walks: dict[Key, int] = {}  # who reads a place in given loops
+        self.walks: dict[Key, int] = {}  # who reads a place in given loops, the last one
         self.stores: dict[int, int] = {}
 
     def add(self, call: UOp) -> None:
@@ -85,11 +85,10 @@ class _Joiner:
             self.touched[root] = max(at, self.touched.get(root, -1))
         for root in writes:
             self.written[root] = max(at, self.written.get(root, -1))
-        for key in keys:
-            self.walks.setdefault(key, at)
+        self.walks.update(dict.fromkeys(keys, at))
 
     def _partner(self, call: UOp, keys: list[Key]) -> int | None:
-        """The first call that this one can be part of."""
+        """The first of the calls known by these walks that this one can be part of."""
         found = sorted({self.walks[key] for key in keys if key in self.walks})
         if not found:
             return None

@@ -17,17 +17,60 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 Loops = tuple["UOp", ...]
+Place = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengths of a group's own
 
 
 def with_shared_loops(kernel: UOp) -> UOp:
     """The kernel with a loop for each set of reduces that read the same places."""
-    while True:
-        groups = _groups(kernel)
-        found = _pair(kernel, groups) if len(groups) > 1 else None
-        if found is None:
+    while True:  # loops inside of loops that became one: a turn for each depth
+        names = _same_loops(kernel)
+        if not names:
             return kernel
-        kept, gone = found
-        kernel = remake.rebuild(kernel, dict(zip(gone, kept)))
+        kernel = remake.rebuild(kernel, names)
+
+
+def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
+    """Loops of reduces, and those before them that they can be."""
+    groups = _groups(kernel)
+    if len(groups) < 2:
+        return {}
+    shared = _Shared(_needs(kernel, groups))
+    standard: dict[Place, Loops] = {}
+    readers: dict[tuple[Place, UOp], dict[int, None]] = {}  # the first groups that read a place
+    names: dict[UOp, UOp] = {}
+    firsts = list(groups)
+    for number, (loops, members) in enumerate(groups.items()):
+        place = _around(members), tuple([r.src[0] for r in loops])
+        reads = [(place, u) for u in _reads(members, loops, standard.setdefault(place, loops))]
+        known = sorted({first for read in reads for first in readers.get(read, ())})
+        first = next((f for f in known if shared.apart(f, number)), number)
+        if first != number:
+            shared.join(first, number)
+            names.update(zip(loops, firsts[first]))
+        for read in reads:
+            readers.setdefault(read, {})[first] = None
+    return names
+
+
+class _Shared:
+    """Groups of reduces put together, each by the first of its set; a bit for each group."""
+
+    def __init__(self, needs: list[int]) -> None:
+        self._needs = needs  # what a group's loop is computed from
+        self._together = [1 << i for i in range(len(needs))]
+
+    def apart(self, first: int, other: int) -> bool:
+        """Whether neither needs the other's result."""
+        needs = self._needs
+        return not (needs[first] >> other & 1 or needs[other] & self._together[first])
+
+    def join(self, first: int, other: int) -> None:
+        """`other` runs in the loop of `first`: what waits for one of them waits for both."""
+        self._together[first] |= 1 << other
+        both = self._together[first]
+        needed = self._needs[first] | self._needs[other]
+        self._needs[first] = needed
+        self._needs = [n | needed | both if n & both else n for n in self._needs]
 
 
 def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
@@ -51,21 +94,6 @@ def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
     }
 
 
-def _pair(kernel: UOp, groups: dict[Loops, list[UOp]]) -> tuple[Loops, Loops] | None:
-    """Loops, and others that can be the same, if there are any."""
-    needs = _needs(kernel, groups)
-    numbered = list(groups.items())
-    for i, (gone, members) in enumerate(numbered):
-        for j, (kept, first) in enumerate(numbered[:i]):
-            alike = [a.src[0] for a in kept] == [b.src[0] for b in gone]
-            apart = not (needs[i] >> j & 1) and not (needs[j] >> i & 1)
-            if not alike or not apart or _around(first) != _around(members):
-                continue
-            if _reads_same(kept, first, gone, members):
-                return kept, gone
-    return None
-
-
 def _around(members: list[UOp]) -> frozenset[UOp]:
     """The loops around a group of reduces."""
     return frozenset().union(*[analysis.ranges(u) for u in members])
@@ -84,18 +112,20 @@ def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
             needs[number[u]] |= mask
             mask |= 1 << number[u]
         below[u] = mask
+    # A group of several waits for what one of its members needs: so does all that needs the group.
+    for i, members in enumerate(groups.values()):
+        if len(members) > 1:
+            needs = [n | needs[i] if n >> i & 1 else n for n in needs]
     return needs
 
 
-def _reads_same(kept: Loops, first: list[UOp], gone: Loops, members: list[UOp]) -> bool:
-    """Whether both groups read some places, one in each iteration of all loops around them."""
-    loops = _around(first).union(kept)
-    known = {u for m in first for u in analysis.order(m.src[0]) if u.op is Ops.INDEX}
-    names = dict(zip(gone, kept))
-    for m in members:
-        for u in analysis.order(m.src[0]):
-            if u.op is Ops.INDEX and analysis.ranges(u).issuperset(gone):
-                renamed = remake.rebuild(u, names)
-                if renamed in known and analysis.ranges(renamed).issuperset(loops):
-                    return True
-    return False
+def _reads(members: list[UOp], loops: Loops, names: Loops) -> dict[UOp, None]:
+    """What is read at a place of its own in each iteration of all loops, their names exchanged."""
+    every = _around(members).union(loops)
+    renamed = dict(zip(loops, names))
+    return {
+        remake.rebuild(u, renamed): None
+        for m in members
+        for u in analysis.toposort(m.src[0], lambda n: not analysis.ranges(n).isdisjoint(loops))
+        if u.op is Ops.INDEX and analysis.ranges(u).issuperset(every)
+    }
