@@ -89,6 +89,15 @@ def test_a_tile_that_is_too_large_is_refused():
         lower_only(product(4096, 2, 4096), opts=(Opt("SUMS", 2, 0),))
 
 
+def test_one_place_of_the_tile_in_two_loops():
+    """Without loops over outputs, an element of the tile has the same constant index inside the
+    loop that adds to it and after it: the index of an ended loop was used again."""
+    a, b = numbers(2, 8), numbers(8, 2)
+    copied = [Opt("UPCAST", axis, 2) for axis in (5, 6, 0, 1)]
+    opts = [Opt("TILE", 2, 4), Opt("SUMS", 2, 0), *copied]
+    np.testing.assert_array_equal(results(product(2, 8, 2), [a, b], opts), (a @ b).ravel())
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_few_rows_times_a_large_matrix(data):

@@ -225,6 +225,8 @@ class _Emitter:
         self.carried: dict[tuple[UOp, UOp], UOp] = {}
         self.adding = accumulating(schedule.order)  # WMMAs, and sums of them -> their REDUCE
         self.latest: dict[UOp, UOp] = {}  # what such a REDUCE has added up so far
+        self.scope: dict[UOp, UOp | None] = {}  # the loop that what was made stands in
+        self.ended: set[UOp | None] = set()
 
     def run(self) -> list[UOp]:
         """Blocks are walked with a stack of iterators: loops may nest deeper than Python does."""
@@ -281,6 +283,7 @@ class _Emitter:
         return self.carried[(total, inside)]
 
     def _close(self, r: UOp) -> None:
+        self.ended.add(r)
         pairs: list[UOp] = []
         for u in self.reduces.get(r, ()):
             inner = next((q for q in u.src[1:] if self.schedule.loops.parent[q] is r), None)
@@ -321,8 +324,9 @@ class _Emitter:
         if total is not None:
             src = (*src, self._so_far(total))
         made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-        if made.op in (Ops.LOAD, Ops.TILE_LOAD, Ops.BARRIER, Ops.COMMIT) and made in self.made:
-            self.number += 1  # the same place, after another store; another meeting
+        again = made.op in (Ops.LOAD, Ops.TILE_LOAD, Ops.BARRIER, Ops.COMMIT) and made in self.made
+        if again or self.scope.get(made) in self.ended:
+            self.number += 1  # the same place, after another store or loop; another meeting
             made = intern(u.op, u.dtype, src, u.arg, self.number)
         if made is not u:
             made.origin = u.origin
@@ -331,6 +335,7 @@ class _Emitter:
             self.latest[total] = made
         if made not in self.made or u is made:
             self._append(made)
+            self.scope[made] = self.schedule.home[u]
         self.made[made] = made
 
 
