@@ -208,6 +208,31 @@ def test_thin_products_with_a_long_sum(data):
     assert len(program.kernels) == 2
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_long_sums_of_few_results_are_cut(data):
+    """In blocks whose sums are added up in memory, the rest of the loop after them."""
+    m, n = data.draw(st.integers(8, 40)), data.draw(st.integers(24, 40))
+    k = data.draw(st.integers(8_000, 9_000))
+    batch = data.draw(st.sampled_from([(), (2,)]))
+    a, b = numbers(*batch, m, k, dtype="float64"), numbers(*batch, k, n, dtype="float64")
+    x = uopc.param("x", (*batch, k, m), uopc.dtypes.float64)
+    y = uopc.param("y", b.shape, uopc.dtypes.float64)
+    order = (*range(len(batch)), len(batch) + 1, len(batch))
+    arrays = [np.ascontiguousarray(np.swapaxes(a, -1, -2)), b]
+    target = data.draw(st.sampled_from(["", "x86-64-v3"]))
+    program = check(x.permute(order) @ y * 2.0 + 1.0, arrays, a @ b * 2 + 1, 1, target)
+    names = [o.op for o in program.kernels[0].opts]
+    assert names.count("SUMS") == 1 and "UPCAST" in names[names.index("SUMS") :]
+
+
+def test_long_sums_of_many_results_are_not_cut():
+    """Their sums would be loaded and stored too often."""
+    for m, n, k in ((256, 256, 8192), (48, 48, 1000)):
+        program = uopc.compile(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), threads=1)
+        assert all(o.op != "SUMS" for kernel in program.kernels for o in kernel.opts)
+
+
 # ---------------------------------------------------------------- functions of the sums
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(8, 256, 64), (13, 70, 5), (1, 64, 33)])
 def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):

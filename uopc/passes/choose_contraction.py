@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, indexing
 from uopc.ir.ops import Ops
-from uopc.passes import choose_streams, local_stage, machine
+from uopc.passes import choose_streams, choose_sums, local_stage, machine
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import KernelFacts, fitting, length_of
+from uopc.passes.kernel_facts import Access, KernelFacts, fitting, length_of
 from uopc.passes.range_tiling import kernel_axes
 from uopc.passes.settled_sums import worth_settling
 
@@ -91,9 +91,31 @@ def choose(chooser: Chooser) -> bool:
     False, with nothing applied, where the kernel is none, or does not use an operand again.
     """
     k = KernelFacts(chooser.kernel)
-    c = _find(k)
+    written = [a for a in k.accesses if a.written]
+    c = _find(k, written[0]) if len(written) == 1 else None
     if c is None:
         return False
+    plain = c.depth == 1 and _is_plain(c.a) and _is_plain(c.b)
+    if plain and choose_sums.cut_sum(chooser, k, c.reduce, (c.row, c.lane)):
+        for _ in range(2):  # what is added to the sums in memory, and the rest of the loop
+            k = KernelFacts(chooser.kernel)
+            found = [_find(k, a) for a in k.accesses if a.written]
+            c = next((c for c in found if c is not None and not _has_lanes(c)), None)
+            if c is not None:
+                _tile(chooser, k, c)
+    else:
+        _tile(chooser, k, c)
+    for r, n in worth_settling(KernelFacts(chooser.kernel)):
+        chooser.attempt("SETTLE", r, n)
+    return True
+
+
+def _has_lanes(c: _Contraction) -> bool:
+    return any(r.arg.kind == "lane" for r in analysis.ranges(c.reduce))
+
+
+def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
+    """The register tile of one contraction, what it reads packed where that pays."""
     target = chooser.context.target
     lanes = target.lanes(c.reduce.dtype.bits)
     height, vectors = machine.register_tile(
@@ -112,21 +134,15 @@ def choose(chooser: Chooser) -> bool:
             _pack(chooser, part, row)
     for q in chooser.family(row):
         _tile_rows(chooser, q, height)
-    for r, n in worth_settling(KernelFacts(chooser.kernel)):
-        chooser.attempt("SETTLE", r, n)
-    return True
 
 
-def _find(k: KernelFacts) -> _Contraction | None:
+def _find(k: KernelFacts, written: Access) -> _Contraction | None:
     """The reduce that lanes along the result's neighbours turn into sums of vectors."""
-    written = [a for a in k.accesses if a.written]
-    if len(written) != 1:
-        return None
     for lane in k.outputs:
         length = length_of(lane) or machine.TYPICAL_LENGTH
         if lane.arg.kind != "loop" or length < machine.LEAST_COLUMNS:
             continue
-        if written[0].stride(lane) != 1:
+        if lane not in analysis.ranges(written.node) or written.stride(lane) != 1:
             continue
         reduces = [u for u in k.reduces if lane in analysis.ranges(u)]
         if not reduces or not all(reduces[0] in analysis.toposort(u) for u in reduces):

@@ -48,6 +48,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         return tuple(chooser.opts), chooser.kernel
     if choose_contraction.choose(chooser):
         _vectorise_producers(chooser)
+        if any(o.op == "SUMS" for o in chooser.opts):
+            _vectorise_nests(chooser, context.target.lanes(element_bits(KernelFacts(kernel))))
         return tuple(chooser.opts), chooser.kernel
     _unroll_whole(chooser)
     k = KernelFacts(chooser.kernel)

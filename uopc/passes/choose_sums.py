@@ -1,11 +1,13 @@
 """The part of the heuristic for sums in memory: a large array added up down its columns.
 
 A row, or a few, times a matrix; a sum over the rows of an array. No element is used often enough
-to be worth a register tile, and what bounds the time is how memory is walked: row by row.
+to be worth a register tile, and what bounds the time is how memory is walked: row by row. And a
+product whose few results have long sums: what its register tiles read again is to stay near.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,3 +133,23 @@ def _move(chooser: Chooser, lane: UOp, rows: int, n: int) -> list[UOp]:
     if rows > 1:
         chooser.attempt("UPCAST", made[-2], rows)
     return [made[1 if rows > 1 else 0], made[-1], lane]
+
+
+def cut_sum(chooser: Chooser, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]) -> bool:
+    """Cut the loop of a long sum of products into blocks, its results in memory, where they are so
+    few that a block of all they read stays near. Whether it was done."""
+    r, l2_bytes = reduce.src[1], chooser.context.target.l2_bytes
+    outer = min(tile, key=lambda q: q.arg.axis)
+    lengths = {q: length_of(q) or 0 for q in k.outputs if q.arg.axis >= outer.arg.axis}
+    length = length_of(r)
+    if len(reduce.src) != 2 or length is None or not all(lengths.values()):
+        return False
+    step = 0  # bytes that all results read in one step of the sum
+    for operand in reduce.src[0].src:
+        read = [n for q, n in lengths.items() if q in analysis.ranges(operand)]
+        step += math.prod(read) * operand.dtype.itemsize
+    n = l2_bytes // machine.SUMMED_SHARE // step
+    if n < machine.LEAST_SUMS or length < 2 * n or length * step <= l2_bytes // 2:
+        return False
+    first = chooser.widen(r, "TILE", n)
+    return first is not None and chooser.attempt("SUMS", first, k.position(outer))
