@@ -6,16 +6,19 @@ import importlib.util
 import math
 import os
 import platform
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from limits import MACHINE, envelope
+from limits import MACHINE, envelope, recorded
 
 HEADS = (
-    "workload", "uopc ms", "best peer", "ms", "time / best", "time / envelope", "of the limit",
-    "error", "compile s", "spread",
+    "workload", "uopc ms", "best peer", "ms", "time / best", "time / envelope", "tinygrad",
+    "with BEAM", "of the limit", "error", "compile s", "spread",
 )  # fmt: skip
+# What is asked for: times as ratios at most, times as fast at least, and seconds.
+MOST_OF_ENVELOPE, LEAST_OF_TINYGRAD, LEAST_OF_BEAM, MOST_COMPILE = 1.15, 3.0, 1.0, 0.3
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -31,6 +34,12 @@ def best_peer(row: dict[str, Any]) -> tuple[str, float] | None:
     return name, times[name]
 
 
+def faster_than(name: str, row: dict[str, Any], peer: str, threads: int) -> float | None:
+    """How many times as fast as a peer: one of this run, or else its recorded time."""
+    there = row["peers"].get(peer, {}).get("seconds") or recorded(name, threads).get(peer)
+    return None if there is None else float(there / row["peers"]["uopc"]["seconds"])
+
+
 def ratios(rows: dict[str, Any], threads: int) -> dict[str, dict[str, float]]:
     """uopc's time as a ratio: `peer` to the best in this run, `envelope` to the recorded one."""
     found: dict[str, dict[str, float]] = {}
@@ -39,24 +48,26 @@ def ratios(rows: dict[str, Any], threads: int) -> dict[str, dict[str, float]]:
         if seconds is None:
             continue
         found[name] = {"limit": row["limit"] / seconds}
-        best, recorded = best_peer(row), envelope(name, threads)
+        best, known = best_peer(row), envelope(name, threads)
         if best is not None:
             found[name]["peer"] = seconds / best[1]
-        if recorded is not None:
-            found[name]["envelope"] = seconds / recorded[1]
+        if known is not None:
+            found[name]["envelope"] = seconds / known[1]
     return found
 
 
 def _cells(name: str, row: dict[str, Any], of: dict[str, float], threads: int) -> list[str]:
     ours = row["peers"]["uopc"]
-    best, recorded = best_peer(row), envelope(name, threads)
+    best, known = best_peer(row), envelope(name, threads)
+    beaten = [faster_than(name, row, p, threads) for p in ("tinygrad", "tinygrad BEAM")]
     return [
         name,
         f"{ours['seconds'] * 1e3:.3g}",
         "." if best is None else best[0],
         "." if best is None else f"{best[1] * 1e3:.3g}",
         f"{of['peer']:.2f}" if "peer" in of else ".",
-        "." if recorded is None else f"{of['envelope']:.2f} ({recorded[0]})",
+        "." if known is None else f"{of['envelope']:.2f} ({known[0]})",
+        *("." if times is None else f"{times:.1f}x" for times in beaten),
         f"{of['limit']:.0%}",
         f"{ours['difference']:.1e}" + (" WRONG" if ours.get("wrong") else ""),
         f"{ours['compile']:.3f}",
@@ -86,6 +97,62 @@ def _table(rows: dict[str, Any], threads: int) -> Iterator[str]:
             yield ""
 
 
+def fastest(results: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Each workload at the thread setting that is fastest, each side at its own: uopc's time as a
+    ratio to the envelope, and how many times as fast it is as tinygrad."""
+    found: dict[str, dict[str, float]] = {}
+    for threads, rows in results["runs"].items():
+        for name, row in rows.items():
+            seconds = row["peers"].get("uopc", {}).get("seconds")
+            if seconds is None:
+                continue
+            best = found.setdefault(name, {"uopc": math.inf, "compile": 0.0})
+            best["uopc"] = min(best["uopc"], seconds)
+            best["compile"] = max(best["compile"], row["peers"]["uopc"]["compile"])
+            known = recorded(name, int(threads))
+            if known:
+                best["envelope"] = min(best.get("envelope", math.inf), *known.values())
+            for peer in ("tinygrad", "tinygrad BEAM"):
+                there = row["peers"].get(peer, {}).get("seconds") or known.get(peer)
+                if there is not None:
+                    best[peer] = min(best.get(peer, math.inf), there)
+    return found
+
+
+def _summary(results: dict[str, Any]) -> Iterator[str]:
+    """What is asked for, and which workloads are not there yet."""
+    found = fastest(results)
+    yield "## The fastest thread setting of each"
+    yield ""
+    yield "| asked | of | mean | worst | not reached |"
+    yield "|---" * 5 + "|"
+    asked = (
+        ("time / envelope", "envelope", MOST_OF_ENVELOPE, False),
+        ("times as fast as tinygrad", "tinygrad", LEAST_OF_TINYGRAD, True),
+        ("times as fast as tinygrad with BEAM", "tinygrad BEAM", LEAST_OF_BEAM, True),
+    )
+    for what, peer, bound, least in asked:
+        values = {n: b["uopc"] / b[peer] for n, b in found.items() if peer in b}
+        if least:
+            values = {n: 1 / v for n, v in values.items()}
+        if not values:
+            continue
+        mean = geometric_mean(list(values.values()))
+        missed = [n for n, v in values.items() if (v < bound if least else v > bound)]
+        worst = (min if least else max)(values.values())
+        sign = "at least" if least else "at most"
+        yield (
+            f"| {what} {sign} {bound:g} | {len(values)} | {mean:.2f}"
+            f" | {worst:.2f} | {', '.join(missed) or 'none'} |"
+        )
+    slow = [n for n, b in found.items() if b["compile"] > MOST_COMPILE]
+    times = [b["compile"] for b in found.values()]
+    yield (
+        f"| seconds to compile at most {MOST_COMPILE} | {len(times)}"
+        f" | {statistics.fmean(times):.3f} | {max(times):.3f} | {', '.join(slow) or 'none'} |"
+    )
+
+
 def _lines(results: dict[str, Any]) -> Iterator[str]:
     yield "# Kernels"
     yield ""
@@ -93,6 +160,7 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
     yield "medians. *Best peer* was measured in the same run, taking turns. The *envelope* is the"
     yield "best of eight peers on the machine described below, recorded once and not in this run:"
     yield "its ratios, and those to the limit, mean something on a machine of that kind only."
+    yield "*tinygrad*: how many times as fast uopc is; recorded too, unless it was in this run."
     yield ""
     yield f"Recorded on: {MACHINE['about']}."
     cpus, load = os.cpu_count() or 1, results["load"]
@@ -100,6 +168,8 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
     yield f"load {load:.1f} before it, {results['seconds']:.0f} s."
     if load > cpus / 2:
         yield "**The machine was busy: make these again before relying on them.**"
+    yield ""
+    yield from _summary(results)
     for threads, rows in results["runs"].items():
         yield ""
         yield f"## {threads} thread{'s' * (threads != '1')}"

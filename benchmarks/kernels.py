@@ -3,6 +3,7 @@
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
                                  [--out FOLDER]
 
+A workload is a name, or a group of them: anchors, odd, more. Without the option it is all.
 One warm process for each peer; they take turns, and whoever's turn it is not is stopped, so that
 idle threads that spin take nothing from the others. A row is judged by the least of its rounds'
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
@@ -34,8 +35,11 @@ sys.path.insert(0, str(HERE))
 
 from kernel_report import markdown, plot
 from limits import limit_seconds
+from more_workloads import MORE
 from peers import NUMPY, PEERS, installed
-from workloads import WORKLOADS, Workload
+from workloads import ANCHORS, ODD, WORKLOADS, Workload
+
+GROUPS = {"anchors": ANCHORS, "odd": ODD, "more": MORE}  # names that stand for several workloads
 
 SPREAD = 0.30  # (greatest - least) / median of the rounds above which a row is measured again
 TRIES = 3
@@ -273,6 +277,7 @@ def main(arguments: list[str]) -> int:
     if options.serve:
         serve(options.serve, int(options.threads[0]))
         return 0
+    options.workloads = [n for g in options.workloads for n in GROUPS.get(g, [g])]
     for given, known in ((options.workloads, WORKLOADS), (options.peers, PEERS)):
         unknown = [n for n in given if n not in known]
         if unknown:

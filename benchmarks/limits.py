@@ -37,7 +37,13 @@ def limit_seconds(w: Workload, output: np.ndarray, threads: int) -> float:
     return max(busy, _memory_seconds(read, float(output.nbytes), threads))
 
 
+def recorded(name: str, threads: int) -> dict[str, float]:
+    """The times of peers on that machine, in seconds; none of a workload that is not an anchor."""
+    found = MACHINE["peers_ms"].get(name, {}).get(str(threads), {})
+    return {peer: ms * 1e-3 for peer, ms in found.items()}
+
+
 def envelope(name: str, threads: int) -> tuple[str, float] | None:
     """The best peer of a workload on that machine, and its time in seconds."""
-    found = MACHINE["envelope"].get(name, {}).get(str(threads))
-    return None if found is None else (found["peer"], found["ms"] * 1e-3)
+    found = recorded(name, threads)
+    return min(found.items(), key=lambda item: item[1]) if found else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
+import shutil
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -28,13 +29,17 @@ def _numpy_layer_norm(x: Any, w: Any, b: Any) -> Any:
     return d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * w + b
 
 
-def _numpy_conv2d(x: Any, w: Any, stride: int, pad: int) -> Any:
+def _numpy_conv2d(
+    x: Any, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1
+) -> Any:
     x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
-    windows = windows[:, :, ::stride, ::stride]
+    window = tuple(dilation * (size - 1) + 1 for size in w.shape[2:])
+    windows = np.lib.stride_tricks.sliding_window_view(x, window, (2, 3))
+    windows = windows[:, :, ::stride, ::stride, ::dilation, ::dilation]
     n, c, rows, columns, kh, kw = windows.shape
-    flat = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, c * kh * kw, rows * columns)
-    return (w.reshape(len(w), -1) @ flat).reshape(n, len(w), rows, columns)
+    each = c // groups * kh * kw
+    flat = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, each, rows * columns)
+    return (w.reshape(groups, -1, each) @ flat).reshape(n, len(w), rows, columns)
 
 
 def _numpy_max_pool2(x: Any) -> Any:
@@ -61,6 +66,8 @@ class Peer:
 
     package = "numpy"
     compiles = True
+    searches = False  # for minutes
+    program = ""  # what it needs besides its package
     environment: dict[str, str] = {}  # set before the process starts; {threads} is filled in
 
     def __init__(self, threads: int) -> None:
@@ -100,7 +107,7 @@ class Uopc(Peer):
             gather_sum=lambda table, index: table.take(index, axis=0).sum(axis=1),
             softmax=lambda x: x.softmax(axis=-1),
             layer_norm=lambda x, w, b: x.layer_norm(w, b, eps=1e-5),
-            conv2d=lambda x, w, stride, pad: x.conv2d(w, stride=stride, padding=pad),
+            conv2d=lambda x, w, *given: x.conv2d(w, None, *given),
             max_pool2=lambda x: x.max_pool2d(2),
         )  # fmt: skip
         uopc.compile(uopc.param("x", (8,)) + 1)  # LLVM is loaded once a process
@@ -144,7 +151,7 @@ class Torch(Peer):
             gather_sum=lambda table, index: functions.embedding_bag(index, table, mode="sum"),
             softmax=lambda x: functions.softmax(x, -1),
             layer_norm=lambda x, w, b: functions.layer_norm(x, (x.shape[-1],), w, b),
-            conv2d=lambda x, w, stride, pad: functions.conv2d(x, w, stride=stride, padding=pad),
+            conv2d=lambda x, w, *given: functions.conv2d(x, w, None, *given),
             max_pool2=lambda x: functions.max_pool2d(x, 2),
         )  # fmt: skip
 
@@ -180,8 +187,13 @@ class Jax(Peer):
             d = x - x.mean(-1, keepdims=True)
             return d * jax.lax.rsqrt((d**2).mean(-1, keepdims=True) + 1e-5) * w + b
 
-        def conv2d(x: Any, w: Any, stride: int, pad: int) -> Any:
-            return jax.lax.conv_general_dilated(x, w, (stride, stride), [(pad, pad)] * 2)
+        def conv2d(
+            x: Any, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1
+        ) -> Any:
+            return jax.lax.conv_general_dilated(
+                x, w, (stride, stride), [(pad, pad)] * 2, rhs_dilation=(dilation, dilation),
+                feature_group_count=groups,
+            )  # fmt: skip
 
         def max_pool2(x: Any) -> Any:
             window = (1, 1, 2, 2)
@@ -206,11 +218,85 @@ class Jax(Peer):
         return lambda: compiled(*inputs).block_until_ready()
 
 
+class Tinygrad(Peer):
+    package, program = "tinygrad", "clang"
+    environment = {"DEV": "CPU", "NUM_CPU_THREADS": "{threads}", "CACHELEVEL": "0"}
+
+    def __init__(self, threads: int) -> None:
+        from tinygrad import Device, Tensor, TinyJit, dtypes
+
+        self.tensor, self.jit, self.device = Tensor, TinyJit, Device["CPU"]
+
+        def conv2d(
+            x: Any, w: Any, stride: int, pad: int, dilation: int = 1, groups: int = 1
+        ) -> Any:
+            return x.conv2d(w, None, groups, stride, dilation, pad)
+
+        self.operators = SimpleNamespace(
+            exp=Tensor.exp, log=Tensor.log, sin=Tensor.sin, tanh=Tensor.tanh,
+            floor=Tensor.floor, matmul=Tensor.matmul, reshape=Tensor.reshape, sum=Tensor.sum,
+            max=Tensor.max, sigmoid=Tensor.sigmoid, relu=Tensor.relu, gelu=Tensor.gelu,
+            where=lambda c, a, b: c.where(a, b), clip=lambda x, low, high: x.clip(low, high),
+            transpose=lambda x, *order: x.permute(order),
+            cast=lambda x, dtype: x.cast(getattr(dtypes, dtype)),
+            gather_sum=lambda table, index: table[index].sum(1),
+            softmax=lambda x: x.softmax(-1),
+            layer_norm=lambda x, w, b: x.layernorm(eps=1e-5) * w + b,
+            conv2d=conv2d, max_pool2=lambda x: x.max_pool2d((2, 2)),
+        )  # fmt: skip
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        inputs = [self.tensor(a, device="CPU").contiguous().realize() for a in w.inputs]
+        self.device.synchronize()
+        compiled = self.jit(lambda *a: w.body(self.operators, *a).realize())
+
+        def call() -> Any:
+            result = compiled(*inputs)
+            self.device.synchronize()
+            return result
+
+        return call
+
+    def array(self, result: Any) -> np.ndarray:
+        return np.asarray(result.numpy())
+
+
+class TinygradBeam(Tinygrad):
+    """Minutes of search a workload: only where asked for."""
+
+    environment = {**Tinygrad.environment, "BEAM": "2"}
+    searches = True
+
+
+class OnnxRuntime(Peer):
+    package = "onnxruntime"
+
+    def __init__(self, threads: int) -> None:
+        import onnx_graph
+        import onnxruntime
+
+        self.runtime, self.model, self.threads = onnxruntime, onnx_graph.model, threads
+
+    def prepare(self, w: Workload) -> Callable[[], Any]:
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        session = self.runtime.InferenceSession(
+            self.model(w), options, providers=["CPUExecutionProvider"]
+        )
+        inputs = {f"x{i}": a for i, a in enumerate(w.inputs)}
+        return lambda: session.run(None, inputs)[0]
+
+
 PEERS: dict[str, type[Peer]] = {
     "uopc": Uopc, "numpy": Numpy, "torch": Torch, "torch compiled": TorchCompiled, "jax": Jax,
+    "tinygrad": Tinygrad, "tinygrad BEAM": TinygradBeam, "onnxruntime": OnnxRuntime,
 }  # fmt: skip
 
 
 def installed() -> list[str]:
-    """The peers whose library is there."""
-    return [name for name, p in PEERS.items() if importlib.util.find_spec(p.package) is not None]
+    """The peers that can run here, those left out that search for minutes."""
+    return [
+        name for name, p in PEERS.items()
+        if not p.searches and importlib.util.find_spec(p.package) is not None
+        and (not p.program or shutil.which(p.program))
+    ]  # fmt: skip

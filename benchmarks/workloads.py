@@ -1,5 +1,8 @@
 """What `benchmarks/kernels.py` measures: each workload is written once, against operators `o`.
 
+`ANCHORS` are those of which other peers' times are recorded; `ODD` are the same at sizes that fit
+nothing; `more_workloads.py` has networks and shapes that are in neither.
+
 A workload has inputs from a fixed seed, a body, and what any program must spend on it at least:
 bytes read and written, floating-point operations, and elements that need a function.
 """
@@ -39,8 +42,8 @@ class Workload:
 WORKLOADS: dict[str, Callable[[], Workload]] = {}
 
 
-def add(name: str, make: Callable[..., Workload], *arguments: Any) -> None:
-    WORKLOADS[name] = lambda: make(*arguments)
+def add(name: str, make: Callable[..., Workload], *given: Any, **named: Any) -> None:
+    WORKLOADS[name] = lambda: make(*given, **named)
 
 
 def normal(seed: int, *shape: int, dtype: Any = F32, scale: float = 1.0) -> np.ndarray:
@@ -284,7 +287,7 @@ add("mandelbrot_1024", mandelbrot, 1024, 50)
 add("tiny_8", lambda: Workload([normal(i, 8) for i in range(3)], lambda o, a, b, c: a * b + c))
 add("transformer_block", transformer_block, 128, 256, 4, 1024)
 add("digits_cnn", digits_cnn)
-# More of the same kind, at sizes that fit nothing.
+ANCHORS = list(WORKLOADS)
 add("chain_1000003", chain, 1_000_003)
 add("axpy_31", scaled_sum, 31)
 add("axpy_16m", scaled_sum, 16 << 20)
@@ -303,3 +306,4 @@ add("transpose_add_odd", transpose_add, 1021, 2043, F32)
 add("transpose_add_f64", transpose_add, 2048, 2048, F64)
 add("split_heads", heads, 4, 256, 8, 64)
 add("mandelbrot_301", mandelbrot, 301, 80)
+ODD = list(WORKLOADS)[len(ANCHORS) :]

@@ -638,6 +638,8 @@ def test_bench_runs_a_workload_on_every_installed_peer(tmp_path):
             assert row["peers"][peer]["seconds"] > 0 and row["peers"][peer]["difference"] < 1e-6
     page = (tmp_path / "kernels.md").read_text()
     assert "| tiny_8 |" in page and "numba" in page  # the recorded envelope is marked by its peer
+    asked = [line for line in page.splitlines() if line.startswith("| times as fast as tinygrad ")]
+    assert asked and asked[0].endswith("| none |")  # a recorded time of an anchor
 
 
 def test_bench_refuses_a_script_that_is_not_there():
