@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.callables import run_traced
+from uopc.backends.cpu.kept import KeptMap
 from uopc.dump import Dump, places, stages
 from uopc.ir import analysis, dtypes
 from uopc.ir.ops import Ops
@@ -163,7 +164,7 @@ class TimedProgram(Program):
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the program, kernel by kernel."""
         plan = self._runner.plan
-        values = bind(plan, arrays, dict(named), {}).values if plan.variables else {}
+        values = bind(plan, arrays, dict(named), KeptMap()).values if plan.variables else {}
         result, times = run_traced(self, *arrays, **named)
         total = sum(seconds for _, seconds in times)
         _print(f"{plan.name}: {total * 1e6:.1f} us in {_count(len(times), 'launch', 'launches')}")

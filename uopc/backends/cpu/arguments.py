@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from uopc.backends.cpu.kept import KeptMap
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Shape
 from uopc.errors import UserError, UserTypeError
@@ -49,8 +50,7 @@ def describe(dtype: AnyDtype, shape: Iterable[object]) -> str:
 
 
 # Variable values of calls seen before, by the shapes of their arrays and their named integers.
-KnownSizes: TypeAlias = dict[Hashable, dict[str, int]]
-SIZES_KEPT = 64
+KnownSizes: TypeAlias = KeptMap[Hashable, dict[str, int]]
 
 
 def bind(
@@ -66,10 +66,7 @@ def bind(
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.get(key)
     if values is None:
-        values = _bind_variables(plan, arrays, integers)
-        if len(known) >= SIZES_KEPT:
-            known.clear()
-        known[key] = values
+        values = known.keep(key, _bind_variables(plan, arrays, integers))
     bound = Bound(objects, arrays, values, [None] * len(plan.results), [None] * len(plan.results))
     if out is not None:
         bound.out_objects = _match_outs(plan, out, objects)

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.cpu.arguments import SIZES_KEPT, Bound, KnownSizes, bind, number, shape_of
+from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
 from uopc.backends.cpu.image import Image, address_of, map_private
+from uopc.backends.cpu.kept import KeptMap, SizesByValues
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.plan import AnyArray, Argument, Launch, Plan, Pointer, Result
@@ -161,24 +162,20 @@ class Runner:
         self._pool = shared_pool(plan.threads - 1) if parallel else None
         self.arena = Arena(number(plan.arena_bytes, {}) if self.fixed else 0)
         self._constants = [data_address(constant) for constant in plan.constants]
-        self._known: KnownSizes = {}
-        self._sizes: dict[tuple[int, ...], Sizes] = {}
+        self._known: KnownSizes = KeptMap()
+        self._sizes: SizesByValues[Sizes] = SizesByValues(plan)
 
     def sizes(self, values: Mapping[str, int]) -> Sizes:
         """The launch table and all sizes for these variable values."""
+        return self._sizes.get(values, self._make_sizes)
+
+    def _make_sizes(self, values: Mapping[str, int]) -> Sizes:
         plan = self.plan
-        key = tuple([values[variable.name] for variable in plan.variables])
-        sizes = self._sizes.get(key)
-        if sizes is None:
-            if len(self._sizes) >= SIZES_KEPT:
-                self._sizes.clear()
-            sizes = Sizes(
-                self._encode(plan.launches, values),
-                number(plan.arena_bytes, values),
-                tuple(shape_of(result.shape, values) for result in plan.results),
-            )
-            self._sizes[key] = sizes
-        return sizes
+        return Sizes(
+            self._encode(plan.launches, values),
+            number(plan.arena_bytes, values),
+            tuple(shape_of(result.shape, values) for result in plan.results),
+        )
 
     def _encode(self, launches: tuple[Launch, ...], values: Mapping[str, int]) -> Table:
         return encode(launches, self.plan, self.image.symbols, values, self._pool)

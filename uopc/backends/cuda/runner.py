@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import SIZES_KEPT, Bound, KnownSizes, bind, number, shape_of
+from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
+from uopc.backends.cpu.kept import KeptMap, SizesByValues
 from uopc.backends.cpu.plan import AnyArray, AnyDtype, Plan, Pointer
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
@@ -60,7 +61,7 @@ class _Step:
     words: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Sizes:
     """What follows from one set of variable values."""
 
@@ -117,9 +118,9 @@ class CudaRunner:
             }
             self._constants = [device.constant(c) for c in plan.constants]
             self._permit_shared()
-        self._known: KnownSizes = {}
-        self._sizes: dict[tuple[int, ...], _Sizes] = {}
-        self._ready: dict[tuple[int, tuple[int, ...]], _Queue] = {}
+        self._known: KnownSizes = KeptMap()
+        self._sizes: SizesByValues[_Sizes] = SizesByValues(plan)
+        self._ready: KeptMap[tuple[_Sizes, tuple[int, ...]], _Queue] = KeptMap(BUFFERS_KEPT)
         self._usual = self._find_usual()
 
     def _permit_shared(self) -> None:
@@ -185,7 +186,7 @@ class CudaRunner:
             return self._finish(call), times
 
     def _launch(self, sizes: _Sizes, bases: tuple[int, ...]) -> None:
-        queue = self._ready.get((id(sizes), bases))
+        queue = self._ready.get((sizes, bases))
         if queue is None:
             queue = self._prepared(sizes, bases)
         elif not queue.again:  # addresses that come back may come often
@@ -205,10 +206,7 @@ class CudaRunner:
              s.shared, None)
             for s in sizes.steps
         ]
-        if len(self._ready) >= BUFFERS_KEPT:
-            self._ready.clear()
-        queue = self._ready[id(sizes), bases] = _Queue(made)
-        return queue
+        return self._ready.keep((sizes, bases), _Queue(made))
 
     def _fits(self, usual: _Usual, positional: Sequence[object]) -> bool:
         """Whether these are arrays of ours as expected: then nothing else needs a look."""
@@ -240,20 +238,16 @@ class CudaRunner:
     # -------------------------------------------------------- before
     def sizes(self, values: Mapping[str, int]) -> _Sizes:
         """Grids, words and shapes for these variable values."""
+        return self._sizes.get(values, self._make_sizes)
+
+    def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
         plan = self.plan
-        key = tuple([values[variable.name] for variable in plan.variables])
-        found = self._sizes.get(key)
-        if found is None:
-            if len(self._sizes) >= SIZES_KEPT:
-                self._sizes.clear()
-                self._ready.clear()
-            steps = [self._step(launch, values) for launch in plan.launches]
-            found = self._sizes[key] = _Sizes(
-                tuple([s for s in steps if s is not None]),
-                number(plan.arena_bytes, values),
-                tuple(shape_of(result.shape, values) for result in plan.results),
-            )
-        return found
+        steps = [self._step(launch, values) for launch in plan.launches]
+        return _Sizes(
+            tuple([s for s in steps if s is not None]),
+            number(plan.arena_bytes, values),
+            tuple(shape_of(result.shape, values) for result in plan.results),
+        )
 
     def _step(self, launch: Any, values: Mapping[str, int]) -> _Step | None:
         assert isinstance(launch, GpuLaunch)
