@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import gc
+import math
 import os
 import pickle
 import random
@@ -16,12 +17,14 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import uopc
 from uopc import config
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable, run_traced
@@ -38,6 +41,7 @@ from uopc.backends.cpu.plan import (
     Variable,
 )
 from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
+from uopc.passes import machine
 
 F4 = np.dtype("f4")
 
@@ -918,6 +922,48 @@ def test_trace() -> None:
 
 def test_thread_count() -> None:
     assert 1 <= pool.default_threads() <= len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("quota", "expected"), [(math.inf, 4), (2.5, 3), (0.2, 1), (64.0, 4)])
+def test_threads_are_processors_that_may_be_used(
+    quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5, 7})
+    monkeypatch.setattr(pool, "_processor_quota", lambda: quota)
+    assert pool.default_threads() == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "max 100000"}, math.inf),
+        ({"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}, 0.5),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, math.inf),
+        ({}, math.inf),
+    ],
+)
+def test_the_quota_of_a_group(files: dict[str, str], expected: float, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    assert pool._quota_of(tmp_path) == expected
+
+
+def test_workers_spin_briefly_then_park() -> None:
+    """A worker that went on spinning would take a whole processor from its neighbours."""
+    f, x = program(arena_plan(threads=3)), floats(1024)
+    for pause in (0.0, 0.05, 0.0):  # hot, and parked in between
+        np.testing.assert_array_equal(f(x), (x + x) + x)
+        time.sleep(pause)
+    begin = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - begin < 0.05
+
+
+def test_work_is_shared_from_a_threshold_on() -> None:
+    for n, shared in ((machine.THREAD_WORK // 4, False), (machine.THREAD_WORK, True)):
+        (kernel,) = uopc.compile(uopc.param("x", (n,)) + 1.0, threads=2).kernels
+        assert any(opt.op == "THREAD" for opt in kernel.opts) == shared
 
 
 def test_call_is_faster_than_numpy() -> None:
