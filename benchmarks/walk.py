@@ -2,6 +2,7 @@
 
     python benchmarks/walk.py            a matrix product and a padded convolution, one thread
     python benchmarks/walk.py 512        the product at another size
+    python benchmarks/walk.py fused      softmax and a product in one kernel (docs/fused.md)
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import numpy as np
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.args import KernelArg, Opt, ParamArg
+from uopc.ir.args import KernelArg, ParamArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.passes.optimize import apply_opt
+from uopc.passes.range_tiling import kernel_axes
 
 SECONDS = 0.4  # a measurement: the least time of as many calls as fit, two at least
 
@@ -48,26 +51,42 @@ def least(call: Callable[[], Any]) -> float:
 
 
 def walk(title: str, graph: uopc.UOp, flops: float, *arrays: np.ndarray) -> None:
-    """Print the time of the graph's kernel with none, one, two, … of its Opts."""
+    """Print the time of the graph's kernel with none, one, two, … of its Opts, as Markdown."""
     opts = lower_only(graph, threads=1).kernels[0].arg.opts or ()
-    kernel = unoptimised(graph)
-    print(f"{title}\n{'':24} {'ms':>9} {'GFLOP/s':>8} {'lines of assembly':>18}")
+    kernel = changed = unoptimised(graph)
+    print(f"{title}\n\n| Opt | on a | ms | GFLOP/s | lines of assembly |\n|---|---|---|---|---|")
     for n in range(len(opts) + 1):
+        on = ""
+        if n:
+            axis = kernel_axes(changed)[opts[n - 1].axis]
+            on = f"{axis.arg.kind} of {axis.src[0].render(simplify=False)}"
+            changed = apply_opt(changed, opts[n - 1])
         asked = intern(kernel.op, kernel.dtype, kernel.src, KernelArg("k", opts[:n]))
         program = uopc.compile(asked, threads=1)
         out, *rest = [np.zeros(p.shape, p.dtype.numpy) for p in program.inputs]
-        for given, flat in zip(arrays, rest, strict=True):
-            flat[:] = given.reshape(-1)[: flat.size]
+        for given, place in zip(arrays, rest, strict=True):
+            place.reshape(-1)[:] = given.reshape(-1)
         seconds = least(lambda f=program, o=out, r=rest: f(o, *r))
         lines = len(program.kernels[0].asm.splitlines())
-        print(f"{name(opts[:n]):24} {seconds * 1e3:9.2f} {flops / seconds / 1e9:8.1f} {lines:18}")
+        rate = flops / seconds / 1e9
+        name = f"`{opts[n - 1]}`" if n else "none"
+        print(f"| {name} | {on} | {seconds * 1e3:.2f} | {rate:.1f} | {lines} |", flush=True)
+    print()
 
 
-def name(opts: tuple[Opt, ...]) -> str:
-    return f"+ {opts[-1]}" if opts else "no Opts"
+def fused() -> None:
+    """softmax(s) @ v, one kernel: a product whose left operand is computed."""
+    rows, columns, width = 512, 512, 64
+    draw = np.random.default_rng(0).standard_normal
+    s, v = draw((rows, columns), dtype="f4"), draw((columns, width), dtype="f4")
+    graph = uopc.param("s", s.shape).softmax(axis=-1) @ uopc.param("v", v.shape)
+    walk("softmax of 512 x 512, times 512 x 64, float32", graph, 2.0 * rows * columns * width, s, v)
 
 
 def main() -> None:
+    if sys.argv[1:] == ["fused"]:
+        fused()
+        return
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
     draw = np.random.default_rng(0).standard_normal
     a, b = draw((n, n), dtype="f4"), draw((n, n), dtype="f4")
