@@ -124,8 +124,8 @@ def apply_opt(kernel: UOp, opt: Opt) -> UOp:
         raise Refused(f"{opt}: range {opt.axis} is already {r.arg.kind}")
     try:
         return OPTS[opt.op][0](kernel, r, opt.arg)
-    except Refused as why:
-        raise Refused(f"{opt}: {why}") from None
+    except Refused as refused:
+        raise Refused(f"{opt}: {refused.why}", *refused.expressions) from None
 
 
 def optimize(kernel: UOp, context: Context) -> UOp:

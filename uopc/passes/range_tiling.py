@@ -24,7 +24,18 @@ CHUNK_MULTIPLE = 64
 
 
 class Refused(Error):
-    """A transformation that is not legal here, and why."""
+    """A transformation that is not legal here, and why.
+
+    Expressions are written out where the message is read: to a heuristic a refusal is an answer.
+    """
+
+    def __init__(self, why: str, *expressions: UOp) -> None:
+        super().__init__(why, *expressions)
+        self.why, self.expressions = why, expressions
+
+    def __str__(self) -> str:
+        texts = [e.render(simplify=False) for e in self.expressions]
+        return self.why.format(*texts) if texts else self.why
 
 
 def make_range(end: UOp, axis: tuple[int, ...], kind: AxisKind) -> UOp:
@@ -75,7 +86,7 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
         raise Refused("its iterations write to one place, in their order")
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
-        raise Refused(f"{n} does not divide the range of {r.src[0].render(simplify=False)}")
+        raise Refused(f"{n} does not divide the range of {{}}", r.src[0])
     axis, kind = r.arg.axis, r.arg.kind
     inner = make_range(affine.const(n), (*axis, _SECOND), inner_kind)
     if outer_end.op is Ops.CONST and outer_end.arg == 1:

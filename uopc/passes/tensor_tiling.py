@@ -101,8 +101,8 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
         raise Refused(f"a loop of the product is already {r.arg.kind}")
     rest = affine.floormod(r.src[0], affine.const(size))
     if not (rest.op is Ops.CONST and rest.arg == 0):
-        length = r.src[0].render()
-        raise Refused(f"the tile's {size} does not divide the range of {length}: PADTO or SPLIT it")
+        why = f"the tile's {size} does not divide the range of {{}}: PADTO or SPLIT it"
+        raise Refused(why, r.src[0])
     for u in analysis.order(kernel):
         if is_overwritten(u, r):
             raise Refused("its iterations write to one place, in their order")
