@@ -313,7 +313,7 @@ def _change(native: Native, u: UOp, src: Source) -> UOp | None:
     """The decomposition at the width of the node: what became one value for all lanes is spread."""
     made = _decomposed(u, src, native)
     if made is None:
-        made = u if src == u.src else remake.remake(u, src)
+        made = u if src == u.src else remake.as_written(u, src)
     lanes = u.dtype.lanes
     if made.dtype.lanes == lanes:
         return made

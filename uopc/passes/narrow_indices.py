@@ -26,7 +26,7 @@ def narrowed(kernel: UOp) -> UOp:
     """The kernel with its vectors of indices in int32."""
     if not any(_is_wide(u) and u.op in _SAME for u in analysis.order(kernel)):
         return kernel
-    return remake.rewritten(kernel, _change)
+    return remake.rewritten(kernel, _change, renew=remake.as_written)
 
 
 def _is_wide(u: UOp) -> bool:
