@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.ir import affine, build, remake
+from uopc.ir.ops import Ops
 from uopc.passes import decompose
 
 EDGE = 1 << 48
@@ -40,3 +41,16 @@ def test_gathers_through_reshapes_have_no_vector_division():
     given_x = np.random.default_rng(0).standard_normal((23, 29)).astype("f4")
     expected = given_x.T.reshape(667)[1:].reshape(37, 18).T.reshape(666) + 1
     assert np.array_equal(program(given_x), expected)
+
+
+def test_what_a_reshape_does_not_fit_is_divided_again_in_small_numbers():
+    """A sum of a quotient and its remainder: no quotient of the whole by the product."""
+    x = uopc.variable("x", 0, 23 * 25 - 1)
+    moved = x // 28 + (x % 28) * 25
+    q, r = affine.divmod_(moved, affine.const(27))
+    assert r.op is Ops.FLOORMOD and q.op is Ops.FLOORDIV and q.src == r.src
+    assert (x // 4 + 5) // 7 is (x + 20) // 28  # without a remainder it is one division
+    for at in range(23 * 25):
+        whole = at // 28 + at % 28 * 25
+        for form, expected in ((q, whole // 27), (r, whole % 27)):
+            assert remake.rebuild(form, {x: affine.const(at)}) is affine.const(expected)
