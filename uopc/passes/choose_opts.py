@@ -257,7 +257,7 @@ def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> Non
     """Lanes on an output loop, several vectors of them for a register tile, and on its rest."""
     width = fitting(lanes, length_of(r))
     cut = (length_of(r) or 0) % max(width, 1) > 0
-    long = cut and choose_nesting.is_long(KernelFacts(chooser.kernel))
+    long = cut and expanded_size(KernelFacts(chooser.kernel)) >= machine.OVERLAPPING_BODY
     if long and chooser.attempt("OVERLAP", r, width):
         return
     outer = chooser.widen(r, "VECTOR", width)

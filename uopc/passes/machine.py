@@ -23,8 +23,10 @@ FUNCTION_NODES = {
     ("tanh", 64): 50, ("erf", 32): 60, ("erf", 64): 80, ("pow", 32): 150, ("pow", 64): 200,
 }  # fmt: skip
 # A body of this many nodes, functions spelled out, is long: loops are ordered by what they compute
-# again (`choose_nesting`), and a rest of a vector is a whole one that overlaps the last.
+# again (`choose_nesting`).
 LONG_BODY = 256
+# From this many on, a rest of a vector is a whole one that overlaps the last.
+OVERLAPPING_BODY = 64
 # Loops change places only where what the kernel writes fits the second-level cache.
 CROSSED_BYTES = 1 << 20
 # A loop that chooses among values becomes copies if it is at most so long.
