@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uopc.backends import streams
+from uopc.backends.branch_functions import CallingEmitter
 from uopc.backends.llvm import Emitter
 from uopc.backends.llvm_types import llvm_type
 from uopc.ir import kernel_params
@@ -86,7 +87,7 @@ class _Names(dict["UOp", str]):
         return name
 
 
-class _Part(Emitter):
+class _Part(CallingEmitter):
     """One of the functions. What it does not compute itself it loads at its beginning."""
 
     def __init__(self, whole: _Whole, number: int) -> None:
@@ -145,7 +146,7 @@ class _Whole:
     def run(self, cuts: list[int]) -> tuple[str, list[str]] | None:
         """The functions and what they need declared; None where too much would cross."""
         statements = self.kernel.src
-        main = Emitter(self.name, self.kernel)
+        main = CallingEmitter(self.name, self.kernel)
         main.load_words()
         main.emit([u for u in statements if u.op is Ops.BUFFER])
         maker: dict[UOp, Emitter] = dict.fromkeys(main.names, main)
@@ -176,5 +177,5 @@ def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
     stores = streams.streamed(kernel)
     if stores:
         return streams.render(name, kernel, stores)
-    emitter = Emitter(name, kernel)
+    emitter = CallingEmitter(name, kernel)
     return emitter.run(), list(emitter.declared)

@@ -1,0 +1,79 @@
+"""Long branches are functions: one for all places that have the same, and the same numbers."""
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc.backends import function_parts, llvm
+from uopc.backends.branch_functions import branches
+from uopc.ir import dtypes
+from uopc.ir.ops import Ops
+
+ANGLES = np.concatenate([
+    np.random.default_rng(0).standard_normal(50) * 10,
+    np.random.default_rng(1).standard_normal(50) * 1e15,
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1e300, -1e-300],
+])  # fmt: skip
+
+
+def functions(name, n, dtype, shape=ANGLES.shape):
+    """The function of n multiples of an array."""
+    x = uopc.param("x", shape, dtype=dtype)
+    return [getattr(x * (1.0 + i / 8), name)() for i in range(n)]
+
+
+def count(program, what):
+    return sum(k.source.count(what) for k in program.kernels)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan", "log"])
+def test_numbers_on_both_sides_of_the_branch(name, dtype):
+    n = 5
+    program = uopc.compile(uopc.stack(*functions(name, n, dtype)).sum(0))
+    t = np.float32 if dtype is dtypes.float32 else np.float64
+    with np.errstate(all="ignore"):
+        given = ANGLES.astype(t)
+        parts = [given * t(1.0 + i / 8) for i in range(n)]
+        expected = sum(getattr(np, name)(p.astype(np.longdouble)) for p in parts).astype(t)
+        largest = sum(abs(getattr(np, name)(p)) for p in parts)
+    got, finite = program(given), np.isfinite(expected)
+    np.testing.assert_array_equal(got[~finite], expected[~finite])
+    error = abs(got - expected)[finite] / np.spacing(largest[finite])
+    assert error.max() <= 8
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_many_places_share_a_function_and_few_do_not(dtype):
+    few, many = (uopc.compile(sum(functions("cos", n, dtype))) for n in (3, 8))
+    assert count(few, "define internal") == 0
+    assert count(many, "define internal") == 1 and count(many, "call {") == 8
+
+
+def test_kernels_of_a_module_share_the_function():
+    graphs = [sum(functions("cos", 6, dtypes.float64, (n,))) for n in (64, 80)]
+    lists = [uopc.compile(g).kernels[0].uops for g in graphs]
+    text = llvm.module([function_parts.render(f"k{i}", k) for i, k in enumerate(lists)])
+    assert text.count("define internal") == 1 and text.count("call {") == 12
+
+
+def test_a_branch_is_arithmetic_alone():
+    x = uopc.param("x", (64, 64), dtype=dtypes.float32)
+    for graph in (x.log(), x.exp().sum(1), x.cos()):
+        for k in uopc.compile(graph).kernels:
+            found = branches(k.uops.src).values()
+            assert all(u.op is not Ops.LOAD for b in found for u in b.body)
+
+
+def test_a_kernel_of_several_functions_calls_it():
+    x = uopc.param("x", (), dtype=dtypes.float64)
+    y = x
+    for i in range(150):
+        y = (y + float(i)).sin()
+    program = uopc.compile(y)
+    assert count(program, "define internal void") > 1
+    assert count(program, "define internal {") == 1
+    expected = np.float64(0.3)
+    for i in range(150):
+        expected = np.sin(expected + float(i))
+    np.testing.assert_allclose(program(np.float64(0.3)), expected, rtol=1e-9)
