@@ -5,13 +5,15 @@
 Nothing here is measured. The first blocks of each launch are executed by the PTX machine of the
 tests, which counts instructions, the 32-byte sectors that warps ask for, the turns of the banks of
 shared memory and what tensor cores multiply; a kernel's time is the longest of them at their rates,
-on the multiprocessor with the most blocks. A workload's is at least its bytes at the rate of a
-copy, and its flops at the peak. Latency is not in it.
+on the multiprocessor with the most blocks, of what it moves of its arrays at the rate of a copy
+(memory), and of the same as fast as the bytes on their way to the threads arrive after the time of
+a miss (latency). A workload's is at least its bytes at the rate of a copy, its flops at the peak.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,7 @@ from uopc.passes import gpu_machine
 # cores at half precision.
 COPY_RATE, SMS, CLOCK, L1_BYTES, ISSUED = 4.3e12, 132, 1.755e9, 128, 4
 PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
+MISS = 0.8e-6  # seconds from a load to its value, from memory that is busy: an assumption
 # Multiplications in a clock by type of the operands, beside those of 16 bits.
 TENSOR_PARTS = {"tf32": 0.5, "s8": 2.0, "f64": 0.0625}
 
@@ -64,6 +67,37 @@ class Counts:
             "shared": self.turns * most,
             "mma": self.products / rate * most,
         }
+
+
+def in_flight(kernel: parse.Kernel) -> int:
+    """The most bytes that a thread asks global memory for without a branch between."""
+    starts = set(kernel.labels.values())
+    most = here = 0
+    for i in kernel.instructions:
+        if i.root == "bra" or i.number in starts:
+            here = 0
+        if i.root == "ld" and "global" in i.modifiers:
+            count = next((int(m[1:]) for m in i.modifiers if m in ("v2", "v4", "v8")), 1)
+            here += count * int(i.modifiers[-1][1:]) // 8
+        if i.root == "cp" and i.modifiers[-1] == "global":
+            here += int(getattr(i.operands[2], "value", 0))
+        most = max(most, here)
+    return most
+
+
+def moved(program: Any, launch: Any, asked: float) -> float:
+    """The bytes between a launch and memory: its arrays, at most what it asks for."""
+    plan = program.plan
+    sizes = [math.prod(v.shape) * v.dtype.itemsize for v in (*plan.arguments, *plan.fresh)]
+    sizes += [plan.arena_bytes, *[c.nbytes for c in plan.constants]]
+    return min(asked, sum(sizes[b] for b in {w.base for w in launch.words if hasattr(w, "base")}))
+
+
+def memory_bounds(program: Any, launch: Any, made: Counts, near: float) -> dict[str, float]:
+    """The least milliseconds of what a launch moves: `near` bytes are on their way to an SM."""
+    nbytes = moved(program, launch, (made.asked + made.copied) * made.blocks)
+    on_the_way = max(1.0, near) * SMS
+    return {"memory": nbytes / COPY_RATE * 1e3, "latency": nbytes * MISS / on_the_way * 1e3}
 
 
 def count(program: Any, launch: Any) -> Counts:
@@ -98,25 +132,29 @@ def rows_of(w: Workload, part: str) -> list[list[str]]:
         used = assemble(asm[launch.kernel], part).kernels[launch.kernel]
         made, (x, y, z) = count(program, launch), launch.block
         kind = next((t for t in TENSOR_PARTS if f".{t}.{t}." in asm[launch.kernel]), "")
-        limit, ms = max(made.bounds(kind).items(), key=lambda b: b[1])
-        total += ms
         shared = used.shared + launch.dynamic_shared
+        occupied = gpu_machine.occupancy(gpu, x * y * z, used.registers, shared)
+        resident = min(occupied * gpu.threads_per_multiprocessor, made.blocks * x * y * z / SMS)
+        near = resident * in_flight(parse.parse(asm[launch.kernel])[launch.kernel])
+        bounds = made.bounds(kind) | memory_bounds(program, launch, made, near)
+        limit, ms = max(bounds.items(), key=lambda b: b[1])
+        total += ms
         rows.append([
             "×".join(map(str, launch.grid)), str(x * y * z),
             f"{made.instructions * made.blocks / 1e6:.1f}",
             f"{(made.asked + made.copied) * made.blocks / 1e9:.2f}", f"{made.conflicts:.0f}",
             f"{ms:.3f}", limit, str(used.registers),
             str(used.spill_stores + used.spill_loads), str(shared),
-            f"{gpu_machine.occupancy(gpu, x * y * z, used.registers, shared):.2f}",
+            f"{occupied:.2f}", f"{near / 1024:.0f}",
         ])  # fmt: skip
     first = [w.name, f"{w.bytes / 1e6:.1f}", f"{w.flops / 1e9:.2f}", f"{least:.3f}",
-             f"{max(total, least):.3f}"]  # fmt: skip
-    return [(first if i == 0 else [""] * 5) + row for i, row in enumerate(rows)]
+             f"{max(total, least):.3f}", f"{least / max(total, least):.2f}"]  # fmt: skip
+    return [(first if i == 0 else [""] * 6) + row for i, row in enumerate(rows)]
 
 
-HEAD = ["workload", "MB", "Gflop", "card's ms", "kernels' ms", "grid", "threads", "M instructions",
-        "GB asked", "conflicts", "ms", "limit", "registers", "spilled", "shared",
-        "occupancy"]  # fmt: skip
+HEAD = ["workload", "MB", "Gflop", "card's ms", "kernels' ms", "part", "grid", "threads",
+        "M instructions", "GB asked", "conflicts", "ms", "limit", "registers", "spilled", "shared",
+        "occupancy", "KB in flight"]  # fmt: skip
 
 
 def main() -> int:

@@ -215,6 +215,31 @@ def test_few_columns_share_their_rows():
     assert blocks >= 64 and threads == 1024
 
 
+@pytest.mark.parametrize(
+    "graph, wide",
+    [
+        (uopc.param("x", (1 << 24,)).sum(), "v4.b32"),
+        (uopc.param("x", (8192, 4096)).sum(0), "b32"),
+        (uopc.param("x", (4096, 8192), dtypes.float16).sum(1), "v4.b32"),
+    ],
+)  # fmt: skip
+def test_a_thread_of_a_reduce_waits_for_several_loads(graph, wide):
+    """64 bytes of them without a branch between; so a device is never idle for latency."""
+    _, ptx = ptx_of(graph, "cuda:sm_90a")
+    bodies = re.split(r"\n\$\w+:|\bbra\b", ptx)
+    most = max(len(re.findall(rf"ld\.global(?:\.nc)?\.{wide}", body)) for body in bodies)
+    assert most * (16 if wide.startswith("v4") else 4) == 64
+
+
+@pytest.mark.parametrize("part", ("sm_80", "sm_86", "sm_90a"))
+def test_short_rows_share_a_block(part):
+    """Blocks of one warp are too few for an SM; few rows stay alone, so that all SMs have some."""
+    for rows, together in ((1 << 16, 8), (64, 1), (1 << 16 | 1, 1)):
+        program, _ = ptx_of(uopc.param("x", (rows, 64)).softmax(-1), f"cuda:{part}")
+        (launch,) = program.plan.launches
+        assert launch.block == (32, together, 1) and launch.grid[0] == rows // together
+
+
 def test_a_transposed_read_is_whole_sectors():
     """Loads and stores of 16 bytes, both ways neighbours."""
     _, ptx = ptx_of(uopc.param("x", (512, 512)).transpose().contiguous(), "cuda:sm_90a")

@@ -22,6 +22,7 @@ class Gpu:
     shared_per_block: int
     shared_per_multiprocessor: int
     threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
     version: int  # 80 for sm_80
     ptx: int  # of the PTX text: 70 for 7.0
     tensor_cores: bool = True
@@ -112,13 +113,13 @@ def cache_bytes(
     return otherwise
 
 
-# NVIDIA parts by name: SMs of the usual card, shared memory, threads of an SM, versions.
+# NVIDIA parts by name: SMs of the usual card, shared memory, threads and blocks of an SM, versions.
 PARTS: dict[str, Gpu] = {
-    "sm_80": Gpu(108, 163 << 10, 164 << 10, 2048, 80, 70),
-    "sm_86": Gpu(84, 99 << 10, 100 << 10, 1536, 86, 71),
-    "sm_89": Gpu(128, 99 << 10, 100 << 10, 1536, 89, 81),
-    "sm_90": Gpu(132, 227 << 10, 228 << 10, 2048, 90, 81),
-    "sm_90a": Gpu(132, 227 << 10, 228 << 10, 2048, 90, 81),
+    "sm_80": Gpu(108, 163 << 10, 164 << 10, 2048, 32, 80, 70),
+    "sm_86": Gpu(84, 99 << 10, 100 << 10, 1536, 16, 86, 71),
+    "sm_89": Gpu(128, 99 << 10, 100 << 10, 1536, 24, 89, 81),
+    "sm_90": Gpu(132, 227 << 10, 228 << 10, 2048, 32, 90, 81),
+    "sm_90a": Gpu(132, 227 << 10, 228 << 10, 2048, 32, 90, 81),
 }
 
 

@@ -17,7 +17,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import choose_tensor_opts, gpu_machine, machine
 from uopc.passes.chooser import Apply, Chooser
 from uopc.passes.contract import Context
-from uopc.passes.kernel_facts import KernelFacts, element_bits, length_of
+from uopc.passes.kernel_facts import KernelFacts, element_bits, expanded_size, length_of
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -40,6 +40,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         threads = _share(chooser, k, lanes)
         if threads:
             _beside(chooser, threads, lanes)
+            _rows(chooser, threads)
         else:
             _outputs(chooser, k, lanes)
     _blocks(chooser)
@@ -168,6 +169,7 @@ def _share(chooser: Chooser, k: KernelFacts, lanes: int) -> int:
         if chooser.attempt("GROUP", q, threads):
             done += 1
             _keep(chooser, q, "UNROLL", wide)
+            _ahead(chooser, _outer(chooser, q), wide)
     return threads if done else 0
 
 
@@ -178,6 +180,19 @@ def _keep(chooser: Chooser, r: UOp, op: str, wide: int) -> None:
     steps = (length_of(left) or 0) if left is not None else 0
     if left is not None and 1 < steps <= gpu_machine.KEPT // wide:
         chooser.attempt(op, left, steps)
+
+
+def _ahead(chooser: Chooser, r: UOp, wide: int) -> None:
+    """Some iterations of a reduce together, so that a thread waits once for several loads."""
+    k, steps = KernelFacts(chooser.kernel), length_of(r)
+    asked = sum([a.node.dtype.itemsize * wide for a in k.inside(r) if not a.written])
+    if steps is None or not asked or r not in k.axes:
+        return
+    n = _largest(gpu_machine.IN_FLIGHT // asked, gpu_machine.KEPT // wide)
+    while n > 1 and (steps % n or n * expanded_size(k, r) > machine.MOST_COPIES):
+        n //= 2
+    if n > 1:
+        chooser.attempt("UNROLL", r, n)
 
 
 def _least_shared(k: KernelFacts, u: UOp) -> int:
@@ -249,6 +264,19 @@ def _beside(chooser: Chooser, threads: int, lanes: int) -> None:
             if each > 1 and chooser.attempt("TILE", left, each):
                 left = _outer(chooser, left)
             chooser.attempt("GRID", left, 0)
+
+
+def _rows(chooser: Chooser, threads: int) -> None:
+    """Several rows a block where blocks of one do not fill an SM, and there are many."""
+    gpu, k = chooser.context.target.gpu, KernelFacts(chooser.kernel)
+    around = [r for r in k.outputs if r.arg.kind == "loop" and _holds_reduce(k, r)]
+    assert gpu is not None
+    if not around or threads * gpu.blocks_per_multiprocessor >= gpu.threads_per_multiprocessor:
+        return
+    spare = _count(set(around)) // (gpu_machine.LEAST_BLOCKS * gpu.multiprocessors)
+    n = math.gcd(length_of(around[-1]) or 1, _largest(spare, gpu_machine.BLOCK // threads))
+    if n > 1:
+        chooser.attempt("LOCAL", around[-1], n)
 
 
 def _reduce_steps(k: KernelFacts) -> int:
@@ -360,7 +388,10 @@ def _share_rows(chooser: Chooser, k: KernelFacts, lanes: int) -> bool:
         return False
     if columns // (lanes * gpu_machine.WARP) >= gpu.multiprocessors:
         _widen_output(chooser, k, lanes)
-    return chooser.attempt("GROUPTOP", rows[0], _largest(wanted, gpu_machine.MOST_APART))
+    if not chooser.attempt("GROUPTOP", rows[0], _largest(wanted, gpu_machine.MOST_APART)):
+        return False
+    _ahead(chooser, _outer(chooser, rows[0]), 1)
+    return True
 
 
 def _blocks(chooser: Chooser) -> None:

@@ -24,6 +24,9 @@ LEAST_SHARED, LEAST_BESIDE = 128, 32
 EACH, EACH_AGAIN = 4, 1
 # Values of a row that a thread keeps in registers: 32 leave room for what is computed of them.
 KEPT = 32
+# Bytes that a thread asks for before it waits: 512 threads of an SM then have 32 KiB on their way,
+# what 4.3 TB/s of 132 SMs need at a latency of 0.8 us.
+IN_FLIGHT = 64
 # What blocks do again for themselves may be that part of their work: a loop beside a reduce is cut
 # into blocks where it is so many times longer.
 MOST_AGAIN, LITTLE = 0.25, 4
@@ -46,6 +49,8 @@ MOST_APART = 32
 TENSOR_RATE, L2_RATE = 1290.0, 23.7
 # A product whose loops do not fill the tiles of a block may grow to so many times its size.
 MOST_PADDING = 4.0
+# Rows go together in a block where so many blocks an SM are left.
+LEAST_BLOCKS = 4
 
 # Registers of a warp are handed out in these; what a block takes of shared memory beside its own.
 REGISTER_UNIT, BLOCK_SHARED = 256, 1024
@@ -68,6 +73,7 @@ def occupancy(gpu: Gpu, threads: int, registers: int, shared: int) -> float:
     warps = -(-threads // gpu.warp)
     own = -(-registers * gpu.warp // REGISTER_UNIT) * REGISTER_UNIT * warps
     blocks = gpu.threads_per_multiprocessor // (warps * gpu.warp)
+    blocks = min(blocks, gpu.blocks_per_multiprocessor)
     blocks = min(blocks, gpu.registers_per_multiprocessor // max(1, own))
     if shared:
         blocks = min(blocks, gpu.shared_per_multiprocessor // (shared + BLOCK_SHARED))
