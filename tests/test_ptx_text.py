@@ -156,7 +156,9 @@ def test_places_beyond_two_to_the_31_are_reached():
     step = each * threads
     widened = rf"mul\.wide\.u32 \t%rd\d+, %r\d+, {step};|shl\.b64 .*, {step.bit_length() - 1};"
     assert re.search(widened, ptx)
-    assert not re.search(r"(mul\.lo|shl|mad)\.[bsu]32", ptx)
+    thread = re.search(r"mov\.u32 \t(%r\d+), %tid\.x;", ptx)[1]  # its part is small
+    for narrow in re.findall(r"(?:mul\.lo|shl|mad)\S*\.[bsu]32 \t%r\d+, (%r\d+),", ptx):
+        assert narrow == thread
 
 
 def test_guarded_reads_are_behind_a_branch():
