@@ -112,7 +112,8 @@ def test_chosen_for_outputs_that_no_cache_holds(threads):
     n = HOLDS // 4 // 1024 * 1024  # floats that fill the cache
     x, y = uopc.param("x", (n,)), uopc.param("y", (n,))
     assert streams(x * 2.0 + y, threads)
-    assert streams(x[: n // 2] + y[: n // 2], threads), "half of a cache, and another half to read"
+    half = x[: n // 2] + y[: n // 2] + uopc.param("z", (n // 2,))
+    assert streams(half, threads), "half of a cache, and two more to read"
     rows = uopc.param("r", (n // 1024, 1024))
     assert streams(rows.softmax(axis=-1), threads)
 
@@ -121,6 +122,7 @@ def test_not_chosen():
     n = HOLDS // 4 // 1024 * 1024
     x, y = uopc.param("x", (n,)), uopc.param("y", (n,))
     assert not streams(x[: n // 4] + y[: n // 4]), "all of it stays in the cache"
+    assert not streams(x[: n // 2] * 2.0), "just about"
     assert not streams(x.reshape(-1, 64).sum(axis=1)), "a small output"
     assert not streams(x.assign(x * 2.0)), "read before it is written"
     square = uopc.param("s", (4096, max(4096, n // 2048)))

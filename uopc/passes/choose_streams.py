@@ -47,8 +47,8 @@ def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
 
 
 def past_caches(chooser: Chooser) -> None:
-    """Where a kernel touches more than the last cache holds, large outputs that are written one
-    line after the other go past it."""
+    """Where a kernel touches much more than the last cache holds, large outputs that are written
+    one line after the other go past it."""
     k = KernelFacts(chooser.kernel)
     touched: dict[UOp, int] = {}
     for a in k.accesses:
@@ -57,7 +57,7 @@ def past_caches(chooser: Chooser) -> None:
             touched[storage] = touched.get(storage, 0) + _reached(a)
     touched = {u: min(n, _size(u)) for u, n in touched.items()}
     holds = chooser.context.target.last_cache_bytes
-    if sum(touched.values()) <= holds:
+    if sum(touched.values()) < machine.STREAMED_TOTAL * holds:
         return
     for a in k.accesses:
         large = touched.get(storage_root(a.node), 0) * machine.STREAMED_SHARE >= holds
