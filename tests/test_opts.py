@@ -182,7 +182,7 @@ REFUSED = [
     (lambda: uopc.param("a", (6,)).sum(), [Opt("THREAD", 0, 2)], "only an output loop"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("VECTOR", 0, 1)], "the amount 1 is too small"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 0)], "the amount 0 is too small"),
-    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("CUT", 0, 6)], "no place 6 inside the range"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("CUT", 0, 6)], "go on behind its first 6"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SWAP", 0, 1)], "there is no other range 1"),
     (
         lambda: uopc.param("a", (3, 4)).permute(1, 0) + 1.0,

@@ -7,19 +7,15 @@ recursive function would be, and a graph may be as deep as memory allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
-def computed(
-    root: K, step: Callable[[K], Generator[list[K], list[UOp], UOp]], memo: dict[K, UOp]
-) -> UOp:
+def computed(root: K, step: Callable[[K], Generator[list[K], list[V], V]], memo: dict[K, V]) -> V:
     """The value of `root`; `memo` keeps those of all keys met on the way, also between calls."""
-    stack: list[tuple[K, Generator[list[K], list[UOp], UOp], list[K]]] = []
+    stack: list[tuple[K, Generator[list[K], list[V], V], list[K]]] = []
 
     def enter(key: K) -> None:
         begun = step(key)

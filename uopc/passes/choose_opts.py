@@ -8,6 +8,7 @@ reduce loop, whichever reads and writes more neighbours), which output loops bec
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
@@ -59,8 +60,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     row, vectors = choose_contraction.register_tile(k, output, reduces, lanes)
     if row is not None and output is not None:
         row, output = choose_contraction.rows_inside(chooser, k, row, output)
-    _cut_at_guards(chooser, output)
     kept = choose_streams.keep(chooser, reduces)
+    _cut_at_guards(chooser, output, kept)
     dot = choose_contraction.dot_rows(k, reduces)
     for r in reduces:
         for q in chooser.family(r):
@@ -217,16 +218,17 @@ def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -
     chooser.widen(r, "VECTOR", lanes)
 
 
-def _cut_at_guards(chooser: Chooser, output: UOp | None) -> None:
-    """Cut output loops where their comparisons with constants turn true and false: first the one
-    with the lanes, then inner before outer, as long as the code stays small."""
+def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> None:
+    """Cut loops where their comparisons with constants turn true and false: reduces first, but for
+    those that fill a tile, then the loop with the lanes, then inner before outer. As long as the
+    code stays small."""
     k = KernelFacts(chooser.kernel)
-    loops = [r for r in reversed(k.outputs) if r.arg.kind == "loop"]
-    for r in sorted(loops, key=lambda r: r is not output):
+    loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in kept]
+    for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
         k = KernelFacts(chooser.kernel)
-        bounds = [0, *guard_cuts(k, r), length_of(r) or 0]
+        bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
         middle = max(b - a for a, b in itertools.pairwise(bounds))
-        most = min(machine.MOST_COPIES, _iterations(k) / machine.RUNS_OF_A_NODE)
+        most = min(machine.MOST_COPIES, _most_runs(k) / machine.RUNS_OF_A_NODE)
         too_large = expanded_size(k) * (len(bounds) - 1) > most
         if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or too_large:
             continue
@@ -234,12 +236,11 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None) -> None:
             _cut(chooser, q, bounds[1:-1])
 
 
-def _iterations(k: KernelFacts) -> float:
-    """How often the body of the output loops runs."""
-    total = 1.0
-    for r in k.outputs:
-        total *= max(1, analysis.bounds(r.src[0])[1])
-    return total
+def _most_runs(k: KernelFacts) -> int:
+    """How often the innermost body runs."""
+    nests = {tuple([r for r in analysis.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
+    lengths = [[max(1, analysis.bounds(r.src[0])[1]) for r in nest] for nest in nests]
+    return max([math.prod(counts) for counts in lengths], default=1)
 
 
 def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:

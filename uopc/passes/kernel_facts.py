@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
+_COMPARES = (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE)
+
+
 @dataclass(frozen=True)
 class Access:
     """One INDEX: by how many elements it moves per step of a range; None where it is not affine."""
@@ -104,14 +107,12 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
 
     A comparison Σ < c holds for every value of its other terms on one side of a bound of r: from
     there on it folds away. Where it does so for the lesser part of the loop only (a triangle), a
-    cut serves nothing.
+    cut serves nothing. One Σ = c of r alone holds in one iteration.
     """
-    length = length_of(r)
-    if length is None:
-        return []
+    length = analysis.bounds(r.src[0])[0]  # at least
     cuts: set[int] = set()
     for u in k.order:
-        if u.op is not Ops.CMPLT or u.src[0].dtype.scalar is not dtypes.index:
+        if u.op not in _COMPARES or u.src[0].dtype.scalar is not dtypes.index:
             continue
         if r not in analysis.ranges(u):
             continue
@@ -119,6 +120,10 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
         step = terms.get(r, 0)
         rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
         if not step or r in analysis.ranges(rest):
+            continue
+        if u.op is not Ops.CMPLT:
+            if rest.op is Ops.CONST and -rest.arg % step == 0:
+                cuts |= {at for at in (-rest.arg // step, -rest.arg // step + 1) if 0 < at < length}
             continue
         room = -analysis.bounds(rest)[1]  # holds where step·r < room
         at = -(-room // step) if step > 0 else (-room) // -step + 1

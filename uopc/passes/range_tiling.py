@@ -259,9 +259,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
         b = remake.rebuild(body, {r: shifted, **names})
         copied = [names[q] for q in inner]
         if u.op is Ops.REDUCE:
-            one = intern(u.op, u.dtype, (a, first, *inner), u.arg)
-            two = intern(u.op, u.dtype, (b, second, *copied), u.arg)
-            return build.alu(one, Op.by_name(u.arg.op), two)
+            return _both(u, _reduced(u, a, (first, *inner)), _reduced(u, b, (second, *copied)))
         one = intern(Ops.END, dtypes.void, (a, first, *inner))
         two = intern(Ops.END, dtypes.void, (b, second, *copied))
         both = intern(Ops.GROUP, dtypes.void, (one, two))
@@ -271,6 +269,26 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     return remake.rewritten(kernel, change)
 
 
+def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
+    """The REDUCE of a part. One value that comes again and again adds nothing to itself, if it is
+    the identity or u takes a maximum or minimum."""
+    again = u.arg.op in ("max", "min") or body is _identity(u)
+    if body.op is Ops.CONST and again and all(analysis.bounds(q.src[0])[0] > 0 for q in closed):
+        return body
+    return intern(u.op, u.dtype, (body, *closed), u.arg)
+
+
+def _both(u: UOp, one: UOp, two: UOp) -> UOp:
+    """The REDUCE u of two parts."""
+    if one is _identity(u):
+        return two
+    return one if two is _identity(u) else build.alu(one, Op.by_name(u.arg.op), two)
+
+
+def _identity(u: UOp) -> UOp:
+    return build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
+
+
 def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
     """Whether a range is inside of the loop with this axis: later in the nest, or spelled out."""
     return bool(q.arg.axis > axis) or q.arg.kind in ("upcast", "unroll", "lane")
@@ -278,9 +296,8 @@ def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
 
 def cut_at(kernel: UOp, r: UOp, n: int) -> UOp:
     """Cut r after its first n iterations."""
-    length = r.src[0]
-    if length.op is not Ops.CONST or not 0 < n < length.arg:
-        raise Refused(f"there is no place {n} inside the range")
+    if not 0 < n < analysis.bounds(r.src[0])[0]:
+        raise Refused(f"the range is not known to go on behind its first {n} iterations")
     return cut(kernel, r, affine.const(n))
 
 

@@ -27,6 +27,7 @@ from uopc.ir.levels import KERNEL
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context, Pass
+from uopc.passes.counted_values import with_counted_comparisons
 from uopc.passes.shared_loops import with_shared_loops
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 
 
 def simplify_ranges(kernel: UOp, context: Context) -> UOp:
-    """Put reduces of the same places into common loops; merge neighbours, inner pairs first, until
-    none merges."""
+    """Compare what is counted as indices; put reduces of the same places into common loops; merge
+    neighbours, inner pairs first, until none merges."""
     if not context.optimize:
         return kernel
-    kernel = with_shared_loops(kernel)
+    kernel = with_shared_loops(with_counted_comparisons(kernel))
     changed = True
     while changed:
         changed = False

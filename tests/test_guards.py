@@ -1,0 +1,162 @@
+"""Ranges that are compared with constants: loops are cut there, and compute the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uopc
+from uopc.driver import lower_only
+from uopc.ir import analysis, dtypes
+from uopc.ir.ops import Ops
+
+CPUS = ("", "x86-64-v3")
+RNG = np.random.default_rng(31)
+HOT = 0.05  # share of all iterations of innermost loops that may still compare
+
+
+def param(name, *dims):
+    return uopc.param(name, dims)
+
+
+def counted(n):
+    return uopc.arange(n)
+
+
+def inside(n, low, high):
+    return (counted(n) >= low) & (counted(n) < high)
+
+
+X, Y = param("x", 300, 400), param("y", 300, 400)
+GRAPHS = {
+    "pad a row": param("x", 1000).pad(((3, 5),)),
+    "pad both": X.pad(((2, 1), (3, 1))),
+    "pad images": param("x", 8, 64, 96).pad(((0, 0), (1, 1), (1, 1))),
+    "pad and add": X.pad(((1, 1), (1, 1))) + param("z", 302, 402),
+    "sums of padded rows": X.pad(((1, 1), (1, 1))).sum(axis=1),
+    "flip and pad": X.flip(1).pad(((1, 1), (1, 1))) * 3.0,
+    "convolution": param("x", 1, 64, 56, 56).conv2d(param("w", 64, 64, 3, 3), padding=1),
+    "strided convolution": param("x", 1, 3, 112, 112).conv2d(
+        param("w", 64, 3, 7, 7), stride=2, padding=3
+    ),
+    "one channel": param("x", 1, 1, 256, 256).conv2d(param("w", 1, 1, 3, 3), padding=1),
+    "pooling": param("x", 1, 64, 112, 112).max_pool2d(3, stride=2, padding=1),
+    "cat": uopc.cat(param("x", 1000), param("y", 500)) * 2.0,
+    "cat columns": uopc.cat(X, Y[:, :200], axis=1) * 2.0,
+    "roll": uopc.cat(X[:, 10:], X[:, :10], axis=1) + 1.0,
+    "mask": uopc.where(inside(1024, 0, 700), param("x", 1024), param("y", 1024)),
+    "mask columns": uopc.where(inside(400, 20, 370).reshape(1, 400), X, 0.0),
+    "mask rows and columns": uopc.where(
+        inside(300, 100, 250).reshape(300, 1) & inside(400, 50, 400).reshape(1, 400), X, Y
+    ),
+    "sum under a mask": uopc.where(inside(400, 20, 370).reshape(1, 400), X, 0.0).sum(axis=1),
+    "maximum under a mask": uopc.where(inside(400, 0, 370).reshape(1, 400), X, -1e9).max(axis=1),
+    "all but one": uopc.where(counted(1000) != 400, param("x", 1000), 0.0),
+    "differences": param("x", 1024) - param("x", 1024)[:-1].pad(((1, 0),)),
+}
+
+
+def innermost(kernel):
+    """The loops of a linear kernel without a loop inside: how often each runs, its statements."""
+    found, around = [], []
+    for u in kernel.src:
+        if u.op is Ops.RANGE and u.arg.kind != "thread":
+            runs = max(1, analysis.bounds(u.src[0])[1]) * (around[-1][0] if around else 1)
+            around = [(n, None) for n, _ in around] + [(runs, [])]
+        elif u.op is Ops.END and u.src[0].arg.kind != "thread":
+            runs, body = around.pop()
+            if body is not None:
+                found.append((runs, body))
+        elif around and around[-1][1] is not None:
+            around[-1][1].append(u)
+    return found
+
+
+def compares(u):
+    """Whether a statement depends on where in a loop it is, by a comparison or a gate."""
+    if u.op in (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE):
+        return u.src[0].dtype.scalar in (dtypes.index, dtypes.int32)
+    return (u.op is Ops.LOAD and len(u.src) > 1) or (u.op is Ops.STORE and len(u.src) > 2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_comparison_is_left_in_a_hot_loop(name, threads):
+    for kernel in lower_only(GRAPHS[name], threads=threads).kernels:
+        loops = innermost(kernel)
+        guarded = sum(runs for runs, body in loops if any(compares(u) for u in body))
+        assert guarded <= HOT * sum(runs for runs, _ in loops), kernel.arg.opts
+
+
+def on(cpu, threads, graph, *arrays):
+    with pytest.MonkeyPatch.context() as patch:
+        if cpu:
+            patch.setenv("UOPC_TARGET_CPU", cpu)
+        return uopc.compile(graph, verify=True, threads=threads)(*arrays)
+
+
+def numbers(*dims):
+    return RNG.integers(-9, 9, dims).astype("f4")
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(CPUS), st.sampled_from((1, 2)), st.integers(1, 40), st.integers(1, 90),
+    st.tuples(*[st.integers(0, 5)] * 4), st.sampled_from(("values", "sum", "max", "columns")),
+)  # fmt: skip
+def test_padded(cpu, threads, rows, columns, pads, what):
+    a = numbers(rows, columns)
+    width = (pads[:2], pads[2:])
+    x, wide = param("x", rows, columns).pad(width), np.pad(a, width)
+    graph, wanted = {
+        "values": lambda: (x * 2.0, wide * 2),
+        "sum": lambda: (x.sum(axis=1), wide.sum(axis=1)),
+        "max": lambda: (x.max(axis=1), wide.max(axis=1)),
+        "columns": lambda: (x.sum(axis=0), wide.sum(axis=0)),
+    }[what]()
+    np.testing.assert_array_equal(on(cpu, threads, graph, a), wanted)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(CPUS), st.integers(1, 12), st.integers(1, 120), st.integers(-3, 130),
+    st.integers(-3, 130), st.sampled_from(("int32", "int64", "uint8", "int8")),
+    st.sampled_from(("values", "sum", "max", "min", "prod", "softmax", "one")),
+)  # fmt: skip
+def test_masked(cpu, rows, columns, low, high, dtype, what):
+    """Masks compared in any integer, also in one that wraps or that a bound is not of."""
+    a = numbers(rows, columns)
+    at = np.arange(columns).astype(dtype)
+    n = counted(columns).cast(getattr(uopc.dtypes, dtype))
+    bounds = np.array([low, high]).astype(dtype)
+    first, last = [uopc.constant(int(b), getattr(uopc.dtypes, dtype)) for b in bounds]
+    mask, keep = (n >= first) & (n < last), (at >= bounds[0]) & (at < bounds[1])
+    if what == "one":
+        mask, keep = n.ne(first), at != bounds[0]
+    other = 1.0 if what == "prod" else 0.0
+    x = uopc.where(mask.reshape(1, columns), param("x", rows, columns), other)
+    b = np.where(keep, a, np.float32(other))
+    if what == "prod":
+        a = np.sign(a)
+        b = np.where(keep, a, np.float32(1))
+    if what == "softmax":
+        e = np.exp(b - b.max(axis=1, keepdims=True))
+        np.testing.assert_allclose(
+            on(cpu, 1, x.softmax(axis=-1), a), e / e.sum(axis=1, keepdims=True), rtol=2e-6
+        )
+        return
+    if what in ("values", "one"):
+        graph, wanted = x + 1.0, b + 1
+    else:
+        graph, wanted = getattr(x, what)(axis=1), getattr(b, what)(axis=1)
+    np.testing.assert_array_equal(on(cpu, 1, graph, a), wanted)
+
+
+def test_what_a_cut_part_adds_up_is_not_added_again():
+    """The sum over a padded row has no loop over the padding."""
+    rows = param("x", 4, 256).pad(((0, 0), (0, 256)))
+    (kernel,) = lower_only(rows.sum(axis=1), threads=1).kernels
+    assert kernel.arg.opts[0].op == "CUT"
+    assert sum(u.op is Ops.RANGE for u in kernel.src) == 2
