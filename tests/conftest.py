@@ -1,4 +1,8 @@
-"""`--bless` writes what the tests find into goldens, docstrings and tables instead of failing."""
+"""`--bless` writes what the tests find into goldens, docstrings and tables instead of failing.
+
+`--rule-use` names at the end the rules of simplify that no test needed: slower, since rules are
+tried one by one. Without tests/test_rules.py it says which rules no program needed.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,52 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption("--bless", action="store_true", help="rewrite goldens and generated tables")
+    parser.addoption("--rule-use", action="store_true", help="name the rules that never matched")
 
 
 def pytest_configure(config):
     os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
     if config.getoption("--bless") and os.environ.get("CI", "").lower() in ("1", "true"):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")
+
+
+def pytest_sessionstart(session):
+    if session.config.getoption("--rule-use"):
+        session.config.pluginmanager.register(RuleUse(), "rule-use")
+
+
+class RuleUse:
+    """Which rules matched, over the tests of this process and of its workers (pytest-xdist)."""
+
+    def __init__(self):
+        self.matched: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self):
+        from uopc.ir import match_statistics
+
+        match_statistics.collect(True)  # a test before this one may have ended it
+        try:
+            return (yield)
+        finally:
+            self.matched |= {r.rule.name for r in match_statistics.statistics() if r.matches}
+
+    def pytest_sessionfinish(self, session):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["matched"] = sorted(self.matched)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        self.matched |= set(getattr(node, "workeroutput", {}).get("matched", ()))
+
+    def pytest_terminal_summary(self, terminalreporter):
+        from uopc.ir import symbolic
+
+        names = [r.name for r in symbolic.RULES.rules]
+        never = [n for n in names if n not in self.matched]
+        terminalreporter.write_sep("=", f"{len(never)} of {len(names)} rules never matched")
+        for name in never:
+            terminalreporter.write_line(name)
 
 
 class Blessed:

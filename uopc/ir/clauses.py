@@ -232,8 +232,11 @@ def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
         return None
     made = symbolic.replaced(u, there)
     made = symbolic.replaced(made, {v: w for v, w in back.items() if v.op is Ops.VARIABLE})
-    # Only what is smaller counts: two equal forms must not take turns.
-    return made if len(analysis.toposort(made)) < len(below) else None
+    # Only what is smaller counts, or two equal forms take turns; and an access happens under any
+    # condition, so it stays as it is.
+    after = analysis.toposort(made)
+    stay = all([b in below for b in after if b.op is Ops.INDEX])
+    return made if stay and len(after) < len(below) else None
 
 
 def _named(lhs: UOp, limit: Interval) -> UOp | None:

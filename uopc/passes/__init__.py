@@ -19,6 +19,7 @@ from uopc.passes import (
     reroll,
     share_kernels,
     simplify_ranges,
+    simplify_values,
     split_kernels,
 )  # fmt: skip
 from uopc.passes.contract import Pass
@@ -33,6 +34,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (45, share_kernels.PASS),
     (50, flatten_indices.PASS),
     (55, collapse_reduces.PASS),
+    (57, simplify_values.PASS),
     (60, simplify_ranges.PASS),
     (70, optimize.PASS),
     (80, expand.PASS),
@@ -55,6 +57,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("share-kernels", "flatten-indices", "what becomes one kernel is lowered once"),
     ("split-kernels", "flatten-indices", "storage is an argument before its index is one number"),
     ("flatten-indices", "collapse-reduces", "comparisons of ranges are plain once indices are"),
+    ("collapse-reduces", "simplify-values", "closed forms are found in sums as they were written"),
+    ("simplify-values", "simplify-ranges", "a guard that goes must not hinder a merge"),
     ("collapse-reduces", "simplify-ranges", "a loop that vanishes must not hinder a merge"),
     ("simplify-ranges", "optimize", "one long loop takes lanes better than two short ones"),
     ("optimize", "expand", "lanes and copies are chosen before they are spelled out"),
