@@ -1,14 +1,15 @@
 """How long graphs take to compile, and how that grows, beside every peer that is installed.
 
     python benchmarks/compile_time.py [--recorded FOLDER] [--cases a,b] [--peers uopc,jax,tinygrad]
-                                      [--rounds 3] [--minutes 8] [--out FOLDER]
+                                      [--rounds 3] [--minutes 8] [--out FOLDER] [--million]
 
 Each case runs in a fresh process with cold caches; libraries take turns, round after round. Times
 are CPU seconds of the process (and of its children), medians over the rounds; a case that takes
 over 60 s is given up. `--recorded`: the folder of recorded graphs (zips), which only uopc can read;
 what tinygrad took for them is in the recording. With --out: `compile_time.json`, `compile_time.md`
 and `compile_time.png` (with matplotlib) go to the folder. `--python PEER=PATH`: the interpreter of
-an environment in which a peer is installed.
+an environment in which a peer is installed. `--million`: the chain and the stack alone, up to
+1,000,000 nodes, as far as the linear program, a round; with the bytes that a live node takes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from growth import GROWTH
+from growth import GROWTH, exponent
 
 LIMIT = 60  # seconds a case may take
+LINEAR_LIMIT = 600  # of a million nodes
+LINEAR = "linear"  # the peer that is uopc without code generation
+MILLION = {"chain": (62_500, 250_000, 1_000_000), "stack": (32_768, 131_072, 524_288)}
 COLD = {
     "UOPC_CACHE_DIR": "", "CCACHE": "0", "CACHELEVEL": "0", "PARALLEL": "0", "DEV": "CPU",
     "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1",
@@ -46,6 +50,18 @@ def clock() -> float:
 
 
 # ------------------------------------------------------------------ one case in one process
+def uopc_operators() -> Any:
+    import uopc
+
+    return SimpleNamespace(
+        param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
+        rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
+        sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
+        permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
+        update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
+    )  # fmt: skip
+
+
 def measure_uopc(build: Callable[[Any], Any]) -> Row:
     import numpy as np
 
@@ -54,13 +70,7 @@ def measure_uopc(build: Callable[[Any], Any]) -> Row:
     w = uopc.param("w", (1 << 21,))
     uopc.compile((w * 2).exp() + w.sum())(np.zeros(1 << 21, "f4"))  # imports, threads, calibration
     time.perf_counter = time.process_time  # stages in CPU seconds, like the total
-    operators = SimpleNamespace(
-        param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
-        rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
-        sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
-        permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
-        update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
-    )  # fmt: skip
+    operators = uopc_operators()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = clock()
     graph = build(operators)
@@ -126,7 +136,37 @@ def measure_tinygrad(build: Callable[[Any], Any]) -> Row:
     return {"build": built - start, "total": clock() - built, "llvm": children.ru_utime}
 
 
-MEASURES = {"uopc": measure_uopc, "jax": measure_jax, "tinygrad": measure_tinygrad}
+def resident() -> int:
+    """Bytes of this process in memory, now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def measure_linear(build: Callable[[Any], Any]) -> Row:
+    from uopc.driver import lower_only
+    from uopc.ir import node
+
+    operators = uopc_operators()
+    lower_only(operators.param("w", (8,)).exp(), verify=False)  # imports, calibration
+    nodes, before = node.live_nodes(), resident()
+    start = clock()
+    graph = build(operators)
+    built = clock()
+    made, held = node.live_nodes() - nodes, resident() - before
+    with node.arena():
+        lowered = lower_only(graph, verify=False)
+        done = clock()
+        live = node.live_nodes() - nodes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "build": built - start, "total": done - built, "nodes": made,
+        "kernels": len(lowered.kernels), "megabytes": peak >> 20, "node_bytes": held / made,
+        "live": live,
+    }  # fmt: skip
+
+
+MEASURES = {
+    "uopc": measure_uopc, LINEAR: measure_linear, "jax": measure_jax, "tinygrad": measure_tinygrad,
+}  # fmt: skip
 
 
 def recorded(path: str) -> Callable[[Any], Any]:
@@ -149,10 +189,11 @@ def serve(peer: str, case: str, size: int) -> None:
 # ------------------------------------------------------------------ all cases
 def run(python: str, peer: str, case: str, size: int) -> Row:
     command = [python, __file__, "--serve", peer, case, str(size)]
-    limit = f"ulimit -t {LIMIT + 5}; exec " + " ".join(f'"{c}"' for c in command)
+    seconds = LINEAR_LIMIT if peer == LINEAR else LIMIT
+    limit = f"ulimit -t {seconds + 5}; exec " + " ".join(f'"{c}"' for c in command)
     try:
         done = subprocess.run(
-            ["bash", "-c", limit], capture_output=True, text=True, timeout=LIMIT + 30,
+            ["bash", "-c", limit], capture_output=True, text=True, timeout=seconds + 30,
             env=os.environ | COLD,
         )  # fmt: skip
         return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -207,6 +248,27 @@ def collect(args: argparse.Namespace) -> dict[str, Any]:
     return {"results": results, "recorded": {n: seconds for n, (_, seconds) in known.items()}}
 
 
+def report_million() -> None:
+    """A line a case and size, with the exponent of building and lowering over the nodes."""
+    print("| case | nodes | build s | to linear s | nodes/s | peak MB | B a node | live at end |")
+    print("|---|---|---|---|---|---|---|---|")
+    for case, sizes in MILLION.items():
+        rows = [run(sys.executable, LINEAR, case, size) for size in sizes]
+        for r in rows:
+            if "total" not in r:
+                print(f"| {case} | over {LINEAR_LIMIT} s |")
+                continue
+            speed = r["nodes"] / (r["build"] + r["total"])
+            print(
+                f"| {case} | {r['nodes']:,} | {r['build']:.2f} | {r['total']:.2f} | {speed:,.0f}"
+                f" | {r['megabytes']:,} | {r['node_bytes']:.0f} | {r['live']:,} |",
+                flush=True,
+            )
+        done = [r for r in rows if "total" in r]
+        slope = exponent([r["nodes"] for r in done], [r["build"] + r["total"] for r in done])
+        print(f"{case}: exponent {slope:.2f}", flush=True)
+
+
 def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2], sys.argv[3], int(sys.argv[4]))
@@ -219,7 +281,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--out", default="")
+    parser.add_argument("--million", action="store_true")
     args = parser.parse_args()
+    if args.million:
+        report_million()
+        return 0
     from compile_report import markdown, plot
 
     found = collect(args)

@@ -1,0 +1,151 @@
+"""How many values machine code keeps on the stack, by the order of a kernel's statements.
+
+    python benchmarks/spills.py [--recorded FOLDER] [--cases a,b] [--out FOLDER]
+
+Counted in the assembly, over all kernels of a program: moves to the stack (spills), instructions
+that read it (reloads), and all instructions. `ours` is the order of `linearize`, a depth-first
+walk; `topological` takes what is ready level by level, in no order that registers matter for.
+`--recorded`: the folder of recorded graphs. With --out, `spills.md` goes to the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from compile_time import find_recorded, recorded
+from growth import GROWTH
+
+import uopc
+from uopc.ir.uop import UOp
+from uopc.passes import linearize
+
+RECORDED = (
+    "bicycle_jacobian_vmap_N50_f64", "bicycle_jacobian_stack_N50_f64",
+    "bicycle_jacobian_legacy_N50", "transformer_1", "resnet_1",
+)  # fmt: skip
+STACK = re.compile(r"\(%r[sb]p[,)]")
+STORED = re.compile(r"v?mov.*\(%r[sb]p(,[^)]*)?\)(\s*\{%k\d\})?$")
+OPERATORS = SimpleNamespace(
+    param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(),
+    rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
+    sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
+    permute=lambda x, axes: x.permute(axes),
+)  # fmt: skip
+
+
+def tree(size: int) -> UOp:
+    """A sum of products over as many elements, put together in a random order."""
+    draw = random.Random(1)
+    x = uopc.param("x", (size,))
+    values = [x[i : i + 1] * 2.0 for i in range(size)]
+    while len(values) > 1:
+        a, b = (values.pop(draw.randrange(len(values))) for _ in "ab")
+        values.append(a * b + a)
+    return values[0]
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "scalars, 50,000 statements": lambda: GROWTH["scalars"][0](OPERATORS, 50_000),
+    "tree, 1,000 elements": lambda: tree(1_000),
+    "transformer, one block": lambda: GROWTH["transformer"][0](OPERATORS, 1),
+}
+
+
+def by_level(schedule: Any) -> dict[UOp, int]:
+    """In place of the ranks of `linearize`: nodes by their distance from the leaves."""
+    level: dict[UOp, int] = {}
+    for u in schedule.order:
+        level[u] = 1 + max([level[s] for s in u.src], default=-1)
+    walk, schedule.order = schedule.order, sorted(schedule.order, key=level.__getitem__)
+    try:
+        return OURS(schedule)
+    finally:
+        schedule.order = walk
+
+
+OURS = linearize._Schedule._ranks
+ORDERS = {"ours": OURS, "topological": by_level}
+
+
+def count(assembly: str) -> tuple[int, int, int]:
+    """Spills, reloads and instructions."""
+    lines = [line.strip() for line in assembly.splitlines()]
+    code = [s for s in lines if s and s[0] not in ".#" and not s.endswith(":")]
+    touching = [s for s in code if STACK.search(s) and not s.startswith("lea")]
+    spills = sum(bool(STORED.match(s)) for s in touching)
+    return spills, len(touching) - spills, len(code)
+
+
+def measure(build: Callable[[], Any]) -> dict[str, tuple[int, int, int]]:
+    """By order, the sums over the kernels of a program for one thread."""
+    found = {}
+    for name, ranks in ORDERS.items():
+        linearize._Schedule._ranks = ranks  # type: ignore[method-assign]
+        try:
+            with uopc.options(cache_dir="", programs=0):
+                program = uopc.compile(build(), threads=1)
+            counts = [count(k.asm) for k in program.kernels]
+        finally:
+            linearize._Schedule._ranks = OURS  # type: ignore[method-assign]
+        found[name] = tuple([sum(column) for column in zip(*counts)])
+    return found  # type: ignore[return-value]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--recorded", default="")
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--out", default="")
+    args = parser.parse_args()
+    cases = dict(CASES)
+    known = find_recorded(Path(args.recorded)) if args.recorded else {}
+    for name in RECORDED:
+        if name in known:
+            cases[name] = functools.partial(recorded(known[name][0]), None)
+    wanted = set(filter(None, args.cases.split(",")))
+    lines = [
+        "| program | order | spills | reloads | instructions |",
+        "|---|---|---|---|---|",
+    ]
+    print(*lines, sep="\n")
+    for name, build in cases.items():
+        if wanted and name not in wanted:
+            continue
+        for order, row in measure(build).items():
+            lines.append(f"| {name} | {order} | " + " | ".join([f"{n:,}" for n in row]) + " |")
+            print(lines[-1], flush=True)
+    if args.out:
+        text = "\n".join(lines)
+        (Path(args.out) / "spills.md").write_text(f"{HEAD}\n{text}\n\n{machine()}\n")
+    return 0
+
+
+HEAD = """# Spills
+
+Made by `python benchmarks/spills.py --recorded DIR --out docs`: values that machine code keeps on
+the stack, by the order of statements, over all kernels of a program. Ours is a depth-first walk
+from the stores; topological takes what is ready level by level.
+"""
+
+
+def machine() -> str:
+    """What the code was for."""
+    from uopc.backends import target
+
+    host = target.for_device("cpu", "")
+    return f"One thread, {host.cpu}: {host.registers} registers of {host.vector_bits} bits."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
