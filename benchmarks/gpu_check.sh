@@ -4,45 +4,61 @@
 #   benchmarks/gpu_check.sh [CORPUS] [FOLDER]
 #
 # Makes a virtual environment with uopc and pycuda (a wheel is built where PyPI has none; on a machine
-# without a network put wheels into ./wheels first), then: `uopc doctor`, the tests marked gpu, the
-# conformance corpus on the device (where CORPUS is given), and benchmarks/gpu.py, with PyTorch where
-# the calling Python has it. What was found goes to FOLDER (./gpu-report). About ten minutes.
+# without a network put wheels into ./wheels first), then: `uopc doctor`, the tests marked gpu,
+# benchmarks/gpu.py, with PyTorch where the calling Python has it, and the conformance corpus on the
+# device (where CORPUS is given). A step that fails or takes too long is reported, and the next one
+# runs. What was found goes to FOLDER (./gpu-report). At most ten minutes after the environment.
+#
+# `python -m tests.standin --rehearse` runs this script without a device (SMALL=1: tiny sizes).
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 corpus=${1:-}
 report=${2:-gpu-report}
-mkdir -p "$report"
+mkdir -p "$report" || exit 1
+report=$(cd "$report" && pwd)
+python=$report/venv/bin/python
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+small=()
+[ -z "${SMALL:-}" ] || small=(--small --rounds 2)
+summary=()
 status=0
 
-if [ ! -x "$report/venv/bin/python" ]; then
-  python3 -m venv --system-site-packages "$report/venv"
-  pip="$report/venv/bin/pip"
-  [ -d wheels ] && offline=(--no-index --find-links wheels) || offline=()
-  "$pip" install -q "${offline[@]}" -e . pytest hypothesis || exit 1
-  if ! "$report/venv/bin/python" -c 'import pycuda' 2>/dev/null; then
-    [ -d wheels ] || .ci/build-pycuda-wheel "$report/venv/bin/python" "$report/wheels" || exit 1
-    "$pip" install -q --no-index --find-links wheels --find-links "$report/wheels" pycuda || exit 1
-  fi
-fi
-python=$PWD/$report/venv/bin/python
-export PYTHONPATH=$PWD
-
-run() { # name, command: what it printed goes to a file, how it ended to the end of this script
-  local name=$1
-  shift
+step() { # seconds, name, command: what it printed goes to a file, how it ended to the summary
+  local seconds=$1 name=$2 code=0 begin=$SECONDS
+  shift 2
   echo "+ $*"
-  timeout 280 "$@" > "$report/$name.txt" 2>&1
-  local code=$?
+  timeout "$seconds" "$@" > "$report/$name.txt" 2>&1 || code=$?
   tail -n 4 "$report/$name.txt"
-  [ $code -eq 0 ] || { echo "$name: exit code $code, see $report/$name.txt"; status=1; }
+  case $code in
+    0) summary+=("$name: well, $((SECONDS - begin)) s") ;;
+    124) summary+=("$name: NOT DONE after $seconds s, see $report/$name.txt"); status=1 ;;
+    *) summary+=("$name: FAILED with $code after $((SECONDS - begin)) s, see $report/$name.txt"); status=1 ;;
+  esac
+  return "$code"
 }
 
-run doctor "$python" -m uopc doctor --device cuda
-[ $status -eq 0 ] || exit 1
-nvidia-smi > "$report/nvidia-smi.txt" 2>&1
-run tests "$python" -m pytest -m gpu tests
-run benchmark "$python" benchmarks/gpu.py --out "$report/gpu.json"
-if [ -n "$corpus" ]; then
-  run conformance "$python" -m tests.conformance "$corpus" --device cuda --jobs 4 --limit 2000
+environment() { # a virtual environment with uopc, pycuda and what the tests need
+  python3 -m venv --system-site-packages "$report/venv" || return
+  local offline=()
+  [ ! -d wheels ] || offline=(--no-index --find-links wheels)
+  "$python" -m pip install -q "${offline[@]}" -e . pytest hypothesis || return
+  ! "$python" -c 'import pycuda' 2>/dev/null || return 0
+  [ -d wheels ] || .ci/build-pycuda-wheel "$python" "$report/wheels" || return
+  "$python" -m pip install -q --no-index --find-links wheels --find-links "$report/wheels" pycuda
+}
+export -f environment
+export report python
+
+if [ ! -x "$python" ]; then
+  step 900 environment bash -c environment || true
+  [ -x "$python" ] || python=$(command -v python3)
 fi
+step 20 nvidia-smi nvidia-smi
+step 60 doctor "$python" -m uopc doctor --device cuda
+step 150 tests "$python" -m pytest -m gpu tests/test_gpu.py
+step 280 benchmark "$python" benchmarks/gpu.py "${small[@]}" --out "$report/gpu.json"
+if [ -n "$corpus" ]; then
+  step 100 conformance "$python" -m tests.conformance "$corpus" --device cuda --jobs 4 --limit 2000
+fi
+printf '%s\n' "" "${summary[@]}"
 exit $status

@@ -73,6 +73,15 @@ def test_a_device_runs_what_was_made_for_its_part(part):
             np.testing.assert_allclose(program(DATA), wanted(), rtol=1e-4, atol=1e-2)
 
 
+def test_a_program_without_kernels():
+    x = uopc.param("x", (8,))
+    with module.installed("sm_90a"):
+        for where in ("", "memory"):
+            program = uopc.compile(x[:0], device="cuda")
+            assert program.stats["cache"] == where and program.kernels == []
+            assert np.array_equal(program(DATA[:8]), DATA[:0])
+
+
 def test_a_symbolic_grid_is_kept():
     n = uopc.variable("n", 1, 1 << 20)
     x = uopc.param("x", (n,))

@@ -53,6 +53,12 @@ def sized():
     return uopc.param("x", (n, 8)).sum(axis=1)
 
 
+def rows_inside():
+    """Sums whose rows are inside of a loop beside them."""
+    x, y = param("x", 256, 1, 16, 64), param("y", 256, 1, 16, 64)
+    return (x * y).sum(axis=-1) * param("z", 256, 16, 16)
+
+
 PROGRAMS = {
     "elementwise": lambda: (param("x", 1000) * 2 + param("y", 1000)).relu(),
     "broadcast": lambda: param("x", 7, 1) + param("y", 1, 300),
@@ -73,6 +79,7 @@ PROGRAMS = {
     "softmax": lambda: param("x", 33, 70).softmax(axis=-1),
     "short_rows": lambda: param("x", 1056, 40).softmax(axis=-1),
     "short_rows_max": lambda: param("x", 3, 704, 64).argmax(axis=-1),
+    "rows_inside": rows_inside,
     "rows_ahead": lambda: param("x", 4096, 20).sum(axis=0),
     "layer_norm": lambda: param("x", 20, 96).layer_norm(),
     "matmul": lambda: param("a", 37, 50) @ param("b", 50, 41),

@@ -103,7 +103,8 @@ def pack_sources(sources: list[str]) -> bytes:
 
 def unpack_sources(data: bytes) -> list[str]:
     """What `pack_sources` took."""
-    return zlib.decompress(data).decode().split(_BETWEEN)
+    text = zlib.decompress(data).decode()
+    return text.split(_BETWEEN) if text else []
 
 
 def constants_of(planner: Planner, arrays: Mapping[str, Array]) -> tuple[Constant, ...]:

@@ -56,6 +56,7 @@ class Driver:
     def reset(self) -> None:
         """Forget calls, launches and failures; memory stays."""
         self.failing, self.fault, self.calls, self.launches = {}, None, {}, []
+        self.captured.clear()
 
     def enter(self, name: str) -> None:
         """Count a call, and fail where that is asked for or a kernel has failed before."""

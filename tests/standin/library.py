@@ -42,8 +42,8 @@ def entry_points() -> list[str]:
     return sorted({*re.findall(r"\bU (cu[A-Z]\w*)", found.stdout), *graphs.ENTRIES})
 
 
-def build(folder: Path) -> Library:
-    """Compile the library, load it, and put it where pycuda looks for libcuda.so.1."""
+def build(folder: Path) -> Path:
+    """Compile the library."""
     names = entry_points()
     numbers = ", ".join(f"long a{i}" for i in range(_ARGUMENTS))
     given = ", ".join(f"a{i}" for i in range(_ARGUMENTS))
@@ -59,7 +59,12 @@ def build(folder: Path) -> Library:
         ["gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o", made, source],
         check=True,
     )
-    return Library(ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL), names)
+    return made
+
+
+def load(made: Path) -> Library:
+    """Load a library that was built, so that pycuda finds it where it looks for libcuda.so.1."""
+    return Library(ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL), entry_points())
 
 
 def _write(pointer: int, value: int, kind: Any = ctypes.c_uint64) -> None:

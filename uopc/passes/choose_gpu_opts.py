@@ -273,10 +273,19 @@ def _rows(chooser: Chooser, threads: int) -> None:
     assert gpu is not None
     if not around or threads * gpu.blocks_per_multiprocessor >= gpu.threads_per_multiprocessor:
         return
+    if not _is_outside(k, around[-1]):
+        return
     spare = _count(set(around)) // (gpu_machine.LEAST_BLOCKS * gpu.multiprocessors)
     n = math.gcd(length_of(around[-1]) or 1, _largest(spare, gpu_machine.BLOCK // threads))
     if n > 1:
         chooser.attempt("LOCAL", around[-1], n)
+
+
+def _is_outside(k: KernelFacts, r: UOp) -> bool:
+    """Whether all threads that there are belong to one iteration of r: every reduce is in it, and
+    no thread around it."""
+    inside = all(r in analysis.ranges(u) for u in k.reduces)
+    return inside and not any(q.arg.kind == "local" for q in k.axes[: k.position(r)])
 
 
 def _reduce_steps(k: KernelFacts) -> int:
