@@ -268,3 +268,19 @@ def test_an_operand_is_packed_where_it_serves_many_rows():
 
     few = machine.LEAST_ROWS_TO_PACK - 1
     assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)
+
+
+def test_copies_of_what_is_unrolled_stay_few():
+    """A convolution and that of a shortcut in one sum: its register tile has fewer rows."""
+    rng = np.random.default_rng(1)
+    shapes = {"x": (1, 16, 12, 12), "h": (1, 32, 6, 6), "w": (32, 32, 3, 3), "s": (32, 16, 1, 1)}
+    arrays = {n: rng.standard_normal(dims).astype("f4") for n, dims in shapes.items()}
+    x, h, w, s = [uopc.param(n, dims) for n, dims in shapes.items()]
+    graph = (h.conv2d(w, padding=1) + x.conv2d(s, stride=2)).relu()
+    assert max([len(k.src) for k in lower_only(graph).kernels]) < 4000
+    padded = np.pad(arrays["h"], ((0, 0), (0, 0), (1, 1), (1, 1))).astype("f8")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    wanted = np.einsum("nchwij,ocij->nohw", windows, arrays["w"])
+    wanted += np.einsum("nchw,oc->nohw", arrays["x"][:, :, ::2, ::2], arrays["s"][:, :, 0, 0])
+    got = uopc.compile(graph, verify=True)(**arrays)
+    np.testing.assert_allclose(got, np.maximum(wanted, 0), rtol=1e-4, atol=1e-3)

@@ -58,6 +58,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     output = _output_lanes(k, lanes, k.outputs)
     reduces = _reduce_lanes(k, lanes, output)
     row, vectors = choose_contraction.register_tile(k, output, reduces, lanes)
+    rows, vectors = _tile_copies(k, machine.TILE_ROWS if row is not None else 1, vectors)
     if row is not None and output is not None:
         row, output = choose_contraction.rows_inside(chooser, k, row, output)
     kept = choose_streams.keep(chooser, reduces)
@@ -71,7 +72,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         chooser.widen(dot, "UPCAST", machine.DOT_ROWS)
     elif row is not None:
         for q in chooser.family(row):
-            chooser.widen(q, "UPCAST", fitting(machine.TILE_ROWS, length_of(q)))
+            chooser.widen(q, "UPCAST", fitting(rows, length_of(q)))
     else:
         output = choose_streams.copies(chooser, output, lanes)
         if vectors > 1:
@@ -129,6 +130,14 @@ def _unroll_whole(chooser: Chooser) -> None:
             continue
         if length * expanded_size(k, r) <= machine.MOST_COPIES:
             chooser.attempt("UNROLL", r, 0)
+
+
+def _tile_copies(k: KernelFacts, rows: int, vectors: int) -> tuple[int, int]:
+    """Rows and vectors of a register tile: fewer where copies of what is unrolled get too long."""
+    size = expanded_size(k)
+    while rows * vectors > 1 and rows * vectors * size > machine.MOST_COPIES:
+        rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
+    return rows, vectors
 
 
 def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
