@@ -12,7 +12,7 @@ Before (kernel)                              After (vector)
   %9 = end %8, %2, %4                          %9 = end %8, %2
   sink %9 name=E_64 opts=(VECTOR(0, 8),)       sink %9 name=E_64 opts=(VECTOR(0, 8),)
 
-A node is expanded by memo on (node, the copy of each unrolled range it is inside of): what does not
+A node has a copy for each iteration of the unrolled ranges that it is inside of: what does not
 depend on a range is not copied. A reduce gets one accumulator a copy, combined after the loop, and
 its lanes are combined last. On a GPU the sums of SHAPED_WMMAs become WMMAs of what each lane of a
 warp has of their tiles (`fragments.py`); elsewhere the product is computed in loops.
@@ -21,10 +21,11 @@ warp has of their tiles (`fragments.py`); elsewhere the product is computed in l
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes, steps
+from uopc.ir import affine, analysis, build, dtypes
 from uopc.ir.levels import KERNEL, VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
@@ -37,14 +38,18 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _COPIED = ("upcast", "unroll")
-Key = tuple["UOp", tuple[int, ...]]
-Step = Generator[list[Key], list["UOp"], "UOp"]
+Ranges = tuple["UOp", ...]
 
 
 class _Expansion:
+    """Every node becomes its copies, sources first: one for each combination of iterations of the
+    unrolled ranges that it is inside of, the last range fastest."""
+
     def __init__(self, kernel: UOp, tensor_cores: bool) -> None:
-        self.memo: dict[Key, UOp] = {}
-        self.copied: dict[UOp, tuple[UOp, ...]] = {}
+        self.kernel = kernel
+        self.made: dict[UOp, list[UOp]] = {}
+        self._sorted: dict[frozenset[UOp], Ranges] = {}
+        self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
         self.fragments: dict[UOp, Fragments] = {}
         self.places: dict[UOp, UOp] = {}  # row or column of a tile -> where a lane has it
         self.lane: dict[UOp, UOp] = {}  # row or column of a tile -> the lanes of its warp
@@ -55,84 +60,122 @@ class _Expansion:
                 self.places |= made.places
                 self.lane |= dict.fromkeys(made.places, made.lane)
 
-    def copied_ranges(self, u: UOp) -> tuple[UOp, ...]:
+    def expand(self) -> UOp:
+        for u in self._order():
+            if u not in self.fragments:  # the sum of its products is made of fragments
+                self.made[u] = self._copies(u)
+        return self.made[self.kernel][0]
+
+    def _order(self) -> Mapping[UOp, None]:
+        """Sources first; what stands for parts of tiles comes before the tiles' readers."""
+        if not self.fragments:
+            return analysis.order(self.kernel)
+        order: dict[UOp, None] = {}
+        tiles = self.fragments.values()
+        for u in [*self.lane.values(), *self.places.values()]:
+            analysis.toposort(u, done=order)
+        for u in [t for f in tiles for t in (f.lane, f.a, f.b)] + [self.kernel]:
+            analysis.toposort(u, lambda n: n not in self.fragments, order)
+        return order
+
+    def copied_ranges(self, u: UOp) -> Ranges:
         """The unrolled ranges around a node, in a fixed order."""
-        found = self.copied.get(u)
+        around = analysis.ranges(u)
+        found = self._sorted.get(around)
         if found is None:
-            wide = [r for r in analysis.ranges(u) if r.arg.kind in _COPIED]
-            found = self.copied[u] = tuple(sorted(wide, key=lambda r: r.arg.axis))
+            wide = [r for r in around if r.arg.kind in _COPIED]
+            found = self._sorted[around] = tuple(sorted(wide, key=lambda r: r.arg.axis))
         return found
 
-    def key(self, u: UOp, where: dict[UOp, int]) -> Key:
-        return u, tuple([where[r] for r in self.copied_ranges(u)])
+    def copy(self, u: UOp, where: dict[UOp, int]) -> UOp:
+        """The copy of a node at an iteration of each range around it."""
+        at = 0
+        for r in self.copied_ranges(u):
+            at = at * _length(r) + where[r]
+        return self.made[u][at]
 
-    def expand(self, root: UOp) -> UOp:
-        return steps.computed((root, ()), lambda key: self._step(*key), self.memo)
+    def _column(self, u: UOp, wide: Ranges) -> list[UOp]:
+        """The copies of a node that the copies of a user read, given the ranges around that."""
+        own, made = self.copied_ranges(u), self.made[u]
+        if own == wide:
+            return made
+        picked = self._picked.get((own, wide))
+        if picked is None:
+            picked = [0]
+            for r in wide:
+                step = math.prod([_length(q) for q in own[own.index(r) + 1 :]]) if r in own else 0
+                picked = [i + step * k for i in picked for k in range(_length(r))]
+            self._picked[(own, wide)] = picked
+        return [made[i] for i in picked]
 
-    def _step(self, u: UOp, copy: tuple[int, ...]) -> Step:
-        where = dict(zip(self.copied_ranges(u), copy))
+    def _copies(self, u: UOp) -> list[UOp]:
+        wide = self.copied_ranges(u)
         if u.op is Ops.RANGE and u.arg.kind in _COPIED:
-            return affine.const(where[u])
+            at = wide.index(u)
+            lengths = [_length(r) for r in wide]
+            after = math.prod(lengths[at + 1 :])
+            return [affine.const(i // after % lengths[at]) for i in range(math.prod(lengths))]
         if u.op is Ops.RANGE and u.arg.kind == "lane":
             n = u.src[0].arg
-            return intern(Ops.LANES, dtypes.index.vec(n), (), n)
+            return [intern(Ops.LANES, dtypes.index.vec(n), (), n)]
         if u in self.places:
-            (place,) = yield [self.key(self.places[u], where)]
-            return place
-        if is_tensor_sum(u) and u.src[0] in self.fragments:
-            return (yield from self._tensor_sum(u, where))
+            return self._column(self.places[u], wide)
         if u.op in (Ops.REDUCE, Ops.END):
-            return (yield from self._close(u, where))
+            tensor = is_tensor_sum(u) and u.src[0] in self.fragments
+            close = self._tensor_sum if tensor else self._close
+            return [close(u, dict(zip(wide, at))) for at in _iterations(wide)]
         if not u.src:
-            return u
+            return [u]
+        columns = [self._column(s, wide) for s in u.src]
         if u.op is Ops.SHAPED_WMMA:
-            a, b = yield [self.key(s, where) for s in u.src[:2]]
-            return build.alu(build.cast(a, u.dtype), Ops.MUL, build.cast(b, u.dtype))
-        src = tuple((yield [self.key(s, where) for s in u.src]))
-        return _remade(u, src)
+            return [
+                build.alu(build.cast(a, u.dtype), Ops.MUL, build.cast(b, u.dtype))
+                for a, b in zip(*columns[:2])
+            ]
+        return [_remade(u, src) for src in zip(*columns)]
 
-    def _close(self, u: UOp, where: dict[UOp, int]) -> Step:
+    def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """A REDUCE or END: one for each copy of the ranges that it closes."""
         closed = analysis.closed_ranges(u)
         lanes = [r for r in closed if r.arg.kind == "lane"]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
         loops = [r for r in closed if r not in wide and r not in lanes]
-        copies = [
-            where | dict(zip(wide, at))
-            for at in itertools.product(*[range(r.src[0].arg) for r in wide])
-        ]
-        keys = [self.key(u.src[0], at) for at in copies]
+        bodies = [self.copy(u.src[0], where | dict(zip(wide, at))) for at in _iterations(wide)]
         loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
-        got = yield keys + [self.key(r, where) for r in loops]
-        bodies, ranges = got[: len(keys)], tuple(got[len(keys) :])
+        ranges = tuple([self.copy(r, where) for r in loops])
         if u.op is Ops.END:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
             return intern(Ops.END, dtypes.void, (body, *ranges)) if ranges else body
         return _combine(u, bodies, ranges, lanes)
 
-    def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> Step:
+    def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """The sum of SHAPED_WMMAs: all copies of a tile's depth go to one accumulator."""
         tile = self.fragments[u.src[0]]
         closed = [r for r in analysis.closed_ranges(u) if r is not u.src[0].src[4]]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], [])
-        loops = [r for r in closed if r not in wide]
-        copies = [
-            where | dict(zip(wide, at))
-            for at in itertools.product(*[range(r.src[0].arg) for r in wide])
-        ]
-        keys = [self.key(x, at) for at in copies for x in (tile.a, tile.b)]
-        got = yield [*keys, self.key(tile.lane, {}), *[self.key(r, where) for r in loops]]
-        lane, ranges = got[len(keys)], tuple(got[len(keys) + 1 :])
+        ranges = tuple([self.copy(r, where) for r in closed if r not in wide])
+        lane = self.copy(tile.lane, {})
         of_a, of_b, count = tile.counts
         t = u.dtype.vec(count)
-        bodies = [
-            intern(Ops.WMMA, t, (_lanes_of(a, of_a), _lanes_of(b, of_b), lane), tile.shape)
-            for a, b in zip(got[: len(keys) : 2], got[1 : len(keys) : 2])
-        ]
+        bodies = []
+        for at in _iterations(wide):
+            here = where | dict(zip(wide, at))
+            a, b = self.copy(tile.a, here), self.copy(tile.b, here)
+            src = (_lanes_of(a, of_a), _lanes_of(b, of_b), lane)
+            bodies.append(intern(Ops.WMMA, t, src, tile.shape))
         total = bodies[0]
         for body in bodies[1:]:
             total = intern(Ops.ADD, t, (total, body))
         return intern(Ops.REDUCE, t, (total, *ranges), u.arg) if ranges else total
+
+
+def _length(r: UOp) -> int:
+    return int(r.src[0].arg)
+
+
+def _iterations(wide: Iterable[UOp]) -> Iterator[tuple[int, ...]]:
+    """All iterations of some unrolled ranges, the last one fastest."""
+    return itertools.product(*[range(_length(r)) for r in wide])
 
 
 def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
@@ -186,7 +229,7 @@ def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def expand(kernel: UOp, context: Context) -> UOp:
-    return _Expansion(kernel, context.target.gpu is not None).expand(kernel)
+    return _Expansion(kernel, context.target.gpu is not None).expand()
 
 
 PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)
