@@ -51,6 +51,7 @@ class _Loops:
         self.parent: dict[UOp, UOp | None] = {}
         self.depth: dict[UOp | None, int] = {None: 0}
         self.misplaced: dict[UOp | None, list[UOp]] = {}  # closers, by the parent they want
+        self._innermost: dict[frozenset[UOp], UOp] = {}
         # Users come before their operands here, so outer loops are placed before inner ones.
         for u in reversed(order):
             closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
@@ -72,10 +73,14 @@ class _Loops:
         """The deepest of some ranges, which must be one inside the other."""
         if not ranges:
             return None
-        missing = [r for r in ranges if r not in self.depth]
-        if missing:
-            raise InvalidIR(f"linearize: {missing[0]!r} is never closed around {u.op!r}")
-        return max(ranges, key=lambda r: (self.depth[r], r.arg.axis))
+        found = self._innermost.get(ranges)
+        if found is None:
+            missing = [r for r in ranges if r not in self.depth]
+            if missing:
+                raise InvalidIR(f"linearize: {missing[0]!r} is never closed around {u.op!r}")
+            found = max(ranges, key=lambda r: (self.depth[r], r.arg.axis))
+            self._innermost[ranges] = found
+        return found
 
 
 def separated(sink: UOp) -> tuple[UOp, _Loops]:
@@ -108,17 +113,18 @@ class _Schedule:
     def __init__(self, sink: UOp) -> None:
         sink, self.loops = separated(sink)
         self.order = list(analysis.order(sink))
+        self.closed = {u: c for u in self.order if (c := analysis.closed_ranges(u))}
         self.rank = self._ranks()
         self.home: dict[UOp, UOp | None] = {}
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}
         for u in self.order:
             if u.op is Ops.RANGE:
                 self.blocks.setdefault(u, [])
-                self.home[u] = self.loops.parent.get(u)
+                home = self.loops.parent.get(u)
             else:
-                self.home[u] = self.loops.innermost(u, analysis.ranges(u))
-        for u in self.order:
-            self.blocks.setdefault(self.home[u], []).append(u)
+                home = self.loops.innermost(u, analysis.ranges(u))
+            self.home[u] = home
+            self.blocks.setdefault(home, []).append(u)
 
     def item(self, u: UOp, block: UOp | None) -> UOp:
         """What stands for a node in a block around it: itself, or the loop it is in."""
@@ -129,14 +135,19 @@ class _Schedule:
         return child
 
     def edges(self) -> dict[UOp, set[UOp]]:
-        """item -> the items of its block that come before it."""
-        before: dict[UOp, set[UOp]] = {u: set() for b in self.blocks.values() for u in b}
+        """item -> the items of its block that come before it, without operands in the same block,
+        which come before it in the depth-first walk anyway."""
+        before: dict[UOp, set[UOp]] = {}
+        home = self.home
         for u in self.order:
+            closed = self.closed.get(u)
+            inside = home[u] if closed is None else self.inside_of(u)
             for s in u.src:
-                self._link(before, u, s)
-            if analysis.closed_ranges(u):  # it has happened when its outermost loop has ended
-                outer = min(analysis.closed_ranges(u), key=lambda r: self.loops.depth[r])
-                before[u].add(outer)
+                if closed is not None or home[s] is not inside or s.op is Ops.RANGE:
+                    self._link(before, u, s)
+            if closed is not None:  # it has happened when its outermost loop has ended
+                outer = min(closed, key=lambda r: self.loops.depth[r])
+                before.setdefault(u, set()).add(outer)
         return before
 
     def _link(self, before: dict[UOp, set[UOp]], user: UOp, source: UOp) -> None:
@@ -145,11 +156,11 @@ class _Schedule:
         x = self._item_from(user, a, block)
         y = self.item(source, block)
         if x is not y and x is not None:
-            before[x].add(y)
+            before.setdefault(x, set()).add(y)
 
     def inside_of(self, u: UOp) -> UOp | None:
         """The loop in which a node uses its operands: closers use them inside their loops."""
-        closed = analysis.closed_ranges(u)
+        closed = self.closed.get(u)
         return max(closed, key=lambda r: self.loops.depth[r]) if closed else self.home[u]
 
     def _common(self, a: UOp | None, b: UOp | None) -> UOp | None:
@@ -172,13 +183,23 @@ class _Schedule:
         return child
 
     def sorted_block(self, block: UOp | None, before: dict[UOp, set[UOp]]) -> list[UOp]:
-        """Topological order; among what is ready, the order of the depth-first walk."""
-        items = self.blocks[block]
+        """Topological order; among what is ready, the order of the depth-first walk. Mostly it is
+        that order: then the edges that it does not imply say so."""
+        items = sorted(self.blocks[block], key=self.rank.__getitem__)
+        place = {u: i for i, u in enumerate(items)}
+        for u in items:
+            if u in before and any([place.get(s, -1) >= place[u] for s in before[u]]):
+                return self._reordered(self.blocks[block], before)
+        return items
+
+    def _reordered(self, items: list[UOp], before: dict[UOp, set[UOp]]) -> list[UOp]:
+        """The items of a block where loops stand elsewhere than in the depth-first walk."""
         members = set(items)
         users: dict[UOp, list[UOp]] = {u: [] for u in items}
         waiting: dict[UOp, int] = {}
         for u in items:
-            needed = [s for s in before[u] if s in members]
+            operands = () if u in self.closed else [s for s in u.src if s.op is not Ops.RANGE]
+            needed = [s for s in {*before.get(u, ()), *operands} if s in members]
             waiting[u] = len(needed)
             for s in needed:
                 users[s].append(u)
@@ -201,9 +222,9 @@ class _Schedule:
     def _ranks(self) -> dict[UOp, int]:
         """The place in the depth-first walk; a loop's is that of the last node that closes it."""
         rank = {u: i for i, u in enumerate(self.order)}
-        for i, u in enumerate(self.order):
-            for r in analysis.closed_ranges(u):
-                rank[r] = max(rank[r], i)
+        for u, closed in self.closed.items():
+            for r in closed:
+                rank[r] = max(rank[r], rank[u])
         return rank
 
 
@@ -218,9 +239,9 @@ class _Emitter:
         self.carries: dict[UOp, list[tuple[UOp, UOp]]] = {}
         self.reduces: dict[UOp, list[UOp]] = {}
         self.number = 0
-        for u in schedule.order:
+        for u, closed in schedule.closed.items():
             if u.op is Ops.REDUCE:
-                for r in analysis.closed_ranges(u):
+                for r in closed:
                     self.reduces.setdefault(r, []).append(u)
         self.carried: dict[tuple[UOp, UOp], UOp] = {}
         self.adding = accumulating(schedule.order)  # WMMAs, and sums of them -> their REDUCE
