@@ -1,6 +1,6 @@
 """What is stored follows from what a block computes, not from where in the network it stands.
 
-So equal blocks are equal kernels, compiled once, however deep the network is. Checked against NumPy.
+So equal blocks are equal kernels, compiled once, however deep the network is.
 """
 
 import numpy as np
@@ -45,7 +45,10 @@ def test_equal_blocks_are_equal_kernels(block):
 @pytest.mark.parametrize("block", [norm_block, sum_block])
 def test_a_network_of_equal_blocks(block):
     rng = np.random.default_rng(0)
-    draw = lambda *dims: (rng.standard_normal(dims) * 0.2).astype("f4")
+
+    def draw(*dims):
+        return (rng.standard_normal(dims) * 0.2).astype("f4")
+
     arrays = {"x": draw(ROWS, WIDTH)}
     arrays |= {f"{name}{i}": draw(WIDTH, WIDTH) for i in range(5) for name in "wu"}
     wanted = arrays["x"].astype("f8")

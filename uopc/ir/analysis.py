@@ -52,7 +52,11 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
 
 
 def _sweep(root: UOp, slot: str, compute: Callable[[UOp], Any]) -> Any:
-    """Fill `slot` below `root` wherever it is None."""
+    """Fill `slot` below `root` wherever it is None. Mostly the sources have it already."""
+    if all([getattr(s, slot) is not None for s in root.src]):
+        found = compute(root)
+        setattr(root, slot, found)
+        return found
     stack = [root]
     while stack:
         u = stack[-1]
@@ -88,8 +92,9 @@ def _shape(u: UOp) -> Shape:
 def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
     """The common shape, right-aligned, size 1 repeating; UserError when there is none."""
     shapes = list(shapes)
-    if all(s == shapes[0] for s in shapes):
-        return shapes[0]
+    first = shapes[0]
+    if all([s is first or s == first for s in shapes]):
+        return first
     rank = max(map(len, shapes))
     out: list[Dim] = []
     for i in range(rank):
@@ -108,7 +113,7 @@ def show(dims: Shape) -> str:
 
 
 def _shape_broadcast(u: UOp) -> Shape:
-    return broadcast([shape(s) for s in u.src], u.op.name)
+    return broadcast([s._shape for s in u.src], u.op.name)
 
 
 def _shape_arg(u: UOp) -> Shape:

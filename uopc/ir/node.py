@@ -259,13 +259,18 @@ def _references(entries: dict[Any, Any], key: Any) -> int:
 _UNUSED = _references({0: object()}, 0)
 
 
+class NativeThread(threading.Thread):
+    """A thread that runs machine code only: it never takes a node from the table."""
+
+
 def _release() -> None:
     """Weaken what the arena made: users before sources, so that dead graphs go at once.
 
     Another thread may take a node from the table at any time: then a node goes only by its weak
     reference, which knows.
     """
-    unused = _UNUSED if threading.active_count() == 1 else 0
+    others = [t for t in threading.enumerate() if not isinstance(t, NativeThread)]
+    unused = _UNUSED if len(others) == 1 else 0
     while _arena_keys:
         key = _arena_keys.pop()
         references = _references(_table, key)

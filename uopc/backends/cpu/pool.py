@@ -16,6 +16,7 @@ from pathlib import Path
 
 from uopc.backends.cpu.image import address_of, map_private
 from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
+from uopc.ir.node import NativeThread
 
 # Long enough to stay awake between the kernels of a program and between calls in a tight loop,
 # short enough not to burn a core that someone else could use.
@@ -95,7 +96,7 @@ class Pool:
         self._put("workers", 0, POOL_LINE * index)
         self._put("workers", _new_held_lock(), POOL_LINE * index + 8)
         epoch = (self._word("word").value >> 32) & 0xFFFFFFFF
-        thread = threading.Thread(
+        thread = NativeThread(
             target=self._runtime.worker,
             args=(self.address, index, epoch),
             name=f"uopc-worker-{index}",
