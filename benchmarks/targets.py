@@ -9,6 +9,7 @@ CPU time of the process, so other processes count less; the least of several rou
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from peers import Numpy, Uopc
 from workloads import WORKLOADS
 
 import uopc
+from uopc.backends import target
 
 TARGETS = ("", "x86-64-v3")
 SECONDS = 0.4  # a workload's rounds, all together; at least two of them
@@ -30,8 +32,12 @@ LEAST = 1e-3  # a timing, of as many calls as that takes
 HEAD = """# With vectors of 32 bytes
 
 Made by `python benchmarks/targets.py --out docs/kernels`: code for AVX2 with
-`UOPC_TARGET_CPU=x86-64-v3`, 16 registers, beside code for the machine itself (AVX-512, 32 of them)
-and NumPy, which chooses by the machine. One thread, CPU time, the least of rounds taken in turns.
+`UOPC_TARGET_CPU=x86-64-v3`, 16 registers, beside code for the machine itself ({cpu}, vectors of
+{nbytes} bytes, {registers} of them) and NumPy, which chooses by the machine. One thread, CPU time,
+the least of rounds taken in turns; load {load:.0f} before the run, on {cpus} CPUs.
+
+NumPy's time as a ratio to that of AVX2: geometric mean {mean:.2f}, least {least:.2f},
+{behind} of {rows} below 1.
 """
 
 
@@ -47,8 +53,8 @@ def measure(name: str) -> tuple[list[float], float]:
     """The least seconds of each target and of NumPy, and the error of the last target."""
     workload = WORKLOADS[name]()
     calls = []
-    for target in TARGETS:
-        with uopc.options(target_cpu=target):
+    for cpu in TARGETS:
+        with uopc.options(target_cpu=cpu):
             calls.append(Uopc(1).prepare(workload))
             calls[-1]()
     calls.append(Numpy(1).prepare(workload))
@@ -67,15 +73,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    lines = ["| workload | AVX-512 ms | AVX2 ms | ratio | NumPy ms | NumPy / AVX2 | error |"]
+    lines = ["| workload | own ms | AVX2 ms | ratio | NumPy ms | NumPy / AVX2 | error |"]
     lines.append("|---|---|---|---|---|---|---|")
+    load, ratios = os.getloadavg()[0], []
     for name in WORKLOADS:
         (wide, narrow, peer), error = measure(name)
         times = f"{wide * 1e3:.3g} | {narrow * 1e3:.3g} | {narrow / wide:.2f} | {peer * 1e3:.3g}"
         lines.append(f"| {name} | {times} | {peer / narrow:.2f} | {error:.1e} |")
         print(lines[-1], flush=True)
+        ratios.append(peer / narrow)
+    own = target.host()
+    head = HEAD.format(
+        cpu=own.cpu, nbytes=own.vector_bits // 8, registers=own.registers, load=load,
+        cpus=os.cpu_count(), mean=math.exp(sum(map(math.log, ratios)) / len(ratios)),
+        least=min(ratios), behind=sum(r < 1 for r in ratios), rows=len(ratios),
+    )  # fmt: skip
     if options.out is not None:
-        (options.out / "targets.md").write_text("\n".join([HEAD, *lines]) + "\n", encoding="utf-8")
+        (options.out / "targets.md").write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
