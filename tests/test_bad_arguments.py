@@ -25,11 +25,11 @@ FUNCTIONS = [
     "param", "variable", "constant", "arange", "full", "zeros", "ones", "eye", "where", "cat",
     "stack", "parse",
 ]  # fmt: skip
-OPERATORS = [
-    f"__{name}__"
-    for name in "add radd sub rsub mul truediv floordiv mod pow matmul lt le eq ne and or xor "
-    "lshift rshift getitem".split()
-]
+NAMES = (
+    "add", "radd", "sub", "rsub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le",
+    "eq", "ne", "and", "or", "xor", "lshift", "rshift", "getitem",
+)  # fmt: skip
+OPERATORS = [f"__{name}__" for name in NAMES]
 # What Python or NumPy says of a value that is no condition is as clear as it gets.
 CONDITION = ("truth value", "unsupported operand", "positional argument", "unexpected keyword")
 TRIES = 120
