@@ -87,14 +87,43 @@ def test_a_transposed_read_loads_rows_and_shuffles(cpu):
     assert shuffles == 2 * n
 
 
-def test_a_transposed_read_of_fewer_columns_than_a_piece_is_gathered():
+def test_a_transposed_read_of_fewer_columns_than_a_piece_is_picked_from_vectors(cpu):
     a = numbers(16, 3)
     graph = uopc.param("x", (16, 3)).permute(1, 0) * 2.0
-    assert not any(u.op is Ops.SHUFFLE for u in lower_only(graph).kernels[0].src)
+    loads = [u for u in lower_only(graph).kernels[0].src if u.op is Ops.LOAD]
+    assert {u.dtype.lanes for u in loads} == {target.host(cpu).lanes(32)}
     np.testing.assert_array_equal(uopc.compile(graph)(a), a.T * 2)
 
 
 # ---------------------------------------------------------------- stencils
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_second_to_fifth_element(data):
+    """With and without a border: what is read lies within the array, up to its last element."""
+    dtype = data.draw(st.sampled_from(["float32", "float64", "int16", "uint8", "bool"]))
+    step, n = data.draw(st.integers(2, 5)), data.draw(st.integers(8, 70))
+    first = data.draw(st.integers(0, step - 1))
+    before, after = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
+    x = (numbers(3, n) * 10).astype(dtype)
+    graph = uopc.param("x", x.shape, getattr(uopc.dtypes, dtype + "_" * (dtype == "bool")))
+    graph = graph.pad(((0, 0), (before, after)))[:, first::step]
+    wanted = np.pad(x, ((0, 0), (before, after)))[:, first::step]
+    for target_cpu in ("", "x86-64-v3"):
+        with uopc.options(target_cpu=target_cpu):
+            program = uopc.compile((graph, graph.cast(uopc.dtypes.float32) * 2.0), verify=True)
+        same, doubled = program(x)
+        np.testing.assert_array_equal(same, wanted)
+        np.testing.assert_array_equal(doubled, wanted.astype("f4") * 2)
+
+
+def test_every_second_element_is_picked_from_vectors():
+    with uopc.options(target_cpu="x86-64-v3"):
+        program = uopc.compile(uopc.param("x", (4096,))[::2] * 2.0, threads=1)
+    loads = [u for u in program.kernels[0].uops.src if u.op is Ops.LOAD]
+    assert loads and all(u.dtype.lanes == 8 for u in loads if u.dtype.lanes > 1)
+    assert any(u.op is Ops.SHUFFLE for u in program.kernels[0].uops.src)
+
+
 def blurred(x, o=None):
     rows = x[:, :-2] + x[:, 1:-1] * 2 + x[:, 2:]
     return rows[:-2] + rows[1:-1] * 2 + rows[2:]
