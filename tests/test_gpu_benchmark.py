@@ -65,7 +65,7 @@ def test_small_results_are_right(scripts):
 
 @pytest.mark.parametrize("name, least", [("copy", 2), ("elementwise", 3)])
 def test_what_a_launch_asks_for_is_counted(scripts, name, least):
-    """Every byte of the arrays once, from the first blocks alone."""
+    """Every byte of the arrays once, from the first block alone."""
     import gpu_workloads
     import predict_gpu
 
@@ -77,6 +77,7 @@ def test_what_a_launch_asks_for_is_counted(scripts, name, least):
     made = predict_gpu.count(program, launch)
     assert made.asked * made.blocks == least * 4 * 1024
     assert made.instructions * made.blocks >= 1024 * 3 / 32 / 4
+    assert not made.copied and not made.turns and not made.products
 
 
 def test_what_is_on_its_way_is_counted(scripts):

@@ -122,3 +122,31 @@ def test_tf32_where_it_is_asked_for():
     cut = [(a.view(np.uint32) & 0xFFFFE000).view("f4").astype(np.float64) for a in given]
     np.testing.assert_allclose(got, cut[0] @ cut[1], rtol=1e-5, atol=1e-5)
     assembled(text, "sm_90a")
+
+
+# Images, filters, and how they are convolved.
+CONVOLUTIONS = {
+    "inside": ((2, 16, 14, 14), (20, 16, 3, 3), {}),
+    "with a border": ((1, 32, 24, 24), (32, 32, 3, 3), {"padding": 1}),
+    "each second pixel": ((2, 32, 17, 16), (32, 32, 3, 3), {"padding": 1, "stride": 2}),
+    "of one pixel": ((2, 48, 8, 12), (40, 48, 1, 1), {}),
+    "wide filters": ((1, 16, 20, 20), (32, 16, 7, 7), {"padding": 3}),
+    "lines of 7 tiles": ((2, 32, 12, 56), (64, 32, 3, 3), {"padding": 1}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name):
+    """A convolution is a product as well: of filters by what they see of an image."""
+    image, filters, how = CONVOLUTIONS[name]
+    given = [numbers(image, dtypes.float16), numbers(filters, dtypes.float16)]
+    params = [uopc.param(n, a.shape, dtypes.float16) for n, a in zip("xk", given)]
+    program, text, got = run(params[0].conv2d(params[1], **how), given)
+    assert "mma.sync" in text and len(program.kernels) == 1
+    border, step = how.get("padding", 0), how.get("stride", 1)
+    x, k = [a.astype(np.float64) for a in given]
+    x = np.pad(x, ((0, 0), (0, 0), (border, border), (border, border)))
+    seen = np.lib.stride_tricks.sliding_window_view(x, k.shape[2:], axis=(2, 3))
+    wanted = np.einsum("ncyxij,ocij->noyx", seen[:, :, ::step, ::step], k)
+    assert np.array_equal(got, wanted.astype(np.float16).astype(np.float64))
+    assembled(text, "sm_90a")

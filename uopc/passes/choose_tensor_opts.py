@@ -7,7 +7,7 @@ all threads with 16-byte accesses.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis
@@ -17,6 +17,7 @@ from uopc.passes import gpu_machine, tensor_tiling
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, length_of
 from uopc.passes.range_tiling import Refused
+from uopc.passes.shared_tiles import filled_together
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -31,6 +32,7 @@ class Blocking:
     across: int
     warps_down: int
     warps_across: int
+    apart: bool = False  # the warps across are of another loop of columns
 
     @property
     def threads(self) -> int:
@@ -39,7 +41,7 @@ class Blocking:
     @property
     def tiles(self) -> tuple[int, int]:
         """The tiles of a block, down and across."""
-        return self.down * self.warps_down, self.across * self.warps_across
+        return self.down * self.warps_down, self.across * (1 if self.apart else self.warps_across)
 
     def sizes(self, tile: Tile) -> tuple[int, int, int]:
         """Rows, columns and depth of the least that a block does."""
@@ -64,6 +66,8 @@ ACCESS_BYTES = 16
 STAGES = (4, 2)
 # Tiles of the depth in a slice.
 SLICES = (2, 1)
+# Accesses of a thread that fills a tile which are spelled out: the others are in loops.
+MOST_COPIES = 32
 
 
 def choose(chooser: Chooser) -> bool:
@@ -71,41 +75,73 @@ def choose(chooser: Chooser) -> bool:
     k = KernelFacts(chooser.kernel)
     if len(k.reduces) != 1 or k.reduces[0].src[0].op is not Ops.MUL:
         return False
-    closed = analysis.closed_ranges(k.reduces[0])
-    for r in sorted(closed, key=lambda r: r.arg.axis, reverse=True):
+    found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
+    for r in analysis.closed_ranges(k.reduces[0]):
         try:
             tile, *loops = tensor_tiling.place_of(chooser.kernel, r, 0)
         except Refused:
             continue
-        kernel, opts = chooser.kernel, list(chooser.opts)
-        for blocking in _by_cost(chooser, tile, loops):
-            if _padded(chooser, tile, loops, blocking) and _blocked(chooser, blocking):
-                return True
-            chooser.kernel, chooser.opts = kernel, list(opts)
+        found += [(cost, b, (tile, loops)) for cost, b in _costs(chooser, tile, loops)]
+    kernel, opts = chooser.kernel, list(chooser.opts)
+    for _, blocking, product in sorted(found, key=lambda f: f[0]):
+        if _padded(chooser, *product, blocking) and _blocked(chooser, blocking):
+            return True
+        chooser.kernel, chooser.opts = kernel, list(opts)
     return False
 
 
-def _by_cost(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[Blocking]:
-    """The blockings of a product that is worth it, that with the shortest time first."""
+def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
+    """The blockings of a product that are worth it, and about how long each takes."""
     gpu = chooser.context.target.gpu
     assert gpu is not None
-    lengths = [int(analysis.bounds(q.src[0])[1]) for q in loops]
-    others = [q for q in KernelFacts(chooser.kernel).outputs if q not in loops]
-    around = math.prod([int(analysis.bounds(q.src[0])[1]) for q in others])
+    lengths = [_most(q) for q in loops]
+    around = math.prod([_most(q) for q in KernelFacts(chooser.kernel).outputs if q not in loops])
+    columns = [length_of(q) or 1 for q in _also(chooser.kernel, *loops[:2])]
     itemsize = tile.operand.itemsize
 
-    def cost(b: Blocking) -> float:
+    def cost(b: Blocking, padded: list[int]) -> float:
         down, across, _ = b.sizes(tile)
-        blocks = around * -(-lengths[0] // down) * -(-lengths[1] // across)
+        blocks = around * (padded[0] // down) * (padded[1] // across)
+        if b.apart:
+            blocks, across = blocks // b.warps_across, across * b.warps_across
         rate = gpu_machine.TENSOR_RATE * 2 / itemsize
         read = (down + across) * itemsize / gpu_machine.L2_RATE
-        return float(max(down * across / rate, read) * -(-blocks // gpu.multiprocessors))
+        step = max(down * across / rate, read) * -(-blocks // gpu.multiprocessors)
+        return float(step * padded[2] / lengths[2])
 
-    def waste(b: Blocking) -> float:
+    found = []
+    for b in BLOCKINGS:
+        b = _fitted(b, -(-lengths[1] // tile.shape[1]), columns)
         padded = [-(-n // size) * size for n, size in zip(lengths, b.sizes(tile))]
-        return math.prod(padded) / max(1, math.prod(lengths))
+        if math.prod(padded) <= gpu_machine.MOST_PADDING * math.prod(lengths):
+            found.append((cost(b, padded), b))
+    return found
 
-    return sorted([b for b in BLOCKINGS if waste(b) <= gpu_machine.MOST_PADDING], key=cost)
+
+def _most(r: UOp) -> int:
+    """The length of a loop, or the most that it can be."""
+    return max(1, int(analysis.bounds(r.src[0])[1]))
+
+
+def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
+    """A blocking for so many tiles of columns: what they are a multiple of, where other loops have
+    columns for the warps."""
+    whole = max(n for n in range(1, b.across + 1) if tiles % n == 0)
+    if tiles % b.tiles[1] and 2 * whole >= b.across and any(
+        n % b.warps_across == 0 for n in columns
+    ):
+        return replace(b, across=whole, apart=True)
+    return b
+
+
+def _also(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
+    """The other output loops that the operand with the columns moves with, and not that with the
+    rows, the innermost first."""
+    (reduce,) = KernelFacts(kernel).reduces
+    a, b = [analysis.ranges(x) for x in reduce.src[0].src[:2]]
+    of_b, of_a = (b, a) if column in b else (a, b)
+    found = [r for r in of_b - of_a if r.arg.kind == "loop" and r is not column]
+    return sorted(found, key=lambda r: r.arg.axis, reverse=True)
 
 
 def _padded(chooser: Chooser, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
@@ -123,6 +159,8 @@ def _padded(chooser: Chooser, tile: Tile, loops: list[UOp], blocking: Blocking) 
 
 def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
     """A blocking of the product's loops, and its operands' slices in shared memory."""
+    gpu = chooser.context.target.gpu
+    assert gpu is not None
     (product,) = [u for u in analysis.order(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
@@ -131,6 +169,9 @@ def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
     ):
         for op, n in (("UPCAST", copies), ("LOCAL", warps)):
             outer = _beside(chooser, inner)
+            if op == "LOCAL" and inner is column and blocking.apart:
+                loops = _also(chooser.kernel, row, column)
+                outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
             if n > 1 and (outer is None or not chooser.attempt(op, outer, n)):
                 return False
     for q in [q for q in KernelFacts(chooser.kernel).outputs if q.arg.kind == "loop"]:
@@ -141,7 +182,14 @@ def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
         chooser.attempt("UNROLL", outer, slices)
     if not all(_packed(chooser, depth, n, blocking.threads) for n in (0, 1)):
         return False
-    around = _beside(chooser, depth)
+    used = sum(t.arg.dims[0] * t.dtype.itemsize for t in filled_together(
+        analysis.order(chooser.kernel)))  # fmt: skip
+    room = gpu_machine.shared_room(gpu, blocking.threads)
+    if used > room:
+        return False
+    around = _around(chooser, depth)
+    while stages > 1 and used * stages > room:
+        stages //= 2
     if around is not None and stages > 1:
         chooser.attempt("STAGES", around, stages)
     return True
@@ -171,12 +219,21 @@ def _beside(chooser: Chooser, inner: UOp) -> UOp | None:
     return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
 
 
+def _around(chooser: Chooser, depth: UOp) -> UOp | None:
+    """The loop over slices of the depth, or the outermost of the reduce's other loops."""
+    outer = _beside(chooser, depth)
+    if outer is not None:
+        return outer
+    others = [q for q in KernelFacts(chooser.kernel).axes if q.arg.kind == "reduce"]
+    return min(others, key=lambda q: q.arg.axis, default=None)
+
+
 def _packed(chooser: Chooser, depth: UOp, operand: int, threads: int) -> bool:
     """An operand in shared memory, filled by all threads."""
-    around = _beside(chooser, depth)
+    around = _around(chooser, depth)
     before = set(KernelFacts(chooser.kernel).axes)
     if around is None or not chooser.attempt("PACK", around, operand):
-        return True  # a single slice of the depth: the lanes read memory
+        return True  # all of the depth at once: the lanes read memory
     loops = [q for q in KernelFacts(chooser.kernel).axes if q not in before]
     tile = next(
         u
@@ -192,9 +249,7 @@ def _filled(chooser: Chooser, loops: list[UOp], wide: int, threads: int) -> bool
     for i, q in enumerate(reversed(loops)):
         inner: UOp | None = q
         if i == 0 and wide > 1:
-            if not chooser.attempt("VECTOR", q, wide):
-                return False
-            inner = chooser.part(q, 0)
+            inner = chooser.part(q, 0) if chooser.attempt("VECTOR", q, wide) else q
         n = 1
         while inner is not None and left % (2 * n) == 0 and (length_of(inner) or 1) % (2 * n) == 0:
             n *= 2
@@ -204,7 +259,8 @@ def _filled(chooser: Chooser, loops: list[UOp], wide: int, threads: int) -> bool
             inner, left = chooser.part(inner, 0), left // n
         if inner is not None:
             rest.append(inner)
-    for q in rest:
+    copies = math.prod([length_of(q) or 1 for q in rest])
+    for q in rest if copies <= MOST_COPIES else ():
         if (length_of(q) or 1) > 1:
             chooser.attempt("UPCAST", q, length_of(q) or 1)
     return True
