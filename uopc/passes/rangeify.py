@@ -230,8 +230,8 @@ def _is_empty(dims: analysis.Shape) -> bool:
 def _closed_stores(
     pairs: list[tuple[UOp, UOp]], ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
 ) -> UOp:
-    """Targets and values, stored in one nest. With Opts there is an END around no ranges as well:
-    it holds them."""
+    """Targets and values, stored in one nest. With Opts, or several stores, there is an END around
+    no ranges as well: it holds them."""
     stores = []
     for target, value in pairs:
         if value.op is not Ops.INVALID:
@@ -240,7 +240,7 @@ def _closed_stores(
     if not stores:
         return intern(Ops.NOOP, dtypes.void)
     body = stores[0] if len(stores) == 1 else intern(Ops.GROUP, dtypes.void, tuple(stores))
-    if not ranges and opts is None:
+    if not ranges and opts is None and len(stores) == 1:
         return body
     return intern(Ops.END, dtypes.void, (body, *ranges), opts)
 
@@ -272,8 +272,8 @@ def _stored_parts(
     """What is stored in a nest of its own, and where in the whole an index into it lies: the value;
     or its parts one by one; or, of one shape and with work in common, many at a time."""
     value = stage.src[0]
-    together = _is_nest(stage) and storage_cost.share_work(value.src, storage.made)
-    if not together and not storage_cost.is_stored_by_part(value):
+    together, many = _together(stage, storage), storage_cost.is_stored_by_part(value)
+    if not together and not many:
         yield [(value, lambda index: index)]
         return
     begin = indexing.zero()
@@ -282,15 +282,23 @@ def _stored_parts(
         parts.append((s, functools.partial(_place_in_whole, value, begin)))
         length = 1 if value.op is Ops.STACK else analysis.shape(s)[value.arg]
         begin = affine.add(begin, build.dim_uop(length))
-    most = storage_cost.MOST_TOGETHER if together else 1
+    most = max(together, 1)
     yield from [parts[i : i + most] for i in range(0, len(parts), most)]
 
 
-def _is_nest(stage: UOp) -> bool:
-    """Whether a STAGE stores a STACK of arrays, in loops that no Opts of the user are for."""
+def _together(stage: UOp, storage: LoweredStorage) -> int:
+    """How many parts of a value are stored in one nest, if it is by part: none where Opts of the
+    user are for its loops. Elements are statements, all of them in a row: states of a rollout."""
     value = stage.src[0]
-    loops = [d for d in analysis.shape(stage)[1:] if not indexing.is_one(d)]
-    return value.op is Ops.STACK and bool(loops) and stage.arg.opts is None
+    if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
+        return 0
+    if all(indexing.is_one(d) for s in value.src for d in analysis.shape(s)):
+        several = storage_cost.is_stored_by_part(value)
+        several = several or storage_cost.share_work(value.src, storage.made)
+        return len(value.src) if several and storage_cost.is_loopless(value, storage.made) else 0
+    if value.op is Ops.CAT or not storage_cost.share_work(value.src, storage.made):
+        return 0
+    return storage_cost.MOST_TOGETHER
 
 
 def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:

@@ -119,7 +119,8 @@ class _Pieces:
         flats = {u: self._flat(u) for u in nodes if u.op is Ops.INDEX}
         parts = {u: self._part(u, f) for u, (f, _) in flats.items() if not is_local(u.src[0])}
         targets = dict.fromkeys([store.src[0] for store in stores])
-        read = {s for u in nodes for s in (u.src[1:] if u in stores else u.src)}
+        closed = set(stores)
+        read = {s for u in nodes for s in (u.src[1:] if u in closed else u.src)}
         reads = [p for u, p in parts.items() if u not in targets or u in read]
         after = [p.seen for p in parts.values()]
         return _Piece(effect, reads, [parts[t] for t in targets], after, flats, _gathers(nodes))

@@ -180,6 +180,13 @@ def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
     return alone > LONG_VALUE and 2 * together <= alone
 
 
+def is_loopless(u: UOp, stored: Container[UOp]) -> bool:
+    """Whether computing a value takes no reduce."""
+    return not any(
+        v.op is Ops.REDUCE for v in analysis.toposort(u, gate=lambda v: v not in stored)
+    )
+
+
 def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
     """Whether a value is stored that would be computed at places which share nothing."""
     stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
