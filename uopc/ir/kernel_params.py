@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def written_params(kernel: UOp) -> dict[UOp, None]:
     """The storage that a kernel's STOREs go to."""
     found: dict[UOp, None] = {}
-    for u in analysis.toposort(kernel):
+    for u in kernel.src if kernel.op is Ops.LINEAR else analysis.toposort(kernel):
         if u.op is Ops.STORE:
             target = u.src[0]
             while target.op.movement or target.op is Ops.INDEX or target.op is Ops.AFTER:
