@@ -34,6 +34,7 @@ from uopc.ir.rules import (
     y,
 )
 from uopc.ir.text import render
+from uopc.ir.trace import Fired, tracing
 from uopc.ir.uop import UOp
 
 
@@ -314,6 +315,24 @@ def test_every_rule_keeps_the_value(rules: RuleSet) -> None:
 @pytest.mark.parametrize("rules", symbolic.SETS, ids=lambda s: s.name)
 def test_every_rule_fires_on_some_graph(rules: RuleSet) -> None:
     assert check_rules.idle(rules) == []
+
+
+@pytest.mark.parametrize("rules", symbolic.SETS, ids=lambda s: s.name)
+def test_every_rule_gets_its_turn(rules: RuleSet) -> None:
+    """In simplify, where builders and the rules before it come first: what never does can go."""
+    idle = []
+    for entry in rules.entries:
+        name = f"{rules.name}/{entry.name}"
+        if not any(name in _used_on(graph) for graph in check_rules.graphs(rules, entry)):
+            idle.append(name)
+    assert idle == []
+
+
+def _used_on(graph: UOp) -> set[str]:
+    fired: list[Fired] = []
+    with tracing(fired.append):
+        symbolic.simplify(graph)
+    return {f.rule.name for f in fired}
 
 
 def _entry(function: Callable[..., Any]) -> Entry:

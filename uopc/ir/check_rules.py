@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -235,6 +235,12 @@ def idle(rules: RuleSet, seed: int = 0) -> list[str]:
     return [
         e.name for e in rules.entries if not any(_fired(rules, e, random.Random(f"{seed}{e.name}")))
     ]
+
+
+def graphs(rules: RuleSet, entry: Entry, seed: int = 0) -> Iterator[UOp]:
+    """Graphs that fit a rule and on which it fires."""
+    for _, before, _ in _fired(rules, entry, random.Random(f"{seed}{entry.name}")):
+        yield before
 
 
 def _fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Any:

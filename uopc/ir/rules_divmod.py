@@ -19,6 +19,7 @@ from uopc.ir.rules import (
     c,
     d,
     divides,
+    e,
     exact,
     fits_product,
     nonzero,
@@ -67,7 +68,7 @@ def _remainder_sum(x: UOp, c: UOp, d: UOp) -> UOp | None:
     return make(Ops.FLOORMOD, x, d)
 
 
-@rule_fn("remainder-shifted", x % c)
+@rule_fn("remainder-shifted", x % c, tried_on=[x % c, (x % d + e) % c])
 def _remainder_shifted(x: UOp, c: UOp) -> UOp | None:
     """x % c → x - k*c where k*c <= x < (k+1)*c"""
     if type(c.arg) is not int or c.arg <= 0:
