@@ -15,8 +15,8 @@ Before (kernel)                          After (kernel)
 
 LLVM's optimiser does not run, so what stays here is executed. Indices are short already, since the
 builders keep them in normal form; most of what goes are selections under conditions that are known,
-signs, casts there and back, and comparisons of comparisons: a tenth of the nodes of the recorded
-graphs' kernels. Floats keep every bit.
+signs, casts there and back, and comparisons of comparisons: in one of three kernels of the recorded
+graphs, of all their nodes one of twenty. Floats keep every bit.
 """
 
 from __future__ import annotations
