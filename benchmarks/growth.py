@@ -116,6 +116,14 @@ def reduces(e: Any, n: int) -> Any:
     return total
 
 
+def stencil(e: Any, n: int) -> Any:
+    """n steps of a stencil of two places: each step reads the one before in two places."""
+    x = e.param("x", (n + 16_384,))
+    for _ in range(n):
+        x = x[1:] * 0.5 + x[:-1]
+    return x
+
+
 # name -> what builds it, and three sizes, each four times the one before.
 GROWTH: dict[str, tuple[Build, tuple[int, int, int]]] = {
     "chain": (chain, (6_250, 25_000, 100_000)),
@@ -129,6 +137,7 @@ GROWTH: dict[str, tuple[Build, tuple[int, int, int]]] = {
     "scalars": (scalars, (1_600, 6_400, 25_600)),
     "updates": (updates, (500, 2_000, 8_000)),
     "reduces": (reduces, (256, 1_024, 4_096)),
+    "stencil": (stencil, (320, 1_280, 5_120)),
 }
 
 

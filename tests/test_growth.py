@@ -35,7 +35,7 @@ OPERATORS = SimpleNamespace(
 SIZES = {
     "chain": 1_500, "equal_kernels": 100, "different_kernels": 8, "layers": 40, "transformer": 8,
     "recurrence": 50, "movement": 160, "stack": 300, "scalars": 400,
-    "updates": 100, "reduces": 64,
+    "updates": 100, "reduces": 64, "stencil": 80,
 }  # fmt: skip
 MOST = 1.5
 ROUNDS = 3

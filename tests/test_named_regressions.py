@@ -171,3 +171,28 @@ def test_integers_divided_by_zero_give_zero(dtype, optimize):
     graphs = (x // y, x % y, x.alu(uopc.Ops.CDIV, y), x.alu(uopc.Ops.CMOD, y))
     for got, at_seven in zip(uopc.compile(graphs, optimize=optimize)(a, b), (2, 1, 2, 1)):
         np.testing.assert_array_equal(got, np.array([0, 0, 0, at_seven, 0], dtype))
+
+
+# ---------------------------------------------------------------- steps that read two places
+def steps(take, x, n, kind):
+    """n steps, each of which reads the one before at two places."""
+    for i in range(n):
+        if kind == "slices":
+            x = x[1:] * 0.5 + x[:-1]
+        elif kind == "turned":
+            x = take(x) * 0.5 + x
+        else:
+            x = x[::-1] * 0.5 + x[:, ::-1] * float(i % 3)
+    return x
+
+
+@pytest.mark.parametrize("kind", ["slices", "turned", "flips"])
+def test_steps_that_read_two_places_are_stored_now_and_then(kind):
+    """Computed again by each reader, a value n steps back would be computed 2ⁿ times."""
+    a = np.random.default_rng(1).standard_normal((80, 80)).astype("f4")
+    n = 60
+    graph = steps(lambda x: x.permute(1, 0), uopc.param("x", a.shape), n, kind)
+    program = uopc.compile(graph)
+    assert n // 10 <= program.stats["launches"] <= n // 4
+    want = steps(lambda x: x.T, a.astype("f8"), n, kind)
+    np.testing.assert_allclose(program(a), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())

@@ -30,6 +30,8 @@ FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 # Beyond this many operands that are used more than once below a value, they are no longer told
 # apart: what stands on the value counts it as a whole.
 MOST_SHARED = 32
+# What has each element of its source at most once, but not as many.
+_IN_PART = (Ops.PAD, Ops.SHRINK)
 _NONE: frozenset[UOp] = frozenset()
 
 
@@ -56,10 +58,14 @@ class Measures:
         self._own: dict[UOp, tuple[float, float]] = {}  # cost, light
         self._common: dict[UOp, frozenset[UOp]] = {}
         self._readers: dict[UOp, int] = {}
+        self._moved: set[UOp] = set()  # read at other places than its readers write
+        self._loaded: set[UOp] = set()  # stored, if what is presumed of its readers is right
         self._fix(graph)
         for u in order:
             for s in set(u.src):
                 self._readers[s] = self._readers.get(s, 0) + 1
+            if u.op.movement:
+                self._moved.add(u.src[0])
         for u in order:
             if u.dtype is not dtypes.void:
                 self._measure(u)
@@ -115,6 +121,8 @@ class Measures:
             self.reads.add(u)
         if storage_cost.contains_reduce(u, self.reduces, self.reads):
             self._measure_reduce(u)
+        elif u in self._moved and self._readers[u] > 1 and self._is_stored_for_two(u, False):
+            self._load(u)
         if u not in self._presumed and storage_cost.contains_contraction(u, self.contractions):
             self.contractions.add(u)
 
@@ -136,18 +144,23 @@ class Measures:
         if self._readers.get(u, 0) > 1 and self._is_stored_for_two(u):
             self._presumed.add(u)
             self.shared.discard(u)
-            self._depth[u] = 0
-            self._own[u], self._common[u] = (storage_cost.LOAD, storage_cost.LOAD), _NONE
-            self.light[u], self.read[u] = storage_cost.LOAD, 1
+            self._load(u)
         else:
             self.reduces.add(u)
 
-    def _is_stored_for_two(self, u: UOp) -> bool:
+    def _load(self, u: UOp) -> None:
+        """Readers find a value in memory, most likely: to them it costs a load."""
+        self._loaded.add(u)
+        self._depth[u] = 0
+        self._own[u], self._common[u] = (storage_cost.LOAD, storage_cost.LOAD), _NONE
+        self.light[u], self.read[u] = storage_cost.LOAD, 1
+
+    def _is_stored_for_two(self, u: UOp, has_reduce: bool = True) -> bool:
         """Whether a value is stored if two readers want all of it."""
         if u in self.shared and storage_cost.is_light(self.light[u], self.read[u]):
             return False
         elements = float(count(analysis.shape(u)))
-        value = storage_cost.Value(elements, self.cost[u], True)
+        value = storage_cost.Value(elements, self.cost[u], has_reduce)
         return storage_cost.choose_storage(value, 2 * elements, 2).stored
 
     def _measure_stored(self, u: UOp) -> None:
@@ -180,7 +193,7 @@ class Measures:
 
     def _inside(self, s: UOp) -> tuple[float, float]:
         """What an element costs in the code of a reader, as `cost` and `light`."""
-        return self._own[s] if s in self._presumed else (self.cost[s], self.light[s])
+        return self._own[s] if s in self._loaded else (self.cost[s], self.light[s])
 
     def _parts(self, u: UOp) -> tuple[tuple[float, float], frozenset[UOp]]:
         """The cost of an element without the operands that have other readers, and those.
@@ -193,7 +206,8 @@ class Measures:
         for s in u.src if len(u.src) == 1 else dict.fromkeys(u.src):
             if s.op is Ops.CONST or s not in self.cost:
                 continue
-            if not storage_cost.as_many(s, u):
+            repeated = not storage_cost.as_many(s, u)
+            if repeated and not (u.op in _IN_PART and s not in self.reduces):
                 cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
             elif not here:
                 inside = self._inside(s)
