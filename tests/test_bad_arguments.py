@@ -29,7 +29,11 @@ NAMES = (
     "add", "radd", "sub", "rsub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le",
     "eq", "ne", "and", "or", "xor", "lshift", "rshift", "getitem",
 )  # fmt: skip
-OPERATORS = [f"__{name}__" for name in NAMES]
+OPERATORS = [
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__floordiv__",
+    "__mod__", "__pow__", "__matmul__", "__lt__", "__le__", "__eq__", "__ne__", "__and__",
+    "__or__", "__xor__", "__lshift__", "__rshift__", "__getitem__",
+]  # fmt: skip
 # What Python or NumPy says of a value that is no condition is as clear as it gets.
 CONDITION = ("truth value", "unsupported operand", "positional argument", "unexpected keyword")
 TRIES = 120
