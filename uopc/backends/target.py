@@ -53,6 +53,13 @@ class Target:
     gpu: Gpu | None = None
 
     @property
+    def fuses(self) -> bool:
+        """Whether MULACC is an instruction, for floats."""
+        if self.cpu in KNOWN:
+            return self.vector_bits > 128
+        return "-fma" not in self.features.split(",")
+
+    @property
     def scales(self) -> bool:
         """Whether SCALE is an instruction (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512

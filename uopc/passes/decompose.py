@@ -37,6 +37,7 @@ from uopc.passes.float_division import float_division
 from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
 from uopc.passes.narrow_indices import narrowed
 from uopc.passes.transcendental import DECOMPOSITIONS
+from uopc.passes.unfused import unfused
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -324,7 +325,8 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that its target has."""
     target = context.target
     native = Native(target.native_floats, target.scales)
-    return narrowed(remake.rewritten(kernel, functools.partial(_change, native)))
+    made = remake.rewritten(kernel, functools.partial(_change, native))
+    return narrowed(made if target.fuses else remake.rewritten(made, unfused))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")
