@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conformance import __main__ as command
 from tests.conformance import compare, corpus, expression, report, workers
 from tests.conformance.runner import BY_RULE, FAILED, PASSED, Outcome
 from uopc.ir.ops import Ops
@@ -162,3 +164,39 @@ def test_report() -> None:
     outcomes = [Outcome("a", "t", "g"), Outcome("b", "t", "g").fail("out0 int32: 3/4 differ")]
     assert report.last_line(outcomes) == "1 passed, 1 failed, 0 by rule"
     assert len(report.summary_lines(outcomes)) == 1
+
+
+def test_damaged_cases_fail_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a line holds, the command ends, and what stands beside it counts."""
+    good = {"id": "a.b", "nodes": _DOUBLE, "outs": [1]}
+    node = dict(_DOUBLE[0])
+    lines = [
+        good, [], "text", 7, None, good | {"id": 5}, good | {"nodes": {}}, good | {"outs": None},
+        good | {"kernels": "3"}, good | {"arrays": []}, good | {"flags": 1},
+        {k: v for k, v in good.items() if k != "nodes"}, good | {"outs": [9]},
+        good | {"nodes": [{k: v for k, v in node.items() if k != "dtype"}], "outs": [0]},
+        good | {"nodes": [node | {"dtype": "float7"}], "outs": [0]},
+        good | {"nodes": [node | {"op": "NOTHING"}], "outs": [0]},
+        good | {"nodes": [_DOUBLE[1]], "outs": [0]},
+        good | {"arrays": {"in0": {"dtype": "float32", "shape": [4], "count": 4, "offset": 99}}},
+        good | {"arrays": {"out0": {"shape": [4]}}},
+    ]  # fmt: skip
+    text = "\n".join([*map(json.dumps, lines), "[" * 100_000, "{"])
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / corpus.CASES).write_text(text)
+    (tmp_path / "ir").mkdir()
+    (tmp_path / "ir" / "x.jsonl").write_text('[]\n{"kind": "nothing"}\n{"kind": 3, "test": []}\n')
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "--json", str(tmp_path / "found.json")])
+    assert command.main() == 1
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [o["verdict"] for o in found] == [PASSED] + [FAILED] * (len(found) - 1)
+    assert len(found) == len(lines) + 2 + 3 and all(o["reason"] for o in found[1:])
+
+
+def test_an_empty_directory_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path)])
+    assert command.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 0 failed, 0 by rule"

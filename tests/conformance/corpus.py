@@ -29,7 +29,7 @@ DATA: Final = "data.bin"
 # What reading a damaged file raises.
 _DAMAGE: Final = (
     OSError, EOFError, ValueError, KeyError, TypeError, NotImplementedError,
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, RecursionError,
 )  # fmt: skip
 
 
@@ -69,11 +69,18 @@ def _lines(path: Path, read: Any) -> Iterator[Place]:
         return
     for number, text in enumerate(lines):
         try:
-            place = read(path, number, json.loads(text)) if text.strip() else None
+            place = read(path, number, _record(text)) if text.strip() else None
         except _DAMAGE as error:
             place = _damaged(path, f"line {number + 1}: {type(error).__name__}: {error}", number)
         if place is not None:
             yield place
+
+
+def _record(text: str) -> Case:
+    record = json.loads(text)
+    if not isinstance(record, dict):
+        raise ValueError(f"expected an object, got {text[:40]}")
+    return record
 
 
 def _damaged(path: Path, problem: str, line: int = 0) -> Place:
@@ -85,9 +92,19 @@ def group_of(path: Path) -> str:
     return path.parent.name if path.name == CASES else path.name.partition(".")[0]
 
 
+# What the command itself reads of a case; the rest is the case's own affair.
+_FIELDS: Final = {
+    "id": str, "nodes": list, "outs": list, "test": str | None, "kernels": int | None,
+    "arrays": dict | None, "flags": dict | None,
+}  # fmt: skip
+
+
 def _graph(path: Path, line: int, case: Case) -> Place:
+    for name, kinds in _FIELDS.items():
+        if not isinstance(case.get(name), kinds):
+            raise ValueError(f"{name} is {case.get(name)!r:.40}, expected {kinds}")
     size = len(case["nodes"])
-    return Place(path, line, case["id"], case.get("test", ""), group_of(path), "graph", size)
+    return Place(path, line, case["id"], case.get("test") or "", group_of(path), "graph", size)
 
 
 def _row(path: Path, line: int, row: Case) -> Place | None:
@@ -95,7 +112,8 @@ def _row(path: Path, line: int, row: Case) -> Place | None:
     if row.get("kind", "test_failed") == "test_failed":
         return None
     group = group_of(path)
-    return Place(path, line, f"{group}:{line + 1}", row.get("test", ""), group, row["kind"])
+    test = row.get("test") or ""
+    return Place(path, line, f"{group}:{line + 1}", str(test), group, str(row["kind"]))
 
 
 @functools.lru_cache(2)
@@ -129,7 +147,7 @@ def read_graph(place: Place) -> tuple[Case, dict[str, Array]]:
     """One case of a group, and its arrays in the NumPy types of uopc."""
     case: Case = json.loads(_text_lines(place.path)[place.line])
     blob = _data(place.path)
-    arrays = {name: _array(blob, entry) for name, entry in case.get("arrays", {}).items()}
+    arrays = {name: _array(blob, entry) for name, entry in (case.get("arrays") or {}).items()}
     return case, arrays
 
 
