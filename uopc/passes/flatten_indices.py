@@ -40,7 +40,7 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     """The kernel with one flat index an access; itself where that is so already."""
     order = analysis.order(kernel)
     if any([u.op is Ops.END and u.arg is not None for u in order]):
-        raise UserError("end: the Opts of a kernel written by hand stand on its SINK, not on an END")
+        raise UserError("end: the Opts of a kernel written by hand stand on its SINK")
     shaped = {u for u in order if u.op in _STORAGE and len(analysis.shape(u)) != 1}
     views = any(u.op is Ops.INDEX and not _is_storage(u.src[0]) for u in order)
     if not shaped and not views:
