@@ -196,3 +196,15 @@ def test_steps_that_read_two_places_are_stored_now_and_then(kind):
     assert n // 10 <= program.stats["launches"] <= n // 4
     want = steps(lambda x: x.T, a.astype("f8"), n, kind)
     np.testing.assert_allclose(program(a), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("n", [2, 70])
+def test_gathers_one_after_another(n):
+    """By one index array: places found in memory are places of the next read."""
+    rng = np.random.default_rng(0)
+    a, at = rng.standard_normal(128).astype("f4"), rng.integers(0, 128, 128).astype("i4")
+    x, places = uopc.param("x", (128,)), uopc.param("at", (128,), uopc.dtypes.int32)
+    want = a.astype("f8")
+    for i in range(n):
+        x, want = x.take(places, 0) * 0.9 + float(i % 3), want[at] * 0.9 + float(i % 3)
+    np.testing.assert_allclose(uopc.compile(x, verify=True)(a, at), want, rtol=1e-5)
