@@ -1,7 +1,7 @@
 """A kernel with very many statements, as several functions: cut where the fewest values cross.
 
 LLVM's time grows faster than a function: 16 µs a statement at 6,000 in a row, 30 at 25,000. Cut in
-parts of about 2,000 it stays at 13, and the code is 1 % slower (DECISIONS.md, 35). What a
+parts of about 2,000 it stays at 13, and the code is 1 % slower (DECISIONS.md, 34). What a
 part computes for a later one goes through memory on the stack of the function that calls them.
 Loops are not cut: a part has all of one.
 """
