@@ -1,7 +1,8 @@
 """Whether every access to storage of known size stays inside of it, under its guards.
 
 An access is proved inside by the bounds of its index, closed under what its guards say. Where no
-proof is found, a place outside is looked for among the ends of loops and variables. So each access
+proof is found, a place outside is looked for: among all values of loops and variables where these
+are few, which proves it too, else among their ends. So each access
 is *inside* (proved), *outside* (with values at which it happens), or *not proved*: an index that is
 loaded from memory, say. What is called inside never leaves the storage.
 """
@@ -9,6 +10,7 @@ loaded from memory, say. What is called inside never leaves the storage.
 from __future__ import annotations
 
 import enum
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 _POINTS = 512  # places that are tried
+_EVERY = 4096  # all places are, if there are no more
 
 
 class Verdict(enum.Enum):
@@ -186,9 +189,8 @@ def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Ac
         return Access(user, address, x, size, low, high, Verdict.INSIDE, {})  # in no iteration
     if low >= 0 and _below(plain, high, size, limits):
         return Access(user, address, x, size, low, high, Verdict.INSIDE, {})
-    at = _place_outside(plain, size, condition, loops)
-    verdict = Verdict.NOT_PROVED if at is None else Verdict.OUTSIDE
-    return Access(user, address, x, size, low, high, verdict, at or {})
+    verdict, at = _tried(plain, size, condition, loops)
+    return Access(user, address, x, size, low, high, verdict, at)
 
 
 def _is_never(condition: UOp) -> bool:
@@ -329,34 +331,55 @@ def _arithmetic(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 _LEAVES = frozenset((Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.LANES))
 
 
-def _place_outside(
+def _tried(
     x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
-) -> dict[str, int] | None:
-    """Values of loops and variables under which the access happens and its index is outside."""
+) -> tuple[Verdict, dict[str, int]]:
+    """What values of loops and variables say, and those at which the access is outside."""
     end = build.dim_uop(size)
     roots = [x, end, *([] if condition is None else [condition]), *loops]
     below = order(roots)
     if not all([_is_known(u) for u in below]):
+        return Verdict.NOT_PROVED, {}
+    # A loop whose end was simplified in one place is still one loop.
+    same: dict[object, UOp] = {}
+    free = [u for u in below if u.op in _LEAVES and same.setdefault((u.op, u.arg), u) is u]
+    every = _all_places(free)
+    leaves, happens = every or _some_places(free)
+    leaves |= {u: leaves[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
+    value, last = (check_rules.evaluate(u, leaves)[0] for u in (x, end))
+    if condition is not None:
+        happens = happens & check_rules.evaluate(condition, leaves)[0]
+    found = np.flatnonzero(happens & ((value < 0) | (value >= last)))
+    if not len(found):
+        return (Verdict.NOT_PROVED if every is None else Verdict.INSIDE), {}
+    from uopc.ir.infix import infix
+
+    at = {infix(u) or u.op.name: int(np.ravel(leaves[u])[found[0]]) for u in free}
+    return Verdict.OUTSIDE, at
+
+
+Places = tuple[dict["UOp", Array], Array]  # values, and where all loops run
+
+
+def _all_places(free: list[UOp]) -> Places | None:
+    """All values together, unless there are too many or a loop's length depends on others."""
+    known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
+    spans = [range(low, high + 1) for low, high in map(analysis.bounds, free)]
+    count = math.prod([len(s) for s in spans])
+    if not free or not known or count > _EVERY:
         return None
+    grids = np.meshgrid(*spans, indexing="ij")
+    return {u: g.ravel() for u, g in zip(free, grids)}, np.ones(count, np.bool_)
+
+
+def _some_places(free: list[UOp]) -> Places:
     leaves: dict[UOp, Array] = {}
     happens = np.ones(_POINTS, np.bool_)
     rng = random.Random(0)
-    same: dict[object, UOp] = {}  # a loop whose end was simplified in one place is still one loop
-    for u in below:
-        if u.op is Ops.RANGE and same.setdefault(u.arg, u) is not u:
-            leaves[u] = leaves[same[u.arg]]
-        elif u.op in _LEAVES:
-            leaves[u], runs = _drawn(u, leaves, rng)
-            happens &= runs
-    value, last = (check_rules.evaluate(u, leaves)[0] for u in (x, end))
-    if condition is not None:
-        happens &= check_rules.evaluate(condition, leaves)[0]
-    found = np.flatnonzero(happens & ((value < 0) | (value >= last)))
-    if not len(found):
-        return None
-    from uopc.ir.infix import infix
-
-    return {infix(u) or u.op.name: int(v[found[0]]) for u, v in leaves.items()}
+    for u in free:
+        leaves[u], runs = _drawn(u, leaves, rng)
+        happens &= runs
+    return leaves, happens
 
 
 def _is_known(u: UOp) -> bool:
