@@ -233,9 +233,9 @@ def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
     made = symbolic.replaced(u, there)
     made = symbolic.replaced(made, {v: w for v, w in back.items() if v.op is Ops.VARIABLE})
     # Only what is smaller counts, or two equal forms take turns; and an access happens under any
-    # condition, so it stays as it is.
+    # condition, a loop is as long under any, so they stay as they are.
     after = analysis.toposort(made)
-    stay = all([b in below for b in after if b.op is Ops.INDEX])
+    stay = all([b in below for b in after if b.op in (Ops.INDEX, Ops.RANGE)])
     return made if stay and len(after) < len(below) else None
 
 
