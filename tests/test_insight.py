@@ -25,7 +25,7 @@ from uopc.lowering import Lowering
 
 ROOT = Path(__file__).parent.parent
 SOFTMAX = """import uopc
-x = uopc.param("x<1", (6, 40))
+x = uopc.param("x<1", (7, 1112))
 graph = (x * 2.0 + 1.0).softmax().sum(axis=1)
 """
 
