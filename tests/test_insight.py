@@ -51,7 +51,8 @@ def test_the_page_has_code_stages_and_rewrites(softmax, capsys):
     assert [s["name"] for s in data["stages"]] == list(STAGES)
     (kernel,) = data["kernels"]
     assert kernel["name"] in kernel["llvm"] and kernel["asm"].count("\n") > 10
-    assert kernel["origin"] == ["softmax.py:3"]
+    # Nodes that other graphs of the process have too may bring their lines.
+    assert "softmax.py:3" in kernel["origin"]
     by_name = {s["name"]: s for s in data["stages"]}
     assert "softmax" not in by_name["input"]["text"] and "reduce.max" in by_name["input"]["text"]
     assert by_name["apply-rules"]["text"] is None  # it changed nothing

@@ -275,3 +275,11 @@ def test_what_a_product_reads_is_stored():
     assert len(program.plan.launches) == 2
     program, _ = ptx_of(x.relu() @ w, "cuda:sm_90a")
     assert len(program.plan.launches) == 1
+
+
+def test_a_number_is_compared_with_lanes():
+    """Only scalars are compared in 32 bits: the other operand may be a vector."""
+    x, counted = uopc.param("x", (4,)), uopc.arange(4)
+    chosen = (counted < counted.reshape(4, 1) + 1).where(x.reshape(1, 4), 0.0)
+    graph = chosen.sum(axis=1) + uopc.param("y", (4,))
+    assert uopc.compile(graph, device="cuda:sm_80").kernels

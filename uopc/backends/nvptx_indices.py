@@ -27,7 +27,7 @@ _COMPARES = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 def is_narrow(u: UOp) -> bool:
     """Whether a node is arithmetic on indices, or a comparison of them, that 32 bits hold."""
-    if u.op not in _INSTRUCTIONS or u.src[0].dtype is not dtypes.index:
+    if u.op not in _INSTRUCTIONS or any([s.dtype is not dtypes.index for s in u.src]):
         return False
     divides = u.op in (Ops.CDIV, Ops.CMOD)
     return all(_fits(s, divides) for s in u.src) and (u.op in _COMPARES or _fits(u, False))
