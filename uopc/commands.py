@@ -179,7 +179,7 @@ class _Report:
                 "name": k.arg.name,
                 "launches": launches.count(k),
                 "opts": [str(o) for o in k.arg.opts or ()],
-                "origin": dump.places(self.lowered.origins.get(k, [])),
+                "origin": dump.places(self.lowered.located(k)),
             }
             for k in self.kernels
         ]

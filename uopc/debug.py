@@ -191,6 +191,6 @@ def _timed(program: Program) -> Program:
     known: dict[UOp, Work] = {}
     for kernel, (final, _) in zip(split, lowered.calls):
         if kernel not in known:
-            known[kernel] = measure(kernel, lowered.origins.get(final, []))
+            known[kernel] = measure(kernel, lowered.located(final))
     made._work = [known[k] for k in split]
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -60,6 +61,23 @@ class Lowered:
     # The LINEAR of CALLs that the kernels stand in as they were before the first run on kernels.
     program: UOp | None = None
     context: Context | None = None
+
+    def located(self, kernel: UOp) -> list[UOp]:
+        """The user's nodes in a linear kernel. One that graphs of other lines have as well may have
+        been built by these first: it says nothing of this graph."""
+        return [u for u in self.origins.get(kernel, ()) if _line(u) in self._lines]
+
+    @functools.cached_property
+    def _lines(self) -> set[tuple[str, int] | None]:
+        """The source lines of the graph as the user gave it."""
+        return {_line(u) for u in analysis.order(self.runs[0].before[0])} - {None}
+
+
+def _line(u: UOp) -> tuple[str, int] | None:
+    """The line that built a node, unless it is a number, which is the same node for all."""
+    if u.origin is None or u.op is Ops.CONST:
+        return None
+    return u.origin[0].co_filename, u.origin[1]
 
 
 Verify = Callable[["UOp", Level, str], None]

@@ -66,7 +66,7 @@ class Kernel:
     @property
     def origin(self) -> str:
         """The user's source lines in it."""
-        return _origin(self._stages.lowered.origins[self.uops])
+        return _origin(self._stages.lowered.located(self.uops))
 
     @property
     def asm(self) -> str:
