@@ -86,6 +86,13 @@ class Emitter:
             return "<" + ", ".join(items) + ">"
         return constant(t.vec(max(lanes, 1)), u.arg)
 
+    def once(self, instruction: str) -> str:
+        """The value of an instruction, which stands in a block once."""
+        found = self.local.get(instruction)
+        if found is None:
+            found = self.local[instruction] = self.value(instruction)
+        return found
+
     def splat(self, u: UOp, name: str, lanes: int) -> str:
         wide, narrow = llvm_type(u.dtype.vec(lanes)), llvm_type(u.dtype.scalar)
         first = f"insertelement {wide} poison, {narrow} {name}, i64 0"
@@ -104,10 +111,7 @@ class Emitter:
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             base, step = self.element(storage, t, index.src[0]), self.of(index.src[1])
         address = f"getelementptr {t}, ptr {base}, i64 {step}"
-        found = self.local.get(address)
-        if found is None:
-            found = self.local[address] = self.value(address)
-        return found
+        return self.once(address)
 
     # -------------------------------------------------------- the function
     def run(self) -> str:

@@ -43,7 +43,14 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
     return found
 
 
-class _Streaming(Emitter):
+class _Version(Emitter):
+    """One of the two: for any storage, as it stands."""
+
+    def head(self) -> str:
+        return f"define internal void @{self.name}(ptr %words, i64 %chunk)"
+
+
+class _Streaming(_Version):
     """The version for aligned storage."""
 
     def __init__(self, name: str, kernel: UOp, stores: dict[UOp, UOp]) -> None:
@@ -52,9 +59,6 @@ class _Streaming(Emitter):
 
     def rule(self, u: UOp) -> Rule | None:
         return _stream if u in self.stores else super().rule(u)
-
-    def head(self) -> str:
-        return f"define internal void @{self.name}(ptr %words, i64 %chunk)"
 
     def run(self) -> str:
         self.load_words()
@@ -94,15 +98,8 @@ class _Chooser(Emitter):
         return self.definition()
 
 
-class _Plain(Emitter):
-    """The version for any storage."""
-
-    def head(self) -> str:
-        return f"define internal void @{self.name}(ptr %words, i64 %chunk)"
-
-
 def render(name: str, kernel: UOp, stores: dict[UOp, UOp]) -> tuple[str, list[str]]:
     """The functions of a linear kernel with such stores, its own the last."""
-    streaming, plain = _Streaming(name, kernel, stores), _Plain(f"{name}.plain", kernel)
+    streaming, plain = _Streaming(name, kernel, stores), _Version(f"{name}.plain", kernel)
     texts = [streaming.run(), plain.run(), _Chooser(name, kernel).choose(streaming, plain, stores)]
     return "\n\n".join(texts), list(streaming.declared | plain.declared)

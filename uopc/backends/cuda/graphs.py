@@ -90,4 +90,3 @@ class Graphs:
 def _check(entry: str, code: int) -> None:
     if code:
         raise binding.failed(entry, code)
-
