@@ -30,7 +30,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from growth import GROWTH, exponent
+from growth import GROWTH, exponent, uopc_operators
 
 LIMIT = 60  # seconds a case may take
 LINEAR_LIMIT = 600  # of a million nodes
@@ -50,18 +50,6 @@ def clock() -> float:
 
 
 # ------------------------------------------------------------------ one case in one process
-def uopc_operators() -> Any:
-    import uopc
-
-    return SimpleNamespace(
-        param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
-        rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
-        sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
-        permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
-        update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
-    )  # fmt: skip
-
-
 def measure_uopc(build: Callable[[Any], Any]) -> Row:
     import numpy as np
 

@@ -8,9 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 Build = Callable[[Any, int], Any]
+
+
+def uopc_operators() -> Any:
+    """uopc's names for what the workloads here use."""
+    import uopc
+
+    return SimpleNamespace(
+        param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
+        rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
+        sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
+        permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
+        update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
+    )  # fmt: skip
 
 
 def chain(e: Any, n: int) -> Any:

@@ -17,14 +17,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from compile_time import find_recorded, recorded
-from growth import GROWTH
+from growth import GROWTH, uopc_operators
 
 import uopc
 from uopc.ir.uop import UOp
@@ -36,12 +36,6 @@ RECORDED = (
 )  # fmt: skip
 STACK = re.compile(r"\(%r[sb]p[,)]")
 STORED = re.compile(r"v?mov.*\(%r[sb]p(,[^)]*)?\)(\s*\{%k\d\})?$")
-OPERATORS = SimpleNamespace(
-    param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(),
-    rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
-    sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
-    permute=lambda x, axes: x.permute(axes),
-)  # fmt: skip
 
 
 def tree(size: int) -> UOp:
@@ -56,9 +50,9 @@ def tree(size: int) -> UOp:
 
 
 CASES: dict[str, Callable[[], Any]] = {
-    "scalars_50000": lambda: GROWTH["scalars"][0](OPERATORS, 50_000),
+    "scalars_50000": lambda: GROWTH["scalars"][0](uopc_operators(), 50_000),
     "tree_1000": lambda: tree(1_000),
-    "transformer_block": lambda: GROWTH["transformer"][0](OPERATORS, 1),
+    "transformer_block": lambda: GROWTH["transformer"][0](uopc_operators(), 1),
 }
 
 
@@ -87,19 +81,17 @@ def count(assembly: str) -> tuple[int, int, int]:
     return spills, len(touching) - spills, len(code)
 
 
-def measure(build: Callable[[], Any]) -> dict[str, tuple[int, int, int]]:
-    """By order, the sums over the kernels of a program for one thread."""
+def measure(build: Callable[[], Any]) -> dict[str, list[int]]:
+    """By order, spills, reloads and instructions of all kernels of a program for one thread."""
     found = {}
     for name, ranks in ORDERS.items():
-        linearize._Schedule._ranks = ranks  # type: ignore[method-assign]
-        try:
-            with uopc.options(cache_dir="", programs=0):
-                program = uopc.compile(build(), threads=1)
-            counts = [count(k.asm) for k in program.kernels]
-        finally:
-            linearize._Schedule._ranks = OURS  # type: ignore[method-assign]
-        found[name] = tuple([sum(column) for column in zip(*counts)])
-    return found  # type: ignore[return-value]
+        with (
+            mock.patch.object(linearize._Schedule, "_ranks", ranks),
+            uopc.options(cache_dir="", programs=0),
+        ):
+            program = uopc.compile(build(), threads=1)
+        found[name] = [sum(column) for column in zip(*[count(k.asm) for k in program.kernels])]
+    return found
 
 
 def main() -> int:

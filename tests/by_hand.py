@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from uopc.driver import lower_only
 from uopc.ir import dtypes, kernel, movement, sources
-from uopc.ir.args import ReduceArg
+from uopc.ir.args import KernelArg, Opt, ReduceArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.uop import UOp
@@ -41,6 +44,26 @@ def after(u: UOp, *effects: UOp) -> UOp:
 def total(value: UOp, *ranges: UOp, op: str = "add") -> UOp:
     """A REDUCE over ranges."""
     return intern(Ops.REDUCE, value.dtype, (value, *ranges), ReduceArg(op))  # type: ignore[arg-type]
+
+
+def plain_kernel(graph: UOp) -> UOp:
+    """The one kernel of a graph of tensors as the optimiser gets it."""
+    (run,) = [r for r in lower_only(graph).runs if r.name == "simplify-ranges"]
+    (found,) = run.after
+    return found
+
+
+def named(sink: UOp) -> UOp:
+    """A kernel with the names that a user would give its params: s0, s1, … by slot."""
+    params = [u for u in sink.toposort() if u.op is Ops.PARAM]
+    args = [dataclasses.replace(u.arg, name=f"s{u.arg.slot}") for u in params]
+    made = [intern(Ops.PARAM, u.dtype, u.src, arg) for u, arg in zip(params, args)]
+    return sink.substitute(dict(zip(params, made)))
+
+
+def with_opts(sink: UOp, opts: Iterable[Opt]) -> UOp:
+    """A kernel to be compiled with exactly these Opts."""
+    return named(intern(Ops.SINK, sink.dtype, sink.src, KernelArg("k", tuple(opts))))
 
 
 def invalid(dtype: dtypes.DType) -> UOp:

@@ -25,10 +25,6 @@ FUNCTIONS = [
     "param", "variable", "constant", "arange", "full", "zeros", "ones", "eye", "where", "cat",
     "stack", "parse",
 ]  # fmt: skip
-NAMES = (
-    "add", "radd", "sub", "rsub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le",
-    "eq", "ne", "and", "or", "xor", "lshift", "rshift", "getitem",
-)  # fmt: skip
 OPERATORS = [
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__floordiv__",
     "__mod__", "__pow__", "__matmul__", "__lt__", "__le__", "__eq__", "__ne__", "__and__",

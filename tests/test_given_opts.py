@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from by_hand import named
 
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR, UserError
-from uopc.ir import build, kernel, remake
+from uopc.ir import build, kernel
 from uopc.ir.args import KernelArg, Opt, StageArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -183,7 +182,7 @@ def test_an_assignment_from_a_copy_with_opts():
 def test_opts_on_an_end_of_a_kernel_by_hand_are_refused():
     """They would be for nobody: such a kernel has its Opts on the SINK."""
     run = next(r for r in lower_only(x * 2.0).runs if r.name == "split-kernels")
-    sink = _named(run.after[0].src[0].src[0])
+    sink = named(run.after[0].src[0].src[0])
     (end,) = sink.src
     given = (Opt("UPCAST", 0, 3),)
     marked = intern(end.op, end.dtype, end.src, given)
@@ -191,12 +190,3 @@ def test_opts_on_an_end_of_a_kernel_by_hand_are_refused():
         uopc.compile(intern(sink.op, sink.dtype, (marked,), KernelArg("by_hand")))
     made = uopc.compile(intern(sink.op, sink.dtype, (end,), KernelArg("by_hand", given)))
     assert made.kernels[0].opts == given
-
-
-def _named(sink):
-    """The kernel with the names that a user would give its params."""
-    return remake.rewritten(
-        sink,
-        lambda u, src: intern(u.op, u.dtype, src, dataclasses.replace(u.arg, name=f"p{u.arg.slot}"))
-        if u.op is Ops.PARAM else None,
-    )  # fmt: skip

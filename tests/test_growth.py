@@ -21,15 +21,9 @@ from uopc.ir import analysis, verify
 from uopc.ir.levels import TENSOR
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
-from growth import GROWTH
+from growth import GROWTH, uopc_operators
 
-OPERATORS = SimpleNamespace(
-    param=uopc.param, exp=lambda x: x.exp(), relu=lambda x: x.relu(), tanh=lambda x: x.tanh(),
-    rsqrt=lambda x: x.rsqrt(), mean=lambda x: x.mean(-1, keepdims=True),
-    sum=lambda x: x.sum(-1, keepdims=True), reshape=lambda x, dims: x.reshape(dims),
-    permute=lambda x, axes: x.permute(axes), stack=lambda xs: uopc.stack(*xs),
-    update=lambda x, at, v: x.after(x[at : at + v.shape[0]].store(v)),
-)  # fmt: skip
+OPERATORS = uopc_operators()
 
 # The size n: small enough for a test, large enough that what a compile costs anyway does not count.
 SIZES = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_opts import numbers, plain_kernel, results
+from test_opts import numbers, results
 
 import uopc
 from uopc.backends.target import host

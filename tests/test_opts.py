@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from by_hand import plain_kernel, with_opts
 
 import uopc
 from uopc.backends import target
@@ -26,24 +27,11 @@ def numbers(*dims, dtype="float32"):
     return RNG.integers(-3, 4, dims).astype(dtype)
 
 
-def plain_kernel(graph):
-    """The one kernel of a graph as the optimiser gets it."""
-    (run,) = [r for r in lower_only(graph).runs if r.name == "simplify-ranges"]
-    (found,) = run.after
-    return found
-
-
 def results(graph, arrays, opts):
     """What a one-kernel graph computes with exactly these Opts: by machine code."""
-    kernel_graph = plain_kernel(graph)
-    assert kernel_graph.op is Ops.SINK
-    asked = intern(Ops.SINK, kernel_graph.dtype, kernel_graph.src, KernelArg("k", tuple(opts)))
+    asked = with_opts(plain_kernel(graph), opts)
     slots = {u.arg.slot: u for u in asked.toposort() if u.op is Ops.PARAM}
-    named = {}
-    for slot, u in slots.items():
-        arg = type(u.arg)(f"s{slot}", u.arg.dims, slot)
-        named[u] = intern(Ops.PARAM, u.dtype, u.src, arg)
-    program = uopc.compile(asked.substitute(named), verify=True)
+    program = uopc.compile(asked, verify=True)
     room = np.full(slots[0].shape[0] + 2 * MARGIN, 77, slots[0].dtype.numpy)
     out = room[MARGIN:-MARGIN]
     flat = {f"s{i}": np.ascontiguousarray(a).reshape(-1) for i, a in enumerate(arrays, 1)}

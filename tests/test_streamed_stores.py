@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from by_hand import plain_kernel, with_opts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
 from uopc.backends import target
 from uopc.driver import lower_only
-from uopc.ir.args import KernelArg, Opt
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.args import Opt
 from uopc.passes import optimize
 from uopc.passes.range_tiling import Refused
 
@@ -21,26 +20,13 @@ HOLDS = target.host().last_cache_bytes
 RNG = np.random.default_rng(23)
 
 
-def kernel_of(graph):
-    """The one kernel of a graph as the optimiser gets it."""
-    (run,) = [r for r in lower_only(graph, optimize=False).runs if r.name == "simplify-ranges"]
-    (found,) = run.after
-    return found
-
-
 def program(graph, opts, cpu=""):
     """A one-kernel graph with exactly these Opts; its storage is called s0 (written), s1, …"""
-    kernel = kernel_of(graph)
-    asked = intern(Ops.SINK, kernel.dtype, kernel.src, KernelArg("k", tuple(opts)))
-    named = {
-        u: intern(Ops.PARAM, u.dtype, u.src, type(u.arg)(f"s{u.arg.slot}", u.arg.dims, u.arg.slot))
-        for u in asked.toposort()
-        if u.op is Ops.PARAM
-    }
+    asked = with_opts(plain_kernel(graph), opts)
     with pytest.MonkeyPatch.context() as patch:
         if cpu:
             patch.setenv("UOPC_TARGET_CPU", cpu)
-        return uopc.compile(asked.substitute(named), verify=True)
+        return uopc.compile(asked, verify=True)
 
 
 @settings(deadline=None, max_examples=60)
@@ -93,11 +79,11 @@ def test_rows_that_are_not_aligned_are_stored_through_the_caches():
 )
 def test_refused(make, opt, why):
     with pytest.raises(Refused, match=why):
-        optimize.apply_opt(kernel_of(make(uopc.param("x", (64,)))), opt)
+        optimize.apply_opt(plain_kernel(make(uopc.param("x", (64,)))), opt)
 
 
 def test_refused_twice():
-    once = optimize.apply_opt(kernel_of(uopc.param("x", (64,)) * 2.0), Opt("STREAM", 0, 0))
+    once = optimize.apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("STREAM", 0, 0))
     with pytest.raises(Refused, match="have a mode already"):
         optimize.apply_opt(once, Opt("STREAM", 0, 0))
 
