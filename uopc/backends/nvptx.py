@@ -21,6 +21,7 @@ from uopc.backends.llvm_types import llvm_type, memory_type
 from uopc.errors import Unsupported
 from uopc.ir import affine, analysis, kernel_params
 from uopc.ir.dtypes import DType
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -126,19 +127,15 @@ class GpuEmitter(Emitter):
     # ---------------------------------------------------- memory
     def place(self, address: UOp, offset: int = 0) -> str:
         """`ptr … %name` of an INDEX, or of what is some elements behind it."""
-        t, space = memory_type(address.dtype.scalar), space_of(_root(address))
+        t, space = memory_type(address.dtype.scalar), space_of(storage_root(address))
         name = self.names[address.src[0]]
         for part in nvptx_indices.parts(self, address.src[1], offset, space == _SHARED):
-            text = f"getelementptr {t}, ptr{space} {name}, {part}"
-            found = self.local.get(text)
-            if found is None:
-                found = self.local[text] = self.value(text)
-            name = found
+            name = self.once(f"getelementptr {t}, ptr{space} {name}, {part}")
         return f"ptr{space} {name}"
 
     def alignment(self, address: UOp, bytes_: int) -> int:
         """The greatest power of two up to the size of the access that divides its address."""
-        base, step = _root(address), affine.divisor(address.src[1])
+        base, step = storage_root(address), affine.divisor(address.src[1])
         known = SHARED_ALIGNMENT
         if base.op is Ops.PARAM:
             known = self.calls.alignment.get(base.arg.slot, ALIGNMENT)
@@ -159,13 +156,6 @@ class GpuEmitter(Emitter):
         self.effect(f"br label %{done}")
         self.label(done)
         return last
-
-
-def _root(address: UOp) -> UOp:
-    base = address.src[0]
-    while base.op is Ops.AFTER:
-        base = base.src[0]
-    return base
 
 
 def space_of(base: UOp) -> str:
@@ -354,7 +344,7 @@ def _zero(t: DType) -> str:
 
 def _read(e: GpuEmitter, address: UOp, t: DType, offset: int = 0) -> str:
     """A load; one of what nothing writes may go through the read-only cache."""
-    base, bytes_ = _root(address), t.itemsize * t.lanes
+    base, bytes_ = storage_root(address), t.itemsize * t.lanes
     align = e.alignment(address, bytes_) if t.lanes > 1 else t.itemsize
     constant = base.op is Ops.PARAM and base.arg.slot in e.calls.constant
     note = ", !invariant.load !0" if constant else ""
@@ -404,7 +394,7 @@ def _is_copy(e: GpuEmitter, u: UOp, load: UOp) -> bool:
         return False
     places = (load.src[0], u.src[0])
     aligned = all(e.alignment(p, nbytes) == nbytes for p in places)
-    from_, to = [space_of(_root(p)) for p in places]
+    from_, to = [space_of(storage_root(p)) for p in places]
     gates = load.src[1:]
     return aligned and (from_, to) == (_GLOBAL, _SHARED) and all(g.dtype.lanes == 1 for g in gates)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
-from uopc.ir.ops import Op, Ops
+from uopc.ir.ops import COMPARISONS, Op, Ops
 
 if TYPE_CHECKING:
     from uopc.backends.nvptx import GpuEmitter
@@ -22,7 +22,6 @@ _INSTRUCTIONS: dict[Op, str] = {
     Ops.XOR: "xor", Ops.CDIV: "udiv", Ops.CMOD: "urem",
     Ops.CMPLT: "icmp slt", Ops.CMPLE: "icmp sle", Ops.CMPEQ: "icmp eq", Ops.CMPNE: "icmp ne",
 }  # fmt: skip
-_COMPARES = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
 def is_narrow(u: UOp) -> bool:
@@ -30,7 +29,7 @@ def is_narrow(u: UOp) -> bool:
     if u.op not in _INSTRUCTIONS or any([s.dtype is not dtypes.index for s in u.src]):
         return False
     divides = u.op in (Ops.CDIV, Ops.CMOD)
-    return all(_fits(s, divides) for s in u.src) and (u.op in _COMPARES or _fits(u, False))
+    return all(_fits(s, divides) for s in u.src) and (u.op in COMPARISONS or _fits(u, False))
 
 
 def _fits(u: UOp, positive: bool) -> bool:
@@ -42,7 +41,7 @@ def emit(e: GpuEmitter, u: UOp) -> str:
     """A narrow node: its name at its own width, and, for indices, one of 32 bits beside it."""
     a, b = [low_half(e, s) for s in u.src]
     made = e.value(f"{_INSTRUCTIONS[u.op]} i32 {a}, {b}")
-    return made if u.op in _COMPARES else widened(e, u, made)
+    return made if u.op in COMPARISONS else widened(e, u, made)
 
 
 def widened(e: GpuEmitter, u: UOp, name: str) -> str:
@@ -87,18 +86,10 @@ def _sum(e: GpuEmitter, terms: list[UOp], short: bool) -> str:
     names = [low_half(e, u) if fits else e.of(u) for u in terms]
     total = names[0]
     for name in names[1:]:
-        total = _kept(e, f"add nsw {width} {total}, {name}")
+        total = e.once(f"add nsw {width} {total}, {name}")
     if fits and not short:
-        total = _kept(e, f"{'zext nneg' if low >= 0 else 'sext'} i32 {total} to i64")
+        total = e.once(f"{'zext nneg' if low >= 0 else 'sext'} i32 {total} to i64")
     return f"{width if short else 'i64'} {total}"
-
-
-def _kept(e: GpuEmitter, text: str) -> str:
-    """The value of an instruction, which stands in a block once."""
-    found = e.local.get(text)
-    if found is None:
-        found = e.local[text] = e.value(text)
-    return found
 
 
 def low_half(e: GpuEmitter, u: UOp) -> str:
@@ -107,5 +98,5 @@ def low_half(e: GpuEmitter, u: UOp) -> str:
         return str(u.arg)
     found = e.narrow.get(u)
     if found is None:
-        found = _kept(e, f"trunc i64 {e.of(u)} to i32")
+        found = e.once(f"trunc i64 {e.of(u)} to i32")
     return found

@@ -281,6 +281,12 @@ def interval(constant: int, terms: Terms) -> tuple[int, int]:
     return low, high
 
 
+def is_multiple(a: UOp, n: int) -> bool:
+    """Whether n is known to divide every value of an index."""
+    rest = floormod(a, const(n))
+    return is_const(rest) and rest.arg == 0
+
+
 def divisor(a: UOp) -> int:
     """The greatest number known to divide every value of an index; 0 for 0."""
     constant, terms = form(a)

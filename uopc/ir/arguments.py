@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from uopc.errors import UserError, UserTypeError
 from uopc.ir import dtypes
 from uopc.ir.dtypes import DType
-
-# NumPy's numbers and bools are as good as Python's.
-_FLAGS = ("bool", "bool_")
 
 
 def element_dtype(dtype: Any) -> DType:
@@ -21,9 +20,16 @@ def element_dtype(dtype: Any) -> DType:
     return dtype
 
 
+def any_dtype(who: str, dtype: Any) -> DType:
+    """A dtype."""
+    if not isinstance(dtype, DType):
+        raise UserTypeError(f"{who}: expected a dtype, got {dtype!r}")
+    return dtype
+
+
 def flag(who: str, name: str, value: Any) -> bool:
     """True or False."""
-    if type(value).__name__ not in _FLAGS:
+    if not isinstance(value, (bool, np.bool_)):
         raise UserTypeError(f"{who}: {name} must be True or False, got {value!r}")
     return bool(value)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir import affine, analysis, dtypes, node, semantics
+from uopc.ir import affine, analysis, arguments, dtypes, node, semantics
 from uopc.ir.construct import const_value, wrap
 from uopc.ir.dtypes import DType
 from uopc.ir.node import Node, intern
@@ -290,8 +290,7 @@ def where(condition: UOp, a: Operand, b: Operand) -> UOp:
 
 def cast(a: UOp, dtype: DType) -> UOp:
     """The values of `a` converted: see the op table for rounding and overflow."""
-    if not isinstance(dtype, DType):
-        raise UserTypeError(f"cast: expected a dtype, got {dtype!r}")
+    arguments.any_dtype("cast", dtype)
     target = dtype.scalar.vec(a.dtype.lanes)
     if a.dtype is target:
         return a
@@ -312,8 +311,7 @@ def _cast_value(a: UOp, target: DType) -> Scalar:
 
 def bitcast(a: UOp, dtype: DType) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension."""
-    if not isinstance(dtype, DType):
-        raise UserTypeError(f"bitcast: expected a dtype, got {dtype!r}")
+    arguments.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a
     made = intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,))

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
+def storage_root(place: UOp) -> UOp:
+    """The storage that an INDEX goes to, or an AFTER waits for."""
+    while place.op in (Ops.INDEX, Ops.AFTER):
+        place = place.src[0]
+    return place
+
+
 def written_params(kernel: UOp) -> dict[UOp, None]:
     """The storage that a kernel's STOREs go to."""
     found: dict[UOp, None] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.ir import analysis, build, clauses, dtypes
+from uopc.ir import analysis, build, clauses, dtypes, ops
 from uopc.ir.combine import combine, convert, is_partial, like, make, same_kind
 from uopc.ir.dtypes import DType
 from uopc.ir.node import intern
@@ -40,12 +40,12 @@ from uopc.ir.rules import (
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-_COMPARES = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
 _COMMUTING = tuple([op for op in Op.all() if op.commutes])
 _ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
 _BOUNDED = (
-    *_COMPARES, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG, Ops.MAX, Ops.MIN, Ops.ADD, Ops.SUB, Ops.MUL,
-    Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE, Ops.BIND,
+    *ops.COMPARISONS, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG, Ops.MAX, Ops.MIN, Ops.ADD, Ops.SUB,
+    Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE,
+    Ops.BIND,
 )  # fmt: skip
 
 
@@ -383,12 +383,12 @@ def _compare_cast_bool(c: UOp, p: UOp, u: UOp) -> UOp | None:
 
 @rule_fn(
     "compare-casts",
-    UPat(_COMPARES, src=(x, y), name="u"),
+    UPat(ops.COMPARISONS, src=(x, y), name="u"),
     tried_on=[
-        UPat(_COMPARES, src=(x.cast(), c)),
-        UPat(_COMPARES, src=(c, x.cast())),
-        UPat(_COMPARES, src=(x.cast(), x.cast())),
-        UPat(_COMPARES, src=(x.cast(), y.cast())),
+        UPat(ops.COMPARISONS, src=(x.cast(), c)),
+        UPat(ops.COMPARISONS, src=(c, x.cast())),
+        UPat(ops.COMPARISONS, src=(x.cast(), x.cast())),
+        UPat(ops.COMPARISONS, src=(x.cast(), y.cast())),
     ],
 )
 def _compare_casts(x: UOp, y: UOp, u: UOp) -> UOp | None:

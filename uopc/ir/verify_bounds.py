@@ -354,7 +354,7 @@ def _tried(
         return (Verdict.NOT_PROVED if every is None else Verdict.INSIDE), {}
     from uopc.ir.infix import infix
 
-    at = {infix(u) or u.op.name: int(np.ravel(leaves[u])[found[0]]) for u in free}
+    at = {infix(u) or u.op.name: int(leaves[u][found[0]]) for u in free}
     return Verdict.OUTSIDE, at
 
 

@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.ops import Ops
 from uopc.passes import machine, storage_cost
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
-from uopc.passes.range_tiling import storage_root
 from uopc.passes.transposed_loads import piece
 
 if TYPE_CHECKING:

@@ -148,8 +148,7 @@ def _padded(chooser: Chooser, tile: Tile, loops: list[UOp], blocking: Blocking) 
     """The product on tensor cores, its loops grown to multiples of the block's tile."""
     grown = []
     for q, size in zip(loops, blocking.sizes(tile)):
-        rest = affine.floormod(q.src[0], affine.const(size))
-        if not (rest.op is Ops.CONST and rest.arg == 0):
+        if not affine.is_multiple(q.src[0], size):
             if not chooser.attempt("PADTO", q, size):
                 return False
             (q,) = chooser.family(q)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes, remake, steps
-from uopc.ir.ops import Ops
+from uopc.ir.ops import COMPARISONS, Ops
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Step = Generator[list[UOp], list[UOp | None], UOp | None]
 
-_COMPARES = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 _SUMS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 
 
@@ -43,7 +42,7 @@ def with_counted_comparisons(kernel: UOp) -> UOp:
 
 
 def _is_candidate(u: UOp) -> bool:
-    return u.op in _COMPARES and u.src[0].dtype.is_int and bool(analysis.ranges(u))
+    return u.op in COMPARISONS and u.src[0].dtype.is_int and bool(analysis.ranges(u))
 
 
 def _step(u: UOp) -> Step:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, remake, tensor_cores
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.ir.tensor_cores import Tile
@@ -68,9 +69,7 @@ def _matrices(
     are not in pieces of 8 neighbours at multiples of 16 bytes."""
     if operand.op is not Ops.INDEX or tile.operand.itemsize != 2:
         return None
-    base = operand.src[0]
-    while base.op is Ops.AFTER:
-        base = base.src[0]
+    base = storage_root(operand)
     constant, terms = affine.form(operand.src[1])
     if base not in shared or 1 not in (terms.get(along), terms.get(depth)):
         return None

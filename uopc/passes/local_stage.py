@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes, indexing, remake
 from uopc.ir.args import BufferArg
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import swizzled_tiles
-from uopc.passes.range_tiling import Refused, kernel_axes, make_range, storage_root
+from uopc.passes.range_tiling import Refused, kernel_axes, make_range
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes, remake
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.ops import COMPARISONS, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _SAME = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND, Ops.SHL, Ops.SHR))
-_COMPARED = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
 def narrowed(kernel: UOp) -> UOp:
@@ -51,7 +50,7 @@ def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return None
     if u.op in _SAME and _is_wide(u) and _fits(u):
         return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), _narrow(src)))
-    if u.op in _COMPARED and any(_is_wide(s) for s in u.src):
+    if u.op in COMPARISONS and any(_is_wide(s) for s in u.src):
         return intern(u.op, u.dtype, _narrow(src))
     return None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uopc.errors import Error
 from uopc.ir import affine, analysis, build, dtypes, indexing, remake, semantics
 from uopc.ir.args import AxisKind, RangeArg
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.node import intern, kept
 from uopc.ir.ops import Op, Ops
 
@@ -123,13 +124,6 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     first = affine.scaled(outer, n)
     first = intern(Ops.MIN, dtypes.index, (first, affine.const(length.arg - n)))
     return replaced(kernel, r, affine.add(first, lane), (outer, lane))
-
-
-def storage_root(place: UOp) -> UOp:
-    """The storage that an INDEX goes to, or an AFTER waits for."""
-    while place.op in (Ops.INDEX, Ops.AFTER):
-        place = place.src[0]
-    return place
 
 
 def is_overwritten(u: UOp, r: UOp) -> bool:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, remake
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes.range_tiling import Refused, is_overwritten, storage_root
+from uopc.passes.range_tiling import Refused, is_overwritten
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp

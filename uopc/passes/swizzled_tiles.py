@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, indexing, remake
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 
@@ -36,17 +37,17 @@ def in_places(kernel: UOp) -> UOp:
     wanted = {u for u in order if u.op is Ops.BUFFER and u.arg.swizzle}
     if not wanted:
         return kernel
-    accesses = [u for u in order if u.op is Ops.INDEX and _storage(u) in wanted]
-    crossing = {_storage(u) for u in accesses if not _is_inside(u)}
+    accesses = [u for u in order if u.op is Ops.INDEX and storage_root(u) in wanted]
+    crossing = {storage_root(u) for u in accesses if not _is_inside(u)}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in wanted:
             return u.replace(arg=replace(u.arg, swizzle=0))
-        if u.op is not Ops.INDEX or _storage(u) not in wanted - crossing:
+        if u.op is not Ops.INDEX or storage_root(u) not in wanted - crossing:
             return None
         flat, gate = indexing.ungated(src[1])
-        size = _storage(u).dtype.itemsize
-        there = place(flat, _storage(u).arg.swizzle, size)
+        size = storage_root(u).dtype.itemsize
+        there = place(flat, storage_root(u).arg.swizzle, size)
         index = (there,) if gate is None else indexing.gated((there,), gate)
         return intern(Ops.INDEX, u.dtype, (src[0], *index))
 
@@ -71,13 +72,6 @@ def place(index: UOp, row: int, itemsize: int) -> UOp:
     )
 
 
-def _storage(u: UOp) -> UOp:
-    base = u.src[0]
-    while base.op is Ops.AFTER:
-        base = base.src[0]
-    return base
-
-
 def _is_inside(u: UOp) -> bool:
     """Whether an access has all its lanes in one piece."""
     lanes, flat = u.dtype.lanes, indexing.ungated(u.src[1])[0]
@@ -85,5 +79,4 @@ def _is_inside(u: UOp) -> bool:
         return True
     if lanes * u.dtype.itemsize > PIECE:
         return False
-    rest = affine.floormod(flat, affine.const(lanes))
-    return rest.op is Ops.CONST and rest.arg == 0
+    return affine.is_multiple(flat, lanes)

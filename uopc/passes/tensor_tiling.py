@@ -99,8 +99,7 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
     check_free(kernel, r)
     if r.arg.kind not in ("loop", "reduce"):
         raise Refused(f"a loop of the product is already {r.arg.kind}")
-    rest = affine.floormod(r.src[0], affine.const(size))
-    if not (rest.op is Ops.CONST and rest.arg == 0):
+    if not affine.is_multiple(r.src[0], size):
         why = f"the tile's {size} does not divide the range of {{}}: PADTO or SPLIT it"
         raise Refused(why, r.src[0])
     for u in analysis.order(kernel):
