@@ -27,3 +27,11 @@ def test_recorded_graphs(part):
            if o.verdict == FAILED and not is_too_large(o)]  # fmt: skip
     assert not bad, "\n".join(bad)
     assert sum(bool(o.notes["kernels"]) for o in outcomes) >= len(outcomes) // 2
+
+
+def test_what_cannot_be_read_fails(tmp_path):
+    """A corpus that is not there must not look like one that passed."""
+    (place,) = sample(tmp_path / "missing", None)
+    outcome = workers.run_one(place, "cuda:sm_80")
+    assert outcome.verdict == FAILED and not is_too_large(outcome)
+    assert "no such file" in outcome.reason

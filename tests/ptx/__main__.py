@@ -35,8 +35,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def sample(directory: Path, start: str | None) -> list[Place]:
-    """The graph cases, in an order that mixes all groups."""
-    places = [p for p in corpus.find(directory) if p.kind == "graph"]
+    """The graph cases, and what cannot be read of them, in an order that mixes all groups."""
+    places = [p for p in corpus.find(directory) if p.kind in ("graph", "damaged")]
     places = [p for p in places if start is None or p.id.startswith(start)]
     return sorted(places, key=lambda p: zlib.crc32(f"{p.group}/{p.id}".encode()))
 
