@@ -261,6 +261,23 @@ def test_the_exponentials_of_a_computed_operand_are_kept():
     np.testing.assert_allclose(program(a, b), e / e.sum(axis=1, keepdims=True) @ b, atol=1e-5)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 9), st.integers(2, 70), st.sampled_from(TARGETS))
+def test_rows_of_any_length_are_computed_in_vectors(m, k, target):
+    """What an operand is computed from leaves over is one narrower vector: nothing is masked, and
+    one element at most goes alone."""
+    s, v = uopc.param("s", (m, k)), uopc.param("v", (k, 24))
+    with uopc.options(target_cpu=target):
+        for kernel in lower_only(s.softmax() @ v, threads=1).kernels:
+            gated = [u for u in kernel.src if u.op is Ops.STORE and len(u.src) > 2]
+            alone = [u for u in kernel.src if u.op is Ops.STORE and u.src[1].dtype.lanes == 1]
+            assert not gated and len(alone) <= 4
+        program = uopc.compile(s.softmax() @ v, threads=1, verify=True)
+    a, b = RNG.standard_normal((m, k)).astype("f4"), numbers(k, 24)
+    e = np.exp(a.astype("f8") - a.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(program(a, b), e / e.sum(axis=1, keepdims=True) @ b, atol=1e-5)
+
+
 def test_an_operand_is_packed_where_it_serves_many_rows():
     def chosen(rows):
         graph = uopc.param("a", (rows, 256)) @ uopc.param("b", (256, 512))

@@ -220,8 +220,7 @@ def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
         if chooser.attempt("PACK", at, n):
             fill = [r for r in kernel_axes(chooser.kernel) if r not in before][-1]
             choose_streams.keep(chooser, [r for r in before if r.arg.kind == "reduce"])
-            chooser.attempt("PADTO", fill, lanes)
-            chooser.attempt("VECTOR", _first(chooser, fill), lanes)
+            chooser.vectors(fill, lanes)
         return
 
 

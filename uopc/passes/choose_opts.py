@@ -205,7 +205,7 @@ def _vectorise_producers(chooser: Chooser) -> None:
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
-    """Several vector accumulators; the rest of the loop in single vectors, then one by one."""
+    """Several vector accumulators; the rest in single vectors, the last one narrower."""
     length = length_of(r)
     wide = lanes * accumulators
     if length is not None and length < wide:
@@ -221,10 +221,10 @@ def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -
                 outer = chooser.widen(first, "VECTOR", lanes)
                 if outer is not None:
                     chooser.widen(outer, "UNROLL", accumulators)
-            if rest is not None and (length_of(rest) or lanes) >= lanes:
-                chooser.widen(rest, "VECTOR", lanes)
+            if rest is not None:
+                chooser.vectors(rest, min(lanes, length_of(rest) or lanes))
             return
-    chooser.widen(r, "VECTOR", lanes)
+    chooser.vectors(r, lanes)
 
 
 def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> None:
@@ -270,10 +270,6 @@ def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> Non
     long = cut and expanded_size(KernelFacts(chooser.kernel)) >= machine.OVERLAPPING_BODY
     if long and chooser.attempt("OVERLAP", r, width):
         return
-    outer = chooser.widen(r, "VECTOR", width)
+    outer = chooser.vectors(r, width)
     if outer is not None and vectors > 1 and outer.arg.kind == "loop":
         chooser.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
-    rest = chooser.part(r, 1)
-    length = length_of(rest) if rest is not None else None
-    if rest is not None and rest.arg.kind == "loop" and length is not None and 1 < length < lanes:
-        chooser.attempt("VECTOR", rest, length)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uopc.ir.args import Opt
+from uopc.ir.ops import Ops
 from uopc.passes.contract import Context
 from uopc.passes.range_tiling import Refused, kernel_axes
 
@@ -71,3 +72,11 @@ class Chooser:
                 return self.part(first, 0)
         self.kernel, self.opts = kernel, opts  # a cut that serves nothing is taken back
         return None
+
+    def vectors(self, r: UOp, lanes: int) -> UOp | None:
+        """Lanes on r, and one narrower vector for what they leave over; the range outside."""
+        outer = self.widen(r, "VECTOR", lanes)
+        rest = self.part(r, 1)
+        if rest is not None and rest.arg.kind == r.arg.kind and rest.src[0].op is Ops.CONST:
+            self.attempt("VECTOR", rest, rest.src[0].arg)
+        return outer
