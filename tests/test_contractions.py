@@ -287,6 +287,22 @@ def test_an_operand_is_packed_where_it_serves_many_rows():
     assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "packed"),
+    [
+        (16, 64, 1024, True), (15, 64, 1024, False), (96, 64, 256, True), (95, 64, 256, False),
+        (512, 8, 1024, False), (512, 64, 260, False), (512, 32, 256, False),
+    ],
+)  # fmt: skip
+def test_an_operand_whose_rows_share_cache_sets_is_packed(rows, depth, columns, packed):
+    """A small one too, if it has more rows than the sets hold; of whole pages from 16 rows on."""
+    a, b = numbers(rows, depth), numbers(depth, columns)
+    graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape)
+    (kernel,) = lower_only(graph, threads=1).kernels
+    assert packed == any(o.op == "PACK" for o in kernel.arg.opts)
+    check(graph, [a, b], a @ b)
+
+
 def test_copies_of_what_is_unrolled_stay_few():
     """A convolution and that of a shortcut in one sum: its register tile has fewer rows."""
     rng = np.random.default_rng(1)

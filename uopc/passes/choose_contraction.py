@@ -121,7 +121,7 @@ def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
     height, vectors = machine.register_tile(
         length_of(c.row) or machine.TYPICAL_LENGTH,
         length_of(c.lane) or machine.TYPICAL_LENGTH,
-        lanes, target.vector_bits // 8, target.registers // c.depth, _row_step(k, c),
+        lanes, target.vector_bits // 8, target.registers // c.depth, _step(k, c.a, c.row),
     )  # fmt: skip
     packs = _is_packed(k, c, target.l2_bytes)
     if not _is_plain(c.a):
@@ -224,11 +224,12 @@ def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
         return
 
 
-def _row_step(k: KernelFacts, c: _Contraction) -> int:
-    """Bytes from one row's element of a to the next; 1 where that is not one number."""
+def _step(k: KernelFacts, value: UOp, r: UOp) -> int:
+    """Bytes from an operand's element to that of the next iteration; 1 where that is not one
+    number."""
     for access in k.accesses:
-        if access.node in analysis.toposort(c.a):
-            return (access.stride(c.row) or 0) * access.node.dtype.itemsize or 1
+        if access.node in analysis.toposort(value):
+            return (access.stride(r) or 0) * access.node.dtype.itemsize or 1
     return 1
 
 
@@ -243,12 +244,17 @@ def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
     near between rows, which is worth most where there are many."""
     if not _is_neighbours(k, c) or not _is_plain(c.b):
         return True
-    size = c.b.dtype.itemsize
+    rows, size = length_of(c.row) or machine.TYPICAL_LENGTH, c.b.dtype.itemsize
+    crowded = pages = False
     for r in analysis.ranges(c.b):
         if r is c.lane or r.arg.kind == "reduce":
-            size *= length_of(r) or machine.TYPICAL_LENGTH
-    few = (length_of(c.row) or machine.TYPICAL_LENGTH) < machine.LEAST_ROWS_TO_PACK
-    return size > l2_bytes if few else size >= l2_bytes // machine.PACKED_SHARE
+            length, step = length_of(r) or machine.TYPICAL_LENGTH, _step(k, c.b, r)
+            size *= length
+            crowded |= r is not c.lane and machine.is_crowded(length, step)
+            pages |= step % machine.SET_PERIOD == 0
+    if rows < machine.LEAST_ROWS_TO_PACK:
+        return size > l2_bytes or (crowded and pages and rows >= machine.LEAST_ROWS_OF_PAGES)
+    return crowded or size >= l2_bytes // machine.PACKED_SHARE
 
 
 def _order(chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool) -> tuple[UOp, UOp]:

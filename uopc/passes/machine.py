@@ -3,6 +3,8 @@
 Facts about a machine itself (vector width, registers, caches) are in `backends/target.py`.
 """
 
+import math
+
 # Work (element operations) below which sharing among threads costs more than it gains: a hot
 # worker pays off from about 0.5 µs, a parked one from 100 µs; this is about 20 µs of vector code.
 THREAD_WORK = 1 << 18
@@ -61,6 +63,12 @@ LEAST_ROWS_TO_TRANSPOSE = 16
 # From so many rows on, an operand of this share of L2 is packed. 2000 x 256 x 512 floats take 5.8
 # ms in place, 5.1 packed; with 32-byte vectors 9.5 and 5.8, and 256 x 256 x 256 takes 0.36, 0.29.
 LEAST_ROWS_TO_PACK, PACKED_SHARE = 96, 4
+# Elements a multiple of SET_PERIOD bytes apart share an L1 set, of so many lines. A panel of more
+# rows than the sets hold is packed even where it is small: 512 x 64 x 1024 floats take 1.52 ms in
+# place, 0.77 packed, 512 x 64 x 256 (4 sets) 0.22 and 0.19; with less than 96 rows the latter loses
+# 5%, and rows of whole pages gain 9% from 16 rows on, and 30% from 32.
+SET_PERIOD, SET_LINES = 4096, 8
+LEAST_ROWS_OF_PAGES = 16
 # A producer is computed in blocks of at least so many rows: fewer would pack the columns too often.
 LEAST_ROW_BLOCK = 16
 # Sums of products along the lanes that share an operand, side by side. 4096 x 4096 floats times a
@@ -129,6 +137,11 @@ def register_tile(
             best = min(best, (cost, high * vectors, high))
     _, size, high = best
     return high, size // high
+
+
+def is_crowded(count: int, step: int) -> bool:
+    """Whether so many elements, `step` bytes apart, need more lines of L1 sets than there are."""
+    return count > SET_LINES * (SET_PERIOD // math.gcd(step, SET_PERIOD))
 
 
 def _cover(rows: int, columns: int, high: int, vectors: int, lanes: int, width: int) -> float:
