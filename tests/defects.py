@@ -63,8 +63,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "an index of size 1 that is not repeated", "uopc/ir/indexing.py",
-        "return tuple([zero() if is_one(d) else index[offset + i] for i, d in enumerate(dims)])",
-        "return tuple([index[offset + i] for i, d in enumerate(dims)])",
+        "made = tuple([first if d == 1 else x for d, x in zip(dims, kept)])",
+        "made = kept",
     ),
     Defect(
         "bounds of a negative coefficient swapped", "uopc/ir/affine.py",

@@ -6,6 +6,7 @@ where it is false the access does not happen (a PAD outside of its source).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Index = tuple["UOp", ...]
 
 
+@functools.cache
 def true() -> UOp:
     return intern(Ops.CONST, dtypes.bool_, (), True)
 
@@ -35,13 +37,17 @@ def both(a: UOp, b: UOp) -> UOp:
 
 
 def is_one(d: Dim) -> bool:
-    return isinstance(d, int) and d == 1
+    return type(d) is int and d == 1
 
 
 def broadcast_index(index: Index, dims: Shape) -> Index:
     """The index into an operand of shape `dims` that broadcasts to the indexed value."""
-    offset = len(index) - len(dims)
-    return tuple([zero() if is_one(d) else index[offset + i] for i, d in enumerate(dims)])
+    kept = index if len(index) == len(dims) else index[len(index) - len(dims) :]
+    if 1 not in dims:
+        return kept
+    first = zero()
+    made = tuple([first if d == 1 else x for d, x in zip(dims, kept)])
+    return index if made == index else made
 
 
 def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
@@ -68,6 +74,9 @@ def _reshape(u: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
     """Flatten an index over `outer` and take it apart over `inner`, group by matching group."""
+    if [d for d in outer if d != 1] == [d for d in inner if d != 1]:
+        rest = iter([x for d, x in zip(outer, index) if d != 1])
+        return tuple([zero() if d == 1 else next(rest) for d in inner])
     result: list[UOp] = []
     for o_dims, o_index, i_dims in _groups(outer, inner, index):
         result += _regroup(o_dims, o_index, i_dims)

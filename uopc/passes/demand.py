@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, build, dtypes, indexing
@@ -16,35 +15,56 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
-@dataclass(frozen=True, slots=True)
 class Demand:
     """A read of a value: for which stored value, at which index, inside which loops, and in which
     share of their iterations (a PAD or a CAT reads its source in some only); `gathered` if the
-    index is read from storage."""
+    index is read from storage. Nothing of it changes."""
 
-    reader: UOp
-    index: Index
-    loops: tuple[UOp, ...]
-    share: float = 1.0
-    gathered: bool = False
+    __slots__ = ("_around", "_iterations", "gathered", "index", "key", "loops", "reader", "share")
+
+    def __init__(
+        self, reader: UOp, index: Index, loops: tuple[UOp, ...], share: float = 1.0,
+        gathered: bool = False,
+    ) -> None:  # fmt: skip
+        self.key = reader, index  # reads that are equal in these are one
+        self.reader, self.index, self.loops = reader, index, loops
+        self.share, self.gathered = share, gathered
+        self._around: tuple[UOp, ...] | None = None
+        self._iterations = -1.0
 
     @property
     def around(self) -> tuple[UOp, ...]:
         """The loops a value at this index is computed in: to the innermost that it uses."""
-        used: set[UOp] = set()
-        for x in self.index:
-            used |= analysis.ranges(x)
-        last = max((i for i, r in enumerate(self.loops) if r in used), default=-1)
-        return self.loops[: last + 1]
+        if self._around is None:
+            used = [analysis.ranges(x) for x in self.index]
+            end = len(self.loops)
+            while end and not any([self.loops[end - 1] in ranges for ranges in used]):
+                end -= 1
+            self._around = self.loops[:end]
+        return self._around
+
+    @property
+    def evaluations(self) -> float:
+        """How often an element is computed for this read, at most."""
+        if self._iterations < 0:
+            self._iterations = product(self.around)
+        return self.share * self._iterations
+
+    @property
+    def in_reduce(self) -> bool:
+        """Whether a value at this index is computed in the loop of a reduce."""
+        return any([r.arg.kind == "reduce" for r in self.around])
 
     def moved(self, index: Index, loops: tuple[UOp, ...], share: float = 1.0) -> Demand:
         """The read that this one makes of a source."""
+        if index is self.index and loops is self.loops and share == 1.0:
+            return self
         return Demand(self.reader, index, loops, self.share * share, self.gathered)
 
     def shares_nothing(self, again: bool) -> bool:
         """Whether each read computes alone what loops of the value itself would compute once: at
         gathered places, or `again` for each iteration of a reduce."""
-        return self.gathered or (again and any(r.arg.kind == "reduce" for r in self.around))
+        return self.gathered or (again and self.in_reduce)
 
 
 def product(loops: tuple[UOp, ...]) -> float:

@@ -26,7 +26,7 @@ class Nesting:
     def of(self, index: UOp) -> int:
         """How many divisions stand one inside the other."""
         depth = self.depth
-        stack = [index]
+        stack = [] if index in depth else [index]
         while stack:
             u = stack[-1]
             missing = [s for s in u.src if s not in depth]

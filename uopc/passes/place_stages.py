@@ -22,7 +22,6 @@ loops further in is computed outside of them, so a row's maximum costs nothing i
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable
@@ -37,7 +36,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
-from uopc.passes.demand import Demand, closed_index, count, part, product, reduce_index
+from uopc.passes.demand import Demand, closed_index, part, reduce_index
 from uopc.passes.given_opts import Opts, opts_of_stored
 from uopc.passes.index_nesting import MOST_NESTED, Nesting
 from uopc.passes.needless_copies import without_needless_copies
@@ -144,10 +143,13 @@ class _Placement:
         )  # fmt: skip
 
     def _demand(self, u: UOp, demand: Demand) -> None:
-        found = self.demands.setdefault(u, {})
-        key = demand.reader, demand.index
-        if key not in found or found[key].share < demand.share:
-            found[key] = demand
+        found = self.demands.get(u)
+        if found is None:
+            self.demands[u] = {demand.key: demand}
+            return
+        known = found.setdefault(demand.key, demand)
+        if known.share < demand.share:
+            found[demand.key] = demand
 
     def _decide(self, u: UOp) -> None:
         kept = self.explained or u in self.facts.effects
@@ -166,26 +168,23 @@ class _Placement:
     def _unravelled(self, demands: list[Demand]) -> storage_cost.Choice:
         """Movement is arithmetic on indices, until that gets too much."""
         deepest = max([self.nesting.of(x) for d in demands for x in d.index], default=0)
-        stored = deepest > MOST_NESTED
-        return storage_cost.Choice(stored, f"its index is {deepest} divisions deep")
+        words = "its index is {} divisions deep"
+        return storage_cost.Choice(deepest > MOST_NESTED, words, (deepest,))
 
     def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
-        elements = float(count(analysis.shape(u)))
-        value = storage_cost.Value(elements, self.facts.cost[u], u in self.facts.reduces)
-        if len(demands) > MOST_DEMANDS and self.facts.cost[u] > storage_cost.LOAD:
-            return storage_cost.Choice(True, f"read at {len(demands)} different places")
-        evaluations = sum(d.share * product(d.around) for d in demands)
+        value = self.facts.of[u]
+        if len(demands) > MOST_DEMANDS and value.cost > storage_cost.LOAD:
+            return storage_cost.Choice(True, "read at {} different places", (len(demands),))
+        evaluations = sum([d.evaluations for d in demands])
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
-        again = evaluations > elements
+        again = evaluations > value.elements
         if not choice.stored and any([d.shares_nothing(again) for d in demands]):
             whole = storage_cost.whole_cost(u, self.reasons, self.facts.loops)
             choice = storage_cost.choose_scattered(value, whole, evaluations, choice)
-        around = {r.arg.kind for d in demands for r in d.around}
-        apart = u in self.facts.reduces and len(demands) > len({d.reader for d in demands})
-        if apart or (u in self.facts.contractions and "reduce" in around):
+        apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
+        if apart or (value.contracts and any([d.in_reduce for d in demands])):
             choice = storage_cost.choose_tiling(value, choice)
-        light = storage_cost.is_light(self.facts.light[u], self.facts.read[u])
-        if choice.stored and u in self.facts.shared and light:
+        if choice.stored and value.shared and storage_cost.is_light(value.light, value.read):
             # It stands on a reduce with other readers: storing that one serves them all.
             return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice
@@ -220,9 +219,9 @@ class _Placement:
             mapped = indexing.broadcast_index(place, analysis.shape(s))
             self._demand(s, demand.moved(mapped, loops))
             gathered.append(closed_index(s, mapped))
-        made = demand.moved((*gathered, *rest), loops)
         read = demand.gathered or any(map(_is_read, gathered))
-        self._demand(u.src[0], dataclasses.replace(made, gathered=read))
+        place = *gathered, *rest
+        self._demand(u.src[0], Demand(demand.reader, place, loops, demand.share, read))
 
     def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         """Each part of a STACK or CAT is computed for its own piece of the loop."""

@@ -8,14 +8,14 @@ from cache and 0.1 ns to read back, a kernel of its own about 0.3 µs to start.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir import analysis
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
+    from uopc.passes.value_measures import Value
 
 CHEAP, FUNCTION, DIVISION, LOAD, STORE = 1.0, 6.0, 4.0, 2.0, 4.0
 KERNEL = 4000.0
@@ -80,24 +80,19 @@ def fits_tile(u: UOp) -> bool:
     return isinstance(size, int) and size * u.dtype.itemsize <= TILE_BYTES
 
 
-def contains_reduce(u: UOp, found: set[UOp], reads: set[UOp]) -> bool:
-    """Whether computing an element of `u` loops over storage, given the sources for which it does
-    and the values that read storage. A reduce that reads none has a closed form or is short."""
-    looped = u.op is Ops.REDUCE and u in reads
-    return looped or any(s in found and as_many(s, u) for s in u.src)
+def is_contraction(u: UOp) -> bool:
+    """Whether a REDUCE sums products of operands that are used again: a matrix product or
+    convolution."""
+    product = u.src[0]
+    return product.op is Ops.MUL and all(
+        [not as_many(s, product) or _is_repeated(s) for s in product.src]
+    )
 
 
-def contains_contraction(u: UOp, found: set[UOp]) -> bool:
-    """Whether computing an element of `u` sums products of operands that are used again: a matrix
-    product or convolution, given the sources for which it does. Not if it is a view of one in
-    another order: the loops of what is stored are to be those of the contraction."""
-    if u.op is Ops.REDUCE:
-        product = u.src[0]
-        return product.op is Ops.MUL and all(
-            not as_many(s, product) or _is_repeated(s) for s in product.src
-        )
-    in_order = u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
-    return in_order and any(s in found and as_many(s, u) for s in u.src)
+def keeps_order(u: UOp) -> bool:
+    """Whether a value over a contraction is computed in the loops of that. A view in another order
+    is not: the loops of what is stored are to be those of the contraction."""
+    return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
 
 
 def _is_repeated(u: UOp) -> bool:
@@ -118,37 +113,35 @@ def cost_of_reduce(u: UOp, term: float) -> float:
     return min(ENOUGH, length * (term + CHEAP))
 
 
-@dataclass(frozen=True)
-class Value:
-    """What is known of a value: its elements, the cost of one, whether a reduce is inside."""
-
-    elements: float
-    cost: float
-    has_reduce: bool
-
-
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Whether a value is stored, and why, in words for the dump."""
 
     stored: bool
-    reason: str
+    words: str
+    numbers: tuple[float, ...] = ()  # what stands in the words
+
+    @property
+    def reason(self) -> str:
+        return self.words.format(*self.numbers)
+
+
+_ONCE = Choice(False, "computed once where it is read")
 
 
 def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     """`evaluations` of one element in all, if each of the `reads` readers computes its own."""
-    if evaluations <= value.elements:
-        return Choice(False, "computed once where it is read")
-    times = evaluations / max(value.elements, 1.0)
+    elements, cost = value.elements, value.cost
+    if evaluations <= elements:
+        return _ONCE
+    times = evaluations / max(elements, 1.0)
     if not value.has_reduce:
-        if value.cost <= CHEAP_VALUE:
-            return Choice(False, f"cheap: computed {times:.3g} times rather than stored")
-        evaluations = value.elements + (evaluations - value.elements) / REUSE
-    again = evaluations * value.cost
-    stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
-    if stored < again:
-        return Choice(True, f"each element would be computed {times:.3g} times, at {reads} places")
-    return Choice(False, f"cheaper to compute {times:.3g} times than to store")
+        if cost <= CHEAP_VALUE:
+            return Choice(False, "cheap: computed {:.3g} times rather than stored", (times,))
+        evaluations = elements + (evaluations - elements) / REUSE
+    if elements * (cost + STORE) + evaluations * LOAD + KERNEL < evaluations * cost:
+        words = "each element would be computed {:.3g} times, at {} places"
+        return Choice(True, words, (times, reads))
+    return Choice(False, "cheaper to compute {:.3g} times than to store", (times,))
 
 
 def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
@@ -199,14 +192,6 @@ def is_light(cost: float, read: int) -> bool:
     """Whether a value over reduces is computed each time once they are stored, rather than stored
     itself: a sum of a few values, not of all that came before in a deep graph."""
     return cost <= CHEAP_VALUE and read <= MOST_READ
-
-
-def stored_read(u: UOp, below: list[int]) -> int:
-    """How many stored values an element of `u` reads where all reduces are stored, given the
-    numbers of its sources; a value that is used in two places counts twice."""
-    if u.op is Ops.REDUCE:
-        return 1
-    return min(MOST_READ + 1, sum([b for b, s in zip(below, u.src) if as_many(s, u)]))
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:

@@ -31,10 +31,10 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
     reduced: set[UOp] = set()  # what a reduce over storage is needed for, and not stored itself
     for u in facts.order:
         if u not in facts.fixed and u.op not in STORAGE:
-            own = u.op is Ops.REDUCE and u in facts.reads
+            own = u.op is Ops.REDUCE and facts.of[u].reads
             if own or any([s in reduced for s in u.src]):
                 reduced.add(u)
-        if u.op is not Ops.REDUCE or not storage_cost.contains_contraction(u, set()):
+        if u.op is not Ops.REDUCE or not storage_cost.is_contraction(u):
             continue
         terms = analysis.size(analysis.shape(u.src[0]))
         for s in u.src[0].src:
@@ -45,7 +45,7 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
             if terms < LEAST_TERMS or terms < LEAST_USES * elements:
                 continue
             is_computed = v.op not in STORAGE and v not in facts.fixed and v.op is not Ops.CONST
-            if is_computed and (v in reduced or facts.cost[v] > CHEAP_OPERAND):
+            if is_computed and (v in reduced or facts.of[v].cost > CHEAP_OPERAND):
                 found[v] = f"an operand of a product, each element used {terms // elements} times"
     return found
 

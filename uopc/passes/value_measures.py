@@ -32,7 +32,60 @@ FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 MOST_SHARED = 32
 # What has each element of its source at most once, but not as many.
 _IN_PART = (Ops.PAD, Ops.SHRINK)
-_NONE: frozenset[UOp] = frozenset()
+_NONE: frozenset[Value] = frozenset()
+
+
+class Value:
+    """What is known of a value. As it is made it is in memory, where readers find it."""
+
+    elements = 1.0
+    depth = 0  # operations in a row since storage
+    cost = storage_cost.LOAD  # of one element
+    light = storage_cost.LOAD  # the same if every reduce below were stored
+    read = 1  # stored values it reads if every reduce below were stored
+    # Its cost without operands that have other readers too; those operands, and what they cost.
+    own = own_light = storage_cost.LOAD
+    common = _NONE
+    common_cost = common_light = 0.0
+    reads = True  # storage is read for it
+    has_reduce = False  # a loop over storage is inside
+    contracts = False  # a matrix product or convolution is inside
+    shared = False  # it is over a reduce that has other readers too
+    alone = False  # it is over a reduce that nothing else reads
+    presumed = False  # stored unless its readers want but parts of it: to them it is a load
+    loaded = False  # stored, if what is presumed of its readers is right
+
+    def __init__(self, dims: analysis.Shape) -> None:
+        self.dims = dims
+
+    def load(self) -> None:
+        """Readers find it in memory, most likely: to them it costs a load."""
+        self.loaded = True
+        self.depth, self.read, self.light = 0, 1, storage_cost.LOAD
+        self.own = self.own_light = storage_cost.LOAD
+        self.common, self.common_cost, self.common_light = _NONE, 0.0, 0.0
+
+    def share(self, operand: Value, itself: bool) -> None:
+        """Count what an operand shares with others, perhaps it `itself` too, once."""
+        if not self.common:
+            self.common = operand.common
+            self.common_cost, self.common_light = operand.common_cost, operand.common_light
+        new = set[Value]()
+        if self.common is not operand.common:
+            new.update(operand.common.difference(self.common))
+        if itself and operand not in self.common:
+            new.add(operand)
+        for v in new:
+            self.common_cost += v.own
+            self.common_light += v.own_light
+        if new:
+            self.common = self.common.union(new)
+
+    def is_stored_for_two(self) -> bool:
+        """Whether it is stored if two readers want all of it."""
+        if self.shared and storage_cost.is_light(self.light, self.read):
+            return False
+        return storage_cost.choose_storage(self, 2 * self.elements, 2).stored
 
 
 class Measures:
@@ -45,35 +98,43 @@ class Measures:
         self._roots = roots_of_views(order)
         self.fixed: dict[UOp, str] = dict(stored)  # what is stored in any case, and why
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs that write to it
-        self.cost: dict[UOp, float] = {}
-        self.light: dict[UOp, float] = {}  # cost if every reduce below were stored
-        self.read: dict[UOp, int] = {}  # stored values it reads if every reduce below were stored
-        # Values that read storage; reduces; contractions; over a reduce that has other readers too.
-        self.reads, self.reduces, self.contractions, self.shared = (set["UOp"]() for _ in range(4))
-        # Values over a reduce that nothing else reads; and what is stored unless its readers want
-        # but parts of it: to them it is a load. These and all REDUCEs are loops of their own.
-        self._alone, self._presumed, self.loops = (set["UOp"]() for _ in range(3))
-        self._depth: dict[UOp, int] = {}
-        # Of a value: its cost without operands that have other readers too, and those operands.
-        self._own: dict[UOp, tuple[float, float]] = {}  # cost, light
-        self._common: dict[UOp, frozenset[UOp]] = {}
-        self._readers: dict[UOp, int] = {}
+        self.of: dict[UOp, Value] = {}
+        self._counts: dict[analysis.Shape, float] = {}
+        self._sizes: dict[analysis.Shape, analysis.Dim] = {}
+        self._several: set[UOp] = set()  # what has several readers
         self._moved: set[UOp] = set()  # read at other places than its readers write
-        self._loaded: set[UOp] = set()  # stored, if what is presumed of its readers is right
         self._fix(graph)
-        for u in order:
-            for s in set(u.src):
-                self._readers[s] = self._readers.get(s, 0) + 1
-            if u.op.movement:
-                self._moved.add(u.src[0])
+        self._find_readers()
         for u in order:
             if u.dtype is not dtypes.void:
                 self._measure(u)
-        self.loops = {u for u in self.reduces if u.op is Ops.REDUCE} | self._presumed
-        for v in self._presumed:
-            self.reduces.add(v)
-            if storage_cost.contains_contraction(v, self.contractions):
-                self.contractions.add(v)
+        self._settle_presumed()
+
+    def _find_readers(self) -> None:
+        once: set[UOp] = set()
+        for u in self.order:
+            for s in u.src if len(u.src) == 1 else set(u.src):
+                if s in once:
+                    self._several.add(s)
+                else:
+                    once.add(s)
+            if u.op.movement:
+                self._moved.add(u.src[0])
+
+    def _settle_presumed(self) -> None:
+        """What was presumed to be stored is a value with a loop inside, to be decided on. It and
+        all REDUCEs over storage are loops of their own."""
+        self.loops: set[UOp] = set()
+        for u, value in self.of.items():
+            if value.presumed:
+                value.has_reduce = True
+                below = [s for s in u.src if s in self.of and self.of[s].contracts]
+                value.contracts = (u.op is Ops.REDUCE and storage_cost.is_contraction(u)) or (
+                    storage_cost.keeps_order(u) and any([storage_cost.as_many(s, u) for s in below])
+                )
+                self.loops.add(u)
+            elif value.has_reduce and u.op is Ops.REDUCE:
+                self.loops.add(u)
 
     # ------------------------------------------------------------ what is stored in any case
     def _fix(self, graph: UOp) -> None:
@@ -103,118 +164,121 @@ class Measures:
             self.fixed.setdefault(root, reason)
 
     # ------------------------------------------------------------ the values
+    def _elements(self, dims: analysis.Shape) -> float:
+        found = self._counts.get(dims)
+        if found is None:
+            found = self._counts[dims] = float(count(dims))
+        return found
+
+    def _have_as_many(self, dims: analysis.Shape, others: analysis.Shape) -> bool:
+        """`storage_cost.as_many` of a shape and another."""
+        if dims is others or dims == others:
+            return True
+        for shape in (dims, others):
+            if shape not in self._sizes:
+                self._sizes[shape] = analysis.size(shape)
+        return bool(self._sizes[dims] == self._sizes[others])
+
     def _measure(self, u: UOp) -> None:
-        if u.op in STORAGE or u in self.fixed:
-            self._measure_stored(u)
+        op, dims = u.op, analysis.shape(u)
+        value = self.of[u] = Value(dims)
+        value.elements = self._elements(dims)
+        if op in STORAGE or u in self.fixed:
             return
-        depth = 1 + max([self._depth_below(s, u) for s in u.src], default=0)
-        if u.op is Ops.AFTER:  # a view of storage
-            depth = 0
-        if depth > storage_cost.MOST_DEPTH and not is_view(u) and count(analysis.shape(u)) > 1:
-            self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
-            self._measure_stored(u)
+        below: dict[UOp, tuple[Value, bool]] = {}  # operands, and whether they are as many
+        depth = read = 0
+        reads = has_reduce = contracts = False
+        for s in u.src:
+            source = self.of.get(s)
+            if source is None:  # an effect
+                continue
+            same = op is not Ops.EXPAND and self._have_as_many(source.dims, dims)
+            below[s] = source, same
+            reads = reads or source.reads
+            if same:
+                read += source.read
+                has_reduce = has_reduce or source.has_reduce
+                contracts = contracts or source.contracts
+            # A loop that serves several elements of its user is not in the code of that.
+            if source.depth > depth and (same or not source.has_reduce):
+                depth = source.depth
+        depth += 1
+        if depth > storage_cost.MOST_DEPTH and self._is_cut(u, value):
             return
-        self._depth[u] = depth
-        self._set_cost(u)
-        self.read[u] = storage_cost.stored_read(u, [self.read.get(s, 0) for s in u.src])
-        if any([s in self.reads for s in u.src]):
-            self.reads.add(u)
-        if storage_cost.contains_reduce(u, self.reduces, self.reads):
-            self._measure_reduce(u)
-        elif u in self._moved and self._readers[u] > 1 and self._is_stored_for_two(u, False):
-            self._load(u)
-        if u not in self._presumed and storage_cost.contains_contraction(u, self.contractions):
-            self.contractions.add(u)
-
-    def _depth_below(self, s: UOp, u: UOp) -> int:
-        """How deep a source is in the code of its user: a loop that serves several elements of it
-        is not in there."""
-        if s in self.reduces and not storage_cost.as_many(s, u):
-            return 0
-        return self._depth.get(s, 0)
-
-    def _measure_reduce(self, u: UOp) -> None:
-        """A value with a loop over storage inside."""
-        below = [s for s in u.src if s in self.reduces]
-        own = [s for s in below if s in self._alone and self._readers[s] == 1]
-        if u.op is Ops.REDUCE or any([storage_cost.as_many(s, u) for s in own]):
-            self._alone.add(u)  # storing it takes the place of storing that reduce
-        elif any([s in self.shared or self._readers[s] > 1 for s in below]):
-            self.shared.add(u)
-        if self._readers.get(u, 0) > 1 and self._is_stored_for_two(u):
-            self._presumed.add(u)
-            self.shared.discard(u)
-            self._load(u)
+        value.depth = 0 if op is Ops.AFTER else depth
+        value.reads = reads
+        if op is Ops.REDUCE:
+            value.read = 1
+            self._set_cost_of_reduce(u, value)
+            has_reduce = has_reduce or reads
+            contracts = storage_cost.is_contraction(u)
         else:
-            self.reduces.add(u)
+            value.read = min(storage_cost.MOST_READ + 1, read)
+            self._set_cost(u, value, below)
+            contracts = contracts and storage_cost.keeps_order(u)
+        if has_reduce:
+            self._measure_reduce(u, value, below)
+        elif u in self._moved and u in self._several and value.is_stored_for_two():
+            value.load()
+        value.contracts = contracts and not value.presumed
 
-    def _load(self, u: UOp) -> None:
-        """Readers find a value in memory, most likely: to them it costs a load."""
-        self._loaded.add(u)
-        self._depth[u] = 0
-        self._own[u], self._common[u] = (storage_cost.LOAD, storage_cost.LOAD), _NONE
-        self.light[u], self.read[u] = storage_cost.LOAD, 1
-
-    def _is_stored_for_two(self, u: UOp, has_reduce: bool = True) -> bool:
-        """Whether a value is stored if two readers want all of it."""
-        if u in self.shared and storage_cost.is_light(self.light[u], self.read[u]):
+    def _is_cut(self, u: UOp, value: Value) -> bool:
+        """Whether a value that is too deep is stored."""
+        if is_view(u) or value.elements <= 1:
             return False
-        elements = float(count(analysis.shape(u)))
-        value = storage_cost.Value(elements, self.cost[u], has_reduce)
-        return storage_cost.choose_storage(value, 2 * elements, 2).stored
+        self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
+        return True
 
-    def _measure_stored(self, u: UOp) -> None:
-        """What readers find is in memory."""
-        self._depth[u] = 0
-        self.cost[u] = self.light[u] = storage_cost.LOAD
-        self._own[u], self._common[u] = (storage_cost.LOAD, storage_cost.LOAD), _NONE
-        self.read[u] = 1
-        self.reads.add(u)
+    def _measure_reduce(
+        self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
+    ) -> None:
+        """A value with a loop over storage inside."""
+        several = self._several
+        over = [(v, same, s in several) for s, (v, same) in below.items() if v.has_reduce]
+        if u.op is Ops.REDUCE or any([v.alone and same and not more for v, same, more in over]):
+            value.alone = True  # storing it takes the place of storing that reduce
+        elif any([v.shared or more for v, _, more in over]):
+            value.shared = True
+        value.has_reduce = True
+        if u in several and value.is_stored_for_two():
+            value.presumed, value.has_reduce, value.shared = True, False, False
+            value.load()
 
-    def _set_cost(self, u: UOp) -> None:
-        if u.op is Ops.REDUCE:
-            own, common = self._cost_of_reduce(u), _NONE
-        else:
-            own, common = self._parts(u)
-        cost, light = own
-        for v in common:
-            cost, light = cost + self._own[v][0], light + self._own[v][1]
-        cost, light = min(storage_cost.ENOUGH, cost), min(storage_cost.ENOUGH, light)
-        if len(common) > MOST_SHARED:
-            own, common = (cost, light), _NONE
-        self.cost[u], self.light[u] = cost, light
-        self._own[u], self._common[u] = own, common
-
-    def _cost_of_reduce(self, u: UOp) -> tuple[float, float]:
+    def _set_cost_of_reduce(self, u: UOp, value: Value) -> None:
         """A sum of what is not read has a closed form, mostly."""
-        if u.arg.op == "add" and u.src[0] not in self.reads:
-            return storage_cost.CLOSED_FORM, storage_cost.LOAD
-        return storage_cost.cost_of_reduce(u, self._inside(u.src[0])[0]), storage_cost.LOAD
+        term = self.of[u.src[0]]
+        value.own_light = value.light = storage_cost.LOAD
+        if u.arg.op == "add" and not term.reads:
+            value.own = value.cost = storage_cost.CLOSED_FORM
+        else:
+            inside = term.own if term.loaded else term.cost
+            value.own = value.cost = storage_cost.cost_of_reduce(u, inside)
 
-    def _inside(self, s: UOp) -> tuple[float, float]:
-        """What an element costs in the code of a reader, as `cost` and `light`."""
-        return self._own[s] if s in self._loaded else (self.cost[s], self.light[s])
-
-    def _parts(self, u: UOp) -> tuple[tuple[float, float], frozenset[UOp]]:
-        """The cost of an element without the operands that have other readers, and those.
+    def _set_cost(
+        self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
+    ) -> None:
+        """The cost of an element: without the operands that have other readers, and with those.
 
         Only arithmetic has all its operands at its own index.
         """
         cost = light = storage_cost.op_cost(u)
-        common = _NONE
         here = u.op.is_alu or u.op is Ops.CAST
-        for s in u.src if len(u.src) == 1 else dict.fromkeys(u.src):
-            if s.op is Ops.CONST or s not in self.cost:
+        for s, (v, same) in below.items():
+            if s.op is Ops.CONST:
                 continue
-            repeated = not storage_cost.as_many(s, u)
-            if repeated and not (u.op in _IN_PART and s not in self.reduces):
+            if not same and (u.op not in _IN_PART or v.has_reduce):
                 cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
-            elif not here:
-                inside = self._inside(s)
-                cost, light = cost + inside[0], light + inside[1]
-            elif self._readers[s] > 1:
-                common = common | self._common[s] | {s}
+            elif not here and not v.loaded:
+                cost, light = cost + v.cost, light + v.light
+            elif here and s in self._several:
+                value.share(v, itself=True)
             else:
-                cost, light = cost + self._own[s][0], light + self._own[s][1]
-                common = common | self._common[s]
-        return (cost, light), common
+                cost, light = cost + v.own, light + v.own_light
+                if here and v.common:
+                    value.share(v, itself=False)
+        value.own, value.own_light = cost, light
+        value.cost = min(storage_cost.ENOUGH, cost + value.common_cost)
+        value.light = min(storage_cost.ENOUGH, light + value.common_light)
+        if len(value.common) > MOST_SHARED:
+            value.own, value.own_light = value.cost, value.light
+            value.common, value.common_cost, value.common_light = _NONE, 0.0, 0.0
