@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes, trace
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -17,13 +17,14 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` on other sources, as the builders would make it."""
     op = u.op
     if op.is_alu and op is not Ops.WHERE:
-        if op in affine.OPS and all([s.dtype.scalar is dtypes.index for s in src]):
+        if _is_index_arithmetic(op, src):
             return build.spread(affine.OPS[op](*src), src)
         folded = build.fold(op, src)
         if folded is not None:
             return folded
         lanes = max([s.dtype.lanes for s in src])
-        return intern(op, u.dtype.vec(lanes), src, u.arg, u.tag)
+        dtype = u.dtype if u.dtype.lanes == lanes else u.dtype.vec(lanes)
+        return intern(op, dtype, src, u.arg, u.tag)
     if op is Ops.WHERE:
         return build.where(*src)
     if op is Ops.CAST:
@@ -31,26 +32,38 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return intern(op, u.dtype, src, u.arg, u.tag)
 
 
+def _is_index_arithmetic(op: Op, src: tuple[UOp, ...]) -> bool:
+    index = dtypes.index
+    return (
+        src[0].dtype.scalar is index
+        and op in affine.OPS
+        and all([s.dtype.scalar is index for s in src])
+    )
+
+
 def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` on other sources, with sums of indices as they stand: once a quotient is spelled out, its
     users share it, where a normal form would look through it and add up its parts for each."""
-    if u.op in affine.OPS and all([s.dtype.scalar is dtypes.index for s in src]):
+    if _is_index_arithmetic(u.op, src):
         return intern(u.op, u.dtype, src, u.arg, u.tag)
     return remake(u, src)
 
 
-def rebuild(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
-    """`root` with every key of the mapping replaced; what lies below a key is not visited."""
+def rebuild(
+    root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None = None
+) -> UOp:
+    """`root` with every key of the mapping replaced; what lies below a key is not visited, unless
+    `order` gives the nodes below `root`, sources first."""
     done: dict[UOp, UOp] = dict(mapping)
-    for u in analysis.toposort(root, gate=lambda n: n not in mapping):
-        if u in done:
+    nodes = analysis.toposort(root, gate=lambda n: n not in mapping) if order is None else order
+    for u in nodes:
+        if u in done or done.keys().isdisjoint(u.src):
             continue
-        src = tuple([done[s] for s in u.src])
-        made = u if src == u.src else remake(u, src)
-        if made is not u and made.origin is None:
+        made = remake(u, tuple([done.get(s, s) for s in u.src]))
+        if made.origin is None:
             made.origin = u.origin
         done[u] = made
-    return done[root]
+    return done.get(root, root)
 
 
 def rewritten(
@@ -64,16 +77,19 @@ def rewritten(
     What lies below a node that the gate refuses stays as it is; what is kept on other sources is
     made by `renew`. A listener is told of the changes.
     """
-    done: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {}  # what is not the same any more
     listener, step = trace.current_listener(), trace.Step(change)
     for u in analysis.order(root) if gate is None else analysis.toposort(root, gate):
-        src = u.src if gate is not None and not gate(u) else tuple([done[s] for s in u.src])
+        src = u.src
+        if not done.keys().isdisjoint(src) and (gate is None or gate(u)):
+            src = tuple([done.get(s, s) for s in src])
         made = change(u, src)
         if made is None:
-            made = u if src == u.src else renew(u, src)
+            made = u if src is u.src else renew(u, src)
         elif listener is not None and made is not u:
             listener(trace.Fired("walk", step, u, made))
-        if made is not u and made.origin is None:
-            made.origin = u.origin
-        done[u] = made
-    return done[root]
+        if made is not u:
+            if made.origin is None:
+                made.origin = u.origin
+            done[u] = made
+    return done.get(root, root)

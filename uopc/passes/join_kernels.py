@@ -56,6 +56,7 @@ _INNER = 1 << 20  # an axis that no kernel has
 
 Place = tuple["UOp", tuple["UOp", ...]]  # storage as a kernel is called with it, and an index
 Key = tuple[tuple["UOp", ...], Place]
+Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of some storage, an index
 
 
 class _Joiner:
@@ -68,11 +69,19 @@ class _Joiner:
         self.touched: dict[UOp, int] = {}
         self.walks: dict[Key, int] = {}  # who reads a place in given loops, the last one
         self.stores: dict[int, int] = {}
+        self.facts: dict[UOp, _Facts] = {}  # of the kernels that are called
 
     def add(self, call: UOp) -> None:
         """Take a call: into one before it, or as it is."""
-        keys = _walks(call, self.least)
-        at = self._partner(call, keys)
+        kernel, args = call.src[0], call.src[1:]
+        facts = self.facts.get(kernel)
+        if facts is None:
+            facts = self.facts[kernel] = _Facts(kernel, self.least)
+        keys = [(loops, (args[slot], place)) for loops, slot, place in facts.walks]
+        roots = [_root(a) for a in args]
+        reads = {r for slot, r in enumerate(roots) if slot not in facts.only_written}
+        writes = {roots[slot] for slot in facts.written}
+        at = self._partner(kernel, keys, reads, writes)
         if at is None:
             at = len(self.calls)
             self.calls.append(call)
@@ -80,22 +89,22 @@ class _Joiner:
         else:
             self.calls[at] = _joined(self.calls[at], call)
             self.stores[at] += 1
-        reads, writes = _used(call)
         for root in reads | writes:
             self.touched[root] = max(at, self.touched.get(root, -1))
         for root in writes:
             self.written[root] = max(at, self.written.get(root, -1))
         self.walks.update(dict.fromkeys(keys, at))
 
-    def _partner(self, call: UOp, keys: list[Key]) -> int | None:
+    def _partner(
+        self, kernel: UOp, keys: list[Key], reads: set[UOp], writes: set[UOp]
+    ) -> int | None:
         """The first of the calls known by these walks that this one can be part of."""
         found = sorted({self.walks[key] for key in keys if key in self.walks})
         if not found:
             return None
-        reads, writes = _used(call)
         ready = max([self.written.get(root, -1) for root in reads], default=-1)
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
-        size = len(analysis.order(call.src[0]))
+        size = len(analysis.order(kernel))
         for at in found:
             whole = size + len(analysis.order(self.calls[at].src[0]))
             if ready < at and self.stores[at] < MOST_STORES and whole <= MOST_NODES:
@@ -103,23 +112,25 @@ class _Joiner:
         return None
 
 
-def _used(call: UOp) -> tuple[set[UOp], set[UOp]]:
-    """The storage that a call reads, and that it writes."""
-    slots = {p.arg.slot for p in kernel_params.written_params(call.src[0]) if p.op is Ops.PARAM}
-    roots = [_root(a) for a in call.src[1:]]
-    writes = {r for i, r in enumerate(roots) if i in slots}
-    read = {p.arg.slot for p in kernel_params.read_params(call.src[0])}
-    return {r for i, r in enumerate(roots) if i in read or i not in slots}, writes
+class _Facts:
+    """Of a kernel, however often it is called: the slots of the storage that it writes, and of
+    those it does not read as well; the places that it reads."""
+
+    def __init__(self, kernel: UOp, least: int) -> None:
+        written = kernel_params.written_params(kernel)
+        read = kernel_params.read_params(kernel)
+        self.written: set[int] = {p.arg.slot for p in written if p.op is Ops.PARAM}
+        self.only_written = self.written - {p.arg.slot for p in read}
+        self.walks = _walks(kernel, least)
 
 
 def _root(argument: UOp) -> UOp:
     return argument.src[0] if argument.op is Ops.SLICE else argument
 
 
-def _walks(call: UOp, least: int) -> list[Key]:
+def _walks(kernel: UOp, least: int) -> list[Walk]:
     """The places read in each iteration of a kernel's output loops, with these loops; only those of
     so many bytes together."""
-    kernel = call.src[0]
     if kernel.op is not Ops.SINK or kernel.arg != KernelArg() or len(kernel.src) != 1:
         return []
     end = kernel.src[0]
@@ -134,7 +145,7 @@ def _walks(call: UOp, least: int) -> list[Key]:
         if analysis.ranges(u).issuperset(loops) and _bytes(u) >= least:
             names = _renamed([r for r in analysis.ranges(u) if r not in loops])
             place = tuple([remake.rebuild(s, names) for s in u.src[1:]])
-            found.append((loops, (call.src[1 + u.src[0].arg.slot], place)))
+            found.append((loops, u.src[0].arg.slot, place))
     return found
 
 

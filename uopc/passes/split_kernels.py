@@ -28,11 +28,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
 from uopc.ir.args import BufferArg, KernelArg, ParamArg
+from uopc.ir.indexing import Index
 from uopc.ir.levels import INDEXED, PROGRAM
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -44,14 +45,22 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """The elements of some storage from `begin` up to `end`, in the version `seen`."""
 
     root: UOp
     begin: float
     end: float
     seen: Version = NEW
+
+
+class _Place(NamedTuple):
+    """An INDEX into storage as one flat index, and its guard; `gathered` if it is read itself."""
+
+    root: UOp
+    flat: UOp
+    guard: UOp
+    gathered: bool
 
 
 @dataclass
@@ -62,8 +71,8 @@ class _Piece:
     reads: list[_Part]
     writes: list[_Part]
     after: list[Version]
-    flats: dict[UOp, tuple[UOp, UOp]]  # INDEX -> its flat index, and its guard
-    gathers: set[UOp] = field(default_factory=set)  # those whose index is read from storage
+    nodes: list[UOp] = field(default_factory=list)
+    places: dict[UOp, _Place] = field(default_factory=dict)
 
 
 def body(effect: UOp) -> list[UOp]:
@@ -84,6 +93,8 @@ class _Pieces:
         self.versions = Versions()
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
         self._roots: dict[UOp, UOp] = {}
+        # Of the shape of some storage and an index: kernels that are alike differ in the storage.
+        self._flats: dict[tuple[analysis.Shape, Index], tuple[UOp, UOp]] = {}
         effects: dict[UOp, None] = {}
         for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
             after = u.op is Ops.AFTER and not is_local(u)
@@ -98,7 +109,7 @@ class _Pieces:
 
     def root(self, storage: UOp) -> UOp:
         """The PARAM, BUFFER or DATA under AFTERs."""
-        return before_effects(storage, self._roots)
+        return before_effects(storage, self._roots) if storage.op is Ops.AFTER else storage
 
     def _called(self, effect: UOp) -> _Piece:
         """A call of a hand-written kernel may read all of some storage, and write all of some."""
@@ -112,22 +123,32 @@ class _Pieces:
         ]
         reads = [p for i, p in enumerate(parts) if i in read]
         writes = [p for i, p in enumerate(parts) if i in slots]
-        return _Piece(effect, reads, writes, [p.seen for p in parts], {})
+        return _Piece(effect, reads, writes, [p.seen for p in parts])
 
     def _stored(self, effect: UOp) -> _Piece:
         stores, nodes = stores_in(effect), body(effect)
-        flats = {u: self._flat(u) for u in nodes if u.op is Ops.INDEX}
-        parts = {u: self._part(u, f) for u, (f, _) in flats.items() if not is_local(u.src[0])}
         targets = dict.fromkeys([store.src[0] for store in stores])
         closed = set(stores)
-        read = {s for u in nodes for s in (u.src[1:] if u in closed else u.src)}
+        places: dict[UOp, _Place] = {}
+        parts: dict[UOp, _Part] = {}
+        read: set[UOp] = set()  # used for more than a place to store to
+        loaded: set[UOp] = set()  # depends on what is read
+        for u in nodes:
+            if u.op is Ops.INDEX:
+                storage, index = u.src[0], u.src[1:]
+                root = self.root(storage)
+                flat, guard = self._flat(root, index)
+                places[u] = _Place(root, flat, guard, not loaded.isdisjoint(index))
+                if not is_local(storage):
+                    low, high = analysis.bounds(flat)
+                    parts[u] = _Part(root, low, high + 1, self.seen(storage))
+                loaded.add(u)
+            elif not loaded.isdisjoint(u.src):
+                loaded.add(u)
+            read.update(u.src[1:] if u in closed else u.src)
         reads = [p for u, p in parts.items() if u not in targets or u in read]
         after = [p.seen for p in parts.values()]
-        return _Piece(effect, reads, [parts[t] for t in targets], after, flats, _gathers(nodes))
-
-    def _part(self, u: UOp, flat: UOp) -> _Part:
-        low, high = analysis.bounds(flat)
-        return _Part(self.root(u.src[0]), low, high + 1, self.seen(u.src[0]))
+        return _Piece(effect, reads, [parts[t] for t in targets], after, nodes, places)
 
     def seen(self, storage: UOp) -> Version:
         """What storage has been through."""
@@ -141,32 +162,22 @@ class _Pieces:
             self._seen[after] = out = self.versions.joined(after, found)
         return out
 
-    def _flat(self, u: UOp) -> tuple[UOp, UOp]:
-        """The flat index of an INDEX into storage, and its guard."""
-        guard = indexing.true()
-        plain: list[UOp] = []
-        for component in u.src[1:]:
-            x, condition = indexing.ungated(component)
-            plain.append(x)
-            guard = guard if condition is None else indexing.both(guard, condition)
-        return indexing.flat_index(analysis.shape(self.root(u.src[0])), plain), guard
+    def _flat(self, root: UOp, index: Index) -> tuple[UOp, UOp]:
+        """The flat form of an index into some storage, and its guard."""
+        key = analysis.shape(root), index
+        found = self._flats.get(key)
+        if found is None:
+            guard = indexing.true()
+            plain: list[UOp] = []
+            for component in index:
+                x, condition = indexing.ungated(component)
+                plain.append(x)
+                guard = guard if condition is None else indexing.both(guard, condition)
+            found = self._flats[key] = indexing.flat_index(key[0], plain), guard
+        return found
 
 
 _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
-
-
-def _gathers(nodes: list[UOp]) -> set[UOp]:
-    """The INDEXes whose indices, or guards, depend on what is read."""
-    read: set[UOp] = set()
-    gathers: set[UOp] = set()
-    for u in nodes:
-        if u.op is Ops.INDEX:
-            if any([s in read for s in u.src[1:]]):
-                gathers.add(u)
-            read.add(u)
-        elif any([s in read for s in u.src]):
-            read.add(u)
-    return gathers
 
 
 def launch_order(pieces: _Pieces) -> list[_Piece]:
@@ -234,38 +245,38 @@ def _circle(stuck: list[UOp]) -> str:
 
 def make_kernel(piece: _Piece, root_of: Callable[[UOp], UOp]) -> tuple[UOp, tuple[UOp, ...]]:
     """The kernel SINK of a closed store, and the storage it is called with, by slot."""
-    effect, flats = piece.effect, piece.flats
+    effect = piece.effect
     if effect.op is Ops.CALL:
         return effect.src[0], tuple(
             [root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
         )
-    by_root: dict[UOp, list[UOp]] = {root_of(stores_in(effect)[0].src[0].src[0]): []}
-    for u, (flat, _) in flats.items():
-        by_root.setdefault(root_of(u.src[0]), []).append(flat)
+    by_root: dict[UOp, list[UOp]] = {piece.places[stores_in(effect)[0].src[0]].root: []}
+    for place in piece.places.values():
+        by_root.setdefault(place.root, []).append(place.flat)
     args: list[UOp] = []
     offsets: dict[UOp, tuple[UOp, int]] = {}  # storage -> what the kernel names it, from where on
     mapping: dict[UOp, UOp] = {}
-    for root, places in by_root.items():
+    for root, flats in by_root.items():
         if is_local(root):
             mapping[root] = _tile(root, len(mapping))
             offsets[root] = mapping[root], 0
             continue
-        offset, length = _extent(root, places)
+        size = analysis.size(analysis.shape(root))
+        offset, length = _extent(size, flats)
         arg, symbolic = build.split_dims((length,))
         param = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", arg, len(args)))
         offsets[root] = (param, offset)
-        whole = analysis.shape(root) == (length,) or analysis.size(analysis.shape(root)) == length
+        whole = size is length or size == length
         args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), (offset, length)))
-    for u, (flat, guard) in flats.items():
-        storage, offset = offsets[root_of(u.src[0])]
+    for u, (root, flat, guard, gathered) in piece.places.items():
+        storage, offset = offsets[root]
         if is_local(storage):  # with the stores that fill it
             storage = remake.rebuild(u.src[0], mapping)
-        if u in piece.gathers:
+        if gathered:
             guard, flat = remake.rebuild(guard, mapping), remake.rebuild(flat, mapping)
-        flat = affine.plus(flat, -offset)
-        place = indexing.gated((flat,), guard)
-        mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *place))
-    closed, opts = remake.rebuild(effect, mapping), effect.arg
+        index = indexing.gated((affine.plus(flat, -offset),), guard)
+        mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *index))
+    closed, opts = remake.rebuild(effect, mapping, piece.nodes), effect.arg
     if opts is not None:  # the SINK has them from here on
         closed = _without_opts(closed)
     return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts)), tuple(args)
@@ -284,18 +295,19 @@ def _tile(buffer: UOp, slot: int) -> UOp:
     return intern(Ops.BUFFER, buffer.dtype, symbolic, arg)
 
 
-def _extent(root: UOp, places: list[UOp]) -> tuple[int, analysis.Dim]:
+def _extent(size: analysis.Dim, flats: list[UOp]) -> tuple[int, analysis.Dim]:
     """The part of some storage that a kernel sees: its offset, and how many elements.
 
     No index may fall before it: a flipped axis counts down from its constant.
     """
-    size = analysis.size(analysis.shape(root))
     if not isinstance(size, int):
         return 0, size
-    bounds = [analysis.bounds(f) for f in places]
-    offset = min(min(affine.form(f)[0], b[0]) for f, b in zip(places, bounds))
+    offset, last = size, 0
+    for f in flats:
+        low, high = analysis.bounds(f)
+        offset, last = min(offset, low, affine.form(f)[0]), max(last, high)
     offset = offset if 0 < offset < size else 0
-    return offset, max(1, min(size, 1 + max(b[1] for b in bounds)) - offset)
+    return offset, max(1, min(size, 1 + last) - offset)
 
 
 def split_kernels(graph: UOp, context: Context) -> UOp:
