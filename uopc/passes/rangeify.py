@@ -54,29 +54,35 @@ class _Lowering:
 
     def lower(self, root: Key) -> UOp:
         """The scalar value of a node at an index."""
-        return steps.computed(root, lambda key: self._step(*key), self.memo)
+        return steps.computed(root, self._step, self.memo)
 
-    def _step(self, u: UOp, index: Index, guard: UOp) -> Step:
-        """How one node is lowered: yields the values it needs, returns its own."""
+    def _step(self, key: Key) -> UOp | Step:
+        """How one node is lowered: its value, or what yields the values it needs first."""
+        u, index, guard = key
         op = u.op
+        if op.is_alu or op is Ops.CAST:
+            return self._elementwise(u, index, guard)
         if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
             return u
         if op is Ops.STAGE or op in STORAGE or op is Ops.AFTER:
             return self._read(u, index, guard)
         if op.movement:
-            return (yield from self._move(u, index, guard))
+            return self._move(u, index, guard)
         if op is Ops.REDUCE:
-            return (yield from self._reduce(u, index, guard))
+            return self._reduce(u, index, guard)
         if op is Ops.IOTA:
             return index[0]
         if op is Ops.INDEX:
-            return (yield from self._gather(u, index, guard))
+            return self._gather(u, index, guard)
         if op in (Ops.STACK, Ops.CAT):
-            return (yield from self._parts(u, index, guard))
-        if op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
-            return (yield from self._resized(u, index, guard))
-        if not (op.is_alu or op in (Ops.CAST, Ops.BITCAST)):
+            return self._parts(u, index, guard)
+        if op is not Ops.BITCAST:
             raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
+        if u.dtype.itemsize != u.src[0].dtype.itemsize:
+            return self._resized(u, index, guard)
+        return self._elementwise(u, index, guard)
+
+    def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Step:
         keys = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src]
         src = tuple((yield keys))
         made = _with_invalid(u, src) if any([_may_be_invalid(s) for s in src]) else remake(u, src)
