@@ -331,7 +331,7 @@ def _lower_monomial(m: UOp) -> UOp:
     return m
 
 
-def _is_symbolic(terms: Terms) -> bool:
+def is_symbolic(terms: Terms) -> bool:
     """Whether bounds as numbers may miss what bounds as expressions prove."""
     for m in terms:
         for a in factors(m) if m.op is Ops.MUL else (m,):
@@ -347,7 +347,7 @@ def at_most(a: UOp, b: UOp) -> bool:
     gap = sub(b, a)
     if interval(*form(gap))[0] >= 0:
         return True
-    return _is_symbolic(form(gap)[1]) and bool(interval(*form(sub(b, upper(a))))[0] >= 0)
+    return is_symbolic(form(gap)[1]) and bool(interval(*form(sub(b, upper(a))))[0] >= 0)
 
 
 # ---------------------------------------------------------------- comparison
@@ -364,7 +364,7 @@ def less(a: UOp, b: UOp) -> UOp:
         return _true(True)
     if low >= 0:
         return _true(False)
-    if _is_symbolic(terms):
+    if is_symbolic(terms):
         if at_most(plus(a, 1), b):
             return _true(True)
         if at_most(b, a):
@@ -433,6 +433,11 @@ def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
             return _coarse(coarse, q + 1 if high < s else q)
     g = math.gcd(*terms.values())
     return ({m: f // g for m, f in terms.items()}, -(-limit // g)) if g > 1 else (terms, limit)
+
+
+def has_small_terms(constant: int, terms: Terms) -> bool:
+    """Whether terms of Σ + constant < 0 are too small to matter."""
+    return len(_coarse(terms, -constant)[0]) < len(terms)
 
 
 def equal(a: UOp, b: UOp) -> UOp:

@@ -1,18 +1,16 @@
 """Conjunctions of comparisons, and what they say about the values in them.
 
 A clause `lhs < constant` bounds its left side. Clauses on one left side merge to an interval, and a
-clause that the others imply is dropped. `given(u, condition)` simplifies u for the case that the
-condition holds.
+clause that the others imply is dropped.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes
-from uopc.ir.args import VariableArg
+from uopc.ir import affine, analysis, build
 from uopc.ir.combine import combine, make
-from uopc.ir.node import intern
+from uopc.ir.node import intern, remembered
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ Limits = dict["UOp", Interval]
 # Longer conjunctions are left as they are: merging compares clauses with each other.
 _MOST_CLAUSES = 64
 _MOST_COMPARED = 8
-# Larger values are not simplified for a condition.
-_MOST_NODES = 100
 
 
 def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
@@ -41,6 +37,7 @@ def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
     return list(out)
 
 
+@remembered
 def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
     """What a comparison of integers bounds, and how: Σ < c or c < Σ; else None."""
     if clause.op is not Ops.CMPLT or not clause.src[0].dtype.is_integral:
@@ -107,7 +104,7 @@ def merged(u: UOp) -> UOp | None:
     kept: list[UOp] = []
     for clause in clauses:
         verdict = _verdict(clause, limits)
-        if verdict is False or negation(clause) in clauses:
+        if verdict is False or _is_denied(clause, clauses):
             return build.const_like(u, False)
         if verdict is None:
             kept.append(clause)
@@ -117,14 +114,21 @@ def merged(u: UOp) -> UOp | None:
     )
 
 
+def _is_denied(clause: UOp, clauses: list[UOp]) -> bool:
+    """Whether the opposite of a clause stands beside it; bounds contradict each other as bounds."""
+    return bound_of(clause) is None and negation(clause) in clauses
+
+
 def _each_under_the_others(clauses: list[UOp]) -> list[UOp]:
     """Clauses on more than one value, each simplified for the case that all others hold."""
+    from uopc.ir.given import under
+
     if not 1 < len(clauses) <= _MOST_COMPARED:
         return clauses
     out = list(clauses)
     for i, clause in enumerate(clauses):
         if any(s.op in _COMPOUND for s in clause.src):
-            simpler = _under(clause, [c for j, c in enumerate(out) if j != i])
+            simpler = under(clause, [c for j, c in enumerate(out) if j != i])
             out[i] = clause if simpler is None else simpler
     return out
 
@@ -157,7 +161,7 @@ def united(u: UOp) -> UOp | None:
     kept: list[UOp] = []
     for clause in clauses:
         verdict = _verdict(negation(clause), limits)
-        if verdict is False or negation(clause) in clauses:
+        if verdict is False or _is_denied(clause, clauses):
             return build.const_like(u, True)
         if verdict is None:
             kept.append(clause)
@@ -200,71 +204,7 @@ def _equality_verdict(clause: UOp, limits: Limits) -> bool | None:
     return None if low <= 0 <= high else clause.op is Ops.CMPNE
 
 
-# ---------------------------------------------------------------- under a condition
-def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
-    """`u` simplified for the case that the condition holds (or not); None when it gets no smaller.
-
-    Inside u, each clause is True. Index values that the clauses bound more closely than their own
-    bounds are replaced by variables with those bounds, and put back afterwards.
-    """
-    op = Ops.AND if holds else Ops.OR
-    return _under(u, clauses_of(condition, op), holds)
-
-
-def _under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
-    """`given`, for clauses that all hold, or none of them."""
-    from uopc.ir import symbolic
-
-    below = analysis.toposort(u)
-    if len(below) > _MOST_NODES:
-        return None
-    said = [c for c in clauses if c in below]
-    there: dict[UOp, UOp] = {c: intern(Ops.CONST, c.dtype, (), holds) for c in said}
-    back: dict[UOp, UOp] = {}
-    for lhs, limit in limits_of(clauses if holds else [negation(c) for c in clauses]).items():
-        value = _named(lhs, limit) if lhs.dtype is dtypes.index else None
-        if value is None:
-            continue
-        found, put = (lhs, value) if lhs.op is not Ops.ADD else solved(lhs, value)
-        if found in below and found not in there:
-            there[found], back[value] = put, lhs
-    if not there:
-        return None
-    made = symbolic.replaced(u, there)
-    made = symbolic.replaced(made, {v: w for v, w in back.items() if v.op is Ops.VARIABLE})
-    # Only what is smaller counts, or two equal forms take turns; and an access happens under any
-    # condition, a loop is as long under any, so they stay as they are.
-    after = analysis.toposort(made)
-    stay = all([b in below for b in after if b.op in (Ops.INDEX, Ops.RANGE)])
-    return made if stay and len(after) < len(below) else None
-
-
-def _named(lhs: UOp, limit: Interval) -> UOp | None:
-    """A variable (or constant) that has the bounds of lhs under a limit; None: nothing is new."""
-    own = affine.interval(*affine.form(lhs))
-    low, high = within(own, limit)
-    if low > high or (low, high) == own:
-        return None
-    return variable(lhs, low, high)
-
-
-def variable(u: UOp, low: int, high: int) -> UOp:
-    """What stands for u where it is low ≤ u ≤ high: a constant, or a variable of its own."""
-    if low == high:
-        return affine.const(low)
-    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{u.seq}", low, high))
-
-
-def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
-    """total = value as a statement on one of its monomials: k·m + rest = v  ⇒  m = k·(v − rest)
-    for k = ±1. Where the sum occurs, it is the value then."""
-    for m, k in affine.form(total)[1].items():
-        if abs(k) == 1 and m.op is not Ops.MUL:
-            rest = affine.sub(total, affine.scaled(m, k))
-            return m, affine.scaled(affine.sub(value, rest), k)
-    return total, value
-
-
+@remembered
 def negation(clause: UOp) -> UOp:
     """not clause, a comparison of index values turned around."""
     if clause.op is Ops.NEG:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis
 from uopc.ir.affine import Form, Terms, build, const, form, interval, is_const
-from uopc.ir.node import in_arena, while_compiling
+from uopc.ir.node import remembered
 from uopc.ir.ops import Ops
 
 if TYPE_CHECKING:
@@ -44,26 +44,11 @@ def _opaque(a: UOp, n: UOp) -> Pair:
 
 
 # ---------------------------------------------------------------- by a constant
-# What was divided before while a compile runs: nested divisions ask for the same again and again.
-_known: dict[tuple[UOp, int], Pair] = while_compiling({})
-_MOST_KNOWN = 1 << 16
-
-
+@remembered
 def _by_const(a: UOp, n: int) -> Pair:
+    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
     if n == 1:
         return a, const(0)
-    found = _known.get((a, n))
-    if found is None:
-        found = _divided(a, n)
-        if in_arena():
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            _known[a, n] = found
-    return found
-
-
-def _divided(a: UOp, n: int) -> Pair:
-    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
     constant, terms = form(a)
     low, high = interval(constant, terms)
     if low // n == high // n:
@@ -94,10 +79,19 @@ def _rest(a: UOp, n: int) -> Pair:
 
 
 def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
+    """The whole answer where other residues of the coefficients give all values one quotient."""
+    choice = _one_quotient(constant, terms, n)
+    if choice is None:
+        return None
+    k = interval(constant, choice)[0] // n
+    moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
+    return build(k, moved), build(constant - k * n, choice)
+
+
+def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
     """Other residues of the coefficients that keep the sum between two multiples of n.
 
-    f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ; when all
-    values of b have one quotient, that is the whole answer.
+    f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ.
     """
     positive = {m: f % n for m, f in terms.items()}
     if _least_width(positive, n) >= n:
@@ -108,9 +102,7 @@ def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
     for choice in (nearest, below, positive, negative):
         low, high = interval(constant, choice)
         if low // n == high // n:
-            k = low // n
-            moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
-            return build(k, moved), build(constant - k * n, choice)
+            return choice
     return None
 
 
@@ -128,17 +120,34 @@ def _common(constant: int, terms: Terms, n: int) -> Pair | None:
 
     Proof: a // n = ((g·A + b) // g) // (n/g) = A // (n/g); the remainder is a less n times that.
     """
-    for g in sorted({math.gcd(f, n) for f in terms.values()}, reverse=True):
-        if g == 1:
-            break
-        small = {m: f % g for m, f in terms.items() if f % g}
-        low, high = interval(constant % g, small)
-        if low < 0 or high >= g:
-            continue
-        coarse = build(constant // g, {m: f // g for m, f in terms.items() if f // g})
-        q, r = _by_const(coarse, n // g)
-        return q, affine.add(affine.scaled(r, g), build(constant % g, small))
-    return None
+    g = _common_factor(constant, terms, n)
+    if g == 1:
+        return None
+    coarse = build(constant // g, {m: f // g for m, f in terms.items() if f // g})
+    q, r = _by_const(coarse, n // g)
+    small = {m: f % g for m, f in terms.items() if f % g}
+    return q, affine.add(affine.scaled(r, g), build(constant % g, small))
+
+
+def _common_factor(constant: int, terms: Terms, n: int) -> int:
+    """The greatest g | n for which what g leaves of the coefficients stays within 0 ≤ b < g."""
+    for g in sorted({math.gcd(f, n) for f in terms.values()} - {1}, reverse=True):
+        low, high = interval(constant % g, {m: f % g for m, f in terms.items() if f % g})
+        if low >= 0 and high < g:
+            return g
+    return 1
+
+
+def is_decided(constant: int, terms: Terms, n: int) -> bool:
+    """Whether a sum divided by n > 0 has a simpler quotient or remainder than the op says."""
+    rest = {m: f % n if f > 0 else -(-f % n) for m, f in terms.items() if f % n}
+    constant %= n
+    low, high = interval(constant, rest)
+    return (
+        low // n == high // n
+        or _one_quotient(constant, rest, n) is not None
+        or _common_factor(constant, rest, n) > 1
+    )
 
 
 def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:

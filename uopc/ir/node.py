@@ -224,6 +224,29 @@ def kept(read: Callable[[UOp], Answer]) -> Callable[[UOp], Answer]:
     return ask
 
 
+def remembered(read: Callable[..., Answer]) -> Callable[..., Answer]:
+    """A decorator for what is asked of the same few nodes again and again: as long as the compile
+    runs, answers are kept. Nobody may change them."""
+    known: dict[tuple[Any, ...], Answer] = while_compiling({})
+
+    @functools.wraps(read)
+    def ask(*of: Any) -> Answer:
+        try:
+            return known[of]
+        except KeyError:
+            answer = read(*of)
+        if _arena_depth:
+            if len(known) >= _MOST_REMEMBERED:
+                known.clear()
+            known[of] = answer
+        return answer
+
+    return ask
+
+
+_MOST_REMEMBERED = 1 << 16
+
+
 @contextlib.contextmanager
 def arena() -> Iterator[None]:
     """Hold every node made in here until the end; the cycle collector rests meanwhile.

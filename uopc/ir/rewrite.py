@@ -347,24 +347,32 @@ def substitute(
     walk: bool = False,
     bottom_up: bool = True,
     name: str = "substitute",
+    as_is: frozenset[Op] = frozenset(),
 ) -> UOp:
     """`root` with every key of the mapping replaced by its value, and `extra_pm` applied.
 
     A node is looked at before its sources, and values are looked at again: a → b, b → c gives c
-    (a value that contains its own key is an endless rewrite). With `walk` values are final.
+    (a value that contains its own key is an endless rewrite). With `walk` values are final. Nodes
+    of the ops `as_is` that are no keys stay with all that lies below them.
     """
     if not mapping and extra_pm is None:
         return root
-    return _run(root, _lookup(mapping, extra_pm), mapping, bottom_up, walk, name)
+    return _run(root, _lookup(mapping, extra_pm, as_is), mapping, bottom_up, walk, name)
 
 
-def _lookup(mapping: Mapping[UOp, UOp], extra_pm: PatternMatcher | None) -> Table:
+def _lookup(
+    mapping: Mapping[UOp, UOp], extra_pm: PatternMatcher | None, as_is: frozenset[Op]
+) -> Table:
     def match(u: Node, ctx: Any) -> Hit | None:
         made = mapping.get(u)  # type: ignore[call-overload]
-        return None if made is None or made is u else (made, _replaced)
+        if made is not None and made is not u:
+            return made, _replaced
+        if u.op in as_is:
+            raise Gate
+        return None
 
     if extra_pm is None:
-        return _Keys(dict.fromkeys([u.op for u in mapping], match))
+        return _Keys(dict.fromkeys([*[u.op for u in mapping], *as_is], match))
     return _Both(match, match_statistics.table_of(extra_pm))
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, build, clauses
+from uopc.ir import affine, build
 from uopc.ir.combine import combine, make, same_kind, select
+from uopc.ir.given import given
 from uopc.ir.ops import Op, Ops
 from uopc.ir.pattern import UPat
 from uopc.ir.rules import (
@@ -109,8 +110,8 @@ def _under_condition(p: UOp, x: UOp, y: UOp, u: UOp) -> UOp | None:
     """(i < 5).where(i % 5, y) → (i < 5).where(i, y): each branch is simplified for its condition"""
     if p.op is Ops.CONST or not (x.src or y.src):
         return None
-    a = clauses.given(x, p) if x.src else None
-    b = clauses.given(y, p, holds=False) if y.src else None
+    a = given(x, p) if x.src else None
+    b = given(y, p, holds=False) if y.src else None
     if a is None and b is None:
         return None
     return same_kind(u, select(p, x if a is None else a, y if b is None else b))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import affine, analysis, build, dtypes, match_statistics
 from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.ops import Op, Ops
 from uopc.ir.rewrite import EndlessRewriteError, substitute
 from uopc.ir.rules import RuleSet, matcher
 from uopc.ir.rules_algebra import (
@@ -211,6 +211,6 @@ def _all_const(a: UOp, b: UOp, i: int) -> bool:
     return affine.is_const(a.src[i]) and affine.is_const(b.src[i])
 
 
-def replaced(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
-    """`root` with every key of the mapping replaced, simplified."""
-    return simplify(substitute(root, mapping, walk=True))
+def replaced(root: UOp, mapping: Mapping[UOp, UOp], as_is: frozenset[Op] = frozenset()) -> UOp:
+    """`root` with every key of the mapping replaced, but below nodes of some ops, simplified."""
+    return simplify(substitute(root, mapping, walk=True, as_is=as_is))

@@ -27,6 +27,7 @@ from uopc.ir import (
     check_rules,
     clauses,
     dtypes,
+    given,
     indexing,
     symbolic,
     verify,
@@ -270,7 +271,7 @@ def _rewritten(x: UOp, limits: Limits) -> Iterator[UOp]:
     yield symbolic.replaced(x, atoms)
     for u, v in named.items():
         if u.op is Ops.ADD:
-            found, put = clauses.solved(u, v)
+            found, put = given.solved(u, v)
             yield symbolic.replaced(symbolic.replaced(x, {found: put}), atoms)
 
 
@@ -278,7 +279,7 @@ def _variable(u: UOp, limit: clauses.Interval) -> UOp:
     low, high = clauses.within(affine.interval(*affine.form(u)), limit)
     if low > high:  # the guard never holds
         return affine.const(low)
-    return clauses.variable(u, low, high)
+    return given.variable(u, low, high)
 
 
 def _by_multiple(x: UOp, lhs: UOp, limit: clauses.Interval, limits: Limits) -> tuple[Any, Any]:
