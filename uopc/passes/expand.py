@@ -118,6 +118,8 @@ class _Expansion:
         if u.op is Ops.RANGE and u.arg.kind == "lane":
             n = u.src[0].arg
             return [intern(Ops.LANES, dtypes.index.vec(n), (), n)]
+        if _runs_once(u):
+            return [affine.const(0)]
         if u in self.places:
             return self._column(self.places[u], wide)
         if u.op in (Ops.REDUCE, Ops.END):
@@ -139,7 +141,7 @@ class _Expansion:
         closed = analysis.closed_ranges(u)
         lanes = [r for r in closed if r.arg.kind == "lane"]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
-        loops = [r for r in closed if r not in wide and r not in lanes]
+        loops = [r for r in closed if r not in wide and r not in lanes and not _runs_once(r)]
         bodies = [self.copy(u.src[0], where | dict(zip(wide, at))) for at in _iterations(wide)]
         loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
         ranges = tuple([self.copy(r, where) for r in loops])
@@ -171,6 +173,13 @@ class _Expansion:
 
 def _length(r: UOp) -> int:
     return int(r.src[0].arg)
+
+
+def _runs_once(u: UOp) -> bool:
+    """Whether a node is a loop of one iteration, which is none."""
+    if u.op is not Ops.RANGE or u.arg.kind not in ("loop", "reduce"):
+        return False
+    return u.src[0].op is Ops.CONST and u.src[0].arg == 1
 
 
 def _iterations(wide: Iterable[UOp]) -> Iterator[tuple[int, ...]]:
