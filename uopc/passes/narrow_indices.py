@@ -42,15 +42,13 @@ def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return _back(intern(Ops.LANE, dtypes.int32, src[0].src, u.arg))
     if u.op is Ops.CAST and _is_cast(src[0]):
         return intern(Ops.CAST, u.dtype, src[0].src)
-    if u.op is Ops.WHERE and _is_wide(u):
-        if not all([_fits(s) for s in (u, *u.src[1:])]):
+    if _is_wide(u) and (u.op is Ops.WHERE or u.op in _SAME):
+        chosen = u.op is Ops.WHERE
+        if not all([_fits(s) for s in (u, *u.src[chosen:])]):
             return None
-        return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), (src[0], *_narrow(src[1:]))))
-    if not all([_fits(s) for s in u.src if s.dtype.scalar is dtypes.index]):
-        return None
-    if u.op in _SAME and _is_wide(u) and _fits(u):
-        return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), _narrow(src)))
-    if u.op in COMPARISONS and any(_is_wide(s) for s in u.src):
+        narrow = (*src[:chosen], *_narrow(src[chosen:]))
+        return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), narrow))
+    if u.op in COMPARISONS and any([_is_wide(s) for s in u.src]) and all(map(_fits, u.src)):
         return intern(u.op, u.dtype, _narrow(src))
     return None
 

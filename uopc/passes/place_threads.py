@@ -36,6 +36,7 @@ from uopc.passes.contract import Context, Pass
 from uopc.passes.thread_reduce import Team, reduce_threads
 
 if TYPE_CHECKING:
+    from uopc.backends.target import Gpu
     from uopc.ir.uop import UOp
 
 _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
@@ -99,14 +100,13 @@ def _digits(chains: list[tuple[UOp, ...]]) -> tuple[dict[UOp, int], int]:
     return step, total
 
 
-def _launch(order: list[UOp], context: Context) -> _Launch | None:
-    """Places for all ranges of blocks and threads; None where there are none (on a CPU they are
-    loops)."""
+def _launch(order: list[UOp], gpu: Gpu) -> _Launch | None:
+    """Places for all ranges of blocks and threads; None where there are none."""
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
                     key=lambda r: r.arg.axis)  # fmt: skip
-    chains, gpu = _chains(order), context.target.gpu
+    chains = _chains(order)
     position = _positions(chains)
-    if gpu is None or not (blocks or position):
+    if not (blocks or position):
         return None
     grid = grid_dims.grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
     if _are_digits(position):
@@ -219,8 +219,10 @@ class _Placing:
 
 def place_threads(kernel: UOp, context: Context) -> UOp:
     """The kernel on hardware indices; Unsupported where the part has no room for it."""
+    if context.target.gpu is None:  # where threads are loops
+        return kernel
     order = list(analysis.order(kernel))
-    launch = _launch(order, context)
+    launch = _launch(order, context.target.gpu)
     if launch is None:
         return kernel
     kernel = swizzled_tiles.in_places(kernel)
