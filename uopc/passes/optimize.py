@@ -40,6 +40,7 @@ from uopc.passes.range_tiling import (
     kernel_axes,
     overlap,
     pad_to,
+    parts,
     split,
     swap,
     thread,
@@ -65,8 +66,8 @@ def _overlap(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _check_no_lanes(kernel: UOp, r: UOp) -> None:
-    used = [u for u in analysis.order(kernel) if r in analysis.ranges(u)]
-    if any(q.arg.kind in ("lane", "warp") for u in used for q in analysis.ranges(u)):
+    around = [nest for nest in parts(kernel).nests if r in nest]
+    if any(q.arg.kind in ("lane", "warp") for nest in around for q in nest):
         raise Refused("values inside this range already have lanes")
 
 
@@ -149,7 +150,7 @@ def optimize(kernel: UOp, context: Context) -> UOp:
 def kernel_name(kernel: UOp) -> str:
     """`E_25_4` for elementwise, `r_64_128` with a reduce: the lengths of its loops, outer first."""
     axes = kernel_axes(kernel)
-    kind = "r" if any(u.op is Ops.REDUCE for u in analysis.order(kernel)) else "E"
+    kind = "r" if parts(kernel).reduces else "E"
     lengths = [str(analysis.bounds(r.src[0])[1]) for r in axes]
     return "_".join([kind, *(lengths or ["1"])])
 

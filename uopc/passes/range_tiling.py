@@ -6,7 +6,7 @@ with the reason. `optimize.py` names them as Opts; nothing else changes a kernel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.errors import Error
 from uopc.ir import affine, analysis, build, dtypes, indexing, remake, semantics
@@ -43,39 +43,74 @@ def make_range(end: UOp, axis: tuple[int, ...], kind: AxisKind) -> UOp:
     return intern(Ops.RANGE, dtypes.index, (end,), RangeArg(axis, kind))
 
 
+class Parts(NamedTuple):
+    """What the legality of a transformation is read from, found in one walk."""
+
+    stores: list[UOp]
+    reduces: list[UOp]
+    ends: list[UOp]
+    ranges: list[UOp]
+    nests: set[frozenset[UOp]]  # the loops that nodes are inside of
+
+
+@kept
+def parts(kernel: UOp) -> Parts:
+    """The parts of a kernel."""
+    found = Parts([], [], [], [], set())
+    lists = {
+        Ops.STORE: found.stores, Ops.REDUCE: found.reduces, Ops.END: found.ends,
+        Ops.RANGE: found.ranges,
+    }  # fmt: skip
+    for u in analysis.order(kernel):
+        if u.op in lists:
+            lists[u.op].append(u)
+        found.nests.add(u._ranges or analysis.ranges(u))
+    return found
+
+
 @kept
 def kernel_axes(kernel: UOp) -> list[UOp]:
     """The ranges an Opt can name, by position: output loops first, then reduce loops, by axis."""
-    order = analysis.order(kernel)
-    found = {r: None for u in order for r in analysis.closed_ranges(u)}
+    p = parts(kernel)
+    found = {r: None for u in (*p.reduces, *p.ends) for r in analysis.closed_ranges(u)}
     inner = ("reduce", "unroll", "group", "grouptop")
     return sorted(found, key=lambda r: (r.arg.kind in inner, r.arg.axis))
 
 
+def closers(kernel: UOp, r: UOp) -> list[UOp]:
+    """The REDUCEs and ENDs that close the range."""
+    p = parts(kernel)
+    return [u for u in (*p.reduces, *p.ends) if r in u.src[1:]]
+
+
 def is_reduce(kernel: UOp, r: UOp) -> bool:
     """Whether REDUCEs close the range."""
-    return any(u.op is Ops.REDUCE and r in u.src[1:] for u in analysis.order(kernel))
+    return any(r in u.src[1:] for u in parts(kernel).reduces)
 
 
 def replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
     """The kernel with `value` for the range, and `ranges` closed where it was."""
 
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u is r:
             return value
-        if u.op in (Ops.END, Ops.REDUCE) and r in u.src[1:]:
-            kept = [s for s, old in zip(src, u.src) if old is not r]
-            return intern(u.op, u.dtype, (*kept, *ranges), u.arg, u.tag)
-        return None
+        kept = [s for s, old in zip(src, u.src) if old is not r]
+        return intern(u.op, u.dtype, (*kept, *ranges), u.arg, u.tag)
 
-    return remake.rewritten(kernel, change)
+    return remake.rewritten(kernel, change, only={r, *closers(kernel, r)})
 
 
 def check_free(kernel: UOp, r: UOp) -> None:
     """Refused where the length of another loop depends on the range."""
-    for u in analysis.order(kernel):
-        if u.op is Ops.RANGE and u is not r and r in analysis.ranges(u):
+    for u in parts(kernel).ranges:
+        if u is not r and r in analysis.ranges(u):
             raise Refused("the length of another loop depends on this range")
+
+
+def check_unordered(kernel: UOp, r: UOp) -> None:
+    """Refused where the iterations of the range must stay in their order."""
+    if any([is_overwritten(u, r) for u in parts(kernel).stores]):
+        raise Refused("its iterations write to one place, in their order")
 
 
 def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
@@ -83,8 +118,7 @@ def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
     check_free(kernel, r)
     if n < (2 if inner_kind == "lane" else 1):
         raise Refused(f"the amount {n} is too small")
-    if any(is_overwritten(u, r) for u in analysis.order(kernel)):
-        raise Refused("its iterations write to one place, in their order")
+    check_unordered(kernel, r)
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
         raise Refused(f"{n} does not divide the range of {{}}", r.src[0])
@@ -111,9 +145,8 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     if r.arg.kind != "loop" or is_reduce(kernel, r):
         raise Refused("what a reduce would add twice: only output loops overlap themselves")
     check_free(kernel, r)
+    check_unordered(kernel, r)
     order = analysis.order(kernel)
-    if any(is_overwritten(u, r) for u in order):
-        raise Refused("its iterations write to one place, in their order")
     written = {storage_root(u.src[0]) for u in order if u.op is Ops.STORE}
     read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
     if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
@@ -183,9 +216,7 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     if padded is length:
         raise Refused(f"{n} divides the range: there is nothing to pad")
     check_free(kernel, r)
-    order = analysis.order(kernel)
-    if any(is_overwritten(u, r) for u in order):
-        raise Refused("its iterations write to one place, in their order")
+    check_unordered(kernel, r)
     wide = make_range(padded, (*r.arg.axis, _FIRST), r.arg.kind)
     guard = affine.less(wide, length)
 
@@ -243,9 +274,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     shifted = affine.add(at, second)
     number = len(kernel_axes(kernel))  # grows with every cut: it tells the copies apart
 
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op not in (Ops.END, Ops.REDUCE) or r not in u.src[1:]:
-            return None
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         body, closed = src[0], list(src[1:])
         inner = [q for q in closed if q is not r and (u.op is Ops.REDUCE or _is_inner(q, axis))]
         a = remake.rebuild(body, {r: first})
@@ -260,7 +289,7 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
         outer = [q for q in closed if q is not r and q not in inner]
         return intern(Ops.END, dtypes.void, (both, *outer)) if outer else both
 
-    return remake.rewritten(kernel, change)
+    return remake.rewritten(kernel, change, only=closers(kernel, r))
 
 
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
@@ -303,11 +332,10 @@ def swap(kernel: UOp, r: UOp, other: int) -> UOp:
     q = axes[other]
     if not (q.arg.kind == r.arg.kind == "loop"):
         raise Refused("only output loops change places")
-    for u in analysis.order(kernel):
-        if u.op is Ops.END and (r in u.src[1:]) != (q in u.src[1:]):
-            raise Refused("the ranges are not closed together")
-        if u.op is Ops.RANGE and u is not r and u is not q and {r, q} & analysis.ranges(u):
-            raise Refused("another range depends on one of them")
+    if any([(r in u.src[1:]) != (q in u.src[1:]) for u in parts(kernel).ends]):
+        raise Refused("the ranges are not closed together")
+    if any([{r, q} & analysis.ranges(u) for u in parts(kernel).ranges if u not in (r, q)]):
+        raise Refused("another range depends on one of them")
     if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
         raise Refused("one range depends on the other")
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")

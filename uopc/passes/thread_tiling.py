@@ -15,7 +15,7 @@ from uopc.ir import affine, analysis, dtypes, remake
 from uopc.ir.args import AxisKind
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes.range_tiling import Refused, check_free, is_overwritten, make_range, replaced
+from uopc.passes.range_tiling import Refused, check_free, check_unordered, make_range, replaced
 from uopc.passes.shared_tiles import filled_together, loops_around
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ def _check_output(kernel: UOp, r: UOp) -> None:
         raise Refused("it goes over storage that each thread has for itself")
     if any(u.op is Ops.REDUCE and r in u.src[1:] for u in order):
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
-    if any(is_overwritten(u, r) for u in order):
-        raise Refused("its iterations write to one place, in their order")
+    check_unordered(kernel, r)
 
 
 def stages(kernel: UOp, r: UOp, n: int) -> UOp:
