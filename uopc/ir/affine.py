@@ -90,7 +90,10 @@ def product(atoms: list[UOp]) -> UOp:
 def node(op: Op, a: UOp, b: UOp) -> UOp:
     """The op on two index values, as it is."""
     t = a.dtype if a.dtype.lanes >= b.dtype.lanes else b.dtype
-    return intern(op, t, (a, b))
+    made = intern(op, t, (a, b))
+    if a._shape == () == b._shape:
+        made._shape = ()
+    return made
 
 
 # ---------------------------------------------------------------- reading

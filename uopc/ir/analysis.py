@@ -6,12 +6,12 @@ root that lack the fact and visits them sources first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import UserError
 from uopc.ir import dtypes
-from uopc.ir.node import intern, kept
+from uopc.ir.node import kept
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -26,18 +26,23 @@ def toposort(
 ) -> dict[UOp, None]:
     """Every node below `root`, sources first, as an ordered set; `gate` says where to descend."""
     order: dict[UOp, None] = {} if done is None else done
-    stack: list[UOp | None] = [root]
-    while stack:
-        u = stack.pop()
-        if u is None:  # the sources of the node below it are done
-            order[stack.pop()] = None  # type: ignore[index]
-        elif u not in order:
-            if not u.src or (gate is not None and not gate(u)):
-                order[u] = None
-            else:
-                stack += (u, None)
-                stack += u.src[::-1]
-    return order
+    if root in order:
+        return order
+    around: list[tuple[UOp, Iterator[UOp]]] = []  # the nodes on the way, with their other sources
+    u, sources = root, iter(root.src if gate is None or gate(root) else ())
+    while True:
+        for s in sources:
+            if s not in order:
+                if s.src and (gate is None or gate(s)):
+                    around.append((u, sources))
+                    u, sources = s, iter(s.src)
+                    break
+                order[s] = None
+        else:
+            order[u] = None
+            if not around:
+                return order
+            u, sources = around.pop()
 
 
 @kept
@@ -481,19 +486,15 @@ def _ranges(u: UOp) -> frozenset[UOp]:
     if len(u.src) == 1:
         return u.src[0]._ranges  # type: ignore[no-any-return]
     out: frozenset[UOp] = u.src[0]._ranges
-    closed = closed_ranges(u)
     for s in u.src[1:]:
         more = s._ranges
-        if more and more is not out:
-            out = out | more if out else more
-    return out.difference(closed) if closed else out
+        if more is not out and not more <= out:  # equal sets are mostly one object
+            out = more if out <= more else out | more
+    if u.op is Ops.REDUCE or u.op is Ops.END:
+        return out.difference(closed_ranges(u))
+    return out
 
 
 def variables(u: UOp) -> list[UOp]:
     """The VARIABLEs below a node, by name."""
     return sorted((v for v in toposort(u) if v.op is Ops.VARIABLE), key=lambda v: str(v.arg.name))
-
-
-def const_of(t: dtypes.DType, value: Any) -> UOp:
-    """A CONST whose value is already canonical for the dtype."""
-    return intern(Ops.CONST, t, (), value)

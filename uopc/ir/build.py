@@ -187,13 +187,15 @@ def fold(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     """The value of an op on constants, or the operand an identity leaves; None otherwise."""
     if op.evaluate is None:
         return None
-    if all([s.op is Ops.CONST for s in src]):
-        return _fold_constants(op, src)
     if len(src) != 2:
+        if all([s.op is Ops.CONST for s in src]):
+            return _fold_constants(op, src)
         return src[0] if op in _ROUNDING and not src[0].dtype.is_float else None
     a, b = src
-    if b.op is Ops.CONST and type(b.arg) is not tuple:
-        return _identity(op, a, b, right=True)
+    if b.op is Ops.CONST:
+        if a.op is Ops.CONST:
+            return _fold_constants(op, src)
+        return _identity(op, a, b, right=True) if type(b.arg) is not tuple else None
     if a.op is Ops.CONST and type(a.arg) is not tuple:
         return _identity(op, b, a, right=False)
     return None

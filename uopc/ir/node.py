@@ -271,15 +271,32 @@ def arena() -> Iterator[None]:
             gc.enable()
 
 
-def _references(entries: dict[Any, Any], key: Any) -> int:
-    """How many references there are to the node that is held under `key`; 0 for none held."""
-    entry = entries.get(key)
-    return 0 if entry is None or type(entry) is _Ref else sys.getrefcount(entry)
+def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int) -> int:
+    """Weaken the nodes of an arena, users before sources; those with at most `unused` references
+    go at once. Says how many references the last one had."""
+    references = 0
+    while keys:
+        key = keys.pop()
+        node = entries.get(key)
+        if node is None or type(node) is _Ref:
+            continue
+        references = sys.getrefcount(node)
+        if references <= unused:
+            del entries[key]
+        else:
+            ref = _Ref(node, _forget)
+            ref.key = key
+            entries[key] = ref
+    return references
 
 
-# What `_references` says of a node that nothing but the table holds. From Python 3.14 on, a local
-# variable may lend its reference to a call instead of counting one more.
-_UNUSED = _references({0: object()}, 0)
+class _Unheld:
+    """Stands for a node that nothing but the table holds."""
+
+
+# What `_let_go` says of one. From Python 3.14 on, a local variable may lend its reference to a call
+# instead of counting one more.
+_UNUSED = _let_go({0: _Unheld()}, [0], 0)
 
 
 class NativeThread(threading.Thread):
@@ -293,18 +310,7 @@ def _release() -> None:
     reference, which knows.
     """
     others = [t for t in threading.enumerate() if not isinstance(t, NativeThread)]
-    unused = _UNUSED if len(others) == 1 else 0
-    while _arena_keys:
-        key = _arena_keys.pop()
-        references = _references(_table, key)
-        if not references:
-            continue
-        if references <= unused:
-            del _table[key]
-        else:
-            ref = _Ref(_table[key], _forget)
-            ref.key = key
-            _table[key] = ref
+    _let_go(_table, _arena_keys, _UNUSED if len(others) == 1 else 0)
 
 
 def in_arena() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes, trace
@@ -55,7 +55,7 @@ def rebuild(
     """`root` with every key of the mapping replaced; what lies below a key is not visited, unless
     `order` gives the nodes below `root`, sources first."""
     done: dict[UOp, UOp] = dict(mapping)
-    nodes = analysis.toposort(root, gate=lambda n: n not in mapping) if order is None else order
+    nodes = analysis.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
     for u in nodes:
         if u in done or done.keys().isdisjoint(u.src):
             continue
@@ -71,8 +71,10 @@ def rewritten(
     change: Callable[[UOp, tuple[UOp, ...]], UOp | None],
     gate: Callable[[UOp], bool] | None = None,
     renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
+    only: Container[UOp] | None = None,
 ) -> UOp:
-    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it.
+    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it; it
+    is asked about `only` these, if they are given.
 
     What lies below a node that the gate refuses stays as it is; what is kept on other sources is
     made by `renew`. A listener is told of the changes.
@@ -83,7 +85,7 @@ def rewritten(
         src = u.src
         if not done.keys().isdisjoint(src) and (gate is None or gate(u)):
             src = tuple([done.get(s, s) for s in src])
-        made = change(u, src)
+        made = change(u, src) if only is None or u in only else None
         if made is None:
             made = u if src is u.src else renew(u, src)
         elif listener is not None and made is not u:

@@ -54,9 +54,8 @@ class _Loops:
         self._innermost: dict[frozenset[UOp], UOp] = {}
         # Users come before their operands here, so outer loops are placed before inner ones.
         for u in reversed(order):
-            closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
-            if closed:
-                self._place(u, closed)
+            if closed := analysis.closed_ranges(u):
+                self._place(u, sorted(closed, key=lambda r: r.arg.axis))
 
     def _place(self, u: UOp, closed: list[UOp]) -> None:
         around = set().union(*[analysis.ranges(r) for r in closed], analysis.ranges(u.src[0]))
