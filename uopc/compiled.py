@@ -14,6 +14,7 @@ import numpy.typing as npt
 from uopc.backends.cpu import image
 from uopc.backends.cpu.plan import Plan
 from uopc.errors import InvalidIR
+from uopc.ir import analysis
 from uopc.planning import Planner
 
 if TYPE_CHECKING:
@@ -133,6 +134,6 @@ def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) ->
         tuple([k.arg.name for k in lowered.kernels]),
         code,
         pack_sources([llvm.module([r]) for r in rendered]),
-        len(lowered.runs[0].after[0].toposort()),
+        len(analysis.order(request.graph)),
         {"render": rendered_at - begin, "llvm": done - rendered_at},
     )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir import analysis, dtypes, remake
+from uopc.ir import analysis, dtypes, remake, tensor_graph
 from uopc.ir.args import Opt
 from uopc.ir.elementwise import unbind
 from uopc.ir.levels import TENSOR
-from uopc.ir.node import Node, intern
+from uopc.ir.node import Node, arena, intern
 from uopc.ir.ops import Ops
 from uopc.ir.recognize import level_of
 from uopc.ir.uop import UOp
@@ -65,13 +65,15 @@ def compile(
     check_device(where)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
-    request = prepare(graph, inputs, optimize and not options.noopt, threads, name, options, rules)
-    request = replace(request, device=where)
-    check = options.spec > 0 if verify is None else verify
-    if request.structure == "kernel" and not check:  # broken more easily than by the builders
-        _verify_input(request.graph)
-    accesses = options.spec > 1 if verify is None else verify
-    program = build(request, _verifier(check, accesses))
+    optimize = optimize and not options.noopt
+    with arena():
+        request = prepare(graph, inputs, optimize, threads, name, options, rules)
+        request = replace(request, device=where)
+        check = options.spec > 0 if verify is None else verify
+        if request.structure == "kernel" and not check:  # broken more easily than by the builders
+            _verify_input(request.graph)
+        accesses = options.spec > 1 if verify is None else verify
+        program = build(request, _verifier(check, accesses))
     if options.debug:
         from uopc import debug
 
@@ -180,7 +182,7 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
     Graphs that differ in these values only are one graph, compiled once.
     """
     bound: dict[str, int] = {}
-    for u in analysis.toposort(sink):
+    for u in analysis.order(sink):
         if u.op is Ops.BIND:
             variable, value = unbind(u)
             arg = variable.arg
@@ -213,7 +215,7 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
     """The program's params in the order of its positional arguments."""
     found: dict[str, UOp] = {}
     whole = level_of(sink) is not TENSOR
-    for u in analysis.toposort(sink, analysis.outside_kernels(sink)):
+    for u in tensor_graph.nodes(sink):
         # At tensor level a param with a slot belongs to a function, not to the program.
         if u.op is not Ops.PARAM or (u.arg.slot >= 0 and not whole):
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from uopc.ir import analysis, dtypes, forms
+from uopc.ir import analysis, dtypes, forms, tensor_graph
 from uopc.ir.infix import infix
 from uopc.ir.ops import Ops
 from uopc.ir.text import Namer
@@ -28,7 +28,7 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     if "placement" not in notes:
         return []
     notes = notes["placement"]()
-    order = analysis.toposort(graph, analysis.outside_kernels(graph))
+    order = tensor_graph.nodes(graph)
     known: dict[UOp, str] = {}  # an index, as text
     consumers: dict[UOp, list[str]] = {}
     for u in order:

@@ -33,7 +33,7 @@ def fingerprint(root: UOp) -> Fingerprint:
     place: dict[UOp, int] = {}
     arrays: dict[str, npt.NDArray[Any]] = {}
     lines: list[str] = []
-    for u in analysis.toposort(root):
+    for u in analysis.order(root):
         place[u] = len(place)
         arg = u.arg
         if u.op is Ops.DATA and type(arg) is DataArg:

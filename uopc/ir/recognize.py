@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis
+from uopc.ir import tensor_graph
 from uopc.ir.levels import KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.ops import Ops
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def level_of(graph: UOp) -> Level:
     """The level of a graph that came from outside: its ops say it."""
-    ops = {u.op for u in analysis.toposort(graph, analysis.outside_kernels(graph))}
+    ops = tensor_graph.ops(graph)
     if graph.op is Ops.LINEAR:
         return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
     # A kernel writes elements of storage; a tensor graph stores through views.
@@ -24,5 +24,5 @@ def level_of(graph: UOp) -> Level:
 
 
 def _stores_elements(graph: UOp) -> bool:
-    order = analysis.toposort(graph, analysis.outside_kernels(graph))
-    return any(u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in order)
+    nodes = tensor_graph.nodes(graph) if Ops.STORE in tensor_graph.ops(graph) else []
+    return any([u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in nodes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes, trace
+from uopc.ir import affine, analysis, build, dtypes, tensor_graph, trace
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 
@@ -69,21 +69,22 @@ def rebuild(
 def rewritten(
     root: UOp,
     change: Callable[[UOp, tuple[UOp, ...]], UOp | None],
-    gate: Callable[[UOp], bool] | None = None,
+    outside_kernels: bool = False,
     renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
     only: Container[UOp] | None = None,
 ) -> UOp:
     """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it; it
     is asked about `only` these, if they are given.
 
-    What lies below a node that the gate refuses stays as it is; what is kept on other sources is
-    made by `renew`. A listener is told of the changes.
+    With `outside_kernels`, bodies of hand-written kernels stay as they are. What is kept on other
+    sources is made by `renew`. A listener is told of the changes.
     """
     done: dict[UOp, UOp] = {}  # what is not the same any more
     listener, step = trace.current_listener(), trace.Step(change)
-    for u in analysis.order(root) if gate is None else analysis.toposort(root, gate):
+    for u in tensor_graph.nodes(root) if outside_kernels else analysis.order(root):
         src = u.src
-        if not done.keys().isdisjoint(src) and (gate is None or gate(u)):
+        inside = outside_kernels and u.op is Ops.SINK and u is not root
+        if not inside and not done.keys().isdisjoint(src):
             src = tuple([done.get(s, s) for s in src])
         made = change(u, src) if only is None or u in only else None
         if made is None:

@@ -46,7 +46,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     calls = FunctionCalls(graph, context.schedule)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op in STORAGE or any([s in reads for s in u.src]):
+        if u.op in STORAGE or not reads.isdisjoint(u.src):
             reads.add(u)
         if u.op in _TRANSPARENT:
             return src[0]
@@ -69,7 +69,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return _emptied(u, src)
         return None
 
-    return remake.rewritten(graph, change, analysis.outside_kernels(graph))
+    return remake.rewritten(graph, change, outside_kernels=True)
 
 
 def _known_value(v: UOp) -> UOp:
@@ -100,7 +100,7 @@ def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _empty(dims: analysis.Shape) -> bool:
-    return any(isinstance(d, int) and d == 0 for d in dims)
+    return 0 in dims
 
 
 def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:

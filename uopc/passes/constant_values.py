@@ -32,7 +32,7 @@ _EXACT = frozenset((
     Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
     Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST,
 ))  # fmt: skip
-_JOINED = (Ops.STACK, Ops.CAT)
+JOINED = (Ops.STACK, Ops.CAT)
 _DTYPES = frozenset((dtypes.float32, dtypes.float64, dtypes.bool_))
 
 
@@ -78,7 +78,7 @@ class Constants:
             self.pieces[u] = pieces
         if self._is_constant(u):
             self.constant.add(u)
-            made = u.op in _JOINED and len(u.src) >= FEWEST_PARTS
+            made = u.op in JOINED and len(u.src) >= FEWEST_PARTS
             summed = u in self.pieces and self.pieces[u].count >= FEWEST_PARTS
             if made or summed or any(s in self.irregular for s in u.src):
                 self.irregular.add(u)
@@ -88,7 +88,7 @@ class Constants:
             return bool(u.arg.array.size <= MOST_DATA)
         if u.op is Ops.CONST:
             return type(u.arg) is not tuple
-        evaluated = u.op.movement or u.op in _EXACT or u.op in _JOINED
+        evaluated = u.op.movement or u.op in _EXACT or u.op in JOINED
         if not evaluated or not u.src or any(s not in self.constant for s in u.src):
             return False
         if not (u.dtype in _DTYPES or u.dtype.is_int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis
+from uopc.ir import tensor_graph
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 
@@ -24,7 +24,8 @@ def fixed_reduces(graph: UOp) -> set[UOp]:
     """The REDUCEs, among other values, that a CONTIGUOUS with Opts meets first: its Opts count
     their ranges as the user wrote them."""
     found: set[UOp] = set()
-    for u in reversed(analysis.toposort(graph, analysis.outside_kernels(graph))):
+    order = tensor_graph.nodes(graph) if Ops.CONTIGUOUS in tensor_graph.ops(graph) else []
+    for u in reversed(order):
         if has_opts(u) or (u in found and u.op not in (Ops.REDUCE, Ops.CONTIGUOUS)):
             found.update(u.src)
     return found

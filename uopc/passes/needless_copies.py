@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, indexing, movement, remake
+from uopc.ir import affine, analysis, indexing, movement, remake, tensor_graph
 from uopc.ir.ops import Ops
 from uopc.passes.given_opts import has_opts
 from uopc.passes.output_storage import (
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 def without_needless_copies(graph: UOp) -> UOp:
     """contiguous (shrink (param x))  →  shrink (param x), where that is one piece."""
-    outside = analysis.outside_kernels(graph)
-    order = list(analysis.toposort(graph, outside))
+    order, ops = tensor_graph.nodes(graph), tensor_graph.ops(graph)
+    if ops.isdisjoint((Ops.CONTIGUOUS, Ops.COPY, Ops.AFTER)):
+        return graph
     roots = roots_of_views(order)
     effects = effects_by_root(order, roots)
     written = effects_by_root(order, roots, written_only=True)
     needless = {u for u in order if _is_needless(u, effects, written)}
-    plain = not any(u.op is Ops.INVALID for u in order)  # else some elements may stay as they are
+    plain = Ops.INVALID not in ops  # else some elements may stay as they are
     replaced = {u for u in order if plain and _is_replaced(u, effects, roots)}
     if not needless and not replaced:
         return graph
@@ -46,7 +47,7 @@ def without_needless_copies(graph: UOp) -> UOp:
             return movement.expand(src[1].src[1], analysis.shape(u))
         return src[0] if u in needless else None
 
-    return remake.rewritten(graph, change, outside)
+    return remake.rewritten(graph, change, outside_kernels=True)
 
 
 def effects_by_root(

@@ -28,7 +28,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import Unsupported
-from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake, trace
+from uopc.ir import (
+    affine,
+    analysis,
+    build,
+    dtypes,
+    indexing,
+    kernel_params,
+    remake,
+    tensor_graph,
+    trace,
+)
 from uopc.ir.args import Space, StageArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import TENSOR
@@ -267,7 +277,7 @@ class _Placement:
                 return intern(u.op, u.dtype, outputs, u.arg, u.tag)
             return None
 
-        return remake.rewritten(self.graph, change, analysis.outside_kernels(self.graph))
+        return remake.rewritten(self.graph, change, outside_kernels=True)
 
 
 def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -306,7 +316,7 @@ def _copied(value: UOp, reason: str) -> UOp:
 
 def _measured(graph: UOp, tiles: bool) -> Measures:
     """`tiles`: products run in tiles, and want their operands in memory."""
-    facts = Measures(graph, list(analysis.toposort(graph, analysis.outside_kernels(graph))))
+    facts = Measures(graph, tensor_graph.nodes(graph))
     operands = computed_operands(facts) if tiles else {}
     return Measures(graph, facts.order, operands) if operands else facts
 

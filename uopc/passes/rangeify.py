@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import InvalidIR
-from uopc.ir import affine, analysis, build, dtypes, indexing, steps
+from uopc.ir import affine, analysis, build, dtypes, indexing, steps, tensor_graph
 from uopc.ir.args import BufferArg, RangeArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import INDEXED, TENSOR
@@ -349,7 +349,7 @@ def _lower_call(u: UOp, storage: LoweredStorage) -> UOp:
 
 def rangeify(graph: UOp, context: Context) -> UOp:
     """The SINK of the program's outputs and effects, each with the loops that fill it."""
-    order = analysis.toposort(graph, analysis.outside_kernels(graph))
+    order = tensor_graph.nodes(graph)
     slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
     storage = LoweredStorage()
     made = storage.made

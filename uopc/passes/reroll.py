@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.ir import analysis, build, movement, remake
+from uopc.ir import analysis, build, movement, remake, tensor_graph
 from uopc.ir.levels import TENSOR
 from uopc.ir.ops import Ops
-from uopc.passes.constant_values import FEWEST_PARTS, Constants, concatenation
+from uopc.passes.constant_values import FEWEST_PARTS, JOINED, Constants, concatenation
 from uopc.passes.contract import Context, Pass
 from uopc.passes.forms_of_parts import Forms
 from uopc.passes.rolling import Roller, gathered
@@ -109,7 +109,7 @@ class _Rewriting:
 
     def joined(self, u: UOp) -> UOp:
         """A STACK or CAT of many parts that are alike, as one value."""
-        if len(u.src) < FEWEST_PARTS or u.op not in (Ops.STACK, Ops.CAT):
+        if len(u.src) < FEWEST_PARTS or u.op not in JOINED:
             return u
         got = self.roller.rolled(u.src)
         got = self.mixed(u.src) if got is None else got
@@ -124,7 +124,10 @@ class _Rewriting:
 
 def reroll(graph: UOp, context: Context) -> UOp:
     """The graph with arrays, gathers and leading axes in place of many single elements."""
-    return remake.rewritten(graph, _Rewriting().change, analysis.outside_kernels(graph))
+    parts = max([len(u.src) for u in tensor_graph.nodes(graph) if u.op in JOINED], default=0)
+    if parts < FEWEST_PARTS and Ops.PAD not in tensor_graph.ops(graph):
+        return graph  # no value is put together from many
+    return remake.rewritten(graph, _Rewriting().change, outside_kernels=True)
 
 
 PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")

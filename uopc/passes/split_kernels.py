@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.errors import UserError
-from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake
+from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake, tensor_graph
 from uopc.ir.args import BufferArg, KernelArg, ParamArg
 from uopc.ir.indexing import Index
 from uopc.ir.levels import INDEXED, PROGRAM
@@ -96,7 +96,7 @@ class _Pieces:
         # Of the shape of some storage and an index: kernels that are alike differ in the storage.
         self._flats: dict[tuple[analysis.Shape, Index], tuple[UOp, UOp]] = {}
         effects: dict[UOp, None] = {}
-        for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
+        for u in tensor_graph.nodes(graph):
             after = u.op is Ops.AFTER and not is_local(u)
             roots = u.src[1:] if after else u.src if u is graph else ()
             effects.update({e: None for e in roots if e.op in _CLOSED})
