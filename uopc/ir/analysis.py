@@ -86,6 +86,8 @@ def shape(u: UOp) -> Shape:
 
 def filled(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
     """The dimensions of an arg, with the sources put where it has None."""
+    if type(dims) is tuple and None not in dims:
+        return dims
     rest = iter(symbolic)
     return tuple([next(rest) if d is None else d for d in dims])
 
@@ -127,10 +129,6 @@ def _shape_arg(u: UOp) -> Shape:
 
 def _shape_storage(u: UOp) -> Shape:
     return filled(u.arg.dims, u.src)
-
-
-def _shape_expand(u: UOp) -> Shape:
-    return filled(u.arg, u.src[1:])
 
 
 def _shape_permute(u: UOp) -> Shape:
@@ -188,7 +186,7 @@ _SHAPE_RULES: dict[str, Callable[[UOp], Shape]] = {
     "broadcast": _shape_broadcast,
     "arg": _shape_arg,
     "storage": _shape_storage,
-    "expand": _shape_expand,
+    "expand": _shape_arg,
     "permute": _shape_permute,
     "pad": _shape_window,
     "shrink": _shape_window,

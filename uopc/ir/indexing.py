@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import affine, analysis, build, dtypes
 from uopc.ir.analysis import Dim, Shape
 from uopc.ir.args import RangeArg
-from uopc.ir.node import intern
+from uopc.ir.node import intern, remembered
 from uopc.ir.ops import Op, Ops
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
     return index if made == index else made
 
 
+@remembered
 def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     """The index of a stored value, with a range for each axis longer than 1; those ranges.
 
@@ -77,6 +78,11 @@ def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
     if [d for d in outer if d != 1] == [d for d in inner if d != 1]:
         rest = iter([x for d, x in zip(outer, index) if d != 1])
         return tuple([zero() if d == 1 else next(rest) for d in inner])
+    return _reshaped(outer, inner, index)
+
+
+@remembered
+def _reshaped(outer: Shape, inner: Shape, index: Index) -> Index:
     result: list[UOp] = []
     for o_dims, o_index, i_dims in _groups(outer, inner, index):
         result += _regroup(o_dims, o_index, i_dims)

@@ -66,6 +66,12 @@ def rebuild(
     return done.get(root, root)
 
 
+def _fixed_shape(u: UOp) -> analysis.Shape | None:
+    """The shape, where it was asked for before and does not depend on variables."""
+    dims: analysis.Shape | None = u._shape
+    return dims if dims is not None and all([type(d) is int for d in dims]) else None
+
+
 def rewritten(
     root: UOp,
     change: Callable[[UOp, tuple[UOp, ...]], UOp | None],
@@ -94,5 +100,7 @@ def rewritten(
         if made is not u:
             if made.origin is None:
                 made.origin = u.origin
+            if outside_kernels and made._shape is None:
+                made._shape = _fixed_shape(u)  # its readers rely on that
             done[u] = made
     return done.get(root, root)

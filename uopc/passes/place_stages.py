@@ -263,10 +263,11 @@ class _Placement:
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-            if u.op in FORCED:
-                return _stage(src[0], self.reasons[u], False, opts.get(u))
-            if u in self.reasons:
-                return _stage(remake.remake(u, src), self.reasons[u], True, opts.get(u))
+            reason = self.reasons.get(u)
+            if reason is not None:
+                forced = u.op in FORCED
+                value = src[0] if forced else remake.remake(u, src)
+                return _stage(value, reason, not forced, opts.get(u))
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
             if u in self.copied:
