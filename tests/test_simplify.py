@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uopc.ir import check_rules, dtypes
+from uopc.ir import check_rules, dtypes, symbolic
 from uopc.ir.args import ParamArg, VariableArg
 from uopc.ir.construct import const_value
 from uopc.ir.dtypes import DType
@@ -145,4 +145,6 @@ def test_random_graphs_keep_their_values(seed: int) -> None:
         same = np.array_equal(*np.broadcast_arrays(old, new), equal_nan=u.dtype.is_float)
         assert same, f"{render(u)} → {render(made)}"
         smaller += len(made.toposort()) < len(u.toposort())
+        for v in u.toposort():
+            assert symbolic.rules_for(v).rewrite(v) is symbolic.RULES.rewrite(v), render(v)
     assert smaller > 200

@@ -80,6 +80,13 @@ def _below(u: UOp) -> dict[UOp, None] | None:
     return found if len(found) <= _MOST_NODES else None
 
 
+@remembered
+def _outside(u: UOp) -> tuple[UOp, ...]:
+    """u and what is below it, sources first, as far as the same bounds hold everywhere."""
+    stops = _AS_IS | _CONDITIONAL
+    return tuple(analysis.toposort(u, lambda v: v.op not in stops))
+
+
 def _is_there(clauses: list[UOp], roots: list[UOp]) -> bool:
     """Whether one of the clauses stands below one of the roots."""
     found: dict[UOp, None] = {}
@@ -159,7 +166,7 @@ class Place:
         if not self.facts:
             return False
         touched = self._touched
-        for v in analysis.toposort(u, lambda v: v.op not in _AS_IS and v.op not in _CONDITIONAL):
+        for v in _outside(u):
             if v in self.facts:
                 touched.add(v)
                 if self.facts[v].value.op is Ops.CONST:

@@ -47,10 +47,14 @@ class Numbers(enum.Flag):
     BOOL = enum.auto()
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of the dtypes that hold such numbers."""
+        return frozenset([k for n in self for k in _KINDS[n]])
+
+    @property
     def dtypes(self) -> frozenset[DType]:
         """The scalar dtypes that hold such numbers."""
-        kinds = {k for n in self for k in _KINDS[n]}
-        return frozenset([t for t in dtypes.ALL if t.kind in kinds])
+        return frozenset([t for t in dtypes.ALL if t.kind in self.kinds])
 
 
 INDEX, WRAPPING = Numbers.INDEX, Numbers.WRAPPING

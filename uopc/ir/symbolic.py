@@ -19,7 +19,7 @@ from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.rewrite import EndlessRewriteError, substitute
-from uopc.ir.rules import RuleSet, matcher
+from uopc.ir.rules import ANY, RuleSet, matcher
 from uopc.ir.rules_algebra import (
     BOUNDS,
     CASTS,
@@ -45,6 +45,7 @@ from uopc.ir.rules_where import (
 from uopc.ir.trace import Fired, current_listener
 
 if TYPE_CHECKING:
+    from uopc.ir.pattern import PatternMatcher
     from uopc.ir.uop import UOp
 
 # In the order in which they are tried: what decides a node at once comes first.
@@ -54,6 +55,22 @@ SETS: tuple[RuleSet, ...] = (
     UNDER_CONDITION,
 )  # fmt: skip
 RULES = matcher(*SETS)
+# By the kind of numbers: few of the rules for an op hold for those that a node computes with.
+_RULES_FOR = {
+    kind: matcher(*[s for s in SETS if s.over == ANY or kind in s.over.kinds])
+    for kind in (*ANY.kinds, "void")
+}
+
+
+def rules_for(u: UOp) -> PatternMatcher:
+    """Those of the rules that may fit the node."""
+    return _RULES_FOR[_numbers(u)]
+
+
+def _numbers(u: UOp) -> str:
+    """The kind of what a node computes with: of what it compares, or else of its value."""
+    return u.src[0].dtype.kind if u.op.dtype == "bool" else u.dtype.kind
+
 
 _LINEAR = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 # More rewrites of one node, one after the other, mean that two rules undo each other.
@@ -74,7 +91,8 @@ def simplify(root: UOp) -> UOp:
 
 def _simplify(root: UOp) -> None:
     """Fill `_simple` of `root` and what it needs."""
-    table, listener = match_statistics.table_of(RULES), current_listener()
+    tables = {kind: match_statistics.table_of(rules) for kind, rules in _RULES_FOR.items()}
+    listener = current_listener()
     stack = [root]
     # node → what it turned into, while that is not simplified yet
     became: dict[UOp, UOp] = {}
@@ -96,7 +114,7 @@ def _simplify(root: UOp) -> None:
         if made is not u and (made._simple is not None or not _on_simple(made)):
             _follow(u, made, became, stack)
             continue
-        match = table[made.op] if made.tag is None else None
+        match = tables[_numbers(made)][made.op] if made.tag is None else None
         hit = None if match is None else match(made, None)
         if hit is None:
             made._simple = True
