@@ -51,6 +51,8 @@ def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
         return None
     # Terms on both sides: one sum, whose first term is positive
     constant, terms = affine.form(affine.sub(a, b))
+    if not terms:
+        return None
     positive = terms[min(terms, key=affine.order)] > 0
     lhs = affine.build(0, terms if positive else {m: -f for m, f in terms.items()})
     return lhs, (None, -constant - 1) if positive else (constant + 1, None)
