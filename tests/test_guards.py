@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.driver import lower_only
+from uopc.errors import UserError
 from uopc.ir import analysis, dtypes
+from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 
 CPUS = ("", "x86-64-v3")
@@ -30,6 +32,7 @@ def inside(n, low, high):
 
 
 X, Y = param("x", 300, 400), param("y", 300, 400)
+SQUARE, ROWS, COLUMNS = param("x", 1000, 1000), counted(1000).reshape(1000, 1), counted(1000)
 GRAPHS = {
     "pad a row": param("x", 1000).pad(((3, 5),)),
     "pad both": X.pad(((2, 1), (3, 1))),
@@ -54,6 +57,14 @@ GRAPHS = {
     "sum under a mask": uopc.where(inside(400, 20, 370).reshape(1, 400), X, 0.0).sum(axis=1),
     "maximum under a mask": uopc.where(inside(400, 0, 370).reshape(1, 400), X, -1e9).max(axis=1),
     "all but one": uopc.where(counted(1000) != 400, param("x", 1000), 0.0),
+    "triangle": uopc.where(COLUMNS <= ROWS, SQUARE.exp(), 0.0),
+    "upper triangle": uopc.where(COLUMNS > ROWS, SQUARE.exp(), 0.0),
+    "sums of a triangle": SQUARE.tril().sum(axis=1),
+    "maxima of an upper triangle": uopc.where(COLUMNS > ROWS, SQUARE, -1e9).max(axis=1),
+    "every second column": uopc.where(COLUMNS * 2 < ROWS, SQUARE, 0.0).sum(axis=1),
+    "causal softmax": uopc.where(COLUMNS <= ROWS, SQUARE, float("-inf")).softmax(),
+    "causal attention": uopc.where(COLUMNS <= ROWS, param("s", 4, 1000, 1000), -1e9).softmax()
+    @ param("v", 4, 1000, 48),
     "differences": param("x", 1024) - param("x", 1024)[:-1].pad(((1, 0),)),
 }
 
@@ -160,3 +171,65 @@ def test_what_a_cut_part_adds_up_is_not_added_again():
     (kernel,) = lower_only(rows.sum(axis=1), threads=1).kernels
     assert kernel.arg.opts[0].op == "CUT"
     assert sum(u.op is Ops.RANGE for u in kernel.src) == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(CPUS), st.sampled_from((1, 2)), st.integers(1, 40), st.integers(1, 150),
+    st.sampled_from((1, 2, 3, -1, -2)), st.sampled_from((1, 2, -1, 3)), st.integers(-60, 60),
+    st.sampled_from(("<", "<=")), st.sampled_from(("values", "sum", "max", "min", "softmax")),
+)  # fmt: skip
+def test_bounded_by_the_row(cpu, threads, rows, columns, a, b, c, op, what):
+    """A mask of two ranges, a·column < b·row + c, whichever blocks it cuts through."""
+    array = numbers(rows, columns)
+    i, j = counted(rows).reshape(rows, 1), counted(columns).reshape(1, columns)
+    at, of = np.arange(rows)[:, None], np.arange(columns)[None]
+    mask = j * a < i * b + c if op == "<" else j * a <= i * b + c
+    keep = of * a < at * b + c if op == "<" else of * a <= at * b + c
+    other = {"max": -np.inf, "min": np.inf, "softmax": -1e9}.get(what, 0.0)
+    x = uopc.where(mask, param("x", rows, columns), other)
+    wanted = np.where(keep, array, np.float32(other))
+    if what == "values":
+        close(on(cpu, threads, x.exp() * 2.0, array), np.exp(wanted) * 2)
+    elif what == "softmax":
+        e = np.exp(wanted - wanted.max(axis=1, keepdims=True))
+        close(on(cpu, threads, x.softmax(), array), e / e.sum(axis=1, keepdims=True))
+    else:
+        got = on(cpu, threads, getattr(x, what)(axis=1), array)
+        np.testing.assert_array_equal(got, getattr(wanted, what)(axis=1))
+
+
+def close(got, wanted):
+    np.testing.assert_allclose(got, wanted, rtol=2e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.integers(1, 20), st.integers(1, 8))
+def test_bound_in_blocks(data, blocks, n):
+    """The Opt alone, at any size of block: the same numbers as without it, or a refusal."""
+    a, b, c = [data.draw(st.integers(-3, 3)) for _ in range(3)]
+    rows, columns = data.draw(st.integers(2, 12)), blocks * n
+    i, j = counted(rows).reshape(rows, 1), counted(columns).reshape(1, columns)
+    x = uopc.where(j * a < i * b + c, param("x", rows, columns), -1.0)
+    graph = x.sum(axis=1) if data.draw(st.booleans()) else x
+    array = numbers(rows, columns)
+    wanted = uopc.compile(graph, optimize=False)(array)
+    try:
+        program = uopc.compile(graph.contiguous((Opt("BOUND", 1, n),)), verify=True)
+    except UserError:
+        return
+    np.testing.assert_array_equal(program(array), wanted)
+
+
+def test_what_a_triangle_leaves_out_is_exact():
+    """Infinities and NaN beside the diagonal: the weights of a row are what they were."""
+    n = 96
+    array = numbers(n, n)
+    array[3, 90], array[40, 70], array[50, 2], array[60, 5] = np.nan, np.inf, np.nan, np.inf
+    array[70, :] = -np.inf
+    i = counted(n)
+    x = uopc.where(i <= i.reshape(n, 1), param("x", n, n), float("-inf")).softmax()
+    assert any(o.op == "BOUND" for k in lower_only(x, threads=1).kernels for o in k.arg.opts)
+    wanted = uopc.compile(x, optimize=False)(array)
+    np.testing.assert_allclose(uopc.compile(x, threads=1)(array), wanted, rtol=2e-6)
+    assert np.isnan(wanted[[50, 60, 70]]).all() and np.isfinite(wanted[[3, 40]]).all()

@@ -171,6 +171,15 @@ REFUSED = [
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("VECTOR", 0, 1)], "the amount 1 is too small"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 0)], "the amount 0 is too small"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("CUT", 0, 6)], "go on behind its first 6"),
+    (lambda: uopc.param("a", (6, 6)) + 1.0, [Opt("BOUND", 0, 2)], "compared with no loop around"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 4)], "be a multiple of 4"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 6)], "turns in all blocks of 6"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 0)], "the amount 0 is too small"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 0, 2)], "compared with no loop around"),
+    (
+        lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 2), Opt("TILE", 0, 2)],
+        "the length of another loop depends on this range",
+    ),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SWAP", 0, 1)], "there is no other range 1"),
     (
         lambda: uopc.param("a", (3, 4)).permute(1, 0) + 1.0,

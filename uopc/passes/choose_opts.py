@@ -11,7 +11,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, dtypes
+from uopc.ir import affine, analysis, dtypes
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 from uopc.passes import (
@@ -33,6 +33,7 @@ from uopc.passes.kernel_facts import (
     lane_cost,
     length_of,
 )  # fmt: skip
+from uopc.passes.moving_cuts import find_turn
 from uopc.passes.range_tiling import kernel_axes
 
 if TYPE_CHECKING:
@@ -65,9 +66,8 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     _cut_at_guards(chooser, output, kept)
     dot = choose_contraction.dot_rows(k, reduces)
     for r in reduces:
-        for q in chooser.family(r):
-            single = dot is not None or r in kept
-            _vectorise_reduce(chooser, q, lanes, 1 if single else machine.ACCUMULATORS)
+        single = dot is not None or r in kept
+        _reduce_in_lanes(chooser, r, lanes, 1 if single else machine.ACCUMULATORS)
     if dot is not None:
         chooser.widen(dot, "UPCAST", machine.DOT_ROWS)
     elif row is not None:
@@ -78,6 +78,9 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         if vectors > 1:
             vectors = choose_streams.columns(chooser, output, lanes)
     if output is not None:
+        if choose_streams.is_dear(chooser.kernel, output):
+            for q in chooser.family(output):
+                _follow_bounds(chooser, q, lanes, vectors)
         for q in chooser.family(output):
             _vectorise_output(chooser, q, lanes, vectors)
     if apart:
@@ -201,7 +204,26 @@ def _vectorise_producers(chooser: Chooser) -> None:
         inside = [q for u in k.order if r in analysis.ranges(u) for q in analysis.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):
             kept = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
-            _vectorise_reduce(chooser, r, lanes, 1 if kept else machine.ACCUMULATORS)
+            _reduce_in_lanes(chooser, r, lanes, 1 if kept else machine.ACCUMULATORS)
+
+
+def _reduce_in_lanes(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
+    """Lanes on a reduce loop, or on its parts where it was cut or is to be."""
+    for q in chooser.family(r):
+        _follow_bounds(chooser, q, lanes, accumulators)
+    for q in chooser.family(r):
+        _vectorise_reduce(chooser, q, lanes, accumulators)
+
+
+def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
+    """A loop that is compared with loops around it, the columns of a triangle, cut where that
+    turns: in blocks of so many vectors, and as long as the code of the three parts stays small."""
+    n = lanes * copies
+    size = expanded_size(KernelFacts(chooser.kernel), r)
+    long = (length_of(r) or 0) >= machine.LEAST_BLOCKS * n
+    short = 3 * copies * size <= machine.MOST_COPIES
+    if long and short and find_turn(chooser.kernel, r) is not None:
+        chooser.widen(r, "BOUND", n)
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
@@ -211,7 +233,8 @@ def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -
     if length is not None and length < wide:
         wide = lanes
     if wide > lanes:
-        outer = chooser.widen(r, "VECTOR", lanes) if length and length % wide == 0 else None
+        whole = affine.is_multiple(r.src[0], wide)
+        outer = chooser.widen(r, "VECTOR", lanes) if whole else None
         if outer is not None:
             chooser.widen(outer, "UNROLL", accumulators)
             return

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis
+from uopc.ir import affine, analysis, dtypes
 from uopc.ir.kernel_params import storage_root
 from uopc.ir.ops import Ops
 from uopc.passes import machine, storage_cost
@@ -43,7 +43,7 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
 def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
     """Keep what reduces along rows add up, where it is dearer to compute again than to read; their
     loops."""
-    return [r for r in reduces if _is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0)]
+    return [r for r in reduces if is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0)]
 
 
 def past_caches(chooser: Chooser) -> None:
@@ -100,11 +100,10 @@ def _line_after_line(a: Access, least: int) -> UOp | None:
     return loop if a.stride(loop) == reach else None
 
 
-def _is_dear(kernel: UOp, r: UOp) -> bool:
-    """Whether a reduce over r adds up what takes a function to compute."""
-    closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
-    values = [v for u in closers for v in analysis.toposort(u.src[0])]
-    cost = sum(storage_cost.op_cost(v) for v in values if r in analysis.ranges(v) and v.op.is_alu)
+def is_dear(kernel: UOp, r: UOp) -> bool:
+    """Whether what is computed in a loop takes a function an element, or much arithmetic."""
+    inside = [u for u in analysis.order(kernel) if u.op.is_alu and r in analysis.ranges(u)]
+    cost = sum(storage_cost.op_cost(u) for u in inside if u.dtype.scalar is not dtypes.index)
     return cost > storage_cost.LOAD + storage_cost.STORE
 
 

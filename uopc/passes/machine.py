@@ -39,6 +39,8 @@ MOST_AFTER_SUMS = 512
 # A loop is cut at guards only where each node of the parts runs so often: 96 movement ops on 1,400
 # elements take 0.43 s to compile and 20.9 µs to run with cuts, 0.26 and 18.3 without.
 RUNS_OF_A_NODE = 8
+# A loop is cut where a comparison with loops around it turns only if it has so many blocks.
+LEAST_BLOCKS = 4
 # A loop is cut at guards only where the middle part, free of them, has this many iterations.
 LEAST_MIDDLE = 16
 

@@ -33,6 +33,7 @@ from uopc.passes.contract import Context, Pass
 from uopc.passes.kept_values import keep
 from uopc.passes.local_stage import pack
 from uopc.passes.memory_sums import sums
+from uopc.passes.moving_cuts import bound
 from uopc.passes.range_tiling import (
     Refused,
     cut_at,
@@ -97,6 +98,7 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "PADTO": (pad_to, "the loop grows to a multiple of n, its accesses guarded"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
     "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),
+    "BOUND": (bound, "the loop is cut, in blocks of n, where a comparison with outer loops turns"),
     "SWAP": (swap, "the loop changes places with output loop number n"),
     "PACK": (pack, "operand n of the reduces in the loop is copied into a local tile before it"),
     "KEEP": (keep, "what the reduce adds up is computed once, into a local tile for all loops"),

@@ -6,6 +6,8 @@ with the reason. `optimize.py` names them as Opts; nothing else changes a kernel
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.errors import Error
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 # Suffixes of a range's axis: parts of a tile or cut, and a renamed copy.
-_FIRST, _SECOND, _COPY = 0, 1, 2
+_FIRST, _SECOND, _COPY, _THIRD = 0, 1, 2, 3
 # Chunks of threads start at multiples of this many iterations, so that vectors stay whole.
 CHUNK_MULTIPLE = 64
 
@@ -267,27 +269,45 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
 
 def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
     """for r < n: f(r)  →  for r < at: f(r); for r < n - at: f(at + r). Needs 0 ≤ at ≤ n."""
+    return in_pieces(kernel, r, [Piece(at), Piece(affine.sub(r.src[0], at))])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some iterations of a loop, and what is known in them of values that depend on it."""
+
+    length: UOp
+    known: dict[UOp, UOp] = field(default_factory=dict)
+
+
+def in_pieces(kernel: UOp, r: UOp, pieces: list[Piece]) -> UOp:
+    """The loop r as loops one after the other, whose lengths add up to its own."""
     check_free(kernel, r)
     axis, kind = r.arg.axis, r.arg.kind
-    first = make_range(at, (*axis, _FIRST), kind)
-    second = make_range(affine.sub(r.src[0], at), (*axis, _SECOND), kind)
-    shifted = affine.add(at, second)
+    numbers = (_FIRST, _SECOND, _THIRD)
+    loops = [make_range(p.length, (*axis, i), kind) for i, p in zip(numbers, pieces)]
+    values = list(loops)
+    for i in range(1, len(pieces)):
+        start = affine.const(0)
+        for p in pieces[:i]:
+            start = affine.add(start, p.length)
+        values[i] = affine.add(start, loops[i])
     number = len(kernel_axes(kernel))  # grows with every cut: it tells the copies apart
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         body, closed = src[0], list(src[1:])
         inner = [q for q in closed if q is not r and (u.op is Ops.REDUCE or _is_inner(q, axis))]
-        a = remake.rebuild(body, {r: first})
-        names = _copies(body, r, inner, number)
-        b = remake.rebuild(body, {r: shifted, **names})
-        copied = [names[q] for q in inner]
+        made = []
+        for i, (piece, loop, value) in enumerate(zip(pieces, loops, values)):
+            names = _copies(body, r, inner, number + i - 1) if i else {}
+            b = remake.rebuild(body, {**piece.known, r: value, **names})
+            made.append((b, (loop, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
-            return _both(u, _reduced(u, a, (first, *inner)), _reduced(u, b, (second, *copied)))
-        one = intern(Ops.END, dtypes.void, (a, first, *inner))
-        two = intern(Ops.END, dtypes.void, (b, second, *copied))
-        both = intern(Ops.GROUP, dtypes.void, (one, two))
+            return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])
+        ends = [intern(Ops.END, dtypes.void, (b, *around)) for b, around in made]
+        group = intern(Ops.GROUP, dtypes.void, tuple(ends))
         outer = [q for q in closed if q is not r and q not in inner]
-        return intern(Ops.END, dtypes.void, (both, *outer)) if outer else both
+        return intern(Ops.END, dtypes.void, (group, *outer)) if outer else group
 
     return remake.rewritten(kernel, change, only=closers(kernel, r))
 
@@ -295,8 +315,8 @@ def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
     """The REDUCE of a part. One value that comes again and again adds nothing to itself, if it is
     the identity or u takes a maximum or minimum."""
-    again = u.arg.op in ("max", "min") or body is _identity(u)
-    if body.op is Ops.CONST and again and all(analysis.bounds(q.src[0])[0] > 0 for q in closed):
+    again = u.arg.op in ("max", "min") and all(analysis.bounds(q.src[0])[0] > 0 for q in closed)
+    if body is _identity(u) or (body.op is Ops.CONST and again):
         return body
     return intern(u.op, u.dtype, (body, *closed), u.arg)
 

@@ -1,0 +1,119 @@
+"""BOUND: a loop cut where a comparison with the loops around it turns, so that it folds there.
+
+    for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
+    →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]
+              for j < 8:         y[i, j'] = j' < i ? x[i, j'] : 0    with j' = 8·⌊i / 8⌋ + j
+              for j < …:         y[i, j'] = 0
+
+The parts are whole blocks of n iterations, so that vectors stay whole; only the block, or the few,
+in which the comparison turns has it still. What the mask leaves out is not read, and a reduce has
+no loop over it where it would add nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.range_tiling import Piece, Refused, closers, in_pieces
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+_AROUND = ("loop", "thread")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A comparison that has one value before iteration `first` of a loop, and the other from
+    `first + width` on, whatever the loops inside are at."""
+
+    comparison: UOp
+    before: bool
+    first: UOp
+    width: int
+
+
+def bound(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Cut r, in blocks of n, before and behind those in which a comparison turns."""
+    if n < 1:
+        raise Refused(f"the amount {n} is too small")
+    length = r.src[0]
+    if length.op is not Ops.CONST or length.arg % n:
+        raise Refused(f"the range is not known to be a multiple of {n}")
+    turn = find_turn(kernel, r)
+    if turn is None:
+        raise Refused("it is compared with no loop around it")
+    blocks, middle = length.arg // n, 1 + -(-turn.width // n)
+    if middle >= blocks:
+        raise Refused(f"the comparison turns in all blocks of {n}")
+    at = affine.floordiv(turn.first, affine.const(n))
+    at = _between(at, 0, blocks - middle)
+    start = affine.scaled(at, n)
+    size = affine.const(middle * n)
+    rest = affine.sub(affine.sub(length, start), size)
+    before, behind = [
+        {turn.comparison: build.const(dtypes.bool_, v)} for v in (turn.before, not turn.before)
+    ]
+    return in_pieces(kernel, r, [Piece(start, before), Piece(size), Piece(rest, behind)])
+
+
+def find_turn(kernel: UOp, r: UOp) -> Turn | None:
+    """The first comparison that turns as r goes on, where the loops around it say."""
+    found = (_turn(kernel, u, r) for u in analysis.order(kernel))
+    return next((t for t in found if t is not None), None)
+
+
+def _between(value: UOp, least: int, most: int) -> UOp:
+    low, high = analysis.bounds(value)
+    if high > most:
+        value = intern(Ops.MIN, dtypes.index, (value, affine.const(most)))
+    if low < least:
+        value = intern(Ops.MAX, dtypes.index, (value, affine.const(least)))
+    return value
+
+
+def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
+    """Where a comparison Σ < 0 turns, as a loop goes on; None if loops around do not decide it."""
+    if u.op not in (Ops.CMPLT, Ops.CMPLE) or u.src[0].dtype.scalar is not dtypes.index:
+        return None
+    if r not in analysis.ranges(u):
+        return None
+    constant, terms = affine.form(affine.sub(*u.src))
+    constant -= u.op is Ops.CMPLE
+    step = terms.get(r, 0)
+    others = {m: k for m, k in terms.items() if m is not r}
+    around = {m: k for m, k in others.items() if _is_around(kernel, m, r)}
+    inside = {m: k for m, k in others.items() if m not in around}
+    if not step or not around or any(r in analysis.ranges(m) for m in others):
+        return None
+    low, high = affine.interval(constant, inside)
+    if step > 0:  # holds while step·r < -Σ; ends for good where it does not for the least Σ
+        first, last = [_quotient(around, -end, step, -1) for end in (high, low)]
+    else:  # holds from where |step|·r > Σ
+        first, last = [_quotient(around, end, -step, 1) for end in (low, high)]
+    width = analysis.bounds(affine.sub(last, first))[1] if low < high else 0
+    return Turn(u, step > 0, first, width)
+
+
+def _quotient(around: dict[UOp, int], constant: int, step: int, sign: int) -> UOp:
+    """The first iteration that is not below ⌈-Σ / step⌉, or the first above ⌊Σ / step⌋."""
+    total = affine.build(constant, {m: sign * k for m, k in around.items()})
+    if sign < 0:
+        return affine.floordiv(affine.plus(total, step - 1), affine.const(step))
+    return affine.plus(affine.floordiv(total, affine.const(step)), 1)
+
+
+def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
+    """Whether a value is the same in all iterations of r, in one order of loops with it."""
+    found = analysis.ranges(m)
+    if not found or any(q.arg.kind not in _AROUND for q in found):
+        return False
+    for u in closers(kernel, r):
+        before = [q for q in u.src[1:] if u.op is Ops.END and q.arg.axis < r.arg.axis]
+        if not found <= analysis.ranges(u).union(before):
+            return False
+    return True
