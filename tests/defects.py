@@ -96,7 +96,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "a part of a cat that reads at the whole's index", "uopc/passes/rangeify.py",
-        "(*index[:axis], moved, *index[axis + 1 :])", "(*index[:axis], at, *index[axis + 1 :])",
+        "inner = () if u.op is Ops.STACK else (moved,)",
+        "inner = () if u.op is Ops.STACK else (at,)",
     ),
     Defect(
         "a gather without the check of its index", "uopc/passes/rangeify.py",

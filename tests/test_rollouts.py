@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.ir import dtypes
+from uopc.ir.ops import Ops
 
 
 def rollout(controls, steps, sin):
@@ -78,3 +79,63 @@ def test_any_elements(data):
     how = data.draw(st.sampled_from(["stack", "cat"]))
     got = uopc.compile(put_together(parts, how), verify=True)(given_x)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def stages_of_states(controls, steps, sin, stack):
+    """Two coupled pendulums, by the midpoint rule: (steps, 4)."""
+
+    def rates(a, b, v, w, u):
+        pull = (a - b) * 0.5
+        return v, w, u - sin(a) - pull, pull - sin(b)
+
+    x, found = [controls[0] * 0.25] * 4, []
+    for i in range(steps):
+        half = [p + r * 0.05 for p, r in zip(x, rates(*x, controls[i]))]
+        x = [p + r * 0.1 for p, r in zip(x, rates(*half, controls[i]))]
+        found.append(stack(x))
+    return stack(found)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 13])
+def test_states_of_several_elements(steps):
+    """A stack of stacks: no stage is computed for each element of the others again."""
+    controls = uopc.param("u", (steps,), dtype=dtypes.float64)
+    graph = stages_of_states(controls, steps, lambda x: x.sin(), lambda x: uopc.stack(*x))
+    program = uopc.compile(graph, verify=True)
+    given_u = np.random.default_rng(0).standard_normal(steps)
+    expected = stages_of_states(given_u, steps, np.sin, np.stack)
+    np.testing.assert_allclose(program(given_u), expected, rtol=1e-13, atol=1e-14)
+    (kernel,) = program.kernels
+    assert len(kernel.uops.src) <= 700 * steps + 100
+
+
+def solved(a, b, sqrt, stack):
+    """a·x = b by Cholesky's factors, element by element; any axes before those of a and b."""
+    n = a.shape[-1]
+    factor, y, x = {}, [], [None] * n
+    for j in range(n):
+        factor[j, j] = sqrt(a[..., j, j] - sum(factor[j, k] * factor[j, k] for k in range(j)))
+        for i in range(j + 1, n):
+            rest = a[..., i, j] - sum(factor[i, k] * factor[j, k] for k in range(j))
+            factor[i, j] = rest / factor[j, j]
+    for i in range(n):
+        y.append((b[..., i] - sum(factor[i, k] * y[k] for k in range(i))) / factor[i, i])
+    for i in reversed(range(n)):
+        x[i] = (y[i] - sum(factor[k, i] * x[k] for k in range(i + 1, n))) / factor[i, i]
+    return stack(x)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (50,)])
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_a_small_solver_computes_each_value_once(n, batch):
+    a = uopc.param("a", (*batch, n, n), dtypes.float64)
+    b = uopc.param("b", (*batch, n), dtypes.float64)
+    program = uopc.compile(solved(a, b, lambda v: v.sqrt(), lambda x: uopc.stack(*x, axis=-1)))
+    root = np.random.default_rng(0).standard_normal((*batch, n, n))
+    given_a = root @ np.swapaxes(root, -1, -2) + n * np.eye(n)
+    given_b = np.random.default_rng(1).standard_normal((*batch, n))
+    expected = np.linalg.solve(given_a, given_b[..., None])[..., 0]
+    np.testing.assert_allclose(program(a=given_a, b=given_b), expected, rtol=1e-10, atol=1e-12)
+    (kernel,) = program.kernels
+    roots = [u for u in kernel.uops.src if u.op is Ops.SQRT]
+    assert len(roots) <= 2 * n  # in vectors, and in what is left over

@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 
 def nest(chooser: Chooser) -> bool:
-    """Order, split and copy the loops of a kernel without reduces, where its body is long; whether
-    it has several nests now."""
+    """Order and split the loops of a kernel without reduces, where its body is long, and copy
+    what only chooses; whether it has several nests now."""
     k = KernelFacts(chooser.kernel)
-    if k.reduces or not is_long(k) or any(u.op is Ops.BUFFER for u in k.order):
+    if any(u.op is Ops.BUFFER for u in k.order):
         return False
-    if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.axes):
+    if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.outputs):
         return False
-    _hoist(chooser, k)
-    _unflatten(chooser)
+    if not k.reduces and is_long(k):
+        _hoist(chooser, k)
+        _unflatten(chooser)
     _copy_choices(chooser)
     return any(o.op == "CUT" for o in chooser.opts)
 
@@ -132,17 +133,19 @@ def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
 # ---------------------------------------------------------------- loops that choose
 def _copy_choices(chooser: Chooser) -> None:
     """Copies of the body for a short loop, where most of it is for some iterations only."""
-    for r in reversed(KernelFacts(chooser.kernel).axes):
+    for r in reversed(KernelFacts(chooser.kernel).outputs):
         k = KernelFacts(chooser.kernel)
         n = length_of(r)
-        if r not in k.axes or n is None or not 1 < n <= machine.MOST_CHOICES:
+        if r not in k.outputs or n is None or not 1 < n <= machine.MOST_CHOICES:
+            continue
+        if not any(u.op is Ops.WHERE and analysis.ranges(u.src[0]) == {r} for u in k.order):
             continue
         closed = next(u.src[1:] for u in k.order if u.op is Ops.END and r in u.src[1:])
         inner = {q for q in closed if q.arg.axis >= r.arg.axis}
         inside = [u for u in k.order if inner & analysis.ranges(u)]
-        if len(inside) * n > machine.MOST_COPIES:
-            continue
         taken = copies_taken(k, r)
+        if sum(taken.values()) > machine.MOST_COPIES:
+            continue
         computed = sum(_cost(u) * taken[u] for u in inside)
         if 3 * computed <= 2 * n * sum(_cost(u) for u in inside):
             chooser.attempt("UPCAST", r, n)

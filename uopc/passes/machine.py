@@ -32,7 +32,7 @@ OVERLAPPING_BODY = 64
 # Loops change places only where what the kernel writes fits the second-level cache.
 CROSSED_BYTES = 1 << 20
 # A loop that chooses among values becomes copies if it is at most so long.
-MOST_CHOICES = 8
+MOST_CHOICES = 16
 # What is computed from the sums of a register tile is a loop over them where copies would have
 # more nodes: gelu of 16 vectors takes 82 ms to compile in copies, 9 in a loop (and 5% more to run).
 MOST_AFTER_SUMS = 512

@@ -175,11 +175,14 @@ class _Lowering:
             length: analysis.Dim = 1 if u.op is Ops.STACK else analysis.shape(s)[axis]
             end = begin + length
             moved = affine.sub(at, build.dim_uop(begin))
-            inner = index[1:] if u.op is Ops.STACK else (*index[:axis], moved, *index[axis + 1 :])
             after = affine.less(affine.const(-1), moved)
             before = affine.less(at, build.dim_uop(end))
             inside = indexing.both(after, before)
             if not (inside.op is Ops.CONST and not inside.arg):
+                if indexing.is_one(length):  # its one element is there wherever the index is
+                    moved, inside = indexing.zero(), indexing.true()
+                inner = () if u.op is Ops.STACK else (moved,)
+                inner = (*index[:axis], *inner, *index[axis + 1 :])
                 pieces.append((before, (s, inner, indexing.both(guard, inside))))
             begin = end
         values = yield [key for _, key in pieces]

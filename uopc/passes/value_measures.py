@@ -32,6 +32,8 @@ FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 MOST_SHARED = 32
 # What has each element of its source at most once, but not as many.
 _IN_PART = (Ops.PAD, Ops.SHRINK)
+# What has each element of its sources once, in the share of its own elements that they are.
+_OF_PARTS = (Ops.STACK, Ops.CAT)
 _NONE: frozenset[Value] = frozenset()
 
 
@@ -268,6 +270,10 @@ class Measures:
                 continue
             if not same and (u.op not in _IN_PART or v.has_reduce):
                 cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
+                if u.op in _OF_PARTS and not v.has_reduce:
+                    inside = (v.own, v.own_light) if v.loaded else (v.cost, v.light)
+                    share = v.elements / max(value.elements, 1.0)
+                    cost, light = cost + share * inside[0], light + share * inside[1]
             elif not here and not v.loaded:
                 cost, light = cost + v.cost, light + v.light
             elif here and s in self._several:
