@@ -71,7 +71,8 @@ def limits_of(clauses: list[UOp]) -> Limits:
     for clause in clauses:
         bound = bound_of(clause)
         if bound is not None:
-            out[bound[0]] = meet(out.get(bound[0], (None, None)), bound[1])
+            lhs, limit = bound
+            out[lhs] = meet(out[lhs], limit) if lhs in out else limit
     return out
 
 

@@ -130,16 +130,20 @@ class Fact:
 
     total: UOp
     value: UOp
-    factor: int  # of the pivot in the total
+    pivot: UOp  # the monomial of the total that it tells about
+    factor: int
 
 
-def _fact(total: UOp, factor: int, limit: Interval) -> Fact | None:
+@remembered
+def _fact(total: UOp, limit: Interval) -> Fact | None:
     """None where the limit says nothing new, or cannot hold."""
+    if total.dtype is not dtypes.index:
+        return None
     own = affine.interval(*affine.form(total))
     low, high = within(own, limit)
     if low > high or (low, high) == own:
         return None
-    return Fact(total, variable(total, low, high), factor)
+    return Fact(total, variable(total, low, high), *_pivot(total))
 
 
 class Place:
@@ -154,12 +158,10 @@ class Place:
         # What depends on the facts, and the variables for those of them whose bounds are tighter.
         self._touched: set[UOp] = set()
         self._derived: dict[UOp, UOp] = {}
-        for total, limit in limits.items():
-            if total.dtype is dtypes.index:
-                pivot, factor = _pivot(total)
-                fact = _fact(total, factor, limit) if pivot in below else None
-                if fact is not None:
-                    self.facts.setdefault(pivot, fact)
+        for bound in limits.items():
+            fact = _fact(*bound)
+            if fact is not None and fact.pivot in below:
+                self.facts.setdefault(fact.pivot, fact)
 
     def decides(self, u: UOp) -> bool:
         """Whether the bounds may make anything in u simpler; False is certain."""
@@ -205,7 +207,7 @@ class Place:
         """The place of u, where more clauses hold (or do not)."""
         limits = dict(self.limits)
         for total, limit in _limits(clauses, holds).items():
-            limits[total] = meet(limits.get(total, (None, None)), limit)
+            limits[total] = meet(limits[total], limit) if total in limits else limit
         return Place(limits, _below(u) or {}, self._places)
 
     def _decides_node(self, v: UOp) -> bool:
