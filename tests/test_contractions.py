@@ -99,6 +99,28 @@ def test_an_operand_that_is_computed(m, k, n, target, threads):
     check(got @ (b * 2.0) + 1.0, [x, y], wanted, threads, target)
 
 
+@pytest.mark.parametrize(("rows", "threads"), [(333, 2), (331, 3), (129, 5), (1000, 2)])
+def test_chunks_of_an_operand_that_is_computed(rows, threads):
+    """Rows that threads do not share evenly: each computes its own once, not for each panel."""
+    x, y = numbers(rows, 96), numbers(96, 80)
+    a, b = uopc.param("a", x.shape), uopc.param("b", y.shape)
+    program = check((a * a - a.max(axis=-1, keepdims=True)) @ b, [x, y],
+                    (x * x - x.max(axis=1, keepdims=True)) @ y, threads)  # fmt: skip
+    chosen = [o.op for o in program.kernels[-1].opts]
+    assert "THREAD" in chosen and "PACK" in chosen
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_symbolic_rows_of_an_operand_that_is_computed(threads):
+    n = uopc.variable("n", 1, 400)
+    graph = (uopc.param("a", (n, 96)) * 2.0 + 1.0).relu() @ uopc.param("b", (96, 80))
+    program, y = uopc.compile(graph, threads=threads, verify=True), numbers(96, 80)
+    assert "PACK" in [o.op for o in program.kernels[-1].opts]
+    for rows in (1, 2, 7, 64, 399, 400):
+        x = numbers(rows, 96)
+        np.testing.assert_array_equal(program(x, y), np.maximum(x * 2 + 1, 0) @ y)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_pooled_convolution(data):

@@ -51,6 +51,8 @@ def keep(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("no other loop computes what the reduce adds up")
     if any(q.arg.kind in ("upcast", "unroll", "lane") for q in analysis.ranges(value)):
         raise Refused("copies of the loop would share the tile")
+    if r.src[0].op is not Ops.CONST:
+        raise Refused("the length of the loop is not known")
     checked_value(kernel, value, [r])
     size = r.src[0].arg
     if size * value.dtype.itemsize > MOST_BYTES:

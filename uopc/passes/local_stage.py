@@ -73,6 +73,8 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("the loop is not around the operand's reduce")
     inside = [q for q in analysis.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, q.seq))
+    if any(not _is_bounded(q, inside) for q in inside):
+        raise Refused("the length of a loop inside is not known")
     checked_value(kernel, value, inside)
     return _staged(kernel, value, digits(value, inside), r.arg.kind == "reduce")
 
@@ -85,12 +87,17 @@ def _is_around(q: UOp, r: UOp) -> bool:
     return q.arg.kind in ("loop", "thread", "global") and bool(q.arg.axis < r.arg.axis)
 
 
+def _is_bounded(q: UOp, inside: list[UOp]) -> bool:
+    """Whether a loop has a known length, or one that only loops around the tile decide."""
+    if q.src[0].op is Ops.CONST:
+        return True
+    return q.arg.kind == "loop" and analysis.ranges(q.src[0]).isdisjoint(inside)
+
+
 def checked_value(kernel: UOp, value: UOp, inside: list[UOp]) -> None:
     """Refused where a value cannot be computed ahead of the loops inside."""
     if not inside:
         raise Refused("the operand is the same in all iterations of the loop")
-    if any(q.src[0].op is not Ops.CONST for q in inside):
-        raise Refused("the length of a loop inside is not known")
     check_ahead(kernel, value)
 
 
@@ -112,7 +119,7 @@ def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
     for q in sorted(inside, key=lambda q: (steps[q] or 1 << 62, q.arg.axis)):
         joined = next((d for d in found if _joins(value, d, q, steps)), None)
         if joined is None:
-            found.append(Digit(q, {q: 1}, q.src[0].arg, steps[q]))
+            found.append(Digit(q, {q: 1}, analysis.bounds(q.src[0])[1], steps[q]))
     lanes = [d for d in found if any(q.arg.kind == "lane" for q in d.factors)]
     rest = [d for d in found if d not in lanes]
     return [*sorted(rest, key=lambda d: -(d.step or 1 << 62)), *lanes]
@@ -144,6 +151,8 @@ def _step(value: UOp, q: UOp) -> int:
 def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
     """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
     if not d.step or not steps[q] or steps[q] % d.step:
+        return False
+    if any(m.src[0].op is not Ops.CONST for m in (q, d.unit)):
         return False
     factor = steps[q] // d.step
     parts_of_one = all((m.arg.kind in _REDUCED) == (q.arg.kind in _REDUCED) for m in d.factors)
@@ -183,7 +192,9 @@ def _staged(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool = False)
         apart, width = _lane_steps(d)
         count = -(-d.extent // apart)
         count = -(-count // width) * width
-        phase, inner = _fill_loops(nest, len(dims), apart, count)
+        known = d.unit.src[0].op is Ops.CONST
+        length = affine.const(count) if known else d.unit.src[0]
+        phase, inner = _fill_loops(nest, len(dims), affine.const(apart), length)
         dims += [apart, count]
         filled += [phase, inner]
         place = affine.add(affine.scaled(inner, apart), phase)
@@ -223,10 +234,11 @@ def _lane_steps(d: Digit) -> tuple[int, int]:
     return 1, 1
 
 
-def _fill_loops(nest: int, at: int, *lengths: int) -> list[UOp]:
+def _fill_loops(nest: int, at: int, *lengths: UOp) -> list[UOp]:
     """A loop for each dimension; none for one of length 1."""
+    one = affine.const(1)
     return [
-        make_range(affine.const(n), (nest, at + i), "loop") if n > 1 else affine.const(0)
+        make_range(n, (nest, at + i), "loop") if n is not one else affine.const(0)
         for i, n in enumerate(lengths)
     ]
 
