@@ -31,6 +31,7 @@ class Emitter:
         self.lines: list[str] = []
         self.entry: list[str] = []  # what must stand at the beginning of the function
         self.names: dict[UOp, str] = {}
+        self.constants: dict[tuple[UOp, int], str] = {}  # by lanes
         self.count = 0
         self.block = "entry"
         self.declared: dict[str, None] = {}
@@ -75,7 +76,10 @@ class Emitter:
     def of(self, u: UOp, lanes: int = 0) -> str:
         """The name of an operand; a scalar one is repeated when `lanes` are wanted."""
         if u.op is Ops.CONST:
-            return self.constant(u, lanes)
+            text = self.constants.get((u, lanes))
+            if text is None:
+                text = self.constants[(u, lanes)] = self.constant(u, lanes)
+            return text
         name = self.names[u]
         return name if u.dtype.lanes == max(lanes, 1) or not lanes else self.splat(u, name, lanes)
 
@@ -83,7 +87,8 @@ class Emitter:
         t = u.dtype.scalar
         if type(u.arg) is tuple:
             items = [f"{llvm_type(t)} {literal(t, v)}" for v in u.arg]
-            return "<" + ", ".join(items) + ">"
+            same = all([i == items[0] for i in items])
+            return f"splat ({items[0]})" if same else "<" + ", ".join(items) + ">"
         return constant(t.vec(max(lanes, 1)), u.arg)
 
     def once(self, instruction: str) -> str:

@@ -116,7 +116,7 @@ def constant(t: DType, value: object) -> str:
     one = literal(t.scalar, value)
     if t.lanes == 1:
         return one
-    return "<" + ", ".join([f"{llvm_type(t.scalar)} {one}"] * t.lanes) + ">"
+    return f"splat ({llvm_type(t.scalar)} {one})"
 
 
 def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:

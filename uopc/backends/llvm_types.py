@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 
 import numpy as np
 
@@ -14,12 +15,14 @@ _SCALARS = {
 }  # fmt: skip
 
 
+@cache
 def llvm_type(t: DType) -> str:
     """The type of a value in a register. Floats that LLVM computes nothing with are their bits."""
     scalar = _SCALARS.get(t.scalar.name) or f"i{t.bits}"
     return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
 
+@cache
 def memory_type(t: DType) -> str:
     """The type of a value in memory: a bool takes a byte."""
     if t.kind != "bool":
@@ -27,6 +30,7 @@ def memory_type(t: DType) -> str:
     return "i8" if t.lanes == 1 else f"<{t.lanes} x i8>"
 
 
+@cache
 def suffix(t: DType) -> str:
     """How intrinsics spell a type: v16f32, i64."""
     name = {"half": "f16", "float": "f32", "double": "f64"}
