@@ -65,7 +65,7 @@ class _Memory:
             return src[0] if len(src) == 1 else self.gated_load(src)
         if u.op is Ops.TILE_LOAD or (u.op is Ops.INDEX and src[1].op is not Ops.INDEX):
             return None
-        if any(s.op is Ops.INDEX for s in src):
+        if any([s.op is Ops.INDEX for s in src]):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
             return loaded[1] if _is_gate(u, loaded) else remake.remake(u, loaded)
         return None

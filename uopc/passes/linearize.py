@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
+_CLOSERS = frozenset((Ops.REDUCE, Ops.END))
+_NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK))
+_MEETINGS = frozenset((Ops.BARRIER, Ops.COMMIT))
+_DONE_AGAIN = frozenset((Ops.LOAD, Ops.TILE_LOAD, *_MEETINGS))
 
 
 class _Loops:
@@ -54,7 +58,7 @@ class _Loops:
         self._innermost: dict[frozenset[UOp], UOp] = {}
         # Users come before their operands here, so outer loops are placed before inner ones.
         for u in reversed(order):
-            if closed := analysis.closed_ranges(u):
+            if u.op in _CLOSERS and (closed := analysis.closed_ranges(u)):
                 self._place(u, sorted(closed, key=lambda r: r.arg.axis))
 
     def _place(self, u: UOp, closed: list[UOp]) -> None:
@@ -112,7 +116,9 @@ class _Schedule:
     def __init__(self, sink: UOp) -> None:
         sink, self.loops = separated(sink)
         self.order = list(analysis.order(sink))
-        self.closed = {u: c for u in self.order if (c := analysis.closed_ranges(u))}
+        self.closed = {
+            u: c for u in self.order if u.op in _CLOSERS and (c := analysis.closed_ranges(u))
+        }
         self.rank = self._ranks()
         self.home: dict[UOp, UOp | None] = {}
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}
@@ -322,41 +328,41 @@ class _Emitter:
         self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
 
     def _emit(self, u: UOp) -> None:
-        if u.op is Ops.REDUCE:
-            outer = min(u.src[1:], key=lambda r: self.schedule.loops.depth[r])
-            self.made[u] = self.carried[(u, outer)]
+        op, operands, made_of = u.op, u.src, self.made
+        if op in _NO_STATEMENTS:
             return
-        if u.op in (Ops.END, Ops.GROUP, Ops.SINK):
+        if op is Ops.REDUCE:
+            outer = min(operands[1:], key=lambda r: self.schedule.loops.depth[r])
+            made_of[u] = self.carried[(u, outer)]
             return
-        operands = u.src
-        if u.op in (Ops.BARRIER, Ops.COMMIT):  # where loops and bundles end is known now
-            operands = tuple([s for s in u.src if s.op not in (Ops.END, Ops.GROUP)])
-        if u.op is Ops.AFTER:
-            operands = (u.src[0], *_loops_entered(u))
+        if op in _MEETINGS:  # where loops and bundles end is known now
+            operands = tuple([s for s in operands if s.op not in (Ops.END, Ops.GROUP)])
+        elif op is Ops.AFTER:
+            operands = (operands[0], *_loops_entered(u))
             if len(operands) == 1:
-                self.made[u] = self.made[u.src[0]]
+                made_of[u] = made_of[operands[0]]
                 return
         total = self.adding.get(u)
-        if total is not None and u.op is Ops.ADD:  # its terms were added up one by one
-            self.made[u] = self.latest[total]
+        if total is not None and op is Ops.ADD:  # its terms were added up one by one
+            made_of[u] = self.latest[total]
             return
-        src = tuple([self.made[s] for s in operands])
+        src = tuple([made_of[s] for s in operands])
         if total is not None:
             src = (*src, self._so_far(total))
-        made = u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-        again = made.op in (Ops.LOAD, Ops.TILE_LOAD, Ops.BARRIER, Ops.COMMIT) and made in self.made
+        made = u if src == u.src else intern(op, u.dtype, src, u.arg, u.tag)
+        again = op in _DONE_AGAIN and made in made_of
         if again or self.scope.get(made) in self.ended:
             self.number += 1  # the same place, after another store or loop; another meeting
-            made = intern(u.op, u.dtype, src, u.arg, self.number)
-        if made is not u:
-            made.origin = u.origin
-        self.made[u] = made
+            made = intern(op, u.dtype, src, u.arg, self.number)
         if total is not None:
             self.latest[total] = made
-        if made not in self.made or u is made:
-            self._append(made)
+        if made is u or made not in made_of:
+            self.out.append(made)
             self.scope[made] = self.schedule.home[u]
-        self.made[made] = made
+        if made is not u:
+            made.origin = u.origin
+            made_of[made] = made
+        made_of[u] = made
 
 
 def _loops_entered(after: UOp) -> list[UOp]:
