@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_hand import plain_kernel, with_opts
+from by_hand import at, param, plain_kernel, store, with_opts
 
 import uopc
 from uopc.backends import target
@@ -17,6 +17,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import PIPELINE, optimize
 from uopc.passes.contract import Context
 from uopc.passes.range_tiling import Refused, kernel_axes
+from uopc.passes.tiled import Tiled
 
 MARGIN = 512  # elements around an output that no kernel may touch
 RNG = np.random.default_rng(3)
@@ -111,6 +112,7 @@ GRAPHS = {
     ),
     "padded": (lambda: uopc.param("a", (5, 6)).pad(((1, 2), (2, 0))), [(5, 6)]),
     "gather": (lambda: uopc.param("a", (6, 4)).take(uopc.arange(6)[::-1] % 5, 0), [(6, 4)]),
+    "flattened": (lambda: uopc.param("a", (4, 6)).permute(1, 0).reshape(24) + 1.0, [(4, 6)]),
 }  # fmt: skip
 EVERY_OPT = [
     Opt(op, axis, n) for op in optimize.OPTS for axis in range(4) for n in (-1, 0, 1, 2, 4)
@@ -158,6 +160,42 @@ def test_opts_one_after_another_keep_the_numbers(name, seed):
     np.testing.assert_array_equal(
         results(graph, arrays, opts), results(graph, arrays, []), str(opts)
     )
+
+
+def outcome(change, *given):
+    """What an Opt gives, and why it is refused."""
+    try:
+        return change(*given), None
+    except Refused as why:
+        return given[0], str(why)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("seed", range(8))
+def test_loops_cut_in_one_walk_are_as_cut_one_by_one(name, seed):
+    """The same kernels, and the same refusals with their reasons."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    one_by_one = plain_kernel(GRAPHS[name][0]())
+    noted = Tiled(one_by_one)
+    for _ in range(16):
+        op = str(rng.choice(["VECTOR", "UPCAST", "UNROLL", "TILE", "TILE", "SPLIT"]))
+        opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 1, 2, 3, 4])))
+        one_by_one, why = outcome(optimize.apply_opt, one_by_one, opt)
+        noted, also_why = outcome(optimize.apply, noted, opt)
+        assert also_why == why
+        assert noted.axes == kernel_axes(one_by_one)
+    assert noted.kernel is one_by_one
+
+
+def test_a_part_of_a_loop_need_not_move_what_is_stored():
+    """for i < 16: y[i // 4] = x[i]: the inner of two loops writes to one place, in its order."""
+    i = kernel.range(16, axis=0)
+    body = store(at(param(0, 4), i // 4), at(param(1, 16), i))
+    noted = optimize.apply(Tiled(kernel.sink(kernel.end(body, i))), Opt("TILE", 0, 4))
+    assert noted.steps
+    with pytest.raises(Refused, match="write to one place"):
+        optimize.apply(noted, Opt("UPCAST", 1, 2))
+    optimize.apply(noted, Opt("UPCAST", 0, 2))
 
 
 REFUSED = [

@@ -10,7 +10,6 @@ from uopc.ir.ops import Ops
 from uopc.passes import choose_streams, choose_sums, local_stage, machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, fitting, length_of
-from uopc.passes.range_tiling import kernel_axes
 from uopc.passes.settled_sums import worth_settling
 
 if TYPE_CHECKING:
@@ -51,9 +50,9 @@ def rows_inside(chooser: Chooser, k: KernelFacts, row: UOp, output: UOp) -> tupl
             size *= max(1, analysis.bounds(r.src[0])[1])
         footprint += size
     if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
-        axes = kernel_axes(chooser.kernel)
+        axes = chooser.axes
         if chooser.attempt("SWAP", row, axes.index(output)):
-            found = {r.arg.axis: r for r in kernel_axes(chooser.kernel)}
+            found = {r.arg.axis: r for r in chooser.axes}
             return found[output.arg.axis], found[row.arg.axis]
     return row, output
 
@@ -90,7 +89,7 @@ def choose(chooser: Chooser) -> bool:
 
     False, with nothing applied, where the kernel is none, or does not use an operand again.
     """
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     written = [a for a in k.accesses if a.written]
     c = _find(k, written[0]) if len(written) == 1 else None
     if c is None:
@@ -98,14 +97,14 @@ def choose(chooser: Chooser) -> bool:
     plain = c.depth == 1 and _is_plain(c.a) and _is_plain(c.b)
     if plain and choose_sums.cut_sum(chooser, k, c.reduce, (c.row, c.lane)):
         for _ in range(2):  # what is added to the sums in memory, and the rest of the loop
-            k = KernelFacts(chooser.kernel)
+            k = chooser.facts
             found = [_find(k, a) for a in k.accesses if a.written]
             c = next((c for c in found if c is not None and not _has_lanes(c)), None)
             if c is not None:
                 _tile(chooser, k, c)
     else:
         _tile(chooser, k, c)
-    for r, n in worth_settling(KernelFacts(chooser.kernel)):
+    for r, n in worth_settling(chooser.facts):
         chooser.attempt("SETTLE", r, n)
     return True
 
@@ -214,11 +213,11 @@ def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
         own = analysis.ranges(value)
         if lane not in analysis.ranges(user) or lane in own:
             continue
-        loops = [r for r in kernel_axes(chooser.kernel) if r in analysis.ranges(user)]
+        loops = [r for r in chooser.axes if r in analysis.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
-        before = set(kernel_axes(chooser.kernel))
+        before = set(chooser.axes)
         if chooser.attempt("PACK", at, n):
-            fill = [r for r in kernel_axes(chooser.kernel) if r not in before][-1]
+            fill = [r for r in chooser.axes if r not in before][-1]
             choose_streams.keep(chooser, [r for r in before if r.arg.kind == "reduce"])
             chooser.vectors(fill, lanes)
         return
@@ -271,18 +270,18 @@ def _order(chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool) -> tu
         return lane, _inside(chooser, row, block) if block is not None else row
     if lane in windows or row.arg.axis > lane.arg.axis:
         return lane, row
-    axes = kernel_axes(chooser.kernel)
+    axes = chooser.axes
     if chooser.attempt("SWAP", row, axes.index(lane)):
-        found = {r.arg.axis: r for r in kernel_axes(chooser.kernel)}
+        found = {r.arg.axis: r for r in chooser.axes}
         return found[row.arg.axis], found[lane.arg.axis]
     return lane, row
 
 
 def _inside(chooser: Chooser, row: UOp, outer: UOp) -> UOp:
     """The row loop, moved inside of another."""
-    axes = kernel_axes(chooser.kernel)
+    axes = chooser.axes
     if row.arg.axis < outer.arg.axis and chooser.attempt("SWAP", row, axes.index(outer)):
-        return next(r for r in kernel_axes(chooser.kernel) if r.arg.axis == outer.arg.axis)
+        return next(r for r in chooser.axes if r.arg.axis == outer.arg.axis)
     return row
 
 
@@ -321,7 +320,8 @@ def _lane_parts(chooser: Chooser, lane: UOp, lanes: int, vectors: int) -> list[U
     for part in parts:
         length = length_of(part)
         width = lanes if length is None else machine.lane_count(length, lanes)
-        if chooser.attempt("PADTO", part, width):
+        ragged = length is None or length % width > 0
+        if ragged and chooser.attempt("PADTO", part, width):
             part = _first(chooser, part)
             length = length_of(part)
         if chooser.attempt("VECTOR", part, width):
@@ -346,9 +346,9 @@ def _pack(chooser: Chooser, lane: UOp, row: UOp) -> None:
         if lane not in analysis.ranges(value):
             continue
         rows = [r for r in chooser.family(row) if r in analysis.ranges(reduce)]
-        before = set(kernel_axes(chooser.kernel))
+        before = set(chooser.axes)
         if rows and chooser.attempt("PACK", rows[0], n):
-            fill = [r for r in kernel_axes(chooser.kernel) if r not in before][-1]
+            fill = [r for r in chooser.axes if r not in before][-1]
             width = length_of(lane) or 1
             if chooser.attempt("VECTOR", fill, width):
                 outer = chooser.part(fill, 0)

@@ -28,7 +28,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     chooser = Chooser(kernel, context, apply)
     if choose_tensor_opts.choose(chooser):
         return tuple(chooser.opts), chooser.kernel
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     lanes = context.target.lanes(element_bits(k))
     row, column = _contraction(k)
     tiled = row is not None
@@ -36,7 +36,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     if row is not None and column is not None:
         _tile(chooser, row, column, lanes)
     else:
-        k = KernelFacts(chooser.kernel)
+        k = chooser.facts
         threads = _share(chooser, k, lanes)
         if threads:
             _beside(chooser, threads, lanes)
@@ -90,7 +90,7 @@ def _around(k: KernelFacts, u: UOp) -> set[UOp]:
 def _unroll_whole(chooser: Chooser, most: int) -> None:
     """Reduces of a few iterations, such as windows, become straight code, the innermost first: all
     of them or none, so that what is equal before is rounded alike."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     found: dict[UOp, int] = {}  # the iterations of a reduce's loop and those inside of it
     for u in k.reduces:
         below = max([n for r, n in found.items() if _is_inside(k, r, u)], default=1)
@@ -184,7 +184,7 @@ def _keep(chooser: Chooser, r: UOp, op: str, wide: int) -> None:
 
 def _ahead(chooser: Chooser, r: UOp, wide: int) -> None:
     """Some iterations of a reduce together, so that a thread waits once for several loads."""
-    k, steps = KernelFacts(chooser.kernel), length_of(r)
+    k, steps = chooser.facts, length_of(r)
     asked = sum([a.node.dtype.itemsize * wide for a in k.inside(r) if not a.written])
     if steps is None or not asked or r not in k.axes:
         return
@@ -246,7 +246,7 @@ def _beside(chooser: Chooser, threads: int, lanes: int) -> None:
     most of the device idle they are cut, and blocks of one row do its reduces each."""
     gpu = chooser.context.target.gpu
     assert gpu is not None
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     blocks = _count({r for r in k.outputs if _holds_reduce(k, r)})
     steps = _reduce_steps(k)
     for r in [r for r in k.outputs if r.arg.kind == "loop" and not _holds_reduce(k, r)]:
@@ -268,7 +268,7 @@ def _beside(chooser: Chooser, threads: int, lanes: int) -> None:
 
 def _rows(chooser: Chooser, threads: int) -> None:
     """Several rows a block where blocks of one do not fill an SM, and there are many."""
-    gpu, k = chooser.context.target.gpu, KernelFacts(chooser.kernel)
+    gpu, k = chooser.context.target.gpu, chooser.facts
     around = [r for r in k.outputs if r.arg.kind == "loop" and _holds_reduce(k, r)]
     assert gpu is not None
     if not around or threads * gpu.blocks_per_multiprocessor >= gpu.threads_per_multiprocessor:
@@ -302,7 +302,7 @@ def _outputs(chooser: Chooser, k: KernelFacts, lanes: int) -> None:
     column = _column(k)
     if column is not None and column is not k.outputs[-1]:
         chooser.swapped(column, k.outputs[-1])
-        k = KernelFacts(chooser.kernel)
+        k = chooser.facts
     left = gpu_machine.WARP if _share_rows(chooser, k, lanes) else gpu_machine.BLOCK
     if left == gpu_machine.BLOCK:
         _widen_reduces(chooser, k, lanes)
@@ -342,7 +342,7 @@ def _widen_output(chooser: Chooser, k: KernelFacts, lanes: int) -> None:
 
 def _loops(chooser: Chooser) -> list[UOp]:
     """The output loops that are still loops."""
-    return [r for r in KernelFacts(chooser.kernel).outputs if r.arg.kind == "loop"]
+    return [r for r in chooser.facts.outputs if r.arg.kind == "loop"]
 
 
 def _threads(chooser: Chooser, left: int, loops: list[UOp]) -> None:
@@ -405,7 +405,7 @@ def _share_rows(chooser: Chooser, k: KernelFacts, lanes: int) -> bool:
 
 def _blocks(chooser: Chooser) -> None:
     """The loops that are left as the grid; where a reduce is shared, only those around it."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     shared = any(r.arg.kind == "group" for r in k.axes)
     for r in [r for r in k.outputs if r.arg.kind == "loop"]:
         if not shared or _holds_reduce(k, r):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def nest(chooser: Chooser) -> bool:
     """Order and split the loops of a kernel without reduces, where its body is long, and copy
     what only chooses; whether it has several nests now."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     if any(u.op is Ops.BUFFER for u in k.order):
         return False
     if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.outputs):
@@ -61,7 +61,7 @@ def _hoist(chooser: Chooser, k: KernelFacts) -> None:
         if 2 * _work(costs, better) > _work(costs, order):
             return
         a, b = [i for i, (x, y) in enumerate(zip(order, better)) if x is not y]
-        axes = KernelFacts(chooser.kernel).axes
+        axes = chooser.axes
         if not chooser.attempt("SWAP", axes[a], b):
             return
         order = better
@@ -102,9 +102,9 @@ def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
 # ---------------------------------------------------------------- flattened loops
 def _unflatten(chooser: Chooser) -> None:
     """A loop that is only used divided by a constant, and modulo it, becomes two."""
-    for r in KernelFacts(chooser.kernel).axes:
+    for r in chooser.axes:
         length = length_of(r) or 0
-        found = _division(KernelFacts(chooser.kernel), r)
+        found = _division(chooser.facts, r)
         if found is None:
             continue
         first, d = found
@@ -133,8 +133,8 @@ def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
 # ---------------------------------------------------------------- loops that choose
 def _copy_choices(chooser: Chooser) -> None:
     """Copies of the body for a short loop, where most of it is for some iterations only."""
-    for r in reversed(KernelFacts(chooser.kernel).outputs):
-        k = KernelFacts(chooser.kernel)
+    for r in reversed(chooser.facts.outputs):
+        k = chooser.facts
         n = length_of(r)
         if r not in k.outputs or n is None or not 1 < n <= machine.MOST_CHOICES:
             continue

@@ -34,7 +34,6 @@ from uopc.passes.kernel_facts import (
     length_of,
 )  # fmt: skip
 from uopc.passes.moving_cuts import find_turn
-from uopc.passes.range_tiling import kernel_axes
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -54,7 +53,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
             _vectorise_nests(chooser, context.target.lanes(element_bits(KernelFacts(kernel))))
         return tuple(chooser.opts), chooser.kernel
     _unroll_whole(chooser)
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     lanes = context.target.lanes(element_bits(k))
     output = _output_lanes(k, lanes, k.outputs)
     reduces = _reduce_lanes(k, lanes, output)
@@ -91,7 +90,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
 
 def _sums_in_memory(chooser: Chooser) -> bool:
     """Whether the kernel adds up a large array down its columns, row by row."""
-    lanes = chooser.context.target.lanes(element_bits(KernelFacts(chooser.kernel)))
+    lanes = chooser.context.target.lanes(element_bits(chooser.facts))
     loops = choose_sums.in_memory(chooser)
     for q in [q for r in loops for q in chooser.family(r)]:
         _vectorise_output(chooser, q, lanes, 1)
@@ -100,7 +99,7 @@ def _sums_in_memory(chooser: Chooser) -> bool:
 
 def _share(chooser: Chooser) -> None:
     """The outermost output loop among threads, where there is work enough."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     threads = chooser.context.threads
     if threads < 2 or not k.outputs:
         return
@@ -126,8 +125,8 @@ def _work(k: KernelFacts) -> float:
 
 def _unroll_whole(chooser: Chooser) -> None:
     """Short reduces become straight code."""
-    for r in reversed(kernel_axes(chooser.kernel)):
-        k = KernelFacts(chooser.kernel)
+    for r in reversed(chooser.axes):
+        k = chooser.facts
         length = length_of(r)
         if r in k.outputs or r not in k.axes or length is None or length > machine.WHOLE_UNROLL:
             continue
@@ -145,7 +144,7 @@ def _tile_copies(k: KernelFacts, rows: int, vectors: int) -> tuple[int, int]:
 
 def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
     """Lanes in each nest that has none yet: what was cut apart has loops of its own."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     for u in k.order:
         if u.op is Ops.END and not any(r.arg.kind == "lane" for r in analysis.ranges(u.src[0])):
             r = _output_lanes(k, lanes, list(u.src[1:]))
@@ -198,7 +197,7 @@ def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
 
 def _vectorise_producers(chooser: Chooser) -> None:
     """Lanes on the reduces that a contraction's operand is computed from."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     lanes = chooser.context.target.lanes(element_bits(k))
     for r in _reduce_lanes(k, lanes, None):
         inside = [q for u in k.order if r in analysis.ranges(u) for q in analysis.ranges(u)]
@@ -219,7 +218,7 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
     """A loop that is compared with loops around it, the columns of a triangle, cut where that
     turns: in blocks of so many vectors, and as long as the code of the three parts stays small."""
     n = lanes * copies
-    size = expanded_size(KernelFacts(chooser.kernel), r)
+    size = expanded_size(chooser.facts, r)
     long = (length_of(r) or 0) >= machine.LEAST_BLOCKS * n
     short = 3 * copies * size <= machine.MOST_COPIES
     if long and short and find_turn(chooser.kernel, r) is not None:
@@ -254,10 +253,10 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> Non
     """Cut loops where their comparisons with constants turn true and false: reduces first, but for
     those that fill a tile, then the loop with the lanes, then inner before outer. As long as the
     code stays small."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in kept]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
-        k = KernelFacts(chooser.kernel)
+        k = chooser.facts
         bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
         middle = max(b - a for a, b in itertools.pairwise(bounds))
         most = min(machine.MOST_COPIES, _most_runs(k) / machine.RUNS_OF_A_NODE)
@@ -290,7 +289,7 @@ def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> Non
     """Lanes on an output loop, several vectors of them for a register tile, and on its rest."""
     width = fitting(lanes, length_of(r))
     cut = (length_of(r) or 0) % max(width, 1) > 0
-    long = cut and expanded_size(KernelFacts(chooser.kernel)) >= machine.OVERLAPPING_BODY
+    long = cut and expanded_size(chooser.facts) >= machine.OVERLAPPING_BODY
     if long and chooser.attempt("OVERLAP", r, width):
         return
     outer = chooser.vectors(r, width)

@@ -27,7 +27,7 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
 
     Where a read is transposed: square blocks of both loops, and in them as many copies of the
     other loop as there are lanes."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     other = _crossed(k, output) if expanded_size(k) * lanes <= machine.MOST_COPIES else None
     if output is None or other is None:
         _side_by_side(chooser, output)
@@ -49,7 +49,7 @@ def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
 def past_caches(chooser: Chooser) -> None:
     """Where a kernel touches much more than the last cache holds, large outputs that are written
     one line after the other go past it."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     touched: dict[UOp, int] = {}
     for a in k.accesses:
         storage = storage_root(a.node)
@@ -112,7 +112,7 @@ def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
     side by side. Rows are taken a few at a time."""
     if output is None:
         return 1
-    for r in KernelFacts(chooser.kernel).axes:
+    for r in chooser.axes:
         long = r.arg.kind == "reduce" and (length_of(r) or 0) >= machine.COLUMN_ROWS
         if long and _room(chooser) >= machine.COLUMN_ROWS:
             chooser.widen(r, "UNROLL", machine.COLUMN_ROWS)
@@ -123,7 +123,7 @@ def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
 
 def _room(chooser: Chooser) -> int:
     """How many copies of the whole kernel are worth their compile time."""
-    return machine.MOST_COPIES // expanded_size(KernelFacts(chooser.kernel))
+    return machine.MOST_COPIES // expanded_size(chooser.facts)
 
 
 def _blocked(chooser: Chooser, outer: UOp, inner: UOp) -> tuple[UOp, UOp]:
@@ -150,7 +150,7 @@ def _copy(chooser: Chooser, r: UOp, n: int) -> None:
 
 def _side_by_side(chooser: Chooser, output: UOp | None) -> None:
     """Rows that read the same places become copies of one body, in which each is read once."""
-    found = _shared_rows(KernelFacts(chooser.kernel), output)
+    found = _shared_rows(chooser.facts, output)
     if found is not None:
         row, n = found
         for q in chooser.family(row):

@@ -15,7 +15,6 @@ from uopc.ir import analysis
 from uopc.passes import machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import KernelFacts, expanded_size, length_of
-from uopc.passes.range_tiling import kernel_axes
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -52,13 +51,13 @@ def in_memory(chooser: Chooser) -> list[UOp]:
     if c is None:
         return []
     n = machine.SUMMED
-    while n > 1 and n * c.rows * expanded_size(KernelFacts(chooser.kernel)) > machine.MOST_COPIES:
+    while n > 1 and n * c.rows * expanded_size(chooser.facts) > machine.MOST_COPIES:
         n //= 2
     return [q for lane in _blocks(chooser, c) for q in _move(chooser, lane, c.rows, n)]
 
 
 def _find(chooser: Chooser) -> _Columns | None:
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     written = [a for a in k.accesses if a.written]
     if len(k.reduces) != 1 or len(k.reduces[0].src) != 2 or len(written) != 1:
         return None
@@ -112,7 +111,7 @@ def _blocks(chooser: Chooser, c: _Columns) -> list[UOp]:
 
 def _move(chooser: Chooser, lane: UOp, rows: int, n: int) -> list[UOp]:
     """n rows of the array at a time into the sums of a block of columns."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     (reduce,) = [u for u in k.reduces if lane in analysis.ranges(u)]
     inner = [q for q in analysis.ranges(reduce) if q.arg.axis > lane.arg.axis]
     outer = lane
@@ -123,10 +122,10 @@ def _move(chooser: Chooser, lane: UOp, rows: int, n: int) -> list[UOp]:
         outer = max(before, key=lambda q: q.arg.axis)
     r = reduce.src[1]
     first = chooser.widen(r, "TILE", n)
-    axes = kernel_axes(chooser.kernel)
+    axes = chooser.axes
     if first is None or not chooser.attempt("SUMS", first, axes.index(outer)):
         return []
-    made = [q for q in kernel_axes(chooser.kernel) if q not in axes]
+    made = [q for q in chooser.axes if q not in axes]
     for q in chooser.family(r):
         if q.arg.axis in ((*first.arg.axis[:-1], 1), (*r.arg.axis, 1)):
             chooser.attempt("UNROLL", q, 0)

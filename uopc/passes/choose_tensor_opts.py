@@ -72,7 +72,7 @@ MOST_COPIES = 32
 
 def choose(chooser: Chooser) -> bool:
     """Opts for tensor cores, where the kernel is one sum of products that has a tile; whether."""
-    k = KernelFacts(chooser.kernel)
+    k = chooser.facts
     if len(k.reduces) != 1 or k.reduces[0].src[0].op is not Ops.MUL:
         return False
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
@@ -82,11 +82,11 @@ def choose(chooser: Chooser) -> bool:
         except Refused:
             continue
         found += [(cost, b, (tile, loops)) for cost, b in _costs(chooser, tile, loops)]
-    kernel, opts = chooser.kernel, list(chooser.opts)
+    tiled, opts = chooser.tiled, list(chooser.opts)
     for _, blocking, product in sorted(found, key=lambda f: f[0]):
         if _padded(chooser, *product, blocking) and _blocked(chooser, blocking):
             return True
-        chooser.kernel, chooser.opts = kernel, list(opts)
+        chooser.tiled, chooser.opts = tiled, list(opts)
     return False
 
 
@@ -95,7 +95,7 @@ def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, 
     gpu = chooser.context.target.gpu
     assert gpu is not None
     lengths = [_most(q) for q in loops]
-    around = math.prod([_most(q) for q in KernelFacts(chooser.kernel).outputs if q not in loops])
+    around = math.prod([_most(q) for q in chooser.facts.outputs if q not in loops])
     columns = [length_of(q) or 1 for q in _also(chooser.kernel, *loops[:2])]
     itemsize = tile.operand.itemsize
 
@@ -173,7 +173,7 @@ def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
                 outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
             if n > 1 and (outer is None or not chooser.attempt(op, outer, n)):
                 return False
-    for q in [q for q in KernelFacts(chooser.kernel).outputs if q.arg.kind == "loop"]:
+    for q in [q for q in chooser.facts.outputs if q.arg.kind == "loop"]:
         chooser.attempt("GRID", q, 0)
     slices, stages = _slicing(chooser, product, blocking)
     outer = _beside(chooser, depth)
@@ -214,7 +214,7 @@ def _slicing(chooser: Chooser, product: UOp, blocking: Blocking) -> tuple[int, i
 def _beside(chooser: Chooser, inner: UOp) -> UOp | None:
     """The loop over tiles that is left of the loop that `inner` was cut from."""
     axis = inner.arg.axis[:-1]
-    found = [q for q in KernelFacts(chooser.kernel).axes if q.arg.axis[: len(axis)] == axis]
+    found = [q for q in chooser.axes if q.arg.axis[: len(axis)] == axis]
     return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
 
 
@@ -223,17 +223,17 @@ def _around(chooser: Chooser, depth: UOp) -> UOp | None:
     outer = _beside(chooser, depth)
     if outer is not None:
         return outer
-    others = [q for q in KernelFacts(chooser.kernel).axes if q.arg.kind == "reduce"]
+    others = [q for q in chooser.axes if q.arg.kind == "reduce"]
     return min(others, key=lambda q: q.arg.axis, default=None)
 
 
 def _packed(chooser: Chooser, depth: UOp, operand: int, threads: int) -> bool:
     """An operand in shared memory, filled by all threads."""
     around = _around(chooser, depth)
-    before = set(KernelFacts(chooser.kernel).axes)
+    before = set(chooser.axes)
     if around is None or not chooser.attempt("PACK", around, operand):
         return True  # all of the depth at once: the lanes read memory
-    loops = [q for q in KernelFacts(chooser.kernel).axes if q not in before]
+    loops = [q for q in chooser.axes if q not in before]
     tile = next(
         u
         for u in analysis.order(chooser.kernel)

@@ -8,29 +8,45 @@ from typing import TYPE_CHECKING
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 from uopc.passes.contract import Context
-from uopc.passes.range_tiling import Refused, kernel_axes
+from uopc.passes.kernel_facts import KernelFacts, facts
+from uopc.passes.range_tiling import Refused
+from uopc.passes.tiled import Tiled
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
-Apply = Callable[["UOp", Opt], "UOp"]
+Apply = Callable[[Tiled, Opt], Tiled]
 
 
 class Chooser:
     """Opts as they are applied: every later choice sees the kernel as it is by then."""
 
     def __init__(self, kernel: UOp, context: Context, apply: Apply) -> None:
-        self.kernel, self.context, self.apply = kernel, context, apply
+        self.tiled, self.context, self.apply = Tiled(kernel), context, apply
         self.opts: list[Opt] = []
+
+    @property
+    def kernel(self) -> UOp:
+        """The kernel by now: all loops that were only cut so far are cut in one walk."""
+        return self.tiled.kernel
+
+    @property
+    def facts(self) -> KernelFacts:
+        """What the heuristic reads of the kernel by now."""
+        return facts(self.kernel)
+
+    @property
+    def axes(self) -> list[UOp]:
+        """The ranges that an Opt can name by now."""
+        return self.tiled.axes
 
     def attempt(self, op: str, r: UOp, n: int) -> bool:
         """Apply an Opt to a range where it is legal."""
-        axes = kernel_axes(self.kernel)
-        if r not in axes:
+        if r not in self.axes:
             return False
-        opt = Opt(op, axes.index(r), n)
+        opt = Opt(op, self.axes.index(r), n)
         try:
-            self.kernel = self.apply(self.kernel, opt)
+            self.tiled = self.apply(self.tiled, opt)
         except Refused:
             return False
         self.opts.append(opt)
@@ -41,22 +57,22 @@ class Chooser:
         n = len(r.arg.axis)
         return [
             q
-            for q in kernel_axes(self.kernel)
+            for q in self.axes
             if q.arg.axis[:n] == r.arg.axis and q.arg.kind == r.arg.kind
         ]
 
     def part(self, r: UOp, which: int) -> UOp | None:
         """The range that took the place of the first (0) or second (1) part of r."""
         axis = (*r.arg.axis, which)
-        return next((q for q in kernel_axes(self.kernel) if q.arg.axis == axis), None)
+        return next((q for q in self.axes if q.arg.axis == axis), None)
 
     def swapped(self, r: UOp, other: UOp) -> tuple[UOp, UOp]:
         """Two output loops after a SWAP, if it is legal; as they were if not."""
-        if other not in (axes := kernel_axes(self.kernel)):
+        if other not in (axes := self.axes):
             return r, other
         if not self.attempt("SWAP", r, axes.index(other)):
             return r, other
-        found = {q.arg.axis: q for q in kernel_axes(self.kernel)}
+        found = {q.arg.axis: q for q in self.axes}
         return found[other.arg.axis], found[r.arg.axis]
 
     def widen(self, r: UOp, op: str, n: int) -> UOp | None:
@@ -65,12 +81,12 @@ class Chooser:
             return r
         if self.attempt(op, r, n):
             return self.part(r, 0)
-        kernel, opts = self.kernel, list(self.opts)
+        tiled, opts = self.tiled, list(self.opts)
         if self.attempt("SPLIT", r, n):
             first = self.part(r, 0)
             if first is not None and self.attempt(op, first, n):
                 return self.part(first, 0)
-        self.kernel, self.opts = kernel, opts  # a cut that serves nothing is taken back
+        self.tiled, self.opts = tiled, opts  # a cut that serves nothing is taken back
         return None
 
     def vectors(self, r: UOp, lanes: int) -> UOp | None:

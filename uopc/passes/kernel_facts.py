@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir import affine, analysis, dtypes, indexing
+from uopc.ir.node import kept
 from uopc.ir.ops import Ops
 from uopc.passes import machine
-from uopc.passes.range_tiling import kernel_axes
+from uopc.passes.range_tiling import kernel_axes, parts
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 _COMPARES = (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE)
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """One INDEX: by how many elements it moves per step of a range; None where it is not affine."""
 
     node: UOp
@@ -41,13 +40,14 @@ class KernelFacts:
     def __init__(self, kernel: UOp) -> None:
         self.order = list(analysis.order(kernel))
         self.axes = kernel_axes(kernel)
-        targets = {u.src[0] for u in self.order if u.op is Ops.STORE}
+        found = parts(kernel)
+        targets = {u.src[0] for u in found.stores}
         self.accesses = [
             Access(u, indexing.ungated(u.src[1])[0], u in targets)
             for u in self.order
             if u.op is Ops.INDEX and len(u.src) == 2
         ]
-        self.reduces = [u for u in self.order if u.op is Ops.REDUCE]
+        self.reduces = found.reduces
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
 
     def inside(self, r: UOp) -> list[Access]:
@@ -55,6 +55,12 @@ class KernelFacts:
 
     def position(self, r: UOp) -> int:
         return self.axes.index(r)
+
+
+@kept
+def facts(kernel: UOp) -> KernelFacts:
+    """What there is to know of a kernel, kept as long as it is the last one asked about."""
+    return KernelFacts(kernel)
 
 
 def length_of(r: UOp) -> int | None:

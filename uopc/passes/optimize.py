@@ -20,14 +20,13 @@ on the unoptimised kernel gives the same kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uopc.errors import UserError
 from uopc.ir import analysis
 from uopc.ir.args import KernelArg, Opt
 from uopc.ir.levels import KERNEL
 from uopc.ir.node import intern
-from uopc.ir.ops import Ops
 from uopc.passes import choose_gpu_opts, choose_opts, thread_tiling
 from uopc.passes.contract import Context, Pass
 from uopc.passes.kept_values import keep
@@ -37,7 +36,6 @@ from uopc.passes.moving_cuts import bound
 from uopc.passes.range_tiling import (
     Refused,
     cut_at,
-    is_reduce,
     kernel_axes,
     overlap,
     pad_to,
@@ -45,55 +43,27 @@ from uopc.passes.range_tiling import (
     split,
     swap,
     thread,
-    tile,
-    tile_loop,
 )  # fmt: skip
 from uopc.passes.settled_sums import settle
 from uopc.passes.streamed_stores import stream
 from uopc.passes.tensor_tiling import tensor
+from uopc.passes.tiled import Tiled, tile_loop, unroll, upcast, vector, without_lanes
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
-def _vector(kernel: UOp, r: UOp, n: int) -> UOp:
-    _check_no_lanes(kernel, r)
-    return tile(kernel, r, n, "lane")
-
-
 def _overlap(kernel: UOp, r: UOp, n: int) -> UOp:
-    _check_no_lanes(kernel, r)
+    without_lanes(Tiled(kernel), r)
     return overlap(kernel, r, n)
 
 
-def _check_no_lanes(kernel: UOp, r: UOp) -> None:
-    around = [nest for nest in parts(kernel).nests if r in nest]
-    if any(q.arg.kind in ("lane", "warp") for nest in around for q in nest):
-        raise Refused("values inside this range already have lanes")
-
-
-def _upcast(kernel: UOp, r: UOp, n: int) -> UOp:
-    if is_reduce(kernel, r):
-        raise Refused("UPCAST is for output loops; use UNROLL")
-    return tile(kernel, r, n, "upcast")
-
-
-def _unroll(kernel: UOp, r: UOp, n: int) -> UOp:
-    if not is_reduce(kernel, r):
-        raise Refused("UNROLL is for reduce loops; use UPCAST")
-    end = r.src[0]
-    if n == 0:
-        if end.op is not Ops.CONST:
-            raise Refused("the length of the range is not known")
-        n = end.arg
-    return tile(kernel, r, n, "unroll")
-
-
-OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
-    "VECTOR": (_vector, "the inner n iterations become the lanes of vectors"),
+# What each Opt is and does. It makes a kernel of a kernel, or those of `_TILES` a Tiled of a Tiled.
+OPTS: dict[str, tuple[Callable[[Any, UOp, int], Any], str]] = {
+    "VECTOR": (vector, "the inner n iterations become the lanes of vectors"),
     "OVERLAP": (_overlap, "as VECTOR, for any length: the last vector begins n before the end"),
-    "UPCAST": (_upcast, "the inner n iterations of an output loop become copies of its body"),
-    "UNROLL": (_unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
+    "UPCAST": (upcast, "the inner n iterations of an output loop become copies of its body"),
+    "UNROLL": (unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
     "TILE": (tile_loop, "the loop becomes two: an outer one, and an inner one of n iterations"),
     "PADTO": (pad_to, "the loop grows to a multiple of n, its accesses guarded"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
@@ -113,20 +83,30 @@ OPTS: dict[str, tuple[Callable[[UOp, UOp, int], UOp], str]] = {
     "STAGES": (thread_tiling.stages, "tiles filled in a loop of a reduce are filled n - 1 ahead"),
     "LOCAL": (thread_tiling.local, "the inner n iterations of an output loop become threads"),
 }  # fmt: skip
+_TILES = ("VECTOR", "UPCAST", "UNROLL", "TILE")
 
 
 def apply_opt(kernel: UOp, opt: Opt) -> UOp:
     """The kernel after one Opt. Refused (with the reason) where it is not legal."""
+    return apply(Tiled(kernel), opt).kernel
+
+
+def apply(kernel: Tiled, opt: Opt) -> Tiled:
+    """The same where several Opts follow one another."""
     if opt.op not in OPTS:
         raise UserError(f"unknown Opt {opt.op!r}; there are {', '.join(OPTS)}")
-    axes = kernel_axes(kernel)
+    axes = kernel.axes
     if not 0 <= opt.axis < len(axes):
         raise Refused(f"{opt}: the kernel has {len(axes)} ranges")
     r = axes[opt.axis]
     if r.arg.kind not in ("loop", "reduce"):
         raise Refused(f"{opt}: range {opt.axis} is already {r.arg.kind}")
+    change, _ = OPTS[opt.op]
     try:
-        return OPTS[opt.op][0](kernel, r, opt.arg)
+        if opt.op not in _TILES:
+            return Tiled(change(kernel.kernel, r, opt.arg))
+        tiled: Tiled = change(kernel, r, opt.arg)
+        return tiled
     except Refused as refused:
         raise Refused(f"{opt}: {refused.why}", *refused.expressions) from None
 
@@ -138,14 +118,15 @@ def optimize(kernel: UOp, context: Context) -> UOp:
     opts = given if given is not None else context.opts
     if opts is None and context.optimize:
         choose = choose_gpu_opts if context.target.gpu is not None else choose_opts
-        opts, kernel = choose.choose_opts(kernel, context, apply_opt)
+        opts, kernel = choose.choose_opts(kernel, context, apply)
     else:
-        opts = opts or ()
+        opts, tiled = opts or (), Tiled(kernel)
         for opt in opts:
             try:
-                kernel = apply_opt(kernel, opt)
+                tiled = apply(tiled, opt)
             except Refused as why:
                 raise UserError(f"kernel {name}: {why}") from None
+        kernel = tiled.kernel
     return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts)))
 
 

@@ -75,8 +75,12 @@ def kernel_axes(kernel: UOp) -> list[UOp]:
     """The ranges an Opt can name, by position: output loops first, then reduce loops, by axis."""
     p = parts(kernel)
     found = {r: None for u in (*p.reduces, *p.ends) for r in analysis.closed_ranges(u)}
-    inner = ("reduce", "unroll", "group", "grouptop")
-    return sorted(found, key=lambda r: (r.arg.kind in inner, r.arg.axis))
+    return sorted(found, key=by_axis)
+
+
+def by_axis(r: UOp) -> tuple[bool, tuple[int, ...]]:
+    """What ranges are sorted by: output loops first, then reduce loops, by axis."""
+    return r.arg.kind in ("reduce", "unroll", "group", "grouptop"), r.arg.axis
 
 
 def closers(kernel: UOp, r: UOp) -> list[UOp]:
@@ -115,22 +119,18 @@ def check_unordered(kernel: UOp, r: UOp) -> None:
         raise Refused("its iterations write to one place, in their order")
 
 
-def tile(kernel: UOp, r: UOp, n: int, inner_kind: AxisKind) -> UOp:
-    """r  →  outer·n + inner, the inner one of the given kind. n must divide the range."""
-    check_free(kernel, r)
-    if n < (2 if inner_kind == "lane" else 1):
-        raise Refused(f"the amount {n} is too small")
-    check_unordered(kernel, r)
+def tiles_of(r: UOp, n: int, inner_kind: AxisKind) -> tuple[UOp, tuple[UOp, ...]]:
+    """outer·n + inner, and these: the inner one of the given kind, all of it where n iterations are
+    all there are."""
     outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
     if not (rest.op is Ops.CONST and rest.arg == 0):
         raise Refused(f"{n} does not divide the range of {{}}", r.src[0])
     axis, kind = r.arg.axis, r.arg.kind
     inner = make_range(affine.const(n), (*axis, _SECOND), inner_kind)
     if outer_end.op is Ops.CONST and outer_end.arg == 1:
-        return replaced(kernel, r, inner, (inner,))
+        return inner, (inner,)
     outer = make_range(outer_end, (*axis, _FIRST), kind)
-    value = affine.add(affine.mul(outer, affine.const(n)), inner)
-    return replaced(kernel, r, value, (outer, inner))
+    return affine.add(affine.mul(outer, affine.const(n)), inner), (outer, inner)
 
 
 def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -198,13 +198,6 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
         length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
     inner = make_range(length, (*axis, _SECOND), "loop")
     return replaced(kernel, r, affine.add(first, inner), (chunk, inner))
-
-
-def tile_loop(kernel: UOp, r: UOp, n: int) -> UOp:
-    """r  →  outer·n + inner, both loops of the kind of r."""
-    if n < 2:
-        raise Refused(f"the amount {n} is too small")
-    return tile(kernel, r, n, r.arg.kind)
 
 
 def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
