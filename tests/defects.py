@@ -58,7 +58,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "a shrink that forgets where it begins", "uopc/ir/indexing.py",
-        "moved = tuple([affine.add(x, build.dim_uop(b)) for x, b in zip(index, begins)])",
+        "moved = tuple([_shifted(x, b) for x, b in zip(index, begins)])",
         "moved = index",
     ),
     Defect(

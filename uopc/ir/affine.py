@@ -219,6 +219,8 @@ def build(constant: int, terms: Terms) -> UOp:
 
 def canonical(u: UOp) -> UOp:
     """The canonical UOp of an index expression whose atoms are canonical."""
+    if u.op not in _LINEAR_OPS:
+        return u
     return build(*form(u))
 
 

@@ -134,12 +134,16 @@ def _regroup(outer: Shape, index: Index, inner: Shape) -> list[UOp]:
 
 def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
     """The row-major position of an index."""
-    flat = zero()
+    flat: UOp | None = None
     stride: Dim = 1
     for d, x in zip(reversed(dims), reversed(index)):
-        flat = affine.add(flat, affine.mul(x, build.dim_uop(stride)))
+        if is_one(stride):
+            part = affine.canonical(x)
+        else:
+            part = affine.mul(x, build.dim_uop(stride))
+        flat = part if flat is None else affine.add(flat, part)
         stride = d if is_one(stride) else stride * d
-    return flat
+    return zero() if flat is None else flat
 
 
 def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
@@ -167,12 +171,17 @@ def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     return tuple([last[i] if i in u.arg else x for i, x in enumerate(index)]), None
 
 
+def _shifted(x: UOp, begin: Dim) -> UOp:
+    return affine.plus(x, begin) if type(begin) is int else affine.add(x, begin)
+
+
 def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     begins, sizes = analysis.window(u)
-    moved = tuple([affine.add(x, build.dim_uop(b)) for x, b in zip(index, begins)])
+    inner = analysis.shape(u.src[0])
+    moved = tuple([_shifted(x, b) for x, b in zip(index, begins)])
     guard = true()
-    for x, b, size, d in zip(moved, begins, sizes, analysis.shape(u.src[0])):
-        if not all([isinstance(n, int) for n in (b, size, d)]):
+    for x, b, size, d in zip(moved, begins, sizes, inner):
+        if not (type(b) is int and type(size) is int and type(d) is int):
             guard = both(guard, affine.less(affine.const(-1), x))
             guard = both(guard, affine.less(x, build.dim_uop(d)))
     return moved, None if guard is true() else guard

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes, indexing, kernel_params
 from uopc.ir.indexing import Index
+from uopc.ir.node import remembered
 from uopc.ir.ops import Ops
 from uopc.passes.output_storage import STORAGE, root_index
 from uopc.passes.storage_versions import NEW, Version, Versions, Writers
@@ -197,6 +198,7 @@ def meet(root: UOp, a: Index, b: Index) -> bool:
     return low < end and begin < high
 
 
+@remembered
 def _span(root: UOp, index: Index) -> tuple[float, float]:
     plain = [indexing.ungated(x)[0] for x in index]
     low, high = analysis.bounds(indexing.flat_index(analysis.shape(root), plain))
