@@ -98,8 +98,8 @@ def _shape(u: UOp) -> Shape:
 
 def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
     """The common shape, right-aligned, size 1 repeating; UserError when there is none."""
-    shapes = list(shapes)
-    first = shapes[0]
+    shapes = [s for s in shapes if s]  # scalars take any shape
+    first = shapes[0] if shapes else ()
     if all([s is first or s == first for s in shapes]):
         return first
     rank = max(map(len, shapes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import sys
 import sysconfig
 import weakref
@@ -215,11 +216,15 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
         return data_address(array)
 
     records: list[int] = []
+    places: dict[tuple[int, ...], int] = {}  # of the words of a shape
     outer: list[Argument | Result] = [*plan.arguments, *plan.fresh]
     for shaped in outer:
         shape = [dim for dim in shaped.shape if isinstance(dim, int)]
         written = isinstance(shaped, Result) or shaped.writable
-        records += _encode_record(shaped.dtype, shape, written, place(shape))
+        dims = tuple(shape)
+        if dims not in places:
+            places[dims] = place(shape)
+        records += _encode_record(shaped.dtype, shape, written, places[dims])
     fresh = iter(range(len(plan.fresh)))
     sources = [-1 - next(fresh) if r.source is None else r.source for r in plan.results]
     # Names in calls are interned, so that one object stands for each.
@@ -256,7 +261,7 @@ def _encode_record(dtype: AnyDtype, shape: list[int], written: bool, dims: int) 
         "type_number": dtype.num,
         "ndim": len(shape),
         "flags": _C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0),
-        "nbytes": int(np.prod(shape, dtype=np.int64)) * dtype.itemsize,
+        "nbytes": math.prod(shape) * dtype.itemsize,
         "dims": dims,
     }
     assert tuple(record) == RECORD
