@@ -26,7 +26,7 @@ an error.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +52,14 @@ class _Part(NamedTuple):
     begin: float
     end: float
     seen: Version = NEW
+
+
+class _Seen(NamedTuple):
+    """Storage as a kernel is called with it: from an offset on, so many elements."""
+
+    slot: int
+    offset: int
+    length: analysis.Dim
 
 
 class _Place(NamedTuple):
@@ -243,43 +251,76 @@ def _circle(stuck: list[UOp]) -> str:
     )
 
 
-def make_kernel(piece: _Piece, root_of: Callable[[UOp], UOp]) -> tuple[UOp, tuple[UOp, ...]]:
-    """The kernel SINK of a closed store, and the storage it is called with, by slot."""
+class _Kernels:
+    """The kernels so far, by form: those that differ in their storage only are made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, UOp] = {}
+        self.numbers: dict[Hashable, int] = {}
+
+    def of(self, piece: _Piece) -> tuple[UOp, list[UOp]]:
+        """The kernel SINK of a closed store, and the storage it is called with, by slot."""
+        by_root: dict[UOp, list[UOp]] = {piece.places[stores_in(piece.effect)[0].src[0]].root: []}
+        for place in piece.places.values():
+            by_root.setdefault(place.root, []).append(place.flat)
+        args: list[UOp] = []
+        parts: dict[UOp, _Seen] = {}
+        for root, flats in by_root.items():
+            if not is_local(root):
+                size = analysis.size(analysis.shape(root))
+                part = _extent(size, flats)
+                parts[root] = _Seen(len(args), *part)
+                whole = size is part[1] or size == part[1]
+                args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), part))
+        form = self._form(piece, parts)
+        if form not in self.made:
+            self.made[form] = make_kernel(piece, parts)
+        return self.made[form], args
+
+    def _form(self, piece: _Piece, parts: Mapping[UOp, _Seen]) -> int:
+        """A number for all that a kernel is but the names of its storage. What no access is below
+        is the same node; local tiles are compared as they are, and so are places that are read."""
+        numbers = self.numbers
+        form: dict[UOp, int] = {}
+        key: Hashable
+        for u in piece.nodes:
+            place = piece.places.get(u)
+            if place is None:
+                if form.keys().isdisjoint(u.src):
+                    continue
+                key = u.op, u.dtype, u.arg, u.tag, tuple([form.get(s, s) for s in u.src])
+            elif place.root in parts:
+                part, types = parts[place.root], (place.root.dtype, u.dtype)
+                below = [form.get(s, s) for s in u.src[1:]] if place.gathered else ()
+                flat = affine.plus(place.flat, -part.offset)
+                key = part.slot, part.length, types, flat, place.guard, tuple(below)
+            else:
+                key = u, tuple([form.get(s, s) for s in u.src])
+            form[u] = numbers.setdefault(key, len(numbers))
+        return form[piece.effect]
+
+
+def make_kernel(piece: _Piece, parts: Mapping[UOp, _Seen]) -> UOp:
+    """The kernel SINK of a closed store, given what it sees of the storage that is not its own."""
     effect = piece.effect
-    if effect.op is Ops.CALL:
-        return effect.src[0], tuple(
-            [root_of(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
-        )
-    by_root: dict[UOp, list[UOp]] = {piece.places[stores_in(effect)[0].src[0]].root: []}
-    for place in piece.places.values():
-        by_root.setdefault(place.root, []).append(place.flat)
-    args: list[UOp] = []
-    offsets: dict[UOp, tuple[UOp, int]] = {}  # storage -> what the kernel names it, from where on
-    mapping: dict[UOp, UOp] = {}
-    for root, flats in by_root.items():
-        if is_local(root):
-            mapping[root] = _tile(root, len(mapping))
-            offsets[root] = mapping[root], 0
-            continue
-        size = analysis.size(analysis.shape(root))
-        offset, length = _extent(size, flats)
-        arg, symbolic = build.split_dims((length,))
-        param = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", arg, len(args)))
-        offsets[root] = (param, offset)
-        whole = size is length or size == length
-        args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), (offset, length)))
+    named: dict[UOp, UOp] = {}  # storage -> what the kernel calls it
+    for root, part in parts.items():
+        dims, symbolic = build.split_dims((part.length,))
+        named[root] = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", dims, part.slot))
+    tiles = dict.fromkeys([p.root for p in piece.places.values() if p.root not in parts])
+    mapping = {root: _tile(root, slot) for slot, root in enumerate(tiles)}
     for u, (root, flat, guard, gathered) in piece.places.items():
-        storage, offset = offsets[root]
-        if is_local(storage):  # with the stores that fill it
-            storage = remake.rebuild(u.src[0], mapping)
+        # A tile stands there with the stores that fill it.
+        storage = named[root] if root in parts else remake.rebuild(u.src[0], mapping)
         if gathered:
             guard, flat = remake.rebuild(guard, mapping), remake.rebuild(flat, mapping)
+        offset = parts[root].offset if root in parts else 0
         index = indexing.gated((affine.plus(flat, -offset),), guard)
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *index))
     closed, opts = remake.rebuild(effect, mapping, piece.nodes), effect.arg
     if opts is not None:  # the SINK has them from here on
         closed = _without_opts(closed)
-    return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts)), tuple(args)
+    return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts))
 
 
 def _without_opts(end: UOp) -> UOp:
@@ -314,11 +355,16 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    pieces = _Pieces(graph)
+    pieces, kernels = _Pieces(graph), _Kernels()
     for piece in launch_order(pieces):
-        kernel, args = make_kernel(piece, pieces.root)
+        effect = piece.effect
+        if effect.op is Ops.CALL:
+            kernel = effect.src[0]
+            args = [pieces.root(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+        else:
+            kernel, args = kernels.of(piece)
         if kernel not in variables:
-            kernel.origin = piece.effect.origin
+            kernel.origin = effect.origin
             variables[kernel] = analysis.variables(kernel)
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
