@@ -19,7 +19,7 @@ from uopc.ir.combine import combine, convert, folded, is_partial, select
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.rewrite import EndlessRewriteError, substitute
-from uopc.ir.rules import ANY, RuleSet, matcher
+from uopc.ir.rules import ANY, Numbers, RuleSet, matcher
 from uopc.ir.rules_algebra import (
     BOUNDS,
     CASTS,
@@ -57,9 +57,11 @@ SETS: tuple[RuleSet, ...] = (
 RULES = matcher(*SETS)
 # By the kind of numbers: few of the rules for an op hold for those that a node computes with.
 _RULES_FOR = {
-    kind: matcher(*[s for s in SETS if s.over == ANY or kind in s.over.kinds])
-    for kind in (*ANY.kinds, "void")
-}
+    kind: rules
+    for numbers in Numbers
+    for rules in [matcher(*[s for s in SETS if numbers in s.over])]
+    for kind in numbers.kinds
+} | {"void": matcher(*[s for s in SETS if s.over == ANY])}
 
 
 def rules_for(u: UOp) -> PatternMatcher:
