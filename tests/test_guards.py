@@ -65,6 +65,11 @@ GRAPHS = {
     "causal softmax": uopc.where(COLUMNS <= ROWS, SQUARE, float("-inf")).softmax(),
     "causal attention": uopc.where(COLUMNS <= ROWS, param("s", 4, 1000, 1000), -1e9).softmax()
     @ param("v", 4, 1000, 48),
+    "cat among threads": uopc.cat(param("x", 700_001), param("y", 300_000)).exp(),
+    "three among threads": uopc.cat(*[param(n, 500, 700) for n in "xyz"]).exp(),
+    "sums of cat rows among threads": uopc.cat(param("x", 700, 900), param("y", 300, 900))
+    .sum(axis=1),
+    "rows from one on among threads": uopc.where(ROWS >= 300, SQUARE, 0.0).exp(),
     "differences": param("x", 1024) - param("x", 1024)[:-1].pad(((1, 0),)),
 }
 
@@ -197,6 +202,23 @@ def test_bounded_by_the_row(cpu, threads, rows, columns, a, b, c, op, what):
     else:
         got = on(cpu, threads, getattr(x, what)(axis=1), array)
         np.testing.assert_array_equal(got, getattr(wanted, what)(axis=1))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(CPUS), st.integers(1, 5), st.lists(st.integers(1, 900), min_size=2, max_size=4),
+    st.sampled_from(("values", "sum", "max")),
+)  # fmt: skip
+def test_parts_that_threads_cut_elsewhere(cpu, threads, parts, what):
+    """Rows of several arrays: whichever chunk of a thread the seam lies in, or none."""
+    arrays = [numbers(n, 300) for n in parts]
+    x = uopc.cat(*[param(f"x{i}", n, 300) for i, n in enumerate(parts)])
+    wanted = np.concatenate(arrays)
+    if what == "values":
+        graph, wanted = x * 2.0 + 1.0, wanted * 2 + 1
+    else:
+        graph, wanted = getattr(x, what)(axis=1), getattr(wanted, what)(axis=1)
+    np.testing.assert_array_equal(on(cpu, threads, graph, *arrays), wanted)
 
 
 def close(got, wanted):

@@ -33,7 +33,7 @@ from uopc.passes.kernel_facts import (
     lane_cost,
     length_of,
 )  # fmt: skip
-from uopc.passes.moving_cuts import find_turn
+from uopc.passes.moving_cuts import find_turns
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -221,8 +221,19 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
     size = expanded_size(chooser.facts, r)
     long = (length_of(r) or 0) >= machine.LEAST_BLOCKS * n
     short = 3 * copies * size <= machine.MOST_COPIES
-    if long and short and find_turn(chooser.kernel, r) is not None:
+    if long and short and find_turns(chooser.kernel, r):
         chooser.widen(r, "BOUND", n)
+
+
+def _follow_chunks(chooser: Chooser, r: UOp) -> None:
+    """A loop over a thread's chunk, cut where what it is compared with lies in the chunk."""
+    for q in chooser.family(r):
+        turns = find_turns(chooser.kernel, q)
+        if not turns or any(m.arg.kind != "thread" for m in analysis.ranges(turns[0].first)):
+            continue
+        short = 2 * expanded_size(chooser.facts, q) <= machine.MOST_COPIES
+        if short and chooser.attempt("BOUND", q, 1):
+            _follow_chunks(chooser, q)
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
@@ -256,6 +267,7 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> Non
     k = chooser.facts
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in kept]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
+        _follow_chunks(chooser, r)
         k = chooser.facts
         bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
         middle = max(b - a for a, b in itertools.pairwise(bounds))

@@ -42,38 +42,42 @@ def bound(kernel: UOp, r: UOp, n: int) -> UOp:
     if n < 1:
         raise Refused(f"the amount {n} is too small")
     length = r.src[0]
-    if length.op is not Ops.CONST or length.arg % n:
+    if not affine.is_multiple(length, n):
         raise Refused(f"the range is not known to be a multiple of {n}")
-    turn = find_turn(kernel, r)
-    if turn is None:
+    turns = find_turns(kernel, r)
+    if not turns:
         raise Refused("it is compared with no loop around it")
-    blocks, middle = length.arg // n, 1 + -(-turn.width // n)
-    if middle >= blocks:
+    turn = turns[0]
+    blocks, middle = affine.floordiv(length, affine.const(n)), -(-turn.width // n) + (n > 1)
+    least, most = analysis.bounds(blocks)
+    if middle >= most:
         raise Refused(f"the comparison turns in all blocks of {n}")
-    at = affine.floordiv(turn.first, affine.const(n))
-    at = _between(at, 0, blocks - middle)
-    start = affine.scaled(at, n)
-    size = affine.const(middle * n)
+    last = affine.plus(blocks, -middle)
+    at = _least(affine.floordiv(turn.first, affine.const(n)), last)
+    if analysis.bounds(at)[0] < 0:
+        at = intern(Ops.MAX, dtypes.index, (at, affine.const(0)))
+    between = affine.const(middle)
+    if least < middle:
+        between = _least(between, affine.sub(blocks, at))
+    start, size = affine.scaled(at, n), affine.scaled(between, n)
     rest = affine.sub(affine.sub(length, start), size)
+    together = [t for t in turns if (t.first, t.width) == (turn.first, turn.width)]
     before, behind = [
-        {turn.comparison: build.const(dtypes.bool_, v)} for v in (turn.before, not turn.before)
+        {t.comparison: build.const(dtypes.bool_, t.before == v) for t in together}
+        for v in (True, False)
     ]
-    return in_pieces(kernel, r, [Piece(start, before), Piece(size), Piece(rest, behind)])
+    inner = [Piece(size)] if middle else []
+    return in_pieces(kernel, r, [Piece(start, before), *inner, Piece(rest, behind)])
 
 
-def find_turn(kernel: UOp, r: UOp) -> Turn | None:
-    """The first comparison that turns as r goes on, where the loops around it say."""
-    found = (_turn(kernel, u, r) for u in analysis.order(kernel))
-    return next((t for t in found if t is not None), None)
+def _least(a: UOp, b: UOp) -> UOp:
+    return a if affine.at_most(a, b) else intern(Ops.MIN, dtypes.index, (a, b))
 
 
-def _between(value: UOp, least: int, most: int) -> UOp:
-    low, high = analysis.bounds(value)
-    if high > most:
-        value = intern(Ops.MIN, dtypes.index, (value, affine.const(most)))
-    if low < least:
-        value = intern(Ops.MAX, dtypes.index, (value, affine.const(least)))
-    return value
+def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
+    """The comparisons that turn as r goes on, where the loops around it say."""
+    found = [_turn(kernel, u, r) for u in analysis.order(kernel)]
+    return [t for t in found if t is not None]
 
 
 def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
