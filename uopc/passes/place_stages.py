@@ -202,7 +202,9 @@ class _Placement:
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """The demands that a read of `u` makes on its sources."""
         index, loops = demand.index, demand.around
-        if u.op is Ops.AFTER:
+        if u.op.is_alu or u.op is Ops.CAST:
+            self._pass_on_elements(u, demand, loops)
+        elif u.op is Ops.AFTER:
             self._demand(before_effects(u, self.known), demand)
         elif u.op.movement:
             mapped, _ = indexing.source_index(u, index)
@@ -216,8 +218,12 @@ class _Placement:
         elif u.op in (Ops.STACK, Ops.CAT):
             self._pass_on_parts(u, demand, loops)
         else:
-            for s in u.src:
-                mapped = indexing.broadcast_index(index, analysis.shape(s))
+            self._pass_on_elements(u, demand, loops)
+
+    def _pass_on_elements(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+        for s in u.src:
+            if s.op is not Ops.CONST or s in self.facts.effects:
+                mapped = indexing.broadcast_index(demand.index, analysis.shape(s))
                 self._demand(s, demand.moved(mapped, loops))
 
     def _pass_on_gather(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:

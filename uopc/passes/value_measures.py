@@ -7,7 +7,7 @@ one element use counts once: it is computed once at that index.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -72,16 +72,16 @@ class Value:
         if not self.common:
             self.common = operand.common
             self.common_cost, self.common_light = operand.common_cost, operand.common_light
-        new = set[Value]()
-        if self.common is not operand.common:
-            new.update(operand.common.difference(self.common))
+        elif operand.common and operand.common is not self.common:
+            self._count(operand.common.difference(self.common))
         if itself and operand not in self.common:
-            new.add(operand)
-        for v in new:
+            self._count((operand,))
+
+    def _count(self, operands: Collection[Value]) -> None:
+        for v in operands:
             self.common_cost += v.own
             self.common_light += v.own_light
-        if new:
-            self.common = self.common.union(new)
+        self.common = self.common.union(operands)
 
     def is_stored_for_two(self) -> bool:
         """Whether it is stored if two readers want all of it."""
