@@ -69,6 +69,7 @@ GRAPHS = {
     "matmul": (ValueError, ["matmul", "3 columns", "4 rows"], lambda: x @ x),
     "reshape": (ValueError, ["reshape", "12", "10"], lambda: x.reshape(5, 2)),
     "axis": (ValueError, ["axis 2", "2 dimensions"], lambda: x.sum(axis=2)),
+    "not elementwise": (TypeError, ["alu", "elementwise"], lambda: x.alu(uopc.Ops.REDUCE, x)),
     "axis twice": (ValueError, ["axis", "twice"], lambda: x.sum(axis=(0, 0))),
     "permute": (ValueError, ["permute", "(0, 0)"], lambda: x.permute(0, 0)),
     "expand": (ValueError, ["expand", "(4, 4)"], lambda: x.expand(4, 4)),

@@ -153,8 +153,8 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
 
     Shapes broadcast as in NumPy; UserError when they do not.
     """
-    if type(op) is not Op:
-        raise UserTypeError(f"alu: expected one of Ops, got {op!r}")
+    if type(op) is not Op or not op.is_alu:
+        raise UserTypeError(f"alu: expected an elementwise one of Ops, got {op!r}")
     src = (a, *[as_uop(o, a.dtype.scalar) for o in others])
     if op is Ops.WHERE:
         return where(*src)
