@@ -144,7 +144,8 @@ def test_random_kernels(ops, t, seed):
 
     graphs = [build() for _ in range(4)]
     data = rng.integers(0, 9, 9).astype(t.numpy)
-    got = uopc.compile(graphs, verify=True)(data)
+    program = uopc.compile(graphs, verify=True)
+    got = program(*[data][: len(program.inputs)])  # x · 0 does not read x
     for g, a in zip(graphs, got):
         (want,) = interpret.evaluate(g.sink(), {"x": data})
         np.testing.assert_allclose(a, want, rtol=1e-6)
