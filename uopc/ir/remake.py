@@ -56,6 +56,16 @@ def rebuild(
     `order` gives the nodes below `root`, sources first."""
     done: dict[UOp, UOp] = dict(mapping)
     nodes = analysis.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
+    return _replaced(root, done, nodes)
+
+
+def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
+    """`rebuild` by what was replaced so far, to which this adds what it makes. What is below a root
+    is to be replaced before it: of places that are read one by the other, each is made once."""
+    return _replaced(root, done, analysis.toposort(root, gate=lambda u: u not in done))
+
+
+def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
     for u in nodes:
         if u in done or done.keys().isdisjoint(u.src):
             continue

@@ -311,9 +311,9 @@ def make_kernel(piece: _Piece, parts: Mapping[UOp, _Seen]) -> UOp:
     mapping = {root: _tile(root, slot) for slot, root in enumerate(tiles)}
     for u, (root, flat, guard, gathered) in piece.places.items():
         # A tile stands there with the stores that fill it.
-        storage = named[root] if root in parts else remake.rebuild(u.src[0], mapping)
+        storage = named[root] if root in parts else remake.rebuild_more(u.src[0], mapping)
         if gathered:
-            guard, flat = remake.rebuild(guard, mapping), remake.rebuild(flat, mapping)
+            guard, flat = [remake.rebuild_more(v, mapping) for v in (guard, flat)]
         offset = parts[root].offset if root in parts else 0
         index = indexing.gated((affine.plus(flat, -offset),), guard)
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *index))
