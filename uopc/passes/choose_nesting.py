@@ -138,7 +138,7 @@ def _copy_choices(chooser: Chooser) -> None:
         n = length_of(r)
         if r not in k.outputs or n is None or not 1 < n <= machine.MOST_CHOICES:
             continue
-        if not any(u.op is Ops.WHERE and analysis.ranges(u.src[0]) == {r} for u in k.order):
+        if not any(_chooses(u, r) for u in k.order):
             continue
         closed = next(u.src[1:] for u in k.order if u.op is Ops.END and r in u.src[1:])
         inner = {q for q in closed if q.arg.axis >= r.arg.axis}
@@ -160,7 +160,7 @@ def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
     known: dict[UOp, tuple[int, int]] = {}
     for u in reversed(k.order):
         here = wanted[u]
-        if u.op is Ops.WHERE and analysis.ranges(u.src[0]) == {r}:
+        if _chooses(u, r):
             if u.src[0] not in known:
                 known[u.src[0]] = _holds(u.src[0], r, n)
             true, false = known[u.src[0]]
@@ -173,6 +173,14 @@ def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
         u: mask.bit_count() if r in analysis.ranges(u) else min(mask, 1)
         for u, mask in wanted.items()
     }
+
+
+def _chooses(u: UOp, r: UOp) -> bool:
+    """Whether a loop alone says which of two values this is."""
+    if u.op is not Ops.WHERE or analysis.ranges(u.src[0]) != {r}:
+        return False
+    said = analysis.toposort(u.src[0], gate=lambda v: v.op.is_alu)
+    return all([v.op.is_alu or v is r or v.op is Ops.CONST for v in said])
 
 
 def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:

@@ -125,13 +125,14 @@ def _work(k: KernelFacts) -> float:
 
 def _unroll_whole(chooser: Chooser) -> None:
     """Short reduces become straight code."""
-    for r in reversed(chooser.axes):
-        k = chooser.facts
+    k, whole = chooser.facts, set["UOp"]()
+    for r in reversed(k.axes):
         length = length_of(r)
-        if r in k.outputs or r not in k.axes or length is None or length > machine.WHOLE_UNROLL:
+        if r in k.outputs or length is None or length > machine.WHOLE_UNROLL:
             continue
-        if length * expanded_size(k, r) <= machine.MOST_COPIES:
-            chooser.attempt("UNROLL", r, 0)
+        short = length * expanded_size(k, r, whole) <= machine.MOST_COPIES
+        if short and chooser.attempt("UNROLL", r, 0):
+            whole.add(r)
 
 
 def _tile_copies(k: KernelFacts, rows: int, vectors: int) -> tuple[int, int]:

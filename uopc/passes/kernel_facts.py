@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Container
 from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir import affine, analysis, dtypes, indexing
@@ -50,6 +52,16 @@ class KernelFacts:
         self.reduces = found.reduces
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
 
+    @functools.cached_property
+    def sizes(self) -> dict[frozenset[UOp], int]:
+        """About how many nodes stand in the same ranges, functions spelled out."""
+        found: dict[frozenset[UOp], int] = {}
+        for u in self.order:
+            around = analysis.ranges(u)
+            nodes = machine.FUNCTION_NODES.get((u.op.name, u.dtype.bits), 1)
+            found[around] = found.get(around, 0) + nodes
+        return found
+
     def inside(self, r: UOp) -> list[Access]:
         return [a for a in self.accesses if r in analysis.ranges(a.node)]
 
@@ -93,16 +105,15 @@ def fitting(lanes: int, length: int | None) -> int:
     return lanes
 
 
-def expanded_size(k: KernelFacts, inside: UOp | None = None) -> int:
-    """About how many nodes the kernel (or what is inside one of its ranges) has once its copies and
-    functions are spelled out."""
+def expanded_size(k: KernelFacts, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
+    """About how many nodes the kernel (or what is inside one of its ranges) has once functions,
+    its copies, and those of the ranges that will be `whole`, are spelled out."""
     total = 0
-    for u in k.order:
-        if inside is not None and inside not in analysis.ranges(u):
+    for around, copies in k.sizes.items():
+        if inside is not None and inside not in around:
             continue
-        copies = machine.FUNCTION_NODES.get((u.op.name, u.dtype.bits), 1)
-        for r in analysis.ranges(u):
-            if r.arg.kind in ("upcast", "unroll"):
+        for r in around:
+            if r.arg.kind in ("upcast", "unroll") or r in whole:
                 copies *= length_of(r) or 1
         total += copies
     return total
