@@ -221,7 +221,7 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
     n = lanes * copies
     size = expanded_size(chooser.facts, r)
     long = (length_of(r) or 0) >= machine.LEAST_BLOCKS * n
-    short = 3 * copies * size <= machine.MOST_COPIES
+    short = 3 * copies * size <= _most_code(chooser.facts)
     if long and short and find_turns(chooser.kernel, r):
         chooser.widen(r, "BOUND", n)
 
@@ -272,12 +272,16 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> Non
         k = chooser.facts
         bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
         middle = max(b - a for a, b in itertools.pairwise(bounds))
-        most = min(machine.MOST_COPIES, _most_runs(k) / machine.RUNS_OF_A_NODE)
-        too_large = expanded_size(k) * (len(bounds) - 1) > most
+        too_large = expanded_size(k) * (len(bounds) - 1) > _most_code(k)
         if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or too_large:
             continue
         for q in chooser.family(r):
             _cut(chooser, q, bounds[1:-1])
+
+
+def _most_code(k: KernelFacts) -> float:
+    """How many nodes the parts of a loop may have, of which each shall run often enough."""
+    return min(machine.MOST_COPIES, _most_runs(k) / machine.RUNS_OF_A_NODE)
 
 
 def _most_runs(k: KernelFacts) -> int:
