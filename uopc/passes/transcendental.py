@@ -7,7 +7,7 @@ into an addition does not.
 
 Worst error in ulp, measured (float32 of one argument: every input), and number of operations:
              exp   exp2  log   log2  sin   cos   tan   tanh  erf   pow
-    float32  0.91  0.88  0.88  0.96  0.98  0.98  2.04  2.57  1.79  0.68   19-35 operations, pow 66
+    float32  0.91  0.88  0.88  0.96  1.00  1.00  2.04  2.57  1.79  0.68   19-35 operations, pow 66
     float64  0.89  0.85  0.86  0.87  1.49  1.49  2.57  2.57  1.69  1.96   24-42, pow 119
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
 sum; with a bias added beforehand these are the exponent field of 2^n; where the machine has SCALE,
