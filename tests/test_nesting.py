@@ -100,3 +100,15 @@ def test_rows_that_share_work_are_one_nest(count, kernels):
     program = uopc.compile(made, verify=True, threads=1)
     assert len(program.kernels) == kernels
     np.testing.assert_allclose(program(x), np.stack(rows_of_one(x, count, np)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n, kernels", [(1000, 1), (1 << 17, 2)])
+def test_what_loops_share_is_stored_only_where_they_stay(n, kernels):
+    """Little is written: the loop over rows goes inside, and what it repeats is computed once."""
+    x, w = uopc.param("x", (n,)), uopc.param("w", (8, 1))
+    value = x.sin().exp().tanh().erf().log().tan()
+    program = uopc.compile(value * w)
+    assert len(program.kernels) == kernels
+    a, b = RNG.uniform(0.5, 1.5, n).astype("f4"), RNG.standard_normal((8, 1)).astype("f4")
+    expected = uopc.compile(value.contiguous() * w)(a, b)
+    np.testing.assert_allclose(program(a, b), expected, rtol=1e-6)

@@ -10,6 +10,7 @@ from uopc.ir.args import RangeArg
 from uopc.ir.indexing import Index
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
+from uopc.passes import machine
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -49,6 +50,16 @@ class Demand:
         if self._iterations < 0:
             self._iterations = product(self.around)
         return self.share * self._iterations
+
+    @property
+    def evaluations_once_nested(self) -> float:
+        """The same, once `choose_nesting` has moved the loops that the index does not use inside
+        of the others, as it does where little is written."""
+        written = count(analysis.shape(self.reader)) * self.reader.dtype.itemsize
+        if written > machine.CROSSED_BYTES or self.in_reduce:
+            return self.evaluations
+        used = set().union(*[analysis.ranges(x) for x in self.index])
+        return self.share * product(tuple([r for r in self.around if r in used]))
 
     @property
     def in_reduce(self) -> bool:

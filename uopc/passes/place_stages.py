@@ -186,6 +186,8 @@ class _Placement:
         if len(demands) > MOST_DEMANDS and value.cost > storage_cost.LOAD:
             return storage_cost.Choice(True, "read at {} different places", (len(demands),))
         evaluations = sum([d.evaluations for d in demands])
+        if evaluations > value.elements and not value.has_reduce:
+            evaluations = sum([d.evaluations_once_nested for d in demands])
         choice = storage_cost.choose_storage(value, evaluations, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.shares_nothing(again) for d in demands]):
