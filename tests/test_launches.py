@@ -148,3 +148,14 @@ def test_whatever_is_chosen_is_right(rows, columns):
     e = np.exp(array - array.max(-1, keepdims=True))
     check(x.softmax(-1), array, None, e / e.sum(-1, keepdims=True))
     check((x * 2).transpose() + 1, array, None, (array * 2).T + 1)
+
+
+def test_what_a_store_reads_of_its_target_is_read_by_its_thread():
+    """Others of its group could read it after that thread has written."""
+    total, x = uopc.param("total", (10,)), uopc.param("x", (4096, 10))
+    graph = total.assign(total + x.sum(0))
+    (k,) = uopc.compile(graph, device="cuda:sm_90a").kernels
+    assert any(o.op.startswith("GROUP") for o in k.opts)
+    stored = next(u for u in k.uops.src if u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM)
+    reads = [u for u in k.uops.src if u.op is Ops.LOAD and u.src[0] is stored.src[0]]
+    assert [u.src[1:] for u in reads] == [stored.src[2:]]

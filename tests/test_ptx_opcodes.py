@@ -143,6 +143,14 @@ def mul_hi(t):
     return lambda a, b: (a * b) >> (size_of(t) * 8)
 
 
+def halves(compare):
+    """1 where the lower halves compare so, as float16, and 2 where the upper ones do."""
+    def want(a, b):
+        low, high = compare(*(np.array([v], np.uint32).view(np.float16) for v in (a, b)))
+        return int(low) + 2 * int(high)
+    return want
+
+
 def zeros(t):
     return lambda a: size_of(t) * 8 - a.bit_length()
 
@@ -203,6 +211,9 @@ INTEGER = [
      lambda a, b, c: a if c else b),
     ("setp.lt.and.s32 %p1|%p2, {a}, {b}, 1; selp.b32 {o}, 1, 0, %p1;"
      "@%p2 add.s32 {o}, {o}, 2;", ("s32", "s32"), "s32", lambda a, b: 1 if a < b else 2),
+    *[(f"setp.{c}.f16x2 %p1|%p2, {{a}}, {{b}}; selp.b32 {{o}}, 1, 0, %p1;"
+       "@%p2 add.s32 {o}, {o}, 2;", ("b32", "b32"), "s32", halves(f))
+      for c, f in (("lt", np.less), ("neu", np.not_equal))],
     ("setp.ge.u64 %p1, {a}, {b}; not.pred %p1, %p1; selp.s32 {o}, -1, 0, %p1;", ("u64", "u64"),
      "s32", lambda a, b: -(a < b)),
     ("add.cc.u32 {o}, {a}, {b}; addc.u32 {o}, 0, 0;", ("u32", "u32"), "u32",

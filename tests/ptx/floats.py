@@ -31,7 +31,7 @@ def operate(build: Build, count: int, t: str, compute: Callable[..., Array],
     def act(lanes: Lanes) -> None:
         values = [g(lanes) for g in gets]
         if pair:
-            values = [v.view(NUMPY[pair]).reshape(-1, 2) for v in map(np.ascontiguousarray, values)]
+            values = [_halves(v, pair) for v in values]
         if ftz:
             values = [rounding.flush(v) for v in values]
         out = compute(*values)
@@ -181,15 +181,17 @@ _BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def set_predicate(build: Build) -> Action:
-    """setp: a comparison, perhaps combined with a predicate; q gets the opposite comparison."""
+    """setp: a comparison, perhaps combined with a predicate; q gets the opposite comparison, or
+    that of the upper halves of pairs."""
     m = build.modifiers
-    t = m.type((*integers.INTS, "b16", "b32", "b64", "f16", "bf16", "f32", "f64"))
+    t = m.type((*integers.INTS, "b16", "b32", "b64", *FLOATS))
     name = m.choose(_COMPARISONS)
     combine = _BOOLEAN.get(m.choose(("and", "or", "xor"), ""))
     ftz = m.take("ftz") and t == "f32"
     m.done()
     compare = _comparison(name, t in FLOATS)
-    first, second = build.get(1, t), build.get(2, t)
+    pair = _PAIRS.get(t)
+    first, second = (build.get(i, "b32" if pair else t) for i in (1, 2))
     third = build.get(3, "pred") if combine is not None else None
     target = build.operands[0]
     if not isinstance(target, Reg):
@@ -201,14 +203,20 @@ def set_predicate(build: Build) -> Action:
         a, b = first(lanes), second(lanes)
         if ftz:
             a, b = rounding.flush(a), rounding.flush(b)
-        truth = compare(a, b)
+        truth = compare(_halves(a, pair), _halves(b, pair)) if pair else compare(a, b)
+        found = truth.T if pair else (truth, ~truth)
         extra = third(lanes) if third is not None else None
-        for write, value in ((put, truth), (other, ~truth)):
+        for write, value in zip((put, other), found):
             if write is not None:
                 joined = value if combine is None else combine(value, extra)
                 write(lanes, np.broadcast_to(joined, (lanes.width,)))
 
     return act
+
+
+def _halves(a: Array, t: str) -> Array:
+    """The lower and the upper value of each register, side by side."""
+    return np.ascontiguousarray(a).view(NUMPY[t]).reshape(-1, 2)
 
 
 def set_value(build: Build) -> Action:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir import affine, analysis, dtypes, remake
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.levels import VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -176,6 +177,23 @@ class _Placing:
         # Where nobody waits for anybody, each thread has storage of its own.
         waits = any(u.op is Ops.BARRIER for u in order)
         self.own = {u for u in buffers if not waits and u not in shared}
+        self.read_by_first = self._reads_of_targets(order)
+
+    def _reads_of_targets(self, order: list[UOp]) -> dict[UOp, UOp]:
+        """What a store done by one thread reads of the storage it goes to, and which thread: the
+        others, who need it for nothing, could read it after that one has written."""
+        found: dict[UOp, UOp] = {}
+        needed: dict[UOp, None] = {}  # by all threads
+        for u in order:
+            gate = self._gate(u) if u.op is Ops.STORE else None
+            if gate is not None:
+                reads = analysis.toposort(u.src[1], lambda v: v.op is not Ops.REDUCE)
+                target = storage_root(u.src[0])
+                mine = [v for v in reads if v.op is Ops.LOAD and storage_root(v.src[0]) is target]
+                found.update(dict.fromkeys(mine, gate))
+            elif u.op in (Ops.STORE, Ops.REDUCE):
+                analysis.toposort(u, done=needed)
+        return {u: gate for u, gate in found.items() if u not in needed}
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         launch = self.launch
@@ -185,6 +203,8 @@ class _Placing:
             return u.replace(arg=replace(u.arg, space="reg"))
         if u.op is Ops.STORE:
             return self._store(u, src)
+        if u in self.read_by_first:
+            return intern(Ops.LOAD, u.dtype, (src[0], _both(self.read_by_first[u], src[1:])), u.arg)
         closed = analysis.closed_ranges(u)
         if not any(r in launch.index for r in closed):
             return None
@@ -206,15 +226,18 @@ class _Placing:
         return value
 
     def _store(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        base = u.src[0]
-        while base.op in (Ops.INDEX, Ops.AFTER):
-            base = base.src[0]
-        gate = None if base in self.own else _only_first(u, self.launch)
+        gate = self._gate(u)
         if gate is None:
             return None
-        if len(src) == 3:
-            gate = gate & src[2]
-        return intern(Ops.STORE, dtypes.void, (src[0], src[1], gate), u.arg)
+        return intern(Ops.STORE, dtypes.void, (src[0], src[1], _both(gate, src[2:])), u.arg)
+
+    def _gate(self, u: UOp) -> UOp | None:
+        """Whether this thread does a store; None where all do."""
+        return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)
+
+
+def _both(gate: UOp, others: tuple[UOp, ...]) -> UOp:
+    return gate & others[0] if others else gate
 
 
 def place_threads(kernel: UOp, context: Context) -> UOp:
