@@ -28,6 +28,7 @@ RULED: Final = ("replay_note", "excess_precision")
 _RESULTS: Final = ("out", "final")
 MOST_TRIES: Final = 1000
 GIB: Final = 1 << 30
+LAYER: Final = 1024  # elements of what is taken for weights
 
 
 @dataclass
@@ -137,10 +138,15 @@ def _inputs(
 
 
 def _random(param: UOp, random: np.random.Generator) -> Array:
-    """Floats around 0, small integers: what indices and counts look like."""
+    """Floats around 0, small integers: what indices and counts look like.
+
+    Large arrays are as small as the weights of a square layer are made, or what stands on many of
+    them is chaos, of which nobody can say what is right.
+    """
     count = math.prod(param.arg.dims)
     if param.dtype.is_float:
-        values: Array = random.standard_normal(count, np.float32)
+        scale = count**-0.25 if count >= LAYER else 1.0
+        values: Array = random.standard_normal(count, np.float32) * np.float32(scale)
     else:
         values = random.integers(0, 2 if param.dtype.kind == "bool" else 8, count)
     return values.astype(param.dtype.numpy).reshape(param.arg.dims)
