@@ -109,6 +109,7 @@ def test_what_loops_share_is_stored_only_where_they_stay(n, kernels):
     value = x.sin().exp().tanh().erf().log().tan()
     program = uopc.compile(value * w)
     assert len(program.kernels) == kernels
+    assert len(uopc.compile(uopc.param("y", (8, n)).assign(value * w)).kernels) == kernels
     a, b = RNG.uniform(0.5, 1.5, n).astype("f4"), RNG.standard_normal((8, 1)).astype("f4")
     expected = uopc.compile(value.contiguous() * w)(a, b)
     np.testing.assert_allclose(program(a, b), expected, rtol=1e-6)

@@ -55,7 +55,8 @@ class Demand:
     def evaluations_once_nested(self) -> float:
         """The same, once `choose_nesting` has moved the loops that the index does not use inside
         of the others, as it does where little is written."""
-        written = count(analysis.shape(self.reader)) * self.reader.dtype.itemsize
+        target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
+        written = count(analysis.shape(target)) * target.dtype.itemsize
         if written > machine.CROSSED_BYTES or self.in_reduce:
             return self.evaluations
         used = set().union(*[analysis.ranges(x) for x in self.index])
