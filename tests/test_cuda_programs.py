@@ -210,6 +210,15 @@ def test_random_shapes(data):
     assert close(got, on_cpu(*given_arrays))
 
 
+def test_parts_of_one_element():
+    """LLVM chooses between the places of two arguments, and reads the chosen one."""
+    x, y = param("x", 1), param("y", 1)
+    for part in PARTS:
+        with module.installed(part):
+            f = uopc.compile(uopc.cat(x, y).flip(0), device="cuda")
+            assert f(np.float32([1]), np.float32([2])).tolist() == [2, 1]
+
+
 # ---------------------------------------------------------------- shared memory of a size
 def through_shared(n, threads=128):
     """x reversed by two buffers of a block's shared memory, of n float32 each."""

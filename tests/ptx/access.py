@@ -43,7 +43,7 @@ def load(build: Build) -> Action:
     dtype = np.dtype(NUMPY[t])
     if space == "param":
         values = _param(build, dtype, count)
-        return lambda lanes: _spread(lanes, puts, values)
+        return lambda lanes: _spread(lanes, puts, values(lanes))
     address = build.address(1)
 
     def act(lanes: Lanes) -> None:
@@ -57,16 +57,28 @@ def _spread(lanes: Lanes, puts: list[Callable[[Lanes, Array], None]], values: Ar
         put(lanes, values[:, k])
 
 
-def _param(build: Build, dtype: Any, count: int) -> Array:
-    """The value of a parameter: the same for every lane."""
+def _param(build: Build, dtype: Any, count: int) -> Callable[[Lanes], Array]:
+    """Values of a parameter: the same for every lane, but where its address is computed."""
     o = build.operands[1]
-    if not isinstance(o, Address) or not isinstance(o.base, Symbol):
-        raise Unknown(f"{build.instruction.text}: a parameter that is no name")
-    at = build.launch.address_of(o.base.name) + o.offset
-    raw = build.launch.args[at : at + count * dtype.itemsize]
-    if len(raw) < count * dtype.itemsize:
-        raise Unknown(f"{build.instruction.text}: beyond the arguments")
-    return np.frombuffer(raw, dtype).reshape(1, count)
+    size = count * dtype.itemsize
+    if isinstance(o, Address) and isinstance(o.base, Symbol):
+        at = build.launch.address_of(o.base.name) + o.offset
+        raw = build.launch.args[at : at + size]
+        if len(raw) < size:
+            raise Unknown(f"{build.instruction.text}: beyond the arguments")
+        values = np.frombuffer(raw, dtype).reshape(1, count)
+        return lambda lanes: values
+    address = build.address(1)
+    given = np.frombuffer(build.launch.args, np.uint8)
+
+    def act(lanes: Lanes) -> Array:
+        first = np.broadcast_to(address(lanes), (lanes.width,)).astype(np.int64)
+        bad = (first < 0) | (first + size > len(given))
+        if bad.any():
+            raise Fault("reads beyond the arguments", int(np.argmax(bad)))
+        return given[first[:, None] + np.arange(size)].view(dtype)
+
+    return act
 
 
 def _space_of(lanes: Lanes, space: str, addresses: Array) -> list[tuple[str, Array | None, Array]]:
