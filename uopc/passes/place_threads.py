@@ -182,18 +182,21 @@ class _Placing:
     def _reads_of_targets(self, order: list[UOp]) -> dict[UOp, UOp]:
         """What a store done by one thread reads of the storage it goes to, and which thread: the
         others, who need it for nothing, could read it after that one has written."""
-        found: dict[UOp, UOp] = {}
+        own: list[UOp] = []
+        gates: dict[UOp, set[UOp]] = {}  # of the stores that use it
         needed: dict[UOp, None] = {}  # by all threads
         for u in order:
             gate = self._gate(u) if u.op is Ops.STORE else None
             if gate is not None:
-                reads = analysis.toposort(u.src[1], lambda v: v.op is not Ops.REDUCE)
                 target = storage_root(u.src[0])
-                mine = [v for v in reads if v.op is Ops.LOAD and storage_root(v.src[0]) is target]
-                found.update(dict.fromkeys(mine, gate))
+                for v in analysis.toposort(u, lambda v: v.op is not Ops.REDUCE):
+                    if v.op is Ops.LOAD:
+                        gates.setdefault(v, set()).add(gate)
+                        if storage_root(v.src[0]) is target:
+                            own.append(v)
             elif u.op in (Ops.STORE, Ops.REDUCE):
                 analysis.toposort(u, done=needed)
-        return {u: gate for u, gate in found.items() if u not in needed}
+        return {v: next(iter(gates[v])) for v in own if v not in needed and len(gates[v]) == 1}
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         launch = self.launch
