@@ -27,6 +27,7 @@ from uopc.backends.cpu.callables import run_traced
 from uopc.backends.cpu.kept import KeptMap
 from uopc.dump import Dump, places, stages
 from uopc.ir import analysis, dtypes
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.ops import Ops
 from uopc.planning import DimValue
 from uopc.program import Program
@@ -128,7 +129,7 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     floats = False
     for u in analysis.toposort(kernel):
         if u.op is Ops.INDEX:
-            accesses.setdefault(_storage(u), []).append(loops(analysis.ranges(u)))
+            accesses.setdefault(storage_root(u), []).append(loops(analysis.ranges(u)))
         elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
             if u.src[0].dtype.scalar is dtypes.index:
                 continue
@@ -142,12 +143,6 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     return Work(
         tuple(operations), tuple(touched), floats, " ".join(names), ", ".join(places(nodes))
     )
-
-
-def _storage(u: UOp) -> UOp:
-    while u.op in (Ops.INDEX, Ops.AFTER):
-        u = u.src[0]
-    return u
 
 
 def _as_uop(storage: UOp) -> UOp:

@@ -119,13 +119,7 @@ class Planner:
 
     def _written_params(self) -> set[UOp]:
         stores = [u for u in analysis.toposort(self.request.graph) if u.op is Ops.STORE]
-        targets = set()
-        for s in stores:
-            u = s.src[0]
-            while u.op in (Ops.INDEX, Ops.AFTER):
-                u = u.src[0]
-            targets.add(u)
-        return targets
+        return {kernel_params.storage_root(u.src[0]) for u in stores}
 
     def _results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes, remake
 from uopc.ir.args import AxisKind
+from uopc.ir.kernel_params import storage_root
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.range_tiling import Refused, check_free, check_unordered, make_range, replaced
@@ -157,10 +158,7 @@ def _differs(r: UOp) -> bool:
 
 def _is_private(u: UOp) -> bool:
     """An element of a BUFFER of the kernel."""
-    base = u
-    while base.op in (Ops.INDEX, Ops.AFTER):
-        base = base.src[0]
-    return u.op is Ops.INDEX and base.op is Ops.BUFFER
+    return u.op is Ops.INDEX and storage_root(u).op is Ops.BUFFER
 
 
 def _check_no_sharing(kernel: UOp, r: UOp) -> None:
