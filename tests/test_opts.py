@@ -10,7 +10,7 @@ import uopc
 from uopc.backends import target
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import interpret, kernel
+from uopc.ir import dtypes, interpret, kernel
 from uopc.ir.args import KernelArg, Opt
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -68,6 +68,22 @@ def test_vector_sums_of_every_length(width):
         if n % width:
             opts = [Opt("SPLIT", 0, width), Opt("VECTOR", 0, width)]
         assert results(uopc.param("a", (n,)).sum(), [a], opts)[0] == a.sum()
+
+
+@pytest.mark.parametrize("width", [2, 4, 8, 16, 32])
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.float16, dtypes.float32, dtypes.float64])
+def test_masked_vectors_of_every_width(dtype, width):
+    """Wider than a register too, where some of the registers have no open lane."""
+    for inside in sorted({1, width // 2, width - 1}):
+        x = uopc.param("x", (3, inside), dtype)
+        array = numbers(3 * inside).reshape(3, inside).astype(x.dtype.numpy)
+        padded = ((1, 1), (0, width - inside)), ((1, 1), (width - inside, 0))
+        for pads in padded:
+            graph = (x.pad(pads) + x.pad(pads).flip(1)).contiguous([Opt("VECTOR", 1, width)])
+            program = uopc.compile(graph, threads=1)
+            assert program.kernels[0].opts == (Opt("VECTOR", 1, width),)
+            want = np.pad(array, pads)
+            np.testing.assert_array_equal(program(array), want + want[:, ::-1])
 
 
 @pytest.mark.parametrize("width", [2, 4, 8, 16])

@@ -31,6 +31,7 @@ from uopc.passes import transposed_loads
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
+    from uopc.backends.target import Target
     from uopc.ir.uop import UOp
 
 
@@ -43,8 +44,9 @@ _MASKED_BITS = 32  # machines without AVX-512 have no masks for elements narrowe
 class _Memory:
     """Rewrites of accesses; lanes of index expressions are taken apart by memo."""
 
-    def __init__(self, predicated: bool) -> None:
-        self.predicated = predicated  # loads have gates of their own: a GPU's
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.predicated = target.gpu is not None  # loads have gates of their own
         self.lanes: dict[tuple[UOp, int], UOp] = {}
         self.whole: set[UOp] = set()  # not simpler a lane at a time
         self.transposed: dict[UOp, UOp] = {}  # the values of vectors that are read in blocks
@@ -88,10 +90,10 @@ class _Memory:
         if lanes == 1 or (step == 0 and (gate is None or gate.dtype.lanes == 1)):
             return _load(u, u.dtype.scalar, flat, gate)
         if step == 1:
-            return _load(u, u.dtype, self.lane(flat, 0), gate)
+            return self.neighbours(u, self.lane(flat, 0), gate)
         if step == -1:
             gate = None if gate is None else _reversed(gate, lanes)
-            return _reversed(_load(u, u.dtype, self.lane(flat, lanes - 1), gate), lanes)
+            return _reversed(self.neighbours(u, self.lane(flat, lanes - 1), gate), lanes)
         wide = gate is None or gate.dtype.lanes == 1 or u.dtype.bits >= _MASKED_BITS
         if wide and not self.predicated and step is not None and _is_small(step, lanes):
             return self.strided(u, flat, gate, step)
@@ -104,13 +106,26 @@ class _Memory:
             parts.append(_load(u, u.dtype.scalar.vec(run), self.lane(flat, i), gate_i))
         return intern(Ops.STACK, u.dtype, tuple(parts))
 
+    def neighbours(self, u: UOp, first: UOp, gate: UOp | None) -> UOp:
+        """As many elements as `u` has lanes, from `first` on. What is under a mask is read a
+        register at a time: LLVM ends the process over a wider one whose upper half is closed."""
+        lanes, register = u.dtype.lanes, self.target.lanes(u.dtype.bits)
+        if gate is None or gate.dtype.lanes == 1 or lanes <= register or lanes % register:
+            return _load(u, u.dtype, first, gate)
+        parts = [
+            _load(u, u.dtype.scalar.vec(register), affine.plus(first, i),
+                  self.part(gate, i, register))
+            for i in range(0, lanes, register)
+        ]  # fmt: skip
+        return intern(Ops.STACK, u.dtype, tuple(parts))
+
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
         """Every step-th element: vectors of neighbours that cover them, and shuffles. The last
         vector ends with the last element, so none reads outside of what the lanes read."""
         lanes, first = u.dtype.lanes, self.lane(flat, 0)
         begins = _covering(lanes, step)
         loads = [
-            _load(u, u.dtype, affine.plus(first, b), _spread(gate, lanes, b, step)) for b in begins
+            self.neighbours(u, affine.plus(first, b), _spread(gate, lanes, b, step)) for b in begins
         ]
         found, reach = loads[0], lanes
         for n in range(1, len(begins)):
@@ -334,7 +349,7 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) 
 
 def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
-    memory = _Memory(context.target.gpu is not None)
+    memory = _Memory(context.target)
     memory.transpose(kernel)
     return remake.rewritten(kernel, memory.change)
 
