@@ -17,7 +17,7 @@ from tests.standin import module
 from uopc import UOp, dtypes
 from uopc.backends.cuda import assembler
 from uopc.ir import build, kernel, movement, sources
-from uopc.ir.args import BufferArg
+from uopc.ir.args import BufferArg, Opt
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 
@@ -268,3 +268,36 @@ def test_shared_memory_of_a_size(part, kilobytes):
 def test_more_shared_memory_than_a_block_has(part):
     with pytest.raises(uopc.Unsupported, match=rf"a block has {MOST_SHARED[part] << 10}"):
         uopc.compile(through_shared(MOST_SHARED[part] * 128 + 128), device=f"cuda:{part}")
+
+
+# ---------------------------------------------------------------- stores that threads wait for
+def test_a_store_waits_until_all_threads_have_read():
+    """One thread of a block writes what each of its threads reads, for a store of its own."""
+    rows, columns = 6, 128
+    total, y, out = (
+        sources.kernel_param(slot, (size,), dtypes.float32)
+        for slot, size in enumerate((rows, rows * columns, rows * columns))
+    )
+    r, c = kernel.range(rows, 0), kernel.range(columns, 1)
+    here, there = movement.index(total, r), r * columns + c
+    product = here * movement.index(y, there)
+    graph = kernel.sink(
+        kernel.end(kernel.store(here, here + 1.0), r),
+        kernel.end(kernel.store(movement.index(out, there), product), r, c),
+        opts=(Opt("LOCAL", 1, columns), Opt("GRID", 0, 0)),
+    )
+    old, factors = np.arange(rows, dtype=np.float32), np.ones((rows, columns), np.float32)
+    for part in PARTS:
+        with module.installed(part):
+            program = uopc.compile(graph, device="cuda", verify=True)
+            (k,) = program.kernels
+            given, got = old.copy(), np.zeros(rows * columns, np.float32)
+            program(given, factors.reshape(-1), got)
+        assert np.array_equal(given, old + 1)
+        assert np.array_equal(got.reshape(rows, columns), old[:, None] * factors)
+        steps = list(k.uops.src)
+        (barrier,) = [i for i, u in enumerate(steps) if u.op is Ops.BARRIER]
+        loads = [i for i, u in enumerate(steps) if u.op is Ops.LOAD]
+        (read,) = [i for i in loads if steps[i].src[0].src[0].arg.slot == 0]
+        (write, _) = [i for i, u in enumerate(steps) if u.op is Ops.STORE]
+        assert read < barrier < write and k.asm.count("bar.sync") == 1

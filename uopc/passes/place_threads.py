@@ -177,13 +177,16 @@ class _Placing:
         # Where nobody waits for anybody, each thread has storage of its own.
         waits = any(u.op is Ops.BARRIER for u in order)
         self.own = {u for u in buffers if not waits and u not in shared}
-        self.read_by_first = self._reads_of_targets(order)
+        self.read_by_first: dict[UOp, UOp] = {}
+        self.waiting: set[UOp] = set()
+        self._reads_of_targets(order)
 
-    def _reads_of_targets(self, order: list[UOp]) -> dict[UOp, UOp]:
-        """What a store done by one thread reads of the storage it goes to, and which thread: the
-        others, who need it for nothing, could read it after that one has written."""
-        own: list[UOp] = []
-        gates: dict[UOp, set[UOp]] = {}  # of the stores that use it
+    def _reads_of_targets(self, order: list[UOp]) -> None:
+        """What a store done by one thread reads of the storage it goes to: others could read that
+        after it has been written. If they need it for nothing, only that thread reads it; else the
+        store waits for them."""
+        own: dict[UOp, list[UOp]] = {}  # of a store
+        gates: dict[UOp, set[UOp]] = {}  # of the stores that use a value
         needed: dict[UOp, None] = {}  # by all threads
         for u in order:
             gate = self._gate(u) if u.op is Ops.STORE else None
@@ -193,10 +196,15 @@ class _Placing:
                     if v.op is Ops.LOAD:
                         gates.setdefault(v, set()).add(gate)
                         if storage_root(v.src[0]) is target:
-                            own.append(v)
+                            own.setdefault(u, []).append(v)
             elif u.op in (Ops.STORE, Ops.REDUCE):
                 analysis.toposort(u, done=needed)
-        return {v: next(iter(gates[v])) for v in own if v not in needed and len(gates[v]) == 1}
+        for u, reads in own.items():
+            for v in reads:
+                if v in needed or len(gates[v]) > 1:
+                    self.waiting.add(u)
+                else:
+                    (self.read_by_first[v],) = gates[v]
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         launch = self.launch
@@ -232,11 +240,24 @@ class _Placing:
         gate = self._gate(u)
         if gate is None:
             return None
-        return intern(Ops.STORE, dtypes.void, (src[0], src[1], _both(gate, src[2:])), u.arg)
+        target = _after_reads(src) if u in self.waiting else src[0]
+        return intern(Ops.STORE, dtypes.void, (target, src[1], _both(gate, src[2:])), u.arg)
 
     def _gate(self, u: UOp) -> UOp | None:
         """Whether this thread does a store; None where all do."""
         return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)
+
+
+def _after_reads(src: tuple[UOp, ...]) -> UOp:
+    """The address of a store for which a thread waits until all have read what is there."""
+    storage, *index = src[0].src
+    below: dict[UOp, None] = {}
+    for s in src:
+        analysis.toposort(s, done=below)
+    root = storage_root(storage)
+    own = [v for v in below if v.op is Ops.LOAD and storage_root(v.src[0]) is root]
+    free = intern(Ops.AFTER, storage.dtype, (storage, intern(Ops.BARRIER, dtypes.void, tuple(own))))
+    return intern(Ops.INDEX, src[0].dtype, (free, *index))
 
 
 def _both(gate: UOp, others: tuple[UOp, ...]) -> UOp:
