@@ -79,7 +79,7 @@ class Clock:
 
 def ours(w: Workload, given: list[np.ndarray], place: Device) -> tuple[Callable[[], Any], Any]:
     """A call of the compiled program, and the program."""
-    program = uopc.compile(w.graph(*w.params()), device=f"cuda:{place.ordinal}")
+    program = w.compiled(f"cuda:{place.ordinal}")
     arrays = [to_device(a, place) for a in given]
     return lambda: program(*arrays), program
 

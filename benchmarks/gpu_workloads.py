@@ -18,7 +18,7 @@ F32, F16, BF16 = dtypes.float32, dtypes.float16, dtypes.bfloat16
 
 @dataclass(frozen=True)
 class Workload:
-    """`torch(modules, *tensors)` does with PyTorch what `graph` does; `tf32` lets cuBLAS round."""
+    """`torch(modules, *tensors)` does with PyTorch what `graph` does; `tf32` lets both round."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
@@ -35,6 +35,11 @@ class Workload:
         for shape in self.shapes:
             total += _count(shape)
         return total * int(self.dtype.itemsize)
+
+    def compiled(self, device: str) -> Any:
+        """The program for a device."""
+        with uopc.options(tf32=self.tf32):
+            return uopc.compile(self.graph(*self.params()), device=device)
 
     def params(self) -> list[UOp]:
         return [uopc.param(f"a{i}", s, self.dtype) for i, s in enumerate(self.shapes)]

@@ -28,8 +28,11 @@ from gpu_workloads import Workload, workloads
 import uopc
 from tests.ptx import machine, parse
 from tests.ptx.memory import Memory
+from uopc import UOp
 from uopc.backends import target
 from uopc.backends.cuda.assembler import assemble
+from uopc.ir import kernel_params
+from uopc.ir.ops import Ops
 from uopc.passes import gpu_machine
 
 # An H200: bytes a second of a copy; multiprocessors, and their clock; bytes that the L1 cache of
@@ -39,7 +42,7 @@ COPY_RATE, SMS, CLOCK, L1_BYTES, ISSUED = 4.3e12, 132, 1.755e9, 128, 4
 PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
 MISS = 0.8e-6  # seconds from a load to its value, from memory that is busy: an assumption
 # Multiplications in a clock by type of the operands, beside those of 16 bits.
-TENSOR_PARTS = {"tf32": 0.5, "s8": 2.0, "f64": 0.0625}
+TENSOR_PARTS = {"bf16": 1.0, "f16": 1.0, "tf32": 0.5, "s8": 2.0, "f64": 0.0625}
 
 
 @dataclass(frozen=True)
@@ -85,17 +88,21 @@ def in_flight(kernel: parse.Kernel) -> int:
     return most
 
 
-def moved(program: Any, launch: Any, asked: float) -> float:
-    """The bytes between a launch and memory: its arrays, at most what it asks for."""
-    plan = program.plan
-    sizes = [math.prod(v.shape) * v.dtype.itemsize for v in (*plan.arguments, *plan.fresh)]
-    sizes += [plan.arena_bytes, *[c.nbytes for c in plan.constants]]
-    return min(asked, sum(sizes[b] for b in {w.base for w in launch.words if hasattr(w, "base")}))
+def tensor_kind(asm: str) -> str:
+    """The type that a kernel's tensor cores multiply; empty where it uses none."""
+    return next((t for t in TENSOR_PARTS if "mma." in asm and f".{t}.{t}." in asm), "")
 
 
-def memory_bounds(program: Any, launch: Any, made: Counts, near: float) -> dict[str, float]:
+def moved(kernel: UOp, asked: float) -> float:
+    """The bytes between a launch and memory: the storage it is called with, at most what it asks
+    for."""
+    params = [u for u in kernel_params.word_places(kernel) if u.op is Ops.PARAM]
+    return min(asked, sum(math.prod(p.arg.dims) * p.dtype.itemsize for p in params))
+
+
+def memory_bounds(kernel: UOp, made: Counts, near: float) -> dict[str, float]:
     """The least milliseconds of what a launch moves: `near` bytes are on their way to an SM."""
-    nbytes = moved(program, launch, (made.asked + made.copied) * made.blocks)
+    nbytes = moved(kernel, (made.asked + made.copied) * made.blocks)
     on_the_way = max(1.0, near) * SMS
     return {"memory": nbytes / COPY_RATE * 1e3, "latency": nbytes * MISS / on_the_way * 1e3}
 
@@ -121,22 +128,23 @@ def count(program: Any, launch: Any) -> Counts:
 
 def rows_of(w: Workload, part: str) -> list[list[str]]:
     """A row a kernel: grid, block, what it asks for, what ptxas says, and its bound in time."""
-    program: Any = uopc.compile(w.graph(*w.params()), device=f"cuda:{part}")
+    program = w.compiled(f"cuda:{part}")
     gpu = target.part(part).gpu
     assert gpu is not None
-    asm = {k.name: k.asm for k in program.kernels}
-    peak = TENSOR_PEAK if any("mma." in text for text in asm.values()) else PLAIN_PEAK
+    kernels = {k.name: k for k in program.kernels}
+    kinds = {k.name: tensor_kind(k.asm) for k in program.kernels}
+    peak = max([TENSOR_PEAK * TENSOR_PARTS[t] for t in kinds.values() if t], default=PLAIN_PEAK)
     least = max(w.bytes / COPY_RATE, w.flops / (peak * 1e12)) * 1e3
     rows, total = [], 0.0
     for launch in program.plan.launches:
-        used = assemble(asm[launch.kernel], part).kernels[launch.kernel]
+        kernel = kernels[launch.kernel]
+        used = assemble(kernel.asm, part).kernels[kernel.name]
         made, (x, y, z) = count(program, launch), launch.block
-        kind = next((t for t in TENSOR_PARTS if f".{t}.{t}." in asm[launch.kernel]), "")
         shared = used.shared + launch.dynamic_shared
         occupied = gpu_machine.occupancy(gpu, x * y * z, used.registers, shared)
         resident = min(occupied * gpu.threads_per_multiprocessor, made.blocks * x * y * z / SMS)
-        near = resident * in_flight(parse.parse(asm[launch.kernel])[launch.kernel])
-        bounds = made.bounds(kind) | memory_bounds(program, launch, made, near)
+        near = resident * in_flight(parse.parse(kernel.asm)[kernel.name])
+        bounds = made.bounds(kinds[kernel.name]) | memory_bounds(kernel.uops, made, near)
         limit, ms = max(bounds.items(), key=lambda b: b[1])
         total += ms
         rows.append([

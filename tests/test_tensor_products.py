@@ -124,6 +124,23 @@ def test_tf32_where_it_is_asked_for():
     assembled(text, "sm_90a")
 
 
+@pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("size", [(128, 96, 128), (50, 70, 60)])
+def test_tf32_where_an_option_allows_it(size, part):
+    """The same blocks as for other types, copied ahead; operands lose what tf32 has not."""
+    m, k, n = size
+    given = [RNG.standard_normal(shape).astype("f4") for shape in ((m, k), (k, n))]
+    plain = uopc.param("a", (m, k)) @ uopc.param("b", (k, n))
+    with uopc.options(tf32=True):
+        _, text, got = run(plain, given, part)
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in text and "cp.async" in text
+    cut = [(a.view(np.uint32) & 0xFFFFE000).view("f4").astype(np.float64) for a in given]
+    np.testing.assert_allclose(got, cut[0] @ cut[1], rtol=1e-5, atol=1e-5)
+    assembled(text, part)
+    _, text, _ = run(plain, given, part)  # and not out of a cache, where it is not allowed
+    assert "mma.sync" not in text
+
+
 # Images, filters, and how they are convolved.
 CONVOLUTIONS = {
     "inside": ((2, 16, 14, 14), (20, 16, 3, 3), {}),

@@ -69,7 +69,8 @@ def _context(found: source.Source, device: str) -> Context:
     cpu = options.target_cpu
     if not cpu and noted.get("cpu") in target.KNOWN:
         cpu = noted["cpu"]
-    return Context(target.for_device(device, cpu), optimize, threads or default_threads())
+    tf32 = options.tf32 or noted.get("tf32") == "yes"
+    return Context(target.for_device(device, cpu), optimize, threads or default_threads(), tf32)
 
 
 def _graph(found: source.Source) -> UOp:

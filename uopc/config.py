@@ -35,6 +35,7 @@ class Options:
     cache_mib: int = 512  # how much they may take there
     programs: int = 256  # how many are kept in memory
     target_cpu: str = ""
+    tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
     origins: bool = True  # note the user's source lines on nodes
@@ -54,7 +55,7 @@ _VARIABLES = {
     "UOPC_DEBUG": "debug", "UOPC_SPEC": "spec", "UOPC_VIZ": "viz", "UOPC_NOOPT": "noopt",
     "UOPC_DEVICE": "device", "UOPC_BEAM": "beam", "UOPC_MATCH_STATS": "match_stats",
     "UOPC_THREADS": "threads", "UOPC_CACHE_DIR": "cache_dir", "UOPC_TARGET_CPU": "target_cpu",
-    "UOPC_PLAIN_CALL": "plain_call", "NO_COLOR": "no_color",
+    "UOPC_PLAIN_CALL": "plain_call", "UOPC_TF32": "tf32", "NO_COLOR": "no_color",
 }  # fmt: skip
 
 

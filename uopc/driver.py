@@ -143,6 +143,7 @@ def make_context(request: Request) -> Context:
         target.for_device(request.device, request.options.target_cpu),
         request.optimize,
         request.threads,
+        request.options.tf32,
         user_rules=request.rules,
     )
     context.schedule = function_schedule(context)

@@ -130,6 +130,8 @@ class Dump:
                 lines.append(f"// cpu: {self.context.target.name}")
             if self.context.target.gpu is not None:
                 lines.append(f"// device: {self.context.target.device}")
+            if self.context.tf32:
+                lines.append("// tf32: yes")
         return "\n".join(lines) + "\n"
 
     def text(self, name: str) -> str:

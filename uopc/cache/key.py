@@ -49,6 +49,7 @@ def request_parts(
         ("device", machine.device),
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),
+        ("tf32", str(request.options.tf32)),
         machine_part(machine),
     )
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis
+from uopc.ir import affine, analysis, dtypes
 from uopc.ir.ops import Ops
 from uopc.ir.tensor_cores import Tile
 from uopc.passes import gpu_machine, tensor_tiling
@@ -78,7 +78,7 @@ def choose(chooser: Chooser) -> bool:
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
     for r in analysis.closed_ranges(k.reduces[0]):
         try:
-            tile, *loops = tensor_tiling.place_of(chooser.kernel, r, 0)
+            tile, *loops = tensor_tiling.place_of(chooser.kernel, r, int(chooser.context.tf32))
         except Refused:
             continue
         found += [(cost, b, (tile, loops)) for cost, b in _costs(chooser, tile, loops)]
@@ -153,7 +153,8 @@ def _padded(chooser: Chooser, tile: Tile, loops: list[UOp], blocking: Blocking) 
                 return False
             (q,) = chooser.family(q)
         grown.append(q)
-    return chooser.attempt("TC", grown[-1], 0)
+    rounded = tile.operand is dtypes.float32
+    return chooser.attempt("TC", grown[-1], tensor_tiling.ROUNDED if rounded else 0)
 
 
 def _blocked(chooser: Chooser, blocking: Blocking) -> bool:

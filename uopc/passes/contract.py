@@ -32,6 +32,7 @@ class Context:
     target: Target
     optimize: bool = True
     threads: int = 1
+    tf32: bool = False  # whether tensor cores may round float32 to 10 bits
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
     user_rules: Any = None
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
