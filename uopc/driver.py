@@ -243,12 +243,12 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
 
 def lower_only(
     graph: Any, *, optimize: bool = True, threads: int | None = None, verify: bool = True,
-    rules: Any = None, opts: tuple[Opt, ...] | None = None,
+    rules: Any = None, opts: tuple[Opt, ...] | None = None, device: str = "cpu",
 ) -> Lowered:  # fmt: skip
     """The stages of a graph without machine code: what `uopc dump` shows."""
     from uopc.lowering import lower
 
     request = prepare(graph, None, optimize, threads, None, config.current(), rules)
-    context = make_context(request)
+    context = make_context(replace(request, device=device))
     context.opts = opts
     return lower(request.graph, context, _verifier(verify))

@@ -354,15 +354,18 @@ def _read(e: GpuEmitter, address: UOp, t: DType, offset: int = 0) -> str:
 def _store(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
     address, value = u.src[0], u.src[1]
+    gate = u.src[2] if len(u.src) > 2 else None
     if value in e.copied:
+        done = None if gate is None else e.branch(e.of(gate))[1]
         _copy(e, u)
+        if done is not None:
+            e.join(done)
         return None
     lanes = max(address.dtype.lanes, value.dtype.lanes)
     stored = value.dtype.scalar.vec(lanes)
     given = e.of(value, lanes)
     if stored.kind == "bool":
         given = e.value(f"zext {llvm_type(stored)} {given} to {memory_type(stored)}")
-    gate = u.src[2] if len(u.src) > 2 else None
     if gate is None or gate.dtype.lanes == 1:
         done = None if gate is None else e.branch(e.of(gate))[1]
         _write(e, address, stored, given)
@@ -390,12 +393,12 @@ def _copied(e: GpuEmitter) -> set[UOp]:
 
 def _is_copy(e: GpuEmitter, u: UOp, load: UOp) -> bool:
     nbytes = load.dtype.itemsize * load.dtype.lanes
-    if u.op is not Ops.STORE or u.arg != "async" or len(u.src) > 2 or nbytes not in (4, 8, 16):
+    if u.op is not Ops.STORE or u.arg != "async" or nbytes not in (4, 8, 16):
         return False
     places = (load.src[0], u.src[0])
     aligned = all(e.alignment(p, nbytes) == nbytes for p in places)
     from_, to = [space_of(storage_root(p)) for p in places]
-    gates = load.src[1:]
+    gates = (*load.src[1:], *u.src[2:])
     return aligned and (from_, to) == (_GLOBAL, _SHARED) and all(g.dtype.lanes == 1 for g in gates)
 
 
