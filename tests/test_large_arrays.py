@@ -4,6 +4,7 @@ page, and what is written from end to end is many windows on the same 2 MiB."""
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import sys
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.ptx import machine, parse
+from tests.ptx.memory import Memory
 from uopc import dtypes
 
 N = (1 << 31) + 77
@@ -95,3 +98,59 @@ def _windows(shape):
     os.close(memory)
     whole = (ctypes.c_int8 * int(np.prod(shape))).from_address(base)
     return np.frombuffer(whole, np.int8).reshape(shape)
+
+
+# ---------------------------------------------------------------- on a GPU
+FAR = {
+    "tail": (lambda x: x[N - 5 :], [0, 0, 5, 0, 0]),
+    "flip": (lambda x: x.flip(0)[1:5] * 2, [0, 10, 0, 0]),
+    "steps": (lambda x: x[7 :: (1 << 31) + 67], [3, 5]),
+    "rows": (lambda x: x[N - 64 :].reshape(2, 32).cast(dtypes.int32).sum(1), [0, 5]),
+}
+
+
+def execute(program, arrays, first=0, blocks=None):
+    """The launches of a program on the PTX machine, on these arguments and results: all blocks, or
+    so many from number `first` on."""
+    memory, plan = Memory(), program.plan
+    places = [memory.place(a) for a in arrays]
+    places.append(memory.place(np.zeros(max(1, plan.arena_bytes), np.uint8)))
+    places += [memory.place(np.ascontiguousarray(c)) for c in plan.constants]
+    texts = {k.name: k.asm for k in program.kernels}
+    for launch in plan.launches:
+        kernel = parse.parse(texts[launch.kernel])[launch.kernel]
+        words = [places[w.base] + w.offset if hasattr(w, "base") else w.value for w in launch.words]
+        args, count = machine.pack(kernel, words), blocks or math.prod(launch.grid)
+        machine.run(kernel, launch.grid, launch.block, args, memory, blocks=count, first=first)
+
+
+@pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", FAR)
+def test_places_beyond_2_31_are_read_on_a_gpu(sparse, name, part):
+    graph, expected = FAR[name]
+    program = uopc.compile(graph(uopc.param("x", (N,), dtypes.int8)), device=f"cuda:{part}")
+    (result,) = program.plan.fresh
+    out = np.zeros(result.shape, result.dtype)
+    execute(program, [sparse, out])
+    assert out.tolist() == expected
+
+
+@pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+def test_indices_beyond_2_31_are_gathered_on_a_gpu(sparse, part):
+    x, i = uopc.param("x", (N,), dtypes.int8), uopc.param("i", (4,), dtypes.int64)
+    program = uopc.compile(x[i], device=f"cuda:{part}", inputs=["x", "i"])
+    out = np.zeros(4, np.int8)
+    execute(program, [sparse, np.array([N - 3, 7, N - 1, -N + 7]), out])
+    assert out.tolist() == [5, 3, 0, 3]
+
+
+def test_the_last_blocks_of_a_large_launch_write_where_they_should():
+    """A grid over 3 Gi elements: its last block alone, which is beyond 2^31."""
+    n = 3 << 30
+    program = uopc.compile(uopc.param("x", (n,), dtypes.int8) + 1, device="cuda:sm_90a")
+    (launch,) = program.plan.launches
+    each = n // launch.grid[0]
+    x, out = np.zeros(n, np.int8), np.zeros(n, np.int8)
+    x[-each:] = np.arange(each) % 100
+    execute(program, [x, out], launch.grid[0] - 1, 1)
+    assert np.array_equal(out[-each:], x[-each:] + 1) and not out[: 1 << 20].any()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import workers
-from tests.conformance.runner import FAILED
-from tests.ptx.__main__ import is_too_large, sample
+from tests.conformance.runner import FAILED, Outcome
+from tests.ptx.__main__ import is_too_large, judged, sample
 
 SELECTION = Path(__file__).parent / "conformance" / "selection"
 PARTS = ("sm_80", "sm_90a")
@@ -22,11 +22,18 @@ COUNT = 48
 def test_recorded_graphs(part):
     places = sample(SELECTION, None)[PARTS.index(part) :: len(PARTS)][: COUNT // len(PARTS)]
     assert len({p.group for p in places}) >= 8
-    outcomes = [workers.run_one(p, f"cuda:{part}") for p in places]
+    outcomes = [judged(workers.run_one(p, f"cuda:{part}")) for p in places]
     bad = [f"{o.group}/{o.id}: {o.reason}" for o in outcomes
            if o.verdict == FAILED and not is_too_large(o)]  # fmt: skip
     assert not bad, "\n".join(bad)
     assert sum(bool(o.notes["kernels"]) for o in outcomes) >= len(outcomes) // 2
+
+
+def test_spills_that_are_not_expected_fail():
+    figures = {"figures": [{"name": "k", "spills": 24}]}
+    assert judged(Outcome("0123", "test", "group", notes=figures)).verdict == FAILED
+    known = Outcome("a1b71471248268419c28.e3b0", "test", "group", notes=figures)
+    assert judged(known).verdict != FAILED
 
 
 def test_what_cannot_be_read_fails(tmp_path):

@@ -36,12 +36,42 @@ def test_every_part_has_text(part):
     assert ".extern .func" not in ptx
 
 
+HALVES = [uopc.param(n, (256, 256), dtypes.bfloat16) for n in "ab"]
+# What a graph needs of a part, and an instruction that shows it.
+OF_EVERY_PART = {
+    "a reduce of warps": (softmax, "shfl.sync.bfly"),
+    "a reduce of blocks": (lambda: uopc.param("x", (3, 5000)).softmax(-1), "bar.sync"),
+    "a tensor core": (lambda: HALVES[0] @ HALVES[1], "mma.sync"),
+    "copies ahead": (lambda: HALVES[0] @ HALVES[1], "cp.async"),
+    "matrices": (lambda: HALVES[0] @ HALVES[1], "ldmatrix"),
+    "doubles": (lambda: uopc.param("x", (300,), dtypes.float64).sin(), "fma.rn.f64"),
+    "a gate": (lambda: uopc.param("x", (999,)).pad(((2, 3),)), "bra"),
+    "vectors": (lambda: uopc.param("x", (4096,)) * 2, "ld.global.nc.v4"),
+}
+
+
 @needs_ptxas
+@pytest.mark.parametrize("name", OF_EVERY_PART)
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_assembles(part):
-    _, ptx = ptx_of(softmax(), f"cuda:{part}")
+def test_every_part_assembles(part, name):
+    make, instruction = OF_EVERY_PART[name]
+    _, ptx = ptx_of(make(), f"cuda:{part}")
+    assert instruction in ptx and f".target {part}\n" in ptx
     (usage,) = assemble(ptx, part).kernels.values()
     assert usage.spill_stores == usage.spill_loads == 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize("t", [dtypes.fp8e4m3, dtypes.fp8e5m2])
+@pytest.mark.parametrize("part", PARTS)
+def test_conversions_of_8_bits_are_the_parts_own(part, t):
+    """An instruction from sm_89 on, integer arithmetic before; no call either way."""
+    x, y = uopc.param("x", (512,)), uopc.param("y", (512,), t)
+    _, ptx = ptx_of((x.cast(t), y.cast(dtypes.float32)), f"cuda:{part}")
+    kind = t.name.removeprefix("fp8")
+    native = (f"cvt.rn.satfinite.{kind}x2.f32" in ptx, f"cvt.rn.f16x2.{kind}x2" in ptx)
+    assert native == ((target.PARTS[part].version >= 89,) * 2) and "call" not in ptx
+    assemble(ptx_module(ptx), part)
 
 
 def test_calling_text_is_refused():

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.conformance.corpus import Place
 from tests.conformance.runner import Outcome
 
-LIMIT: Final = 60.0  # seconds to build, compile and run a case
+LIMIT = 60.0  # seconds to build, compile and run a case
 CHECK_LIMIT: Final = 600.0  # and for the interpreter to say what was right
 MEMORY_SHARE: Final = 0.8  # of the machine's, for all workers together
 _CHECKING: Final = "checking"

@@ -3,7 +3,7 @@
 Each case is compiled for a part, its kernels are assembled by ptxas and executed by the PTX machine
 under the runtime, and the results are judged as those of the CPU are. The sample is the same at
 each run: cases in the order of a hash of their names, as many as the time allows, half for each
-part.
+part. A kernel that spills registers is a failure, but for those of EXPECTED_SPILLS.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ from tests.conformance.corpus import Place
 from tests.conformance.runner import FAILED, Outcome
 
 TOO_LARGE = "too large to execute"
+# Cases with a kernel of which ptxas stores registers in memory, and why.
+EXPECTED_SPILLS = {
+    # Three values that live across 13 calls of ptxas's own slow path of rcp.rn, which leave 80
+    # registers of 255: with rcp.approx in its place there are 70, and nothing is stored.
+    "a1b71471248268419c28": "calls of rcp.rn",
+}
 _REASONS = (TOO_LARGE, "device is out of memory")  # of the machine, or of the stand-in's memory
 
 
@@ -30,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default="sm_80,sm_90a")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     parser.add_argument("--case", metavar="ID", help="only cases whose id begins so")
+    parser.add_argument("--limit", type=float, metavar="N", help="seconds of a case (60)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome")
     return parser.parse_args()
 
@@ -43,6 +50,7 @@ def sample(directory: Path, start: str | None) -> list[Place]:
 
 def main() -> int:
     args = _arguments()
+    workers.LIMIT = args.limit or workers.LIMIT
     places, parts = sample(args.directory, args.case), args.parts.split(",")
     outcomes: dict[str, list[Outcome]] = {}
     for k, part in enumerate(parts):
@@ -60,12 +68,20 @@ def _run(places: list[Place], part: str, seconds: float, jobs: int) -> list[Outc
     end = time.monotonic() + seconds
     found = []
     for outcome in workers.run_all(places, jobs, f"cuda:{part}"):
-        found.append(outcome)
+        found.append(judged(outcome))
         if _is_failure(outcome):
             print(part, report.failure_line(outcome), flush=True)
         if time.monotonic() > end:
             break
     return found
+
+
+def judged(o: Outcome) -> Outcome:
+    """The outcome, failed where a kernel spills that need not."""
+    worst = max([f["spills"] for f in o.notes.get("figures", ())], default=0)
+    if worst and o.verdict != FAILED and o.id.partition(".")[0] not in EXPECTED_SPILLS:
+        return o.fail(f"a kernel spills {worst} bytes")
+    return o
 
 
 def is_too_large(o: Outcome) -> bool:

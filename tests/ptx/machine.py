@@ -260,21 +260,22 @@ def _narrowest(kernel: Kernel, space: str) -> int:
 
 
 def run(kernel: Kernel, grid: Dim3, block: Dim3, args: bytes, memory: Memory,
-        dynamic_shared: int = 0, blocks: int | None = None) -> Report:  # fmt: skip
+        dynamic_shared: int = 0, blocks: int | None = None, first: int = 0) -> Report:  # fmt: skip
     """Execute a launch. PtxError (Fault among them) names the instruction and the thread.
 
-    blocks: only so many, the first, and no look for races: for counting what a large launch does.
+    blocks: only so many, from number `first` on, and no look for races: for what a large launch
+    does.
     """
     launch = Launch(kernel, grid, block, args, memory, dynamic_shared)
     program = [_build(launch, i) for i in kernel.instructions]
     threads, total = math.prod(block), math.prod(grid)
     memory.begin_launch(_narrowest(kernel, "global"), threads)
     if blocks is not None:
-        total, launch.watched, launch.counting = min(total, blocks), False, True
-    at_once = max(1, min(total, MOST_LANES // threads))
+        total, launch.watched, launch.counting = min(total, first + blocks), False, True
+    at_once = max(1, min(total - first, MOST_LANES // threads))
     with np.errstate(all="ignore"):
-        for first in range(0, total, at_once):
-            lanes = Lanes(launch, first, min(at_once, total - first))
+        for begin in range(first, total, at_once):
+            lanes = Lanes(launch, begin, min(at_once, total - begin))
             _Walk(lanes, program).run()
     return launch.report
 
