@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,29 @@ def peers(w: Workload, given: list[np.ndarray]) -> dict[str, Callable[[], Any]]:
     return {"torch": lambda: run(*tensors), "inductor": lambda: compiled(*tensors)}
 
 
+def launch_times(place: Device, rounds: int, calls: int = 200) -> dict[int, float]:
+    """Microseconds of the host for a call of a cached program on the device's arrays, by how many
+    launches it has: what little work costs, and from where on a CUDA graph pays."""
+    times = {}
+    for count in (1, 2, 3, 4, 8):
+        graph = uopc.param("x", (1024,))
+        for _ in range(count):
+            graph = (graph * 1.5).contiguous()
+        program = uopc.compile(graph, device=f"cuda:{place.ordinal}")
+        if len(program.plan.launches) != count:
+            raise AssertionError(f"{len(program.plan.launches)} launches where {count} were meant")
+        x, found = to_device(np.ones(1024, np.float32), place), []
+        for _ in range(rounds + 1):  # the first one loads the kernels, and makes the graph
+            begin = time.perf_counter()
+            for _ in range(calls):
+                program(x)
+            found.append((time.perf_counter() - begin) / calls * 1e6)
+            with place:
+                place.synchronize()
+        times[count] = min(found[1:])
+    return times
+
+
 def difference(got: Any, want: Any) -> float:
     """The greatest distance, as a part of the greatest value."""
     a = np.asarray(got.numpy(), np.float64)
@@ -178,8 +202,12 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append(row)
         print(f"{row['name']}: {row.get('uopc', row.get('error'))}", file=sys.stderr)
     print(table(rows, f"{place.name}, copy {rate * 1e-12:.2f} TB/s, the least of the rounds"))
+    launches = launch_times(place, args.rounds, 5 if args.small else 200)
+    print("\n| launches of a program | us of the host for a call |\n|---|---|")
+    print(*[f"| {n} | {us:.1f} |" for n, us in launches.items()], sep="\n")
     if args.out:
-        args.out.write_text(json.dumps({"device": place.name, "rows": rows}, indent=1) + "\n")
+        found = {"device": place.name, "rows": rows, "launches": launches}
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
     return int(any("error" in r for r in rows))
 
 

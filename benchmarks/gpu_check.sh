@@ -6,20 +6,21 @@
 # Makes a virtual environment with uopc and pycuda (a wheel is built where PyPI has none; on a machine
 # without a network put wheels into ./wheels first), then: `uopc doctor`, the tests marked gpu,
 # benchmarks/gpu.py, with PyTorch where the calling Python has it, and the conformance corpus on the
-# device (where CORPUS is given). A step that fails or takes too long is reported, and the next one
-# runs. What was found goes to FOLDER (./gpu-report). At most ten minutes after the environment.
+# device (without CORPUS, what this repository carries of it). A step that fails or takes too long is
+# reported, and the next one runs. What was found goes to FOLDER (./gpu-report). At most ten minutes
+# after the environment.
 #
 # `python -m tests.standin --rehearse` runs this script without a device (SMALL=1: tiny sizes).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-corpus=${1:-}
+corpus=${1:-tests/conformance/selection}
 report=${2:-gpu-report}
 mkdir -p "$report" || exit 1
 report=$(cd "$report" && pwd)
 python=$report/venv/bin/python
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-small=()
-[ -z "${SMALL:-}" ] || small=(--small --rounds 2)
+small=() cases=2000
+[ -z "${SMALL:-}" ] || small=(--small --rounds 2) cases=3
 summary=()
 status=0
 
@@ -57,8 +58,6 @@ step 20 nvidia-smi nvidia-smi
 step 60 doctor "$python" -m uopc doctor --device cuda
 step 150 tests "$python" -m pytest -m gpu tests/test_gpu.py
 step 280 benchmark "$python" benchmarks/gpu.py "${small[@]}" --out "$report/gpu.json"
-if [ -n "$corpus" ]; then
-  step 100 conformance "$python" -m tests.conformance "$corpus" --device cuda --jobs 4 --limit 2000
-fi
+step 100 conformance "$python" -m tests.conformance "$corpus" --device cuda --jobs 4 --limit "$cases"
 printf '%s\n' "" "${summary[@]}"
 exit $status

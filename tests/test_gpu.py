@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.conformance import report, workers
+from tests.conformance.runner import FAILED
 from tests.test_cuda_programs import PROGRAMS, arrays, close, leaves
+from tests.test_recorded import EVERY, recorded_sample
 from uopc.errors import DeviceError
 
 pytestmark = pytest.mark.gpu
@@ -32,6 +35,13 @@ def test_programs(device, name):
     given = arrays(on_cpu)
     for got, want in zip(leaves(on_gpu(*given)), leaves(on_cpu(*given)), strict=True):
         assert got.dtype == want.dtype and close(got, want)
+
+
+@pytest.mark.parametrize("place", recorded_sample(EVERY), ids=lambda p: f"{p.group}-{p.id[:12]}")
+def test_recorded_graphs(device, place):
+    """One of 40; `python -m tests.conformance DIR --device cuda` runs all of a corpus."""
+    out = workers.run_one(place, "cuda")
+    assert out.verdict != FAILED, report.failure_line(out)
 
 
 def test_arrays_of_pytorch(device):

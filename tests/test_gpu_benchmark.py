@@ -28,8 +28,10 @@ def test_the_benchmark_runs(scripts, tmp_path, capsys):
     with module.installed("sm_90a"):
         chosen = ["--workloads", "reduce,soft,gemm"]
         assert gpu.main(["--small", "--rounds", "1", "--out", str(out), *chosen]) == 0
-    rows = {r["name"]: r for r in json.loads(out.read_text())["rows"]}
+    found = json.loads(out.read_text())
+    rows = {r["name"]: r for r in found["rows"]}
     assert {"copy", "reduce", "softmax", "gemm f32 32", "gemm bf16 32"} <= rows.keys()
+    assert found["launches"].keys() == {"1", "2", "3", "4", "8"}
     assert all(r["uopc"] >= 0 and r["limit"] > 0 for r in rows.values())
     printed = capsys.readouterr().out
     assert "| gemm f32 32 |" in printed and "Stand-in, copy" in printed

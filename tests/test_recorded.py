@@ -20,13 +20,13 @@ EVERY = 40  # one case of so many is compiled and run, and at least one of each 
 EVERY_COUNTED = 8  # one of so many is counted, which needs no machine code
 
 
-def _sample(every: int) -> list[corpus.Place]:
+def recorded_sample(every: int) -> list[corpus.Place]:
     places = [p for p in corpus.find(SELECTION) if p.kind == "graph" and p.nodes <= 400]
     first = {p.group: p for p in sorted(places, key=lambda p: -p.nodes)}  # the smallest of each
     return list(dict.fromkeys([*first.values(), *places[::every]]))
 
 
-@pytest.mark.parametrize("place", _sample(EVERY), ids=lambda p: f"{p.group}-{p.id[:12]}")
+@pytest.mark.parametrize("place", recorded_sample(EVERY), ids=lambda p: f"{p.group}-{p.id[:12]}")
 def test_recorded_graph(place: corpus.Place) -> None:
     out = workers.run_one(place, None)
     assert out.verdict != FAILED, report.failure_line(out)
@@ -34,7 +34,7 @@ def test_recorded_graph(place: corpus.Place) -> None:
 
 def test_kernels_are_no_more_than_recorded() -> None:
     """But where the list of exceptions says why; and fewer in all."""
-    outcomes = [_counted(p) for p in _sample(EVERY_COUNTED)]
+    outcomes = [_counted(p) for p in recorded_sample(EVERY_COUNTED)]
     known = report.exceptions()
     more = [o for o in report.more(outcomes) if o.id.partition(".")[0] not in known]
     assert not more, [f"{o.kernels} > {o.expected_kernels} {o.group}/{o.id}" for o in more]
