@@ -69,7 +69,8 @@ def by_level(schedule: Any) -> dict[UOp, int]:
 
 
 OURS = linearize._Schedule._ranks
-ORDERS = {"ours": OURS, "topological": by_level}
+BY_LATENCY = linearize.by_latency  # over the walk, in code that waits for its results
+ORDERS = {"ours": (OURS, BY_LATENCY), "topological": (by_level, lambda items, block: items)}
 
 
 def count(assembly: str) -> tuple[int, int, int]:
@@ -84,9 +85,10 @@ def count(assembly: str) -> tuple[int, int, int]:
 def measure(build: Callable[[], Any]) -> dict[str, list[int]]:
     """By order, spills, reloads and instructions of all kernels of a program for one thread."""
     found = {}
-    for name, ranks in ORDERS.items():
+    for name, (ranks, arranged) in ORDERS.items():
         with (
             mock.patch.object(linearize._Schedule, "_ranks", ranks),
+            mock.patch.object(linearize, "by_latency", arranged),
             uopc.options(cache_dir="", programs=0),
         ):
             program = uopc.compile(build(), threads=1)

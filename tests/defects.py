@@ -123,8 +123,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "a carried register that starts anew in the outer loop", "uopc/passes/linearize.py",
-        "initial = self.carried[(u, outer)] if outer is not None else self._identity(u)",
-        "initial = self._identity(u)",
+        "initial = self.carried[(u, outer)] if outer is not None else self._first(u)",
+        "initial = self._first(u)",
     ),
     Defect(
         "blocks that live together share memory", "uopc/backends/memory_plan.py",

@@ -154,7 +154,7 @@ class Emitter:
     def _open_body(self, loop: _Loop) -> None:
         """Between the phis of a loop and its body: the test, where it may run zero times."""
         if not loop.at_least_once:
-            test = self.value(f"icmp slt i64 {loop.counter}, {loop.end}")
+            test = loop.test or self.value(f"icmp slt i64 {loop.counter}, {loop.end}")
             self.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
             self.label(loop.body)
 
@@ -185,6 +185,7 @@ class _Loop:
         self.end, self.at_least_once = end, counts[0] >= 1
         self.branch = counts[0] < 1 and counts[1] <= 1
         self.counter = "0" if self.branch else ""
+        self.test = ""  # the bool that says whether a branch is taken, where there is one
         self.phi_line = 0
         self.before = ""
 
@@ -200,6 +201,9 @@ def _range(e: Emitter, u: UOp) -> str | None:
     e.loops[u], e.opened = loop, u
     loop.before = e.block
     if loop.branch:
+        end = u.src[0]
+        if end.op is Ops.CAST and end.src[0].dtype is dtypes.bool_:
+            loop.test = e.of(end.src[0])
         return loop.counter
     e.effect(f"br label %{loop.head}")
     e.label(loop.head)

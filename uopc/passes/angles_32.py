@@ -38,10 +38,15 @@ _ROUND_64: Final = 1.5 * 2.0**52
 def sine_32(x: UOp, cosine: bool) -> UOp:
     """sin |x|, or cos x."""
 
-    def far(x: UOp) -> UOp:
-        return _far(x, cosine)
+    def correct(near: UOp, x: UOp) -> UOp:
+        return _is_far(x).where(_far(x, cosine), near)
 
-    return seldom(abs(x) >= NEAR_32, _near(abs(x), cosine), far, x)
+    return seldom(_is_far(x), _near(abs(x), cosine), correct, x)
+
+
+def _is_far(x: UOp) -> UOp:
+    far: UOp = abs(x) >= NEAR_32
+    return far
 
 
 def _near(a: UOp, cosine: bool) -> UOp:

@@ -34,6 +34,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
 from uopc.passes.float_division import float_division
+from uopc.passes.joined_branches import joined_branches
 from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
 from uopc.passes.narrow_indices import narrowed
 from uopc.passes.transcendental import DECOMPOSITIONS
@@ -326,7 +327,7 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     target = context.target
     native = Native(target.native_floats, target.scales)
     made = remake.rewritten(kernel, functools.partial(_change, native))
-    return narrowed(made if target.fuses else remake.rewritten(made, unfused))
+    return joined_branches(narrowed(made if target.fuses else remake.rewritten(made, unfused)))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

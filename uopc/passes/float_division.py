@@ -53,9 +53,19 @@ def _remainder(x: UOp, s: UOp) -> UOp:
     near = (-(x / s).round()).mulacc(s, x)
     near = (near < 0).where(near + s, near)
     near = (x < s).where(x, near)
-    if x.dtype.bits == 32:
-        return seldom(x >= s * _NEAR_32, near, _far_remainder_32, x, s)
-    return seldom(x >= s * _NEAR_64, near, _far_remainder_64, x, s)
+    return seldom(_is_far(x, s), near, _with_far, x, s)
+
+
+def _is_far(x: UOp, s: UOp) -> UOp:
+    far: UOp = x >= s * (_NEAR_32 if x.dtype.bits == 32 else _NEAR_64)
+    return far
+
+
+def _with_far(near: UOp, x: UOp, s: UOp) -> UOp:
+    """The remainders of near and far quotients."""
+    far = _far_remainder_32(x, s) if x.dtype.bits == 32 else _far_remainder_64(x, s)
+    rest: UOp = _is_far(x, s).where(far, near)
+    return rest
 
 
 def _far_remainder_32(x: UOp, s: UOp) -> UOp:

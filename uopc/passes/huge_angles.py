@@ -27,10 +27,15 @@ INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8
 
 
 def is_huge(x: UOp) -> UOp:
-    """Where the short reduction is not enough; at infinity it gives NaN, as it should."""
-    a = abs(x)
-    huge: UOp = (a > REDUCE_LIMIT) & (a < math.inf)
+    """Where the short reduction is not enough, infinities among them: there it gives NaN."""
+    huge: UOp = abs(x) > REDUCE_LIMIT
     return huge
+
+
+def where_huge(x: UOp, far: UOp, near: UOp) -> UOp:
+    """What the long reduction gives, or what the short one does."""
+    chosen: UOp = (is_huge(x) & (abs(x) < math.inf)).where(far, near)
+    return chosen
 
 
 def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:

@@ -36,6 +36,8 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.ir.remake import rebuild
 from uopc.passes.contract import Context, Pass
+from uopc.passes.latency_order import by_latency
+from uopc.passes.replaced_values import replaced_values
 from uopc.passes.tensor_sums import accumulating
 
 if TYPE_CHECKING:
@@ -113,7 +115,8 @@ def separated(sink: UOp) -> tuple[UOp, _Loops]:
 class _Schedule:
     """Nodes by loop, and loops as items of the loop around them, each block in order."""
 
-    def __init__(self, sink: UOp) -> None:
+    def __init__(self, sink: UOp, gpu: bool) -> None:
+        self.gpu = gpu  # its assembler orders statements itself
         sink, self.loops = separated(sink)
         self.order = list(analysis.order(sink))
         self.closed = {
@@ -194,8 +197,9 @@ class _Schedule:
         place = {u: i for i, u in enumerate(items)}
         for u in items:
             if u in before and any([place.get(s, -1) >= place[u] for s in before[u]]):
-                return self._reordered(self.blocks[block], before)
-        return items
+                items = self._reordered(self.blocks[block], before)
+                break
+        return items if self.gpu else by_latency(items, block)
 
     def _reordered(self, items: list[UOp], before: dict[UOp, set[UOp]]) -> list[UOp]:
         """The items of a block where loops stand elsewhere than in the depth-first walk."""
@@ -251,6 +255,8 @@ class _Emitter:
         self.carried: dict[tuple[UOp, UOp], UOp] = {}
         self.adding = accumulating(schedule.order)  # WMMAs, and sums of them -> their REDUCE
         self.latest: dict[UOp, UOp] = {}  # what such a REDUCE has added up so far
+        self.replaced = replaced_values(schedule.order)
+        self.gone = {v for r in self.replaced.values() for v in (r.change, r.total)}
         self.scope: dict[UOp, UOp | None] = {}  # the loop that what was made stands in
         self.ended: set[UOp | None] = set()
 
@@ -281,12 +287,15 @@ class _Emitter:
         self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg))
         for u in self.reduces.get(r, ()):
             outer = self._around(u, r)
-            initial = self.carried[(u, outer)] if outer is not None else self._identity(u)
+            initial = self.carried[(u, outer)] if outer is not None else self._first(u)
             self.number += 1
             made = intern(Ops.CARRY, u.dtype, (initial, self.made[r]), self.number)
             self.carried[(u, r)] = self._append(made)
 
-    def _identity(self, u: UOp) -> UOp:
+    def _first(self, u: UOp) -> UOp:
+        """What the register of a REDUCE holds before its loops."""
+        if u in self.replaced:
+            return self.made[self.replaced[u].before]
         value = build.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
             value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
@@ -318,6 +327,8 @@ class _Emitter:
                 following = self.carried[(u, inner)]
             elif u in self.latest:
                 following = self.latest[u]
+            elif u in self.replaced:
+                following = self.made[self.replaced[u].after]
             else:
                 op, value = Op.by_name(u.arg.op), self.made[u.src[0]]
                 # Code for extremes looks at the first operand for NaN: not at the carried one, on
@@ -334,6 +345,10 @@ class _Emitter:
         if op is Ops.REDUCE:
             outer = min(operands[1:], key=lambda r: self.schedule.loops.depth[r])
             made_of[u] = self.carried[(u, outer)]
+            if u in self.replaced:
+                made_of[self.replaced[u].total] = made_of[u]
+            return
+        if u in self.gone:
             return
         if op in _MEETINGS:  # where loops and bundles end is known now
             operands = tuple([s for s in operands if s.op not in (Ops.END, Ops.GROUP)])
@@ -377,7 +392,7 @@ def _loops_entered(after: UOp) -> list[UOp]:
 
 
 def linearize(kernel: UOp, context: Context) -> UOp:
-    schedule = _Schedule(kernel)
+    schedule = _Schedule(kernel, context.target.gpu is not None)
     return intern(Ops.LINEAR, dtypes.void, tuple(_Emitter(schedule).run()), kernel.arg)
 
 

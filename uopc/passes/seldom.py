@@ -1,9 +1,10 @@
 """A value that few elements need, computed under a branch: only where some lane needs it.
 
-The branch is a loop that runs once or not at all, `range cast(any lane of the condition)`, around
-the sum of the one value: nothing new for the levels below, and what LLVM gets has no way back. What
-is computed inside starts from `after operand, range`, or else it would not depend on the loop and
-would stand before it. The sum is one of bits, so that -0.0 and NaN survive.
+The branch is a loop that runs once or not at all, `range cast(any lane of the condition)`, and what
+it gives is a sum: the usual bits and, from the loop, what they change by. So nothing is new for the
+levels below, -0.0 and NaN survive, and linearize makes a register of it that holds the usual value
+until the branch sets it. What is computed inside starts from `after operand, range`, or else it
+would not depend on the loop and would stand before it.
 
 A branch costs a comparison for each vector. It pays for arms that are long, and not needed in most
 vectors; where every vector needs one, nothing is lost but the comparison.
@@ -25,20 +26,28 @@ if TYPE_CHECKING:
 _BITS = {16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
-def seldom(condition: UOp, otherwise: UOp, compute: Callable[..., UOp], *operands: UOp) -> UOp:
-    """`condition.where(compute(*operands), otherwise)`; compute is run when any lane holds.
+def is_branch(r: UOp) -> bool:
+    """A loop that runs once or not at all."""
+    return analysis.bounds(r.src[0]) == (0, 1)
 
-    Everything that `compute` uses of the kernel must be among the operands. The result is a float.
+
+def seldom(condition: UOp, usual: UOp, correct: Callable[..., UOp], *operands: UOp) -> UOp:
+    """`usual` where no lane holds `condition`, else all lanes of `correct(usual, *operands)`.
+
+    Everything else that `correct` uses of the kernel must be among the operands. The result is a
+    float. What the lanes are chosen by is compared again inside: no mask is kept for it.
     """
     if condition.op is Ops.CONST:
-        return condition.where(compute(*operands), otherwise)
+        return correct(usual, *operands) if condition.arg else usual
     some = condition
     if condition.dtype.lanes > 1:
         some = intern(Ops.HREDUCE, dtypes.bool_, (condition,), "add")
-    # One more than the axes around: no other range of the nest has it.
-    axis = 1 + max([r.arg.axis[0] for r in analysis.ranges(some)], default=-1)
+    # No other range of the nest has it; one less is left for a branch around several.
+    axis = 2 + max([r.arg.axis[0] for r in analysis.ranges(some)], default=-1)
     once = intern(Ops.RANGE, dtypes.index, (some.cast(dtypes.index),), RangeArg((axis,), "reduce"))
-    value = compute(*[intern(Ops.AFTER, u.dtype, (u, once)) for u in operands])
-    bits = value.bitcast(_BITS[value.dtype.bits])
-    taken = intern(Ops.REDUCE, bits.dtype, (bits, once), ReduceArg("add"))
-    return condition.where(taken.bitcast(value.dtype.scalar), otherwise)
+    inside = [intern(Ops.AFTER, u.dtype, (u, once)) for u in operands]
+    before = usual.bitcast(_BITS[usual.dtype.bits])
+    after = correct(usual, *inside).bitcast(before.dtype.scalar)
+    change = intern(Ops.SUB, before.dtype, (after, before))
+    changed = intern(Ops.REDUCE, before.dtype, (change, once), ReduceArg("add"))
+    return intern(Ops.ADD, before.dtype, (before, changed)).bitcast(usual.dtype.scalar)

@@ -28,7 +28,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes.angles_32 import reduced_32, sine_32
 from uopc.passes.float_parts import bits_of, float_of, polynomial, sign_of, with_sign
-from uopc.passes.huge_angles import is_huge, payne_hanek
+from uopc.passes.huge_angles import is_huge, payne_hanek, where_huge
 from uopc.passes.seldom import seldom
 
 if TYPE_CHECKING:
@@ -227,7 +227,11 @@ def _complete(x: UOp, logarithm: Callable[[UOp, bool], UOp]) -> UOp:
     f = _format(x)
     least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
     unusual = (bits_of(x) - least) >= infinite - least
-    return seldom(unusual, logarithm(x, False), lambda x: _log_limits(x, logarithm(x, True)), x)
+
+    def correct(_: UOp, x: UOp) -> UOp:
+        return _log_limits(x, logarithm(x, True))
+
+    return seldom(unusual, logarithm(x, False), correct, x)
 
 
 def log(x: UOp) -> UOp:
@@ -306,11 +310,11 @@ def _sin_64(x: UOp) -> UOp:
     rounded = x.mulacc(INVERSE_PI_64, _F64.round)
     near = with_sign(_reduced_64(x, rounded - _F64.round, PI_64), bits_of(rounded) << 63)
 
-    def far(x: UOp) -> UOp:
+    def correct(near: UOp, x: UOp) -> UOp:
         r, _, odd = payne_hanek(x, 0, 0, PI_64)
-        return with_sign(r, bits_of(odd) ^ sign_of(x))
+        return where_huge(x, with_sign(r, bits_of(odd) ^ sign_of(x)), near)
 
-    return _sine_64(seldom(is_huge(x), near, far, x))
+    return _sine_64(seldom(is_huge(x), near, correct, x))
 
 
 def _cos_64(x: UOp) -> UOp:
@@ -319,11 +323,11 @@ def _cos_64(x: UOp) -> UOp:
     n = rounded - (_F64.round + 1.0)
     near = with_sign(_reduced_64(x, n + 0.5, PI_64), bits_of(rounded) << 63)
 
-    def far(x: UOp) -> UOp:
+    def correct(near: UOp, x: UOp) -> UOp:
         r, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
-        return with_sign(r, bits_of(odd))
+        return where_huge(x, with_sign(r, bits_of(odd)), near)
 
-    return _sine_64(seldom(is_huge(x), near, far, x))
+    return _sine_64(seldom(is_huge(x), near, correct, x))
 
 
 def _tan_64(x: UOp) -> UOp:
@@ -333,10 +337,12 @@ def _tan_64(x: UOp) -> UOp:
     is right there, and closer than nothing everywhere else.
     """
     half_pi = [part / 2 for part in PI_64]
-    huge = is_huge(x)
 
-    def far(part: int) -> Callable[[UOp], UOp]:
-        return lambda x: payne_hanek(x, 1, 0, half_pi)[part]
+    def settled(near: UOp, part: int) -> UOp:
+        def correct(near: UOp, x: UOp) -> UOp:
+            return where_huge(x, payne_hanek(x, 1, 0, half_pi)[part], near)
+
+        return seldom(is_huge(x), near, correct, x)
 
     rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
     n = rounded - _F64.round
@@ -345,9 +351,8 @@ def _tan_64(x: UOp) -> UOp:
     # are small.
     lost = n.mulacc(-half_pi[1], n.mulacc(-half_pi[0], abs(x)) - near)
     lost = (abs(near) > 2.0**-8).where(lost, 0.0)
-    odd = bits_of(seldom(huge, float_of(bits_of(rounded) << 63), far(2), x))
-    r = seldom(huge, near, far(0), x)
-    c = seldom(huge, lost, far(1), x)
+    odd = bits_of(settled(float_of(bits_of(rounded) << 63), 2))
+    r, c = settled(near, 0), settled(lost, 1)
     z = r * r
     above = r + c.mulacc(1.4, r * (z * polynomial(z, TAN_64[0])))
     below = polynomial(z, TAN_64[1])
