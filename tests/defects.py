@@ -162,6 +162,77 @@ DEFECTS: Final = (
         "a narrow float that rounds half up", "uopc/passes/narrow_floats.py",
         "odd = (size_bits >> shift) & 1", "odd = (size_bits >> shift) | 1",
     ),
+    Defect(
+        "GPU: a store of one thread that all of them do", "uopc/passes/place_threads.py",
+        "return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)",
+        "return None", ("test_launches.py", "test_cuda_programs.py"),
+    ),
+    Defect(
+        "GPU: threads read what a store of another one changes", "uopc/passes/place_threads.py",
+        "if u in self.read_by_first:", "if False:", ("test_launches.py",),
+    ),
+    Defect(
+        "GPU: warps that do not wait for each other's parts", "uopc/passes/thread_reduce.py",
+        "ready = _after(buffer, intern(Ops.BARRIER, dtypes.void, (stored,)))",
+        "ready = _after(buffer, stored)", ("test_launches.py", "test_barriers.py"),
+    ),
+    Defect(
+        "GPU: a shared reduce in a loop that writes before all have read",
+        "uopc/passes/thread_reduce.py",
+        "free = _after(buffer, intern(Ops.BARRIER, dtypes.void, (value,)))", "free = buffer",
+        ("test_launches.py", "test_barriers.py", "test_cuda_programs.py"),
+    ),
+    Defect(
+        "GPU: an exchange too few in a warp", "uopc/passes/thread_reduce.py",
+        "step = width // 2", "step = width // 4", ("test_launches.py",),
+    ),
+    Defect(
+        "GPU: a shared tile that is filled again while it is read", "uopc/passes/shared_tiles.py",
+        "return remake.rebuild(end, places)", "return end",
+        ("test_tensor_cores.py", "test_tensor_products.py"),
+    ),
+    Defect(
+        "GPU: a slice that is read before its copy is there", "uopc/passes/staged_tiles.py",
+        "(*done, loop), count - 2)", "(*done, loop), count - 1)", ("test_tensor_cores.py",),
+    ),
+    Defect(
+        "GPU: a tile whose pieces wait for banks", "uopc/passes/swizzled_tiles.py",
+        "affine.add(affine.scaled(moved, piece), inside)",
+        "affine.add(affine.scaled(column, piece), inside)", ("test_swizzled_tiles.py",),
+    ),
+    Defect(
+        "GPU: rows of a matrix that ldmatrix reads twice", "uopc/passes/fragments.py",
+        "places[slow] = places[slow] + lane % 8", "places[slow] = places[slow] + lane % 4",
+        ("test_tensor_cores.py",),
+    ),
+    Defect(
+        "GPU: copies ahead that do not see their gate", "uopc/backends/nvptx.py",
+        'if len(load.src) > 1:\n        name += ".s"', 'if False:\n        name += ".s"',
+        ("test_tensor_products.py",),
+    ),
+    Defect(
+        "GPU: vectors at addresses that are not aligned", "uopc/backends/nvptx.py",
+        "step = math.gcd(step * address.dtype.itemsize, known) or known", "step = known",
+        ("test_cuda_programs.py",),
+    ),
+    Defect(
+        "GPU: places beyond 2^31 in 32 bits", "uopc/backends/nvptx_indices.py",
+        "<= low and high < 1 << 31)", "<= low and high < 1 << 33)",
+        ("test_large_arrays.py", "test_ptx_text.py"),
+    ),
+    Defect(
+        "GPU: an instruction that an older part has not", "uopc/backends/target.py",
+        "(dtypes.fp8e4m3, 89)", "(dtypes.fp8e4m3, 80)",
+        ("test_ptx_text.py", "test_ptx_conversions.py"),
+    ),
+    Defect(
+        "GPU: the read-only cache for what the kernel writes", "uopc/cuda_program.py",
+        "constant[kernel].discard(slot)", "pass", ("test_ptx_text.py", "test_cuda_programs.py"),
+    ),
+    Defect(
+        "GPU: memory that is not handed out again", "uopc/backends/cuda/pool.py",
+        "self._free.setdefault(size, []).append(address)", "pass", ("test_cuda_runtime.py",),
+    ),
 )
 
 

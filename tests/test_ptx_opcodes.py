@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ptx import machine, parse
+from tests.ptx import machine, parse, rounding
 from tests.ptx.build import NUMPY
 from tests.ptx.memory import Memory
 
@@ -456,6 +456,24 @@ def test_eight_bits(name, kind, limit):
     back = execute(f"cvt.rn.f16x2.{name} {{o}}, {{a}};", ("b16",), "b32", [every])
     want = np.arange(256, dtype=np.uint8).view(kind).astype(np.float16)
     assert np.array_equal(back.view(np.float16), want, equal_nan=True)
+
+
+def test_fused_products_are_rounded_once():
+    """Sums next to the middle of two float32s, where a rounding to float64 first would lose what
+    decides; and among subnormal numbers."""
+    random = np.random.default_rng(5)
+    a, b, c = (1 + random.integers(0, 1 << 23, (3, 2000)) * 2.0**-23).astype(np.float32)
+    c *= 2.0 ** random.integers(-40, 40, 2000).astype(np.float32)
+    b[:500] = 2.0**-24  # half a unit in the last place of c, and a little more or less
+    a[:500] = 1 + random.integers(-1, 2, 500) * 2.0**-23
+    c[:500] = 1 + random.integers(0, 100, 500) * 2.0**-23
+    a[500:1000] *= 2.0**-126
+    b[500:1000] *= 2.0**-20
+    c[500:1000] = 2.0**-148
+    got = rounding.fused(a, b, c)
+    rows = zip(a.tolist(), b.tolist(), c.tolist())
+    exact = [Fraction(x) * Fraction(y) + Fraction(z) for x, y, z in rows]
+    assert got.tolist() == [float(rounded(x, "f32")) for x in exact]
 
 
 def test_tf32_keeps_ten_bits():

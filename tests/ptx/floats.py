@@ -209,7 +209,7 @@ def set_predicate(build: Build) -> Action:
         for write, value in zip((put, other), found):
             if write is not None:
                 joined = value if combine is None else combine(value, extra)
-                write(lanes, np.broadcast_to(joined, (lanes.width,)))
+                write(lanes, joined)
 
     return act
 
@@ -234,7 +234,8 @@ def set_value(build: Build) -> Action:
 
 
 def _multiply_add(a: Array, b: Array, c: Array) -> Array:
-    a, b, c = np.broadcast_arrays(a, b, c)
+    if not a.shape == b.shape == c.shape:
+        a, b, c = np.broadcast_arrays(a, b, c)
     if a.ndim == 2:
         return rounding.fused(a.reshape(-1), b.reshape(-1), c.reshape(-1)).reshape(a.shape)
     return rounding.fused(a, b, c)

@@ -123,9 +123,9 @@ class Lanes:
         if value.dtype != kind:
             value = _as_bits(value, kind)
         if self.active is None:
-            if value.shape != (self.count,):
-                value = np.broadcast_to(value, (self.count,))
-            self.registers[name] = value.copy()
+            whole = np.empty(self.count, kind)
+            whole[:] = value
+            self.registers[name] = whole
         else:
             self.register(name)[self.active] = value
 

@@ -43,9 +43,18 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     product = a.astype(np.float64) * b.astype(np.float64)
     addend = c.astype(np.float64)
     total = product + addend
+    if dtype == np.float32 and not _is_near_a_tie(total).any():
+        return total.astype(dtype)  # the second rounding is as if it were the only one
     part = total - product
     lost = (product - (total - part)) + (addend - part)
     return narrow(to_odd(total, lost), dtype)
+
+
+def _is_near_a_tie(total: Array) -> Array:
+    """Where a float64 is halfway between two float32s, or small enough to be rounded elsewhere: only
+    there is what it lost before of consequence."""
+    low = total.view(np.int64) & 0x1FFFFFFF
+    return (low == 0x10000000) | ((np.abs(total) < 2.0**-125) & (low != 0))
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
