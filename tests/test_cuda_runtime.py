@@ -145,6 +145,33 @@ def test_arrays_of_the_device_are_not_copied(driver):
     assert np.array_equal(out.numpy(), got.numpy())
 
 
+def test_the_context_is_the_primary_one_and_only_lent(driver):
+    """Another library's context is current again after a call, and after one that failed."""
+    run, (x, y) = runner(), inputs()
+    made = [k for k in driver.calls if k.startswith(("cuCtxCreate", "cuDevicePrimaryCtx"))]
+    assert made == ["cuDevicePrimaryCtxRetain"] and not driver.contexts
+    theirs = object()
+    driver.contexts.append(theirs)
+    a, b = on_device(x), on_device(y)
+    for given in ((x, y), (a, b), (a, y)):
+        run.call(given, {})
+        assert driver.contexts == [theirs]
+    with pytest.raises(UserError):
+        run.call((x, y[:5]), {})
+    driver.failing["cuMemcpyHtoDAsync_v2"] = driver.failing["cuMemcpyHtoD_v2"] = OUT_OF_MEMORY
+    with pytest.raises(DeviceError):
+        run.call((x, y), {})
+    assert driver.contexts.pop() is theirs and not driver.contexts
+
+
+def test_a_text_is_loaded_once(driver):
+    first, other = runner(), runner(in_place())
+    loaded = driver.calls["cuModuleLoadDataEx"]
+    assert loaded == 1 and first.device is other.device
+    runner(ptx=MULTIPLY.replace("mul.rn", "add.rn"))
+    assert driver.calls["cuModuleLoadDataEx"] == 2
+
+
 def test_host_and_device_mixed(driver):
     run, (x, y) = runner(), inputs()
     got = run.call((x, on_device(y)), {})

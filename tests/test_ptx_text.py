@@ -11,6 +11,7 @@ import pytest
 import uopc
 from uopc.backends import target
 from uopc.backends.cuda.assembler import assemble, find_ptxas
+from uopc.backends.nvptx import Calls, GpuEmitter
 from uopc.ir import dtypes, interpret, kernel
 from uopc.ir.args import Opt, ParamArg
 from uopc.ir.node import intern
@@ -72,6 +73,25 @@ def test_conversions_of_8_bits_are_the_parts_own(part, t):
     native = (f"cvt.rn.satfinite.{kind}x2.f32" in ptx, f"cvt.rn.f16x2.{kind}x2" in ptx)
     assert native == ((target.PARTS[part].version >= 89,) * 2) and "call" not in ptx
     assemble(ptx_module(ptx), part)
+
+
+@pytest.mark.parametrize(
+    "part, name, words",
+    [
+        *[("sm_90a", f"llvm.{f}.f32", "no instruction for") for f in
+          ("log", "log2", "exp", "exp10", "pow", "sin", "tan", "acos", "masked.load.v4")],
+        ("sm_90a", "llvm.exp2.f64", "no instruction for"),
+        ("sm_90a", "llvm.sqrt.f8", "no instruction for"),
+        ("sm_86", "llvm.nvvm.ff.to.e4m3x2.rn", r"needs sm_89 and PTX 8\.1"),
+        ("sm_80", "llvm.nvvm.e5m2x2.to.f16x2.rn", r"needs sm_89 and PTX 8\.1"),
+    ],
+)  # fmt: skip
+def test_what_ends_the_process_inside_llvm_is_refused_before(part, name, words):
+    """Intrinsics that LLVM cannot select abort: none reaches it that the table does not have."""
+    program, _ = ptx_of(softmax(), f"cuda:{part}")
+    emitter = GpuEmitter("k", program.kernels[0].uops, target.part(part), Calls())
+    with pytest.raises(uopc.Unsupported, match=words):
+        emitter.intrinsic("float", name, [("float", "%x")])
 
 
 def test_calling_text_is_refused():

@@ -43,6 +43,7 @@ class Driver:
         self.sizes: dict[int, int] = {}
         self.modules: list[dict[str, parse.Kernel]] = []
         self.functions: list[parse.Kernel] = []
+        self.contexts: list[Any] = []  # the last one is current
         self.captured: dict[int, list[Any]] = {}  # stream → launches that it only notes
         self.graphs: list[list[Any]] = []
         self.dynamic: dict[int, int] = {}  # function → dynamic shared memory it may have

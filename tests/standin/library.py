@@ -76,7 +76,6 @@ class Library:
 
     def __init__(self, loaded: ctypes.CDLL, names: list[str]) -> None:
         self.driver = Driver()
-        self.contexts: list[int] = []
         self.kept: list[Any] = []
         self.names = names
         self.succeed = ctypes.cast(loaded.succeed, ctypes.c_void_p).value
@@ -144,10 +143,10 @@ class Library:
     def cuDevicePrimaryCtxRelease_v2(self, device: int) -> None: ...
 
     def cuCtxPushCurrent_v2(self, context: int) -> None:
-        self.contexts.append(context)
+        self.driver.contexts.append(context)
 
     def cuCtxPopCurrent_v2(self, out: int) -> None:
-        popped = self.contexts.pop()
+        popped = self.driver.contexts.pop()
         if out:
             _write(out, popped)
 

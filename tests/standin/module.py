@@ -75,7 +75,6 @@ class _Module:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.stack: list[Any] = []
         m = self.module = types.ModuleType("pycuda.driver")
         names: dict[str, Any] = {
             "Error": Error, "LogicError": LogicError, "RuntimeError": RuntimeError_,
@@ -97,7 +96,7 @@ class _Module:
 
     def ask(self, entry: str, function: Any, *args: Any) -> Any:
         """Call the driver; its codes become pycuda's exceptions. A context must be current."""
-        if not self.stack and entry not in ("cuInit", "cuDeviceGetCount"):
+        if not self.driver.contexts and entry not in ("cuInit", "cuDeviceGetCount"):
             raise LogicError(f"{entry} failed: invalid device context")
         try:
             self.driver.enter(entry)
@@ -160,6 +159,7 @@ class _Module:
                 return outer.driver.total
 
             def retain_primary_context(self) -> Any:
+                outer.driver.enter("cuDevicePrimaryCtxRetain")
                 return outer.module.Context()  # type: ignore[attr-defined]
 
         return Device
@@ -169,11 +169,11 @@ class _Module:
 
         class Context:
             def push(self) -> None:
-                outer.stack.append(self)
+                outer.driver.contexts.append(self)
 
             @staticmethod
             def pop() -> None:
-                outer.stack.pop()
+                outer.driver.contexts.pop()
 
             @staticmethod
             def synchronize() -> None:
