@@ -145,8 +145,8 @@ def test_indices_beyond_2_31_are_gathered_on_a_gpu(sparse, part):
 
 
 def test_the_last_blocks_of_a_large_launch_write_where_they_should():
-    """A grid over 3 Gi elements: its last block alone, which is beyond 2^31."""
-    n = 3 << 30
+    """A grid over 5 Gi elements: its last block alone, which is beyond 2^32."""
+    n = 5 << 30
     program = uopc.compile(uopc.param("x", (n,), dtypes.int8) + 1, device="cuda:sm_90a")
     (launch,) = program.plan.launches
     each = n // launch.grid[0]
