@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from uopc.errors import UserError
-from uopc.ir import dtypes
+from uopc.ir import data, dtypes
 from uopc.ir.node import kept
 from uopc.ir.ops import Op, Ops
 
@@ -410,6 +410,11 @@ def _bounds_reduce(u: UOp) -> Bounds:
     return type_bounds(u.dtype.scalar)
 
 
+def _bounds_index(u: UOp) -> Bounds:
+    constant = u.src[0].op is Ops.DATA and u.dtype.scalar.is_int
+    return data.bounds(u.src[0].arg) if constant else type_bounds(u.dtype.scalar)
+
+
 def _same(u: UOp) -> Bounds:
     return _b(u, 0)
 
@@ -445,18 +450,12 @@ _BOUNDS_RULES: dict[Op, Callable[[UOp], Bounds]] = {
     Ops.SHL: _bounds_shift,
     Ops.SHR: _bounds_shift,
     Ops.REDUCE: _bounds_reduce,
-    Ops.BIND: _same,
-    Ops.AFTER: _same,
-    Ops.CONTIGUOUS: _same,
-    Ops.DETACH: _same,
-    Ops.STAGE: _same,
-    Ops.RESHAPE: _same,
-    Ops.EXPAND: _same,
-    Ops.PERMUTE: _same,
-    Ops.FLIP: _same,
-    Ops.SHRINK: _same,
-    Ops.LANE: _same,
-}
+    Ops.INDEX: _bounds_index,
+    **dict.fromkeys((
+        Ops.BIND, Ops.AFTER, Ops.CONTIGUOUS, Ops.DETACH, Ops.STAGE, Ops.RESHAPE, Ops.EXPAND,
+        Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.LANE,
+    ), _same),
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- ranges

@@ -14,6 +14,7 @@ from uopc.ir.args import DataArg
 
 # Every DataArg alive, by content hash: how text that names an array finds it again.
 _alive: weakref.WeakValueDictionary[str, DataArg] = weakref.WeakValueDictionary()
+_bounds: weakref.WeakKeyDictionary[DataArg, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 
 def register(array: npt.NDArray[Any]) -> DataArg:
@@ -26,6 +27,15 @@ def register(array: npt.NDArray[Any]) -> DataArg:
     found = _alive.get(key)
     if found is None:
         found = _alive.setdefault(key, DataArg(key, array.shape, array))
+    return found
+
+
+def bounds(arg: DataArg) -> tuple[int, int]:
+    """The least and the greatest of some integers, and 0: what is read where a guard says no."""
+    found = _bounds.get(arg)
+    if found is None:
+        low, high = int(arg.array.min(initial=0)), int(arg.array.max(initial=0))
+        found = _bounds[arg] = low, high
     return found
 
 

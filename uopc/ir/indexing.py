@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes
+from uopc.ir import affine, analysis, build, dtypes, tables
 from uopc.ir.analysis import Dim, Shape
 from uopc.ir.args import RangeArg
 from uopc.ir.node import intern, remembered
@@ -86,7 +86,7 @@ def _reshaped(outer: Shape, inner: Shape, index: Index) -> Index:
     result: list[UOp] = []
     for o_dims, o_index, i_dims in _groups(outer, inner, index):
         result += _regroup(o_dims, o_index, i_dims)
-    return tuple(result)
+    return tuple([tables.looked_up(x) for x in result])
 
 
 def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index, Shape]]:
@@ -189,9 +189,14 @@ def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 def _pad(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     begins, _ = analysis.window(u)
+    return _padded(begins, analysis.shape(u.src[0]), index)
+
+
+@remembered
+def _padded(begins: Shape, dims: Shape, index: Index) -> tuple[Index, UOp]:
     guard = true()
     source = []
-    for x, b, d in zip(index, begins, analysis.shape(u.src[0])):
+    for x, b, d in zip(index, begins, dims):
         moved = affine.sub(x, build.dim_uop(b))
         guard = both(guard, affine.less(affine.const(-1), moved))
         guard = both(guard, affine.less(moved, build.dim_uop(d)))

@@ -21,6 +21,7 @@ from uopc.passes import (
     simplify_ranges,
     simplify_values,
     split_kernels,
+    tabulate,
 )  # fmt: skip
 from uopc.passes.contract import Pass
 
@@ -29,6 +30,7 @@ PIPELINE: tuple[tuple[int, Pass], ...] = (
     (15, reroll.PASS),
     (20, place_stages.PASS),
     (30, rangeify.PASS),
+    (35, tabulate.PASS),
     (40, split_kernels.PASS),
     (42, join_kernels.PASS),
     (45, share_kernels.PASS),
@@ -50,6 +52,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("reroll", "place-stages", "many single elements are one value before storage is chosen"),
     ("canonicalize", "place-stages", "a value that vanishes must not be weighed for storage"),
     ("place-stages", "rangeify", "loops are made for stored values only"),
+    ("rangeify", "tabulate", "indices are looked up in loops"),
+    ("tabulate", "split-kernels", "a table is an argument of the kernel that reads it"),
     ("rangeify", "split-kernels", "a kernel is a closed store, and stores appear with the loops"),
     ("split-kernels", "join-kernels", "what kernels read in common is known once they are kernels"),
     ("join-kernels", "share-kernels", "kernels that differ in constants are compared as they stay"),

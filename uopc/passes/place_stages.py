@@ -36,6 +36,7 @@ from uopc.ir import (
     indexing,
     kernel_params,
     remake,
+    tables,
     tensor_graph,
     trace,
 )
@@ -48,7 +49,6 @@ from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
 from uopc.passes.demand import Demand, closed_index, part, reduce_index
 from uopc.passes.given_opts import Opts, opts_of_stored
-from uopc.passes.index_nesting import MOST_NESTED, Nesting
 from uopc.passes.needless_copies import without_needless_copies
 from uopc.passes.output_storage import (
     STORAGE,
@@ -83,7 +83,6 @@ class _Placement:
         self.reasons = dict(facts.fixed)
         self.notes: dict[UOp, str] = {}
         self.axes = itertools.count(1)
-        self.nesting = Nesting()
 
     def run(self, copied: dict[UOp, str]) -> None:
         """`copied`: STOREs whose value must exist before they begin, and why."""
@@ -177,9 +176,9 @@ class _Placement:
 
     def _unravelled(self, demands: list[Demand]) -> storage_cost.Choice:
         """Movement is arithmetic on indices, until that gets too much."""
-        deepest = max([self.nesting.of(x) for d in demands for x in d.index], default=0)
+        deepest = max([tables.divisions(x) for d in demands for x in d.index], default=0)
         words = "its index is {} divisions deep"
-        return storage_cost.Choice(deepest > MOST_NESTED, words, (deepest,))
+        return storage_cost.Choice(deepest > tables.MOST_DIVISIONS, words, (deepest,))
 
     def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
         value = self.facts.of[u]

@@ -1,0 +1,253 @@
+"""Look up what loops decide: the places that are read, masks, what stands where nothing is read.
+
+Before (indexed)                           After (indexed)
+  %1 = buffer slot=0 : f32[6]                %1 = buffer slot=0 : f32[6]
+  %2 = range 6 axis=0.0 kind=loop : index    %2 = range 6 axis=0.0 kind=loop : index
+  %3 = param x : f32[6]                      %3 = param x : f32[6]
+  %4 = floordiv %2, 2 : index                %4 = store %1[%2], %3[%2]
+  %5 = floormod %2, 2 : index                %5 = end %4, %2
+  %6 = mul %5, 3 : index                     %6 = after %1, %5 : f32[6]
+  %7 = add %4, %6 : index                    sink %6
+  %8 = floordiv %7, 2 : index
+  %9 = floormod %7, 2 : index
+  %10 = mul %9, 3 : index
+  %11 = add %8, %10 : index
+  %12 = floordiv %11, 2 : index
+  %13 = floormod %11, 2 : index
+  %14 = mul %13, 3 : index
+  %15 = add %12, %14 : index
+  %16 = floordiv %15, 2 : index
+  %17 = floormod %15, 2 : index
+  %18 = mul %17, 3 : index
+  %19 = add %16, %18 : index
+  %20 = store %1[%2], %3[%19]
+  %21 = end %20, %2
+  %22 = after %1, %21 : f32[6]
+  sink %22
+
+A table of 2 by 3 that is transposed four times is what it was. What is computed from divisions of
+divisions, or from tables that `ir/tables.py` made of them, is known for every iteration where these
+are few. Each access gets one table of places, -1 where nothing is read; along loops in which it
+moves evenly it needs none. Where nothing at all is read the stored value is a table as well, or one
+number; where something is, masks that hold there are not computed. Only exact arithmetic is done
+here, so that every backend gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.ir import affine, analysis, build, dtypes, indexing, remake, tables, tensor_graph
+from uopc.ir.levels import INDEXED
+from uopc.ir.node import intern
+from uopc.ir.ops import Ops
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.uop import UOp
+
+Array = npt.NDArray[Any]
+Places = tuple[list[Array], Array]  # of an access, for each dimension; where there is one
+
+# Less arithmetic than this, on tables or divisions of divisions, stays as it is.
+FEWEST_OPS = 6
+_DIVIDED = frozenset((Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD))
+
+
+class _Nest:
+    """The value of one store, in all iterations of its loops."""
+
+    def __init__(self, value: UOp) -> None:
+        self.value = value
+        self.order = list(analysis.toposort(value, gate=_is_computed))
+        self.deep = self._deep()
+        self.iterations = tables.Iterations([u for u in self.order if u.op is Ops.RANGE])
+        self.known: dict[UOp, Array | None] = {}
+        self.domain: Array = np.asarray(True)  # the iterations that matter
+        self.reached: dict[UOp, Array] = {}
+        self.places: dict[UOp, tuple[UOp, Array]] = {}  # of an access: its table, and where it is
+
+    def _deep(self) -> set[UOp]:
+        """What stands on tables, or on divisions of divisions."""
+        # What a reduce counts may have a closed form.
+        most = tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
+        found: set[UOp] = set()
+        for u in self.order:
+            if u.op is Ops.INDEX:
+                deep = u.src[0].op is Ops.DATA
+            else:
+                deep = not found.isdisjoint(u.src) or tables.divisions(u) > most
+            if deep:
+                found.add(u)
+        return found
+
+    def is_worth_it(self) -> bool:
+        """Whether much is known of what is deep."""
+        if len(self.deep) < FEWEST_OPS:
+            return False
+        self.known = {u: self.iterations.array(u) for u in self.order}
+        done = [u for u in self.deep if self.known[u] is not None and u.op is not Ops.INDEX]
+        return len(done) >= FEWEST_OPS
+
+    def rewritten(self) -> UOp:
+        """The value, with tables for what is known."""
+        self._reach()
+        outside = self._outside()
+        if outside is None:
+            return self._made()
+        reads, values = outside
+        if not reads.any():
+            return self._element(values, self.value.dtype)
+        self.domain = reads
+        self._reach()
+        inside = self._made()
+        return build.where(self._condition(reads), inside, self._element(values, self.value.dtype))
+
+    # ------------------------------------------------------------ which iterations matter
+    def _reach(self) -> None:
+        """The iterations in which a value that is not known is looked at."""
+        self.reached = reached = {self.value: self.domain}
+        for u in reversed(self.order):
+            here = reached.get(u)
+            if here is None or self.known[u] is not None or self._accessed(u) is not None:
+                continue
+            condition = self.known.get(u.src[0]) if u.op is Ops.WHERE else None
+            masks = [here] * len(u.src)
+            if condition is not None:
+                masks[1:] = here & condition, here & ~condition
+            for s, mask in zip(u.src, masks):
+                if s in self.known and self.known[s] is None:
+                    reached[s] = reached[s] | mask if s in reached else mask
+
+    def _outside(self) -> tuple[Array, Array] | None:
+        """The iterations in which something is read, and what the value is in the others."""
+        worth: dict[UOp, Array] = {}
+        reads: Array = np.asarray(False)
+        for u in self.order:
+            known = self.known[u]
+            if known is not None:
+                worth[u] = known
+                continue
+            if u not in self.reached:
+                continue
+            if u.op is Ops.INDEX and u.src[0].op is not Ops.DATA:
+                access = self._accessed(u)
+                reads = reads | (self.reached[u] & access[1] if access else self.reached[u])
+                worth[u] = np.zeros((), u.dtype.numpy)
+                continue
+            made = self.iterations.applied(u, [worth.get(s) for s in u.src])
+            if made is None:
+                return None
+            worth[u] = made
+        return None if reads.all() else (reads, worth[self.value])
+
+    def _accessed(self, u: UOp) -> Places | None:
+        """Where an access reads, if that is known."""
+        if u.op is not Ops.INDEX:
+            return None
+        plain, guard = indexing.ungated(u.src[1]) if len(u.src) > 1 else (None, None)
+        index = [self.known.get(x) for x in (plain, *u.src[2:]) if x is not None]
+        inside = np.asarray(True) if guard is None else self.known.get(guard)
+        known = [x for x in index if x is not None]
+        fixed = all([type(d) is int for d in analysis.shape(u.src[0])])
+        complete = fixed and len(known) == len(analysis.shape(u.src[0]))
+        return (known, inside) if complete and inside is not None else None
+
+    # ------------------------------------------------------------ the value on tables
+    def _made(self) -> UOp:
+        done: dict[UOp, UOp] = {}
+        for u in self.order:
+            here = self.reached.get(u)
+            if here is None or self.known[u] is not None:
+                continue
+            done[u] = self._remade(u, here, done)
+        return self._operand(self.value, done)
+
+    def _remade(self, u: UOp, here: Array, done: dict[UOp, UOp]) -> UOp:
+        if not here.any():
+            return build.const(u.dtype, 0)
+        if u.op is Ops.INDEX and not self.deep.isdisjoint(u.src[1:]):
+            access = self._accessed(u)
+            if access is not None:
+                return self._read(u, here, access)
+        condition = self.known.get(u.src[0]) if u.op is Ops.WHERE else None
+        if condition is not None:
+            if (condition | ~here).all():
+                return self._operand(u.src[1], done)
+            if not (condition & here).any():
+                return self._operand(u.src[2], done)
+        return remake.remake(u, tuple([self._operand(s, done) for s in u.src]))
+
+    def _operand(self, u: UOp, done: dict[UOp, UOp]) -> UOp:
+        known = self.known.get(u)
+        if known is None:
+            return done.get(u, u)
+        return self._element(known, u.dtype) if u in self.deep else u
+
+    def _element(self, array: Array, dtype: dtypes.DType) -> UOp:
+        return self.iterations.element(array, dtype)
+
+    def _read(self, u: UOp, here: Array, access: Places) -> UOp:
+        """An access at a place from a table."""
+        at, inside = access
+        live = here & inside
+        dims: tuple[int, ...] = analysis.shape(u.src[0])
+        flat: Array = np.asarray(0)
+        for x, d in zip(at, dims):
+            flat = flat * d + x
+        place, scattered = self.iterations.place(flat, live)
+        if scattered:
+            self.places[u] = place, live
+            guard = affine.less(affine.const(-1), place)
+        else:
+            guard = self._element(live, dtypes.bool_)
+        index = indexing.reshape_index((math.prod(dims),), dims, (place,))
+        return intern(Ops.INDEX, u.dtype, (u.src[0], *indexing.gated(index, guard)))
+
+    def _condition(self, reads: Array) -> UOp:
+        """Where something is read: mostly, where some access is."""
+        for table, live in self.places.values():
+            if live.shape == reads.shape and (live == reads).all():
+                return affine.less(affine.const(-1), table)
+        return self._element(reads, dtypes.bool_)
+
+
+def _is_computed(u: UOp) -> bool:
+    return u.op not in (Ops.AFTER, Ops.PARAM, Ops.BUFFER, Ops.DATA)
+
+
+def _above_divisions(graph: UOp) -> set[UOp]:
+    """What stands on tables or divisions of divisions, its loads' indices included."""
+    found: set[UOp] = set()
+    for u in tensor_graph.nodes(graph):
+        if not _is_computed(u) or u.dtype is dtypes.void:
+            continue
+        table = u.op is Ops.INDEX and u.src[0].op is Ops.DATA
+        if table or not found.isdisjoint(u.src) or tables.divisions(u) > 1:
+            found.add(u)
+    return found
+
+
+def tabulate(graph: UOp, context: Context) -> UOp:
+    """The graph with tables in the values of its stores."""
+    if not context.optimize or tensor_graph.ops(graph).isdisjoint(_DIVIDED):
+        return graph
+
+    above = _above_divisions(graph)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is not Ops.STORE or u.src[1] not in above:
+            return None
+        nest = _Nest(src[1])
+        if not nest.is_worth_it():
+            return None
+        return intern(Ops.STORE, u.dtype, (src[0], nest.rewritten(), *src[2:]), u.arg, u.tag)
+
+    return remake.rewritten(graph, change, outside_kernels=True)
+
+
+PASS = Pass("tabulate", INDEXED, INDEXED, tabulate, "graph")
