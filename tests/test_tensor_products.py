@@ -12,9 +12,12 @@ from tests.ptx.corpus import join
 from tests.standin import module
 from tests.test_tensor_cores import assembled, bf16, exact, numbers, run
 from uopc import dtypes
+from uopc.backends.cuda import assembler
 from uopc.ir.args import Opt
+from uopc.ir.tensor_cores import tile_for
+from uopc.passes.choose_tensor_opts import BLOCKINGS
 
-BF16 = ml_dtypes.bfloat16
+BF16, F32 = ml_dtypes.bfloat16, dtypes.float32
 RNG = np.random.default_rng(51)
 # Rows, depth, columns: none, each, and all of them multiples of a tile.
 SIZES = [(96, 64, 128), (100, 64, 128), (96, 72, 128), (96, 64, 100), (101, 75, 97), (40, 200, 24)]
@@ -139,6 +142,22 @@ def test_tf32_where_an_option_allows_it(size, part):
     assembled(text, part)
     _, text, _ = run(plain, given, part)  # and not out of a cache, where it is not allowed
     assert "mma.sync" not in text
+
+
+@pytest.mark.skipif(assembler.find_ptxas() is None, reason="no ptxas: see the extra `test`")
+@pytest.mark.parametrize("dtype", [F32, dtypes.bfloat16, dtypes.float64, dtypes.int8])
+@pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
+def test_registers_are_estimated(part, dtype):
+    """Of the largest blocks, where it matters: neither spills nor half of the registers unused."""
+    wide = dtypes.int32 if dtype is dtypes.int8 else dtype
+    a, b = [uopc.param(n, (2048, 2048), dtype).cast(wide) for n in "ab"]
+    with uopc.options(tf32=True):
+        (made,) = uopc.compile(a @ b, device=f"cuda:{part}").kernels
+    (used,) = assembler.assemble(made.asm, part).kernels.values()
+    tile = tile_for(dtype, F32 if dtype is dtypes.bfloat16 else wide)
+    assert tile is not None and made.block == (256, 1, 1) and not used.spill_stores
+    wanted = max(b.registers(tile) for b in BLOCKINGS if b.threads == 256)
+    assert 0.75 * wanted <= used.registers <= 1.25 * wanted and wanted <= 255
 
 
 # Images, filters, and how they are convolved.

@@ -43,6 +43,13 @@ class Blocking:
         """The tiles of a block, down and across."""
         return self.down * self.warps_down, self.across * (1 if self.apart else self.warps_across)
 
+    def registers(self, tile: Tile) -> int:
+        """About how many a thread takes: its sums, and what it multiplies at a time."""
+        a, b, c = tile.counts
+        held = self.down * self.across * c * tile.result.itemsize
+        held += (self.down * a + self.across * b) * tile.operand.itemsize
+        return held // 4 + gpu_machine.OTHER_REGISTERS
+
     def sizes(self, tile: Tile) -> tuple[int, int, int]:
         """Rows, columns and depth of the least that a block does."""
         (down, across), (m, n, k) = self.tiles, tile.shape
@@ -112,6 +119,8 @@ def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, 
     found = []
     for b in BLOCKINGS:
         b = _fitted(b, -(-lengths[1] // tile.shape[1]), columns)
+        if b.registers(tile) > gpu.registers_per_thread:
+            continue
         padded = [-(-n // size) * size for n, size in zip(lengths, b.sizes(tile))]
         if math.prod(padded) <= gpu_machine.MOST_PADDING * math.prod(lengths):
             found.append((cost(b, padded), b))

@@ -52,6 +52,10 @@ MOST_PADDING = 4.0
 # Rows go together in a block where so many blocks an SM are left.
 LEAST_BLOCKS = 4
 
+# Registers of a thread beside what it multiplies and adds up: addresses, counters, what is on its
+# way. What ptxas takes in all is within a quarter of the sum (`tests/test_tensor_products.py`).
+OTHER_REGISTERS = 48
+
 # Registers of a warp are handed out in these; what a block takes of shared memory beside its own.
 REGISTER_UNIT, BLOCK_SHARED = 256, 1024
 
