@@ -10,7 +10,7 @@ import uopc
 from uopc.backends import target
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import dtypes, interpret, kernel
+from uopc.ir import analysis, dtypes, interpret, kernel
 from uopc.ir.args import KernelArg, Opt
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
@@ -84,6 +84,17 @@ def test_masked_vectors_of_every_width(dtype, width):
             assert program.kernels[0].opts == (Opt("VECTOR", 1, width),)
             want = np.pad(array, pads)
             np.testing.assert_array_equal(program(array), want + want[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    "opts", [[], [Opt("SWAP", 1, 2)], [Opt("SWAP", 1, 2), Opt("BLOCK", 1, 3), Opt("SWAP", 0, 1)]]
+)
+@pytest.mark.parametrize("n", [2, 4, 7])
+def test_blocks_of_every_length(n, opts):
+    for rows in range(n + 1, 23):
+        a, graph = numbers(5, rows), uopc.param("a", (5, rows)).permute(1, 0) * 2.0
+        got = results(graph, [a], [Opt("BLOCK", 0, n), *opts])
+        np.testing.assert_array_equal(got.reshape(rows, 5), a.T * 2)
 
 
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
@@ -224,6 +235,21 @@ REFUSED = [
     (lambda: uopc.param("a", (6,)).sum(), [Opt("THREAD", 0, 2)], "only an output loop"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("VECTOR", 0, 1)], "the amount 1 is too small"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 0)], "the amount 0 is too small"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("BLOCK", 0, 0)], "the amount 0 is too small"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("BLOCK", 0, 6)], "the range is one block"),
+    (lambda: uopc.param("a", (6,)).sum(), [Opt("BLOCK", 0, 4)], "BLOCK is for output loops"),
+    (
+        lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 2), Opt("BLOCK", 0, 4)],
+        "the length of another loop depends on this range",
+    ),
+    (
+        lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0,
+        [Opt("BLOCK", 0, 4), Opt("SWAP", 0, 1)], "one range depends on the other",
+    ),
+    (
+        lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0,
+        [Opt("BLOCK", 0, 4), Opt("SWAP", 0, 2)], "another range depends on one of them",
+    ),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("CUT", 0, 6)], "go on behind its first 6"),
     (lambda: uopc.param("a", (6, 6)) + 1.0, [Opt("BOUND", 0, 2)], "compared with no loop around"),
     (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 4)], "be a multiple of 4"),
@@ -281,6 +307,16 @@ def test_refusals(make, opts, reason):
     assert str(opts[-1]) in str(error.value)
 
 
+@pytest.mark.parametrize("rows", [3, 100, 333, 777, 4095, 1 << 20])
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_chunks_are_about_as_long(rows, threads):
+    shared = optimize.apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
+                                Opt("THREAD", 0, threads))  # fmt: skip
+    longest = analysis.bounds(kernel_axes(shared)[1].src[0])[1]
+    assert longest <= max(-(-rows // threads), rows / threads * (1 + 1 / 32) + 1)
+    assert rows < 1 << 12 or longest % 64 == 0
+
+
 def test_a_range_that_is_not_around_everything_is_not_shared():
     cut = optimize.apply_opt(plain_kernel(uopc.param("a", (11,)) + 1.0), Opt("SPLIT", 0, 4))
     with pytest.raises(Refused, match="not around the whole kernel"):
@@ -300,8 +336,8 @@ def test_empty_chunks_do_nothing(n, threads):
 
 
 def test_an_opt_that_does_not_exist():
-    with pytest.raises(UserError, match=r"unknown Opt 'BLOCK'; there are VECTOR, OVERLAP"):
-        lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("BLOCK", 0, 2),))
+    with pytest.raises(UserError, match=r"unknown Opt 'FOLD'; there are VECTOR, OVERLAP"):
+        lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("FOLD", 0, 2),))
 
 
 # ---------------------------------------------------------------- replay

@@ -113,16 +113,22 @@ def check_ahead(kernel: UOp, value: UOp) -> None:
 
 # ---------------------------------------------------------------- which loops meet in a sum
 def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
-    """The digits of a value, that of the lanes last, else the greatest step first."""
+    """The digits of a value: those of loops around the reduces first, so that what a reduce reads
+    lies together; that of the lanes last; else the greatest step first."""
     steps = {q: _step(value, q) for q in inside}
     found: list[Digit] = []
     for q in sorted(inside, key=lambda q: (steps[q] or 1 << 62, q.arg.axis)):
         joined = next((d for d in found if _joins(value, d, q, steps)), None)
         if joined is None:
             found.append(Digit(q, {q: 1}, analysis.bounds(q.src[0])[1], steps[q]))
-    lanes = [d for d in found if any(q.arg.kind == "lane" for q in d.factors)]
-    rest = [d for d in found if d not in lanes]
-    return [*sorted(rest, key=lambda d: -(d.step or 1 << 62)), *lanes]
+    return sorted(found, key=_rank)
+
+
+def _rank(d: Digit) -> tuple[bool, bool, int]:
+    """What digits are sorted by."""
+    lanes = any(q.arg.kind == "lane" for q in d.factors)
+    around = all(_place_in_nest(q) == "around" for q in d.factors)
+    return lanes, not around, -(d.step or 1 << 62)
 
 
 def windows(value: UOp) -> list[UOp]:
@@ -155,7 +161,7 @@ def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
     if any(m.src[0].op is not Ops.CONST for m in (q, d.unit)):
         return False
     factor = steps[q] // d.step
-    parts_of_one = all((m.arg.kind in _REDUCED) == (q.arg.kind in _REDUCED) for m in d.factors)
+    parts_of_one = all(_place_in_nest(m) == _place_in_nest(q) for m in d.factors)
     if factor > d.extent or (factor == d.extent and not parts_of_one):
         return False
     factors = {**d.factors, q: factor}
@@ -169,6 +175,13 @@ def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
 
 
 _REDUCED = ("reduce", "unroll")
+
+
+def _place_in_nest(q: UOp) -> str:
+    """Whether a loop is around a reduce, the reduce itself, or copies inside of it."""
+    if q.arg.kind in _REDUCED:
+        return "reduce"
+    return "around" if q.arg.kind == "loop" else "copies"
 
 
 def _unit_of(d: Digit, digit: UOp) -> UOp:

@@ -35,6 +35,7 @@ from uopc.passes.memory_sums import sums
 from uopc.passes.moving_cuts import bound
 from uopc.passes.range_tiling import (
     Refused,
+    block,
     cut_at,
     kernel_axes,
     overlap,
@@ -65,6 +66,7 @@ OPTS: dict[str, tuple[Callable[[Any, UOp, int], Any], str]] = {
     "UPCAST": (upcast, "the inner n iterations of an output loop become copies of its body"),
     "UNROLL": (unroll, "the inner n iterations of a reduce (0: all) get an accumulator each"),
     "TILE": (tile_loop, "the loop becomes two: an outer one, and an inner one of n iterations"),
+    "BLOCK": (block, "as TILE, of an output loop and for any n: the last block may be shorter"),
     "PADTO": (pad_to, "the loop grows to a multiple of n, its accesses guarded"),
     "SPLIT": (split, "the loop is cut at the last multiple of n into a main loop and a rest"),
     "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),

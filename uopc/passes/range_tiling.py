@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Suffixes of a range's axis: parts of a tile or cut, and a renamed copy.
 _FIRST, _SECOND, _COPY, _THIRD = 0, 1, 2, 3
-# Chunks of threads start at multiples of this many iterations, so that vectors stay whole.
-CHUNK_MULTIPLE = 64
+# Chunks of threads start at multiples of this many iterations, so that vectors stay whole; of fewer
+# where a chunk could then be greater than another by more than a share of this many.
+CHUNK_MULTIPLE, MOST_UNEVEN = 64, 32
 
 
 class Refused(Error):
@@ -183,14 +184,23 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     others = [u for u in kernel.src if u.op is not Ops.END or r not in u.src[1:]]
     if others:
         raise Refused("the range is not around the whole kernel")
+    most = analysis.bounds(r.src[0])[1]
+    multiple = CHUNK_MULTIPLE
+    while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:
+        multiple //= 2
+    size = _quotient(_quotient(r.src[0], chunks), multiple)
+    return _in_chunks(kernel, r, affine.const(chunks), affine.scaled(size, multiple), "thread")
+
+
+def _quotient(value: UOp, n: int) -> UOp:
+    """⌈value / n⌉"""
+    return affine.floordiv(affine.plus(value, n - 1), affine.const(n))
+
+
+def _in_chunks(kernel: UOp, r: UOp, count: UOp, size: UOp, kind: AxisKind) -> UOp:
+    """r  →  chunk·size + i: `count` chunks of the given kind, what is left over in the last."""
     end, axis = r.src[0], r.arg.axis
-    size = affine.floordiv(affine.plus(end, chunks - 1), affine.const(chunks))
-    if analysis.bounds(end)[1] >= chunks * CHUNK_MULTIPLE * 4:
-        multiple = affine.const(CHUNK_MULTIPLE)
-        size = affine.mul(
-            affine.floordiv(affine.plus(size, CHUNK_MULTIPLE - 1), multiple), multiple
-        )
-    chunk = make_range(affine.const(chunks), (*axis, _FIRST), "thread")
+    chunk = make_range(count, (*axis, _FIRST), kind)
     first = affine.mul(chunk, size)
     left = affine.sub(end, first)
     length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
@@ -198,6 +208,18 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
         length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
     inner = make_range(length, (*axis, _SECOND), "loop")
     return replaced(kernel, r, affine.add(first, inner), (chunk, inner))
+
+
+def block(kernel: UOp, r: UOp, n: int) -> UOp:
+    """r  →  outer·n + i with i < n, or what is left over in the last block."""
+    if n < 1:
+        raise Refused(f"the amount {n} is too small")
+    if r.arg.kind != "loop" or is_reduce(kernel, r):
+        raise Refused("BLOCK is for output loops")
+    if analysis.bounds(r.src[0])[1] <= n:
+        raise Refused("the range is one block")
+    check_free(kernel, r)
+    return _in_chunks(kernel, r, _quotient(r.src[0], n), affine.const(n), "loop")
 
 
 def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -347,10 +369,12 @@ def swap(kernel: UOp, r: UOp, other: int) -> UOp:
         raise Refused("only output loops change places")
     if any([(r in u.src[1:]) != (q in u.src[1:]) for u in parts(kernel).ends]):
         raise Refused("the ranges are not closed together")
-    if any([{r, q} & analysis.ranges(u) for u in parts(kernel).ranges if u not in (r, q)]):
-        raise Refused("another range depends on one of them")
     if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
         raise Refused("one range depends on the other")
+    for moved, place in ((r, q.arg.axis), (q, r.arg.axis)):
+        inside = [u for u in parts(kernel).ranges if moved in analysis.ranges(u.src[0])]
+        if any(u.arg.kind != "loop" or u.arg.axis < place for u in inside):
+            raise Refused("another range depends on one of them")
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
     return remake.rebuild(kernel, {r: a, q: b})
 
