@@ -141,6 +141,32 @@ def test_shared_among_threads(dims, threads):
     check(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), [a, b], a @ b, threads)
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.integers(400, 440), st.integers(90, 110), st.integers(1, 400), st.integers(1, 3),
+       st.sampled_from(TARGETS))  # fmt: skip
+def test_blocks_of_rows_and_columns(m, k, n, threads, target):
+    """With a last cache of 512 KiB, so to say, rows and packed columns are walked in blocks."""
+    a, b = numbers(m, k), numbers(k, n)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "BLOCK_SHARE", 1 << 9)
+        patch.setattr(machine, "PACKED_SHARE", 1 << 12)
+        graph = uopc.param("blocked", (m, k)) @ uopc.param("b", (k, n))
+        check(graph, [a, b], a @ b, threads, target)
+        with uopc.options(target_cpu=target):
+            chosen = lower_only(graph, threads=1).kernels[0].arg.opts
+    assert n < 128 or {"BLOCK", "PACK"} <= {o.op for o in chosen}
+
+
+def test_few_rows_are_packed_in_blocks_and_threads_share_their_columns():
+    a, b = numbers(96, 900), numbers(900, 2560)
+    graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape)
+    for target in TARGETS:
+        program = check(graph, [a, b], a @ b, 2, target)
+        opts = program.kernels[0].opts
+        assert [o.op for o in opts[:2]] == ["SWAP", "THREAD"]
+        assert "BLOCK" in [o.op for o in opts]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int8"])
 def test_dtypes(dtype):
     t = getattr(uopc.dtypes, dtype)

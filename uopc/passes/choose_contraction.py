@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, indexing
+from uopc.ir import affine, analysis, indexing
 from uopc.ir.ops import Ops
-from uopc.passes import choose_streams, choose_sums, local_stage, machine
+from uopc.passes import choose_blocks, choose_streams, choose_sums, local_stage, machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, fitting, length_of
+from uopc.passes.range_tiling import CHUNK_MULTIPLE
 from uopc.passes.settled_sums import worth_settling
 
 if TYPE_CHECKING:
@@ -109,6 +110,20 @@ def choose(chooser: Chooser) -> bool:
     return True
 
 
+def columns_outside(chooser: Chooser) -> None:
+    """Columns outside of few rows, where threads are to share them: what is packed for the columns
+    is then packed once, and not by each thread."""
+    k, threads = chooser.facts, chooser.context.threads
+    written = [a for a in k.accesses if a.written]
+    c = _find(k, written[0]) if threads > 1 and len(written) == 1 else None
+    if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
+        return
+    even = affine.is_multiple(c.lane.src[0], threads * CHUNK_MULTIPLE)
+    few = threads <= (length_of(c.row) or 0) <= machine.FEW_ROWS
+    if even and few and _is_packed(k, c, chooser.context.target.l2_bytes):
+        chooser.swapped(c.row, c.lane)
+
+
 def _has_lanes(c: _Contraction) -> bool:
     return any(r.arg.kind == "lane" for r in analysis.ranges(c.reduce))
 
@@ -125,14 +140,22 @@ def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
     packs = _is_packed(k, c, target.l2_bytes)
     if not _is_plain(c.a):
         c = replace(c, row=_row_block(chooser, c))
-    lane, row = _order(chooser, k, c, packs)
+    seen = local_stage.windows(c.b) if packs else []
+    windows = [r for r in k.outputs if r in seen]
+    lane, row = _order(chooser, c, windows)
     if not _is_plain(c.a):
         _pack_producer(chooser, lane, lanes)
-    for part in _lane_parts(chooser, lane, lanes, vectors):
-        if packs:
-            _pack(chooser, part, row)
-    for q in chooser.family(row):
-        _tile_rows(chooser, q, height)
+    sizes = [choose_blocks.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
+    parts = _lane_parts(chooser, lane, lanes, vectors)
+    rows = chooser.family(row)
+    for part in parts if packs else []:
+        at = _row_of(chooser, part, rows)
+        if at is not None and _is_plain(c.a) and not windows:
+            at = choose_blocks.block(chooser, part, at, height, *sizes)
+        if at is not None:
+            choose_blocks.pack(chooser, part, at)
+    for q in rows:
+        _tile_rows(chooser, chooser.inner(q), height)
 
 
 def _find(k: KernelFacts, written: Access) -> _Contraction | None:
@@ -256,15 +279,14 @@ def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
     return crowded or size >= l2_bytes // machine.PACKED_SHARE
 
 
-def _order(chooser: Chooser, k: KernelFacts, c: _Contraction, packs: bool) -> tuple[UOp, UOp]:
+def _order(chooser: Chooser, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
     """Rows inside of columns, so that a panel of b serves all rows; the loops as they are then.
 
     Where windows of b overlap along another loop, that one is cut in blocks whose part of b fits
     half of L2, and rows go inside of the blocks instead.
     """
     row, lane = c.row, c.lane
-    windows = local_stage.windows(c.b) if packs else []
-    around = [r for r in k.outputs if r in windows and r is not lane]
+    around = [r for r in windows if r is not lane]
     if around:
         block = _block(chooser, c, around[-1])
         return lane, _inside(chooser, row, block) if block is not None else row
@@ -340,22 +362,10 @@ def _first(chooser: Chooser, r: UOp) -> UOp:
     return r if found is None else found
 
 
-def _pack(chooser: Chooser, lane: UOp, row: UOp) -> None:
-    """A packed tile of what these lanes read, before the rows around them; its fill in lanes."""
-    for n, (value, reduce) in enumerate(local_stage.operands(chooser.kernel)):
-        if lane not in analysis.ranges(value):
-            continue
-        rows = [r for r in chooser.family(row) if r in analysis.ranges(reduce)]
-        before = set(chooser.axes)
-        if rows and chooser.attempt("PACK", rows[0], n):
-            fill = [r for r in chooser.axes if r not in before][-1]
-            width = length_of(lane) or 1
-            if chooser.attempt("VECTOR", fill, width):
-                outer = chooser.part(fill, 0)
-                if outer is not None:
-                    copies = fitting(machine.TILE_VECTORS, length_of(outer))
-                    chooser.attempt("UPCAST", outer, copies)
-        return
+def _row_of(chooser: Chooser, lane: UOp, rows: list[UOp]) -> UOp | None:
+    """The first of the loops over rows that is around the reduce with these lanes."""
+    reduces = [u for u in chooser.facts.reduces if lane in analysis.ranges(u)]
+    return next((r for r in rows if any(r in analysis.ranges(u) for u in reduces)), None)
 
 
 def _tile_rows(chooser: Chooser, row: UOp, height: int) -> None:

@@ -44,6 +44,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     chooser = Chooser(kernel, context, apply)
     apart = choose_nesting.nest(chooser)
     streams = choose_sums.columns_outside(chooser)
+    choose_contraction.columns_outside(chooser)
     _share(chooser)
     if streams and _sums_in_memory(chooser):
         return tuple(chooser.opts), chooser.kernel

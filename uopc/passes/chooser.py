@@ -66,6 +66,11 @@ class Chooser:
         axis = (*r.arg.axis, which)
         return next((q for q in self.axes if q.arg.axis == axis), None)
 
+    def inner(self, r: UOp) -> UOp:
+        """The loop inside of blocks of r; r where it is not in blocks."""
+        found = self.part(r, 1)
+        return r if found is None else found
+
     def swapped(self, r: UOp, other: UOp) -> tuple[UOp, UOp]:
         """Two output loops after a SWAP, if it is legal; as they were if not."""
         if other not in (axes := self.axes):

@@ -71,6 +71,16 @@ LEAST_ROWS_TO_PACK, PACKED_SHARE = 96, 4
 # 5%, and rows of whole pages gain 9% from 16 rows on, and 30% from 32.
 SET_PERIOD, SET_LINES = 4096, 8
 LEAST_ROWS_OF_PAGES = 16
+# Rows of more than twice this share of the last cache are walked in blocks of that share, and of as
+# many bytes of columns. 2040 x 2048 x 2040 doubles take 542 ms in one block, 476, 464 and 445 in
+# blocks of 68, 204 and 408 rows (1.1, 3.3 and 6.7 MB; NumPy: 444); 1536 x 1536 x 1536 225 and 183.
+BLOCK_SHARE = 8
+# For up to so many rows, columns of more than so many times L2 are packed in blocks of half of it,
+# several panels at once: 96 x 768 x 3072 floats take 6.5 ms a panel at a time, 6.4, 6.1 and 6.5
+# with a third, half and all of L2, and 128 x 1024 x 4096 14.9 and 14.2; but 200 x 256 x 1536, whose
+# columns stay near, 1.84 and 1.93, and 384 x 768 x 3072 24.2 and 25.1. Threads share columns then:
+# each would pack all of them. Half of the rows of the first take 3.5 ms, half of the columns 3.1.
+FEW_ROWS, FAR_COLUMNS = 256, 4
 # A producer is computed in blocks of at least so many rows: fewer would pack the columns too often.
 LEAST_ROW_BLOCK = 16
 # Sums of products along the lanes that share an operand, side by side. 4096 x 4096 floats times a
