@@ -227,15 +227,20 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
         chooser.widen(r, "BOUND", n)
 
 
-def _follow_chunks(chooser: Chooser, r: UOp) -> None:
-    """A loop over a thread's chunk, cut where what it is compared with lies in the chunk."""
+def _follow_chunks(chooser: Chooser, r: UOp, whole: int | None = None) -> None:
+    """A loop over a thread's chunk, cut where what it is compared with lies in the chunk; but not
+    short parts of a `whole` one."""
+    whole = whole or analysis.bounds(r.src[0])[1]
     for q in chooser.family(r):
+        if machine.CHUNK_PARTS * analysis.bounds(q.src[0])[1] < whole:
+            continue
         turns = find_turns(chooser.kernel, q)
         if not turns or any(m.arg.kind != "thread" for m in analysis.ranges(turns[0].first)):
             continue
-        short = 2 * expanded_size(chooser.facts, q) <= machine.MOST_COPIES
+        k = chooser.facts
+        short = expanded_size(k) + 2 * expanded_size(k, q) <= _most_code(k)
         if short and chooser.attempt("BOUND", q, 1):
-            _follow_chunks(chooser, q)
+            _follow_chunks(chooser, q, whole)
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
@@ -265,16 +270,18 @@ def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -
 def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> None:
     """Cut loops where their comparisons with constants turn true and false: reduces first, but for
     those that fill a tile, then the loop with the lanes, then inner before outer. As long as the
-    code stays small."""
+    code stays small: where it does not, only the longest part is cut out."""
     k = chooser.facts
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in kept]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
         _follow_chunks(chooser, r)
         k = chooser.facts
         bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
-        middle = max(b - a for a, b in itertools.pairwise(bounds))
-        too_large = expanded_size(k) * (len(bounds) - 1) > _most_code(k)
-        if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or too_large:
+        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(bounds))
+        most = _most_code(k) // expanded_size(k)
+        if len(bounds) - 1 > most:
+            bounds = sorted({0, begin, end, bounds[-1]})
+        if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or len(bounds) - 1 > most:
             continue
         for q in chooser.family(r):
             _cut(chooser, q, bounds[1:-1])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, build, dtypes, indexing
+from uopc.ir import affine, analysis, build, dtypes, indexing
 from uopc.ir.args import RangeArg
 from uopc.ir.indexing import Index
 from uopc.ir.node import intern
@@ -73,10 +74,31 @@ class Demand:
             return self
         return Demand(self.reader, index, loops, self.share * share, self.gathered)
 
+    def chosen(self, at: UOp, share: float) -> float:
+        """The share of the iterations of this read that compute a part of a value, `at` saying
+        which part: a loop is cut, or copied, where it reaches another. Where a quotient of loops
+        says which, there are no more than so many copies; other parts are computed in each."""
+        if all([m.op is Ops.RANGE for m in affine.form(at)[1]]):
+            return share
+        return max(share, min(1.0, 1.0 / (machine.MOST_CHOICES * self.share)))
+
     def shares_nothing(self, again: bool) -> bool:
         """Whether each read computes alone what loops of the value itself would compute once: at
         gathered places, or `again` for each iteration of a reduce."""
         return self.gathered or (again and self.in_reduce)
+
+
+def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
+    """How many of the evaluations no register tile can share: at each place as many as there are
+    elements, at most, and at places that lie a constant apart, as those of a step and its partner
+    in a sort, together. What other places have in common is not known."""
+    together: dict[tuple[object, ...], dict[tuple[int, ...], float]] = {}
+    for d in demands:
+        forms = [affine.form(x) for x in d.index]
+        places = together.setdefault((d.reader, *[frozenset(t.items()) for _, t in forms]), {})
+        offsets = tuple([c for c, _ in forms])
+        places[offsets] = places.get(offsets, 0.0) + d.evaluations_once_nested
+    return max([sum([min(elements, n) for n in places.values()]) for places in together.values()])
 
 
 def product(loops: tuple[UOp, ...]) -> float:

@@ -110,14 +110,24 @@ class _Memory:
         """As many elements as `u` has lanes, from `first` on. What is under a mask is read a
         register at a time: LLVM ends the process over a wider one whose upper half is closed."""
         lanes, register = u.dtype.lanes, self.target.lanes(u.dtype.bits)
-        if gate is None or gate.dtype.lanes == 1 or lanes <= register or lanes % register:
+        if gate is None:
             return _load(u, u.dtype, first, gate)
+        if gate.dtype.lanes == 1 or lanes <= register or lanes % register:
+            return self.masked(u, u.dtype, first, gate)
         parts = [
-            _load(u, u.dtype.scalar.vec(register), affine.plus(first, i),
-                  self.part(gate, i, register))
+            self.masked(u, u.dtype.scalar.vec(register), affine.plus(first, i),
+                        self.part(gate, i, register))
             for i in range(0, lanes, register)
         ]  # fmt: skip
         return intern(Ops.STACK, u.dtype, tuple(parts))
+
+    def masked(self, u: UOp, dtype: DType, first: UOp, gate: UOp) -> UOp:
+        """A vector under a mask. One that lies outside of its storage, so that no lane is read,
+        begins inside instead: where there is no memory, masked lanes are no fault, but as slow as
+        one (1,024 sums of 16 such vectors, half of them outside: 41 µs instead of 0.9)."""
+        if not self.predicated:
+            first = _inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
+        return _load(u, dtype, first, gate)
 
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
         """Every step-th element: vectors of neighbours that cover them, and shuffles. The last
@@ -340,6 +350,16 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
     made.origin = u.origin
     return made
+
+
+def _inside(flat: UOp, lanes: int, size: analysis.Dim) -> UOp:
+    """Where so many neighbours begin; 0 if all of them are outside of storage of some size."""
+    least, most = analysis.bounds(flat)
+    if least <= -lanes:
+        flat = (flat <= -lanes).where(0, flat)
+    if isinstance(size, int) and most >= size:
+        flat = (flat < size).where(flat, 0)
+    return flat
 
 
 def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:

@@ -41,6 +41,9 @@ MOST_AFTER_SUMS = 512
 RUNS_OF_A_NODE = 8
 # A loop is cut where a comparison with loops around it turns only if it has so many blocks.
 LEAST_BLOCKS = 4
+# A part of a thread's chunk is cut further only if it may be this share of it: prefix sums of
+# 100,000 by doubling take 1.6 s to compile so, 3.0 with all turns cut, and 0.77 ms to run in both.
+CHUNK_PARTS = 8
 # A loop is cut at guards only where the middle part, free of them, has this many iterations.
 LEAST_MIDDLE = 16
 

@@ -36,6 +36,11 @@ class Turn:
     first: UOp
     width: int
 
+    @property
+    def end(self) -> UOp:
+        """From where on it has the other value."""
+        return affine.plus(self.first, self.width)
+
 
 def bound(kernel: UOp, r: UOp, n: int) -> UOp:
     """Cut r, in blocks of n, before and behind those in which a comparison turns."""
@@ -61,10 +66,11 @@ def bound(kernel: UOp, r: UOp, n: int) -> UOp:
         between = _least(between, affine.sub(blocks, at))
     start, size = affine.scaled(at, n), affine.scaled(between, n)
     rest = affine.sub(affine.sub(length, start), size)
-    together = [t for t in turns if (t.first, t.width) == (turn.first, turn.width)]
+    later = [t for t in turns if affine.at_most(turn.first, t.first)]
+    sooner = [t for t in turns if affine.at_most(t.end, turn.end)]
     before, behind = [
-        {t.comparison: build.const(dtypes.bool_, t.before == v) for t in together}
-        for v in (True, False)
+        {t.comparison: build.const(dtypes.bool_, t.before == v) for t in decided}
+        for v, decided in ((True, later), (False, sooner))
     ]
     inner = [Piece(size)] if middle else []
     return in_pieces(kernel, r, [Piece(start, before), *inner, Piece(rest, behind)])
@@ -75,9 +81,21 @@ def _least(a: UOp, b: UOp) -> UOp:
 
 
 def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
-    """The comparisons that turn as r goes on, where the loops around it say."""
-    found = [_turn(kernel, u, r) for u in analysis.order(kernel)]
-    return [t for t in found if t is not None]
+    """The comparisons that turn as r goes on, where the loops around it say; that first which
+    leaves the fewest in the parts of the loop before and behind it."""
+    found = [t for u in analysis.order(kernel) if (t := _turn(kernel, u, r)) is not None]
+    if len(found) < 2:
+        return found
+    length = int(analysis.bounds(r.src[0])[1])
+    places = [int(min(analysis.bounds(t.first)[1], length)) for t in found]
+
+    def left(at: int) -> int:
+        before, behind = sum([p < at for p in places]), sum([p > at for p in places])
+        return at * before + (length - at) * behind
+
+    costs = {at: left(at) for at in set(places)}
+    order = sorted(range(len(found)), key=lambda i: costs[places[i]])
+    return [found[i] for i in order]
 
 
 def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:

@@ -47,7 +47,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import circular_waits, storage_cost
 from uopc.passes.contract import Context, Pass
-from uopc.passes.demand import Demand, closed_index, part, reduce_index
+from uopc.passes.demand import Demand, closed_index, distinct_evaluations, part, reduce_index
 from uopc.passes.given_opts import Opts, opts_of_stored
 from uopc.passes.needless_copies import without_needless_copies
 from uopc.passes.output_storage import (
@@ -185,9 +185,12 @@ class _Placement:
         if len(demands) > MOST_DEMANDS and value.cost > storage_cost.LOAD:
             return storage_cost.Choice(True, "read at {} different places", (len(demands),))
         evaluations = sum([d.evaluations for d in demands])
+        apart = evaluations
         if evaluations > value.elements and not value.has_reduce:
             evaluations = sum([d.evaluations_once_nested for d in demands])
-        choice = storage_cost.choose_storage(value, evaluations, len(demands))
+            if value.cost > storage_cost.CHEAP_VALUE:
+                apart = max(value.elements, distinct_evaluations(demands, value.elements))
+        choice = storage_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.shares_nothing(again) for d in demands]):
             whole = storage_cost.whole_cost(u, self.reasons, self.facts.loops)
@@ -244,15 +247,16 @@ class _Placement:
         """Each part of a STACK or CAT is computed for its own piece of the loop."""
         begin: analysis.Dim = 0
         axis = 0 if u.op is Ops.STACK else u.arg
+        at = demand.index[axis]
         for s in u.src:
             if u.op is Ops.STACK:
                 mapped = demand.index[1:]
             else:
-                moved = affine.sub(demand.index[axis], build.dim_uop(begin))
+                moved = affine.sub(at, build.dim_uop(begin))
                 mapped = (*demand.index[:axis], moved, *demand.index[axis + 1 :])
                 begin = begin + analysis.shape(s)[axis]
-            made = demand.moved(mapped, loops, part(s, u))
-            if not analysis.ranges(demand.index[axis]) <= set(made.around):
+            made = demand.moved(mapped, loops, demand.chosen(at, part(s, u)))
+            if not analysis.ranges(at) <= set(made.around):
                 made = demand.moved(mapped, loops)  # the parts' loop is further in
             self._demand(s, made)
 

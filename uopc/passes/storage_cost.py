@@ -28,7 +28,8 @@ MOST_READ = 5
 LONG_VALUE = 256.0
 # A sum that reads no storage counts something: most have a closed form.
 CLOSED_FORM = 4.0
-# How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators).
+# How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators):
+# where several of its places read the same element, and not where each reads another.
 REUSE = 16.0
 # The share of its time that a contraction saves as a kernel of its own, whose tile spans its
 # outputs, against one inside the loop of another reduce, which has no outputs side by side.
@@ -128,8 +129,9 @@ class Choice(NamedTuple):
 _ONCE = Choice(False, "computed once where it is read")
 
 
-def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
-    """`evaluations` of one element in all, if each of the `reads` readers computes its own."""
+def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -> Choice:
+    """`evaluations` of one element in all, if each of the `reads` readers computes its own; those
+    `apart` are of different elements, or at places that no register tile has together."""
     elements, cost = value.elements, value.cost
     if evaluations <= elements:
         return _ONCE
@@ -137,7 +139,7 @@ def choose_storage(value: Value, evaluations: float, reads: int) -> Choice:
     if not value.has_reduce:
         if cost <= CHEAP_VALUE:
             return Choice(False, "cheap: computed {:.3g} times rather than stored", (times,))
-        evaluations = elements + (evaluations - elements) / REUSE
+        evaluations = apart + (evaluations - apart) / REUSE
     if elements * (cost + STORE) + evaluations * LOAD + KERNEL < evaluations * cost:
         words = "each element would be computed {:.3g} times, at {} places"
         return Choice(True, words, (times, reads))
