@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uopc
@@ -32,7 +32,7 @@ def inside(n, low, high):
 
 
 X, Y = param("x", 300, 400), param("y", 300, 400)
-SQUARE, ROWS, COLUMNS = param("x", 1000, 1000), counted(1000).reshape(1000, 1), counted(1000)
+SQUARE, ROWS, COLUMNS = param("x", 4000, 4000), counted(4000).reshape(4000, 1), counted(4000)
 GRAPHS = {
     "pad a row": param("x", 1000).pad(((3, 5),)),
     "pad both": X.pad(((2, 1), (3, 1))),
@@ -63,8 +63,8 @@ GRAPHS = {
     "maxima of an upper triangle": uopc.where(COLUMNS > ROWS, SQUARE, -1e9).max(axis=1),
     "every second column": uopc.where(COLUMNS * 2 < ROWS, SQUARE, 0.0).sum(axis=1),
     "causal softmax": uopc.where(COLUMNS <= ROWS, SQUARE, float("-inf")).softmax(),
-    "causal attention": uopc.where(COLUMNS <= ROWS, param("s", 4, 1000, 1000), -1e9).softmax()
-    @ param("v", 4, 1000, 48),
+    "causal attention": uopc.where(COLUMNS <= ROWS, param("s", 4, 4000, 4000), -1e9).softmax()
+    @ param("v", 4, 4000, 48),
     "cat among threads": uopc.cat(param("x", 700_001), param("y", 300_000)).exp(),
     "three among threads": uopc.cat(*[param(n, 500, 700) for n in "xyz"]).exp(),
     "sums of cat rows among threads": uopc.cat(param("x", 700, 900), param("y", 300, 900))
@@ -97,9 +97,11 @@ def compares(u):
     return (u.op is Ops.LOAD and len(u.src) > 1) or (u.op is Ops.STORE and len(u.src) > 2)
 
 
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_no_comparison_is_left_in_a_hot_loop(name, threads):
+def test_no_comparison_is_left_in_a_hot_loop(name, threads, cpu, monkeypatch):
+    monkeypatch.setenv("UOPC_TARGET_CPU", cpu)
     for kernel in lower_only(GRAPHS[name], threads=threads).kernels:
         loops = innermost(kernel)
         guarded = sum(runs for runs, body in loops if any(compares(u) for u in body))
@@ -184,6 +186,7 @@ def test_what_a_cut_part_adds_up_is_not_added_again():
     st.sampled_from((1, 2, 3, -1, -2)), st.sampled_from((1, 2, -1, 3)), st.integers(-60, 60),
     st.sampled_from(("<", "<=")), st.sampled_from(("values", "sum", "max", "min", "softmax")),
 )  # fmt: skip
+@example("", 1, 13, 128, 1, 3, -30, "<=", "softmax")  # a rest that is empty in every row
 def test_bounded_by_the_row(cpu, threads, rows, columns, a, b, c, op, what):
     """A mask of two ranges, a·column < b·row + c, whichever blocks it cuts through."""
     array = numbers(rows, columns)

@@ -211,6 +211,19 @@ def test_columns_are_summed_side_by_side_and_rows_two_at_a_time(rows, opts):
     assert [o.arg for o in lowered.kernels[0].arg.opts][::2] == [2, 8]
 
 
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+def test_one_vector_of_columns_does_not_wait_for_its_own_sums(cpu, monkeypatch):
+    """As many rows as hide the latency of an addition, where no other vector does; not where each
+    row takes longer than that."""
+    monkeypatch.setenv("UOPC_TARGET_CPU", cpu)
+    x = uopc.param("x", (4096, 8))
+    (sums,), (dear,) = (
+        lower_only(g.sum(axis=0), threads=1).kernels for g in (x, (x * x).exp().sin())
+    )
+    assert Opt("UNROLL", 1, 4) in sums.arg.opts
+    assert not any(o.op == "UNROLL" for o in dear.arg.opts)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from(CPUS), st.integers(1, 40), st.integers(1, 9), st.integers(1, 70))
 def test_gathered_rows_are_summed(cpu, rows, bags, width):

@@ -75,8 +75,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
             chooser.widen(q, "UPCAST", fitting(rows, length_of(q)))
     else:
         output = choose_streams.copies(chooser, output, lanes)
-        if vectors > 1:
-            vectors = choose_streams.columns(chooser, output, lanes)
+        vectors = choose_streams.columns(chooser, output, lanes)
     if output is not None:
         if choose_streams.is_dear(chooser.kernel, output):
             for q in chooser.family(output):

@@ -109,16 +109,28 @@ def is_dear(kernel: UOp, r: UOp) -> bool:
 
 def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
     """For reduces down columns, nothing being used again: how many vectors of columns are summed
-    side by side. Rows are taken a few at a time."""
-    if output is None:
+    side by side. Rows are taken a few at a time, more of them where one vector is all there is."""
+    down = _down(chooser.facts, output)
+    if output is None or not down:
         return 1
-    for r in chooser.axes:
-        long = r.arg.kind == "reduce" and (length_of(r) or 0) >= machine.COLUMN_ROWS
-        if long and _room(chooser) >= machine.COLUMN_ROWS:
-            chooser.widen(r, "UNROLL", machine.COLUMN_ROWS)
     length = length_of(output)
-    most = fitting(machine.COLUMN_VECTORS, max(1, _room(chooser)))
-    return most if length is None else fitting(most, length // fitting(lanes, length))
+    side = machine.COLUMN_VECTORS if length is None else length // fitting(lanes, length)
+    rows = machine.COLUMN_ROWS
+    if side == 1:
+        rows = 1 if is_dear(chooser.kernel, output) else machine.ACCUMULATORS
+    for r in down:
+        if (length_of(r) or 0) >= rows and _room(chooser) >= rows > 1:
+            chooser.widen(r, "UNROLL", rows)
+    return fitting(fitting(machine.COLUMN_VECTORS, max(1, _room(chooser))), side)
+
+
+def _down(k: KernelFacts, output: UOp | None) -> list[UOp]:
+    """Reduce loops inside of the loop over columns that have no lanes of their own."""
+    found: dict[UOp, None] = {}
+    for u in k.reduces:
+        if output in analysis.ranges(u) and not any(r.arg.kind == "lane" for r in u.src[1:]):
+            found |= dict.fromkeys(r for r in u.src[1:] if r.arg.kind == "reduce")
+    return list(found)
 
 
 def _room(chooser: Chooser) -> int:

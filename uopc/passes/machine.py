@@ -102,6 +102,8 @@ SHARED_READS = 0.75
 CROSSED_BLOCK = 128
 # Sums down columns: vectors side by side, and rows at a time, in registers. 4096 x 4096 floats take
 # 5.1, 4.6 and 4.7 ms with 4, 8 and 16 vectors and a row at a time; 4.6, 4.1 with 4 and 8 and two.
+# One vector alone waits for its own additions (see ACCUMULATORS): 4096 x 8 floats take 4.5, 2.5 and
+# 1.6 µs with 1, 2 and 4 rows.
 COLUMN_VECTORS, COLUMN_ROWS = 8, 2
 
 # A kernel that touches so many times what the last cache holds stores past it what is at least that

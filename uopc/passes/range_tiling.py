@@ -275,9 +275,9 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused(f"the amount {n} is too small")
     whole = affine.mul(affine.floordiv(r.src[0], affine.const(n)), affine.const(n))
     rest = affine.sub(r.src[0], whole)
-    if rest.op is Ops.CONST and rest.arg == 0:
+    if analysis.bounds(rest)[1] == 0:
         raise Refused(f"{n} divides the range: there is no rest")
-    if whole.op is Ops.CONST and whole.arg == 0:
+    if analysis.bounds(whole)[1] == 0:
         raise Refused(f"the range is shorter than {n}")
     return cut(kernel, r, whole)
 
