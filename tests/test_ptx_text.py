@@ -178,6 +178,24 @@ def test_unaligned_rows_are_not_read_as_vectors():
     assert "ld.global.nc.b32" in ptx and ".v4" not in ptx
 
 
+def rows_of_rows_of_sines():
+    """Sums of 5 sines and logarithms, of each of 100 columns."""
+    x = uopc.param("x", (20, 5, 100))
+    return ((x.sin() * x.log()).sqrt() * x.cos()).sum(1)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("part", ("sm_80", "sm_90a"))
+def test_lanes_are_fewer_where_they_compute_much(part):
+    """Arithmetic is the limit there, and copies of it would fill the registers."""
+    _, ptx = ptx_of(rows_of_rows_of_sines(), f"cuda:{part}")
+    (usage,) = assemble(ptx, part).kernels.values()
+    assert usage.registers <= 96 and usage.spill_stores == 0
+    assert "st.global.v4" not in ptx
+    _, light = ptx_of(uopc.param("x", (20, 5, 100)).sum(1), f"cuda:{part}")
+    assert "st.global.v4" in light
+
+
 @pytest.mark.parametrize("columns", [128, 500, 1000, 4096])
 def test_rows_are_reduced_by_their_block(columns):
     program, ptx = ptx_of(uopc.param("x", (7, columns)).softmax(-1))

@@ -3,7 +3,7 @@
 Each case is compiled for a part, its kernels are assembled by ptxas and executed by the PTX machine
 under the runtime, and the results are judged as those of the CPU are. The sample is the same at
 each run: cases in the order of a hash of their names, as many as the time allows, half for each
-part. A kernel that spills registers is a failure, but for those of EXPECTED_SPILLS.
+part. A kernel that spills is a failure, but for the few bytes that ptxas spills of its own will.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from tests.conformance.corpus import Place
 from tests.conformance.runner import FAILED, Outcome
 
 TOO_LARGE = "too large to execute"
-# Cases with a kernel of which ptxas stores registers in memory, and why.
-EXPECTED_SPILLS = {
-    # Three values that live across 13 calls of ptxas's own slow path of rcp.rn, which leave 80
-    # registers of 255: with rcp.approx in its place there are 70, and nothing is stored.
-    "a1b71471248268419c28": "calls of rcp.rn",
-}
+# Bytes, stored and loaded, that ptxas spills though it has registers: it stops at a count that lets
+# one block more run on an SM (32, 80, 128), and stores what is used outside of loops.
+MOST_SPILLED, ALL_REGISTERS = 32, 255
 _REASONS = (TOO_LARGE, "device is out of memory")  # of the machine, or of the stand-in's memory
 
 
@@ -78,9 +75,10 @@ def _run(places: list[Place], part: str, seconds: float, jobs: int) -> list[Outc
 
 def judged(o: Outcome) -> Outcome:
     """The outcome, failed where a kernel spills that need not."""
-    worst = max([f["spills"] for f in o.notes.get("figures", ())], default=0)
-    if worst and o.verdict != FAILED and o.id.partition(".")[0] not in EXPECTED_SPILLS:
-        return o.fail(f"a kernel spills {worst} bytes")
+    for f in o.notes.get("figures", ()):
+        few = f["spills"] <= MOST_SPILLED and f["registers"] < ALL_REGISTERS
+        if f["spills"] and not few and o.verdict != FAILED:
+            o.fail(f"{f['name']} spills {f['spills']} bytes beside {f['registers']} registers")
     return o
 
 

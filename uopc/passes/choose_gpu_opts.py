@@ -331,7 +331,10 @@ def _widen_reduces(chooser: Chooser, k: KernelFacts, lanes: int) -> None:
 
 
 def _widen_output(chooser: Chooser, k: KernelFacts, lanes: int) -> None:
-    """16-byte accesses of an output loop."""
+    """16-byte accesses of an output loop; less, or none, where each lane computes so much that
+    copies of it would fill the registers."""
+    while lanes > 1 and lanes * expanded_size(k) > gpu_machine.LANE_NODES:
+        lanes //= 2
     for r in reversed(k.outputs):
         length = length_of(r)
         if r.arg.kind == "loop" and _stored(k, r) and _is_plain(k, r) and length is not None:

@@ -32,6 +32,10 @@ IN_FLIGHT = 64
 MOST_AGAIN, LITTLE = 0.25, 4
 # Accumulators of a contraction in one thread: 64 leave registers for the operands, and occupancy.
 TILE = 8
+# Nodes, functions spelled out, of all lanes of an output. In the time in which a copy's rate brings
+# 8 bytes about 60 instructions are issued: with 128 of them an element arithmetic is the limit,
+# which vectors do not help, and copies of it fill the registers.
+LANE_NODES = 512
 # Reduces of so few iterations together are unrolled: their gates fold, neighbours are read once.
 # Beside a register tile it is fewer: 3 x 3 unrolled under 32 accumulators spill 1,292 bytes, a row
 # of 3 spills nothing (160 registers) and leaves 348 M instructions of the loop's 450 M.
