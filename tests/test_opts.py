@@ -250,6 +250,24 @@ REFUSED = [
         lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0,
         [Opt("BLOCK", 0, 4), Opt("SWAP", 0, 2)], "another range depends on one of them",
     ),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("JOIN", 0, 1)], "there is no other range 1"),
+    (lambda: uopc.param("a", (6, 4)).sum(axis=1), [Opt("JOIN", 0, 1)], "only output loops are"),
+    (
+        lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0, [Opt("JOIN", 1, 0)],
+        "range 0 is not the next one inside",
+    ),
+    (
+        lambda: uopc.param("a", (3, 4, 5)).permute(2, 0, 1).permute(0, 2, 1) + 1.0,
+        [Opt("JOIN", 0, 2)], "range 2 is not the next one inside",
+    ),
+    (
+        lambda: uopc.param("a", (5, 6)).permute(1, 0) + 1.0,
+        [Opt("BLOCK", 0, 4), Opt("JOIN", 0, 1)], "the length of a range is not known",
+    ),
+    (
+        lambda: uopc.param("a", (6, 7)).permute(1, 0) + 1.0,
+        [Opt("SPLIT", 1, 4), Opt("JOIN", 0, 1)], "the ranges are not closed together",
+    ),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("CUT", 0, 6)], "go on behind its first 6"),
     (lambda: uopc.param("a", (6, 6)) + 1.0, [Opt("BOUND", 0, 2)], "compared with no loop around"),
     (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 4)], "be a multiple of 4"),

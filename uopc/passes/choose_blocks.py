@@ -69,15 +69,16 @@ def _by_rows(chooser: Chooser, panel: UOp, row: UOp, panels: int, rows: int) -> 
     return chooser.swapped(blocks, chooser.inner(panel))[0]
 
 
-def pack(chooser: Chooser, lane: UOp, at: UOp) -> None:
-    """A packed tile of what these lanes read, before a loop around them; its fill in lanes."""
+def pack(chooser: Chooser, lane: UOp, at: UOp, panels: bool) -> None:
+    """A packed tile of what these lanes read, or several panels of them, before a loop around them;
+    its fill in lanes, and panel by panel inside, so that rows are read in long pieces."""
     reads = enumerate(local_stage.operands(chooser.kernel))
     n = next((n for n, (value, _) in reads if lane in analysis.ranges(value)), None)
     before = set(chooser.axes)
     if n is None or not chooser.attempt("PACK", at, n):
         return
     fill = [r for r in chooser.axes if r not in before]
-    if len(fill) > 2:  # the loop over panels inside, so that rows are read in long pieces
+    if panels and len(fill) > 2:
         chooser.swapped(fill[0], fill[-2])
     if chooser.attempt("VECTOR", fill[-1], _most(lane)):
         _copy(chooser, chooser.part(fill[-1], 0))

@@ -9,7 +9,7 @@ from uopc.ir import affine, analysis, indexing
 from uopc.ir.ops import Ops
 from uopc.passes import choose_blocks, choose_streams, choose_sums, local_stage, machine
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import Access, KernelFacts, fitting, length_of
+from uopc.passes.kernel_facts import Access, KernelFacts, length_of
 from uopc.passes.range_tiling import CHUNK_MULTIPLE
 from uopc.passes.settled_sums import worth_settling
 
@@ -17,60 +17,6 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
-def register_tile(
-    k: KernelFacts, output: UOp | None, reduces: list[UOp], lanes: int
-) -> tuple[UOp | None, int]:
-    """The row loop of a register tile around a reduce loop, and its width in vectors."""
-    if output is None:
-        return None, 1
-    looped = [
-        u
-        for u in k.reduces
-        if output in analysis.ranges(u)
-        and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
-    ]
-    if not looped:
-        return None, 1
-    length = length_of(output)
-    width = fitting(lanes, length)
-    vectors = (
-        machine.TILE_VECTORS if length is None else fitting(machine.TILE_VECTORS, length // width)
-    )
-    return _row_loop(k, output, looped), vectors
-
-
-def rows_inside(chooser: Chooser, k: KernelFacts, row: UOp, output: UOp) -> tuple[UOp, UOp]:
-    """Columns outside, rows inside, where what the columns read leaves the cache between rows.
-
-    The row and column loops as they are afterwards."""
-    shared = [a for a in k.inside(output) if row not in analysis.ranges(a.node) and not a.written]
-    footprint = 0.0
-    for a in shared:
-        size = float(a.node.dtype.itemsize)
-        for r in analysis.ranges(a.node):
-            size *= max(1, analysis.bounds(r.src[0])[1])
-        footprint += size
-    if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
-        axes = chooser.axes
-        if chooser.attempt("SWAP", row, axes.index(output)):
-            found = {r.arg.axis: r for r in chooser.axes}
-            return found[output.arg.axis], found[row.arg.axis]
-    return row, output
-
-
-def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
-    """Another output loop over which an operand of the reduce is used again."""
-    for q in reversed(k.outputs):
-        if q is r or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
-            continue
-        if any(q in analysis.ranges(u) for u in reduces) and any(
-            q not in analysis.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
-        ):
-            return q
-    return None
-
-
-# ---------------------------------------------------------------- contractions
 @dataclass(frozen=True)
 class _Contraction:
     """Σ a·b over reduce loops: lanes walk along `lane`, which only b reads, so that b's vectors
@@ -91,8 +37,10 @@ def choose(chooser: Chooser) -> bool:
     False, with nothing applied, where the kernel is none, or does not use an operand again.
     """
     k = chooser.facts
-    written = [a for a in k.accesses if a.written]
-    c = _find(k, written[0]) if len(written) == 1 else None
+    c = _only(k)
+    if c is not None and _join_rows(chooser, k, c):
+        k = chooser.facts
+        c = _only(k)
     if c is None:
         return False
     plain = c.depth == 1 and _is_plain(c.a) and _is_plain(c.b)
@@ -114,8 +62,7 @@ def columns_outside(chooser: Chooser) -> None:
     """Columns outside of few rows, where threads are to share them: what is packed for the columns
     is then packed once, and not by each thread."""
     k, threads = chooser.facts, chooser.context.threads
-    written = [a for a in k.accesses if a.written]
-    c = _find(k, written[0]) if threads > 1 and len(written) == 1 else None
+    c = _only(k) if threads > 1 else None
     if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
         return
     even = affine.is_multiple(c.lane.src[0], threads * CHUNK_MULTIPLE)
@@ -132,11 +79,7 @@ def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
     """The register tile of one contraction, what it reads packed where that pays."""
     target = chooser.context.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    height, vectors = machine.register_tile(
-        length_of(c.row) or machine.TYPICAL_LENGTH,
-        length_of(c.lane) or machine.TYPICAL_LENGTH,
-        lanes, target.vector_bits // 8, target.registers // c.depth, _step(k, c.a, c.row),
-    )  # fmt: skip
+    height, vectors, _ = _register_tile(chooser, k, c, length_of(c.lane))
     packs = _is_packed(k, c, target.l2_bytes)
     if not _is_plain(c.a):
         c = replace(c, row=_row_block(chooser, c))
@@ -149,13 +92,49 @@ def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
     parts = _lane_parts(chooser, lane, lanes, vectors)
     rows = chooser.family(row)
     for part in parts if packs else []:
-        at = _row_of(chooser, part, rows)
+        at = first = _row_of(chooser, part, rows)
         if at is not None and _is_plain(c.a) and not windows:
             at = choose_blocks.block(chooser, part, at, height, *sizes)
         if at is not None:
-            choose_blocks.pack(chooser, part, at)
+            choose_blocks.pack(chooser, part, at, panels=at is not first)
     for q in rows:
         _tile_rows(chooser, chooser.inner(q), height)
+
+
+def _register_tile(
+    chooser: Chooser, k: KernelFacts, c: _Contraction, columns: int | None
+) -> tuple[int, int, float]:
+    """The rows and vectors of a tile for so many columns, and the cycles that a step takes."""
+    target = chooser.context.target
+    return machine.register_tile(
+        length_of(c.row) or machine.TYPICAL_LENGTH, columns or machine.TYPICAL_LENGTH,
+        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
+        _step(k, c.a, c.row),
+    )  # fmt: skip
+
+
+def _join_rows(chooser: Chooser, k: KernelFacts, c: _Contraction) -> bool:
+    """Rows of the result that leave a part of their vectors empty, and the loop around them, as one
+    loop, where that saves more than it takes to bring what both read in that order."""
+    (written,) = [a for a in k.accesses if a.written]
+    only_b = analysis.ranges(c.b) - analysis.ranges(c.a)
+    outer = [r for r in k.outputs if r in only_b and written.stride(r) == length_of(c.lane)]
+    counts = [length_of(r) for r in (*outer, c.lane)]
+    if len(counts) != 2 or counts[0] is None or counts[1] is None or c.depth > 1:
+        return False
+    size = counts[0] * counts[1]
+    near = _step(k, c.b, c.lane) == c.b.dtype.itemsize
+    fill = size * (machine.JOINED_FILL if near else machine.JOINED_GATHER)
+    joined = _register_tile(chooser, k, c, size)[2] + fill
+    if joined >= counts[0] * _register_tile(chooser, k, c, counts[1])[2]:
+        return False
+    return chooser.attempt("JOIN", outer[0], k.position(c.lane))
+
+
+def _only(k: KernelFacts) -> _Contraction | None:
+    """The contraction of a kernel that stores at one place."""
+    written = [a for a in k.accesses if a.written]
+    return _find(k, written[0]) if len(written) == 1 else None
 
 
 def _find(k: KernelFacts, written: Access) -> _Contraction | None:

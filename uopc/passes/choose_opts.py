@@ -17,6 +17,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import (
     choose_contraction,
     choose_nesting,
+    choose_rows,
     choose_streams,
     choose_sums,
     machine,
@@ -58,10 +59,10 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     lanes = context.target.lanes(element_bits(k))
     output = _output_lanes(k, lanes, k.outputs)
     reduces = _reduce_lanes(k, lanes, output)
-    row, vectors = choose_contraction.register_tile(k, output, reduces, lanes)
+    row, vectors = choose_rows.register_tile(k, output, reduces, lanes)
     rows, vectors = _tile_copies(k, machine.TILE_ROWS if row is not None else 1, vectors)
     if row is not None and output is not None:
-        row, output = choose_contraction.rows_inside(chooser, k, row, output)
+        row, output = choose_rows.rows_inside(chooser, k, row, output)
     kept = choose_streams.keep(chooser, reduces)
     _cut_at_guards(chooser, output, kept)
     dot = choose_contraction.dot_rows(k, reduces)

@@ -29,6 +29,7 @@ from uopc.ir.levels import KERNEL
 from uopc.ir.node import intern
 from uopc.passes import choose_gpu_opts, choose_opts, thread_tiling
 from uopc.passes.contract import Context, Pass
+from uopc.passes.joined_loops import join
 from uopc.passes.kept_values import keep
 from uopc.passes.local_stage import pack
 from uopc.passes.memory_sums import sums
@@ -72,6 +73,7 @@ OPTS: dict[str, tuple[Callable[[Any, UOp, int], Any], str]] = {
     "CUT": (cut_at, "the loop is cut after its first n iterations, so that guards fold"),
     "BOUND": (bound, "the loop is cut, in blocks of n, where a comparison with outer loops turns"),
     "SWAP": (swap, "the loop changes places with output loop number n"),
+    "JOIN": (join, "the loop and output loop number n, the next one inside, become one"),
     "PACK": (pack, "operand n of the reduces in the loop is copied into a local tile before it"),
     "KEEP": (keep, "what the reduce adds up is computed once, into a local tile for all loops"),
     "SUMS": (sums, "the reduce goes outside of output loop n, its sums into a local tile"),
