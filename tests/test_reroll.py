@@ -176,3 +176,16 @@ def test_a_long_chain_in_every_part():
         parts.append(y)
     (after,) = rerolled(uopc.stack(*parts))
     assert 5000 < len(analysis.toposort(after)) < 10020
+
+
+def test_elements_at_irregular_places_have_one_array_of_places():
+    """Of two axes, and of a value that is computed first: counted as they lie in memory."""
+    rng = np.random.default_rng(8)
+    a = rng.random((6, 9), dtype=np.float32)
+    x = uopc.param("x", a.shape)
+    places = [(int(k) // 9, int(k) % 9) for k in rng.integers(0, 54, 40)]
+    for value, wanted in ((x, a), (x.exp(), np.exp(a))):
+        f = uopc.compile(uopc.stack(*[value[i, j] for i, j in places]), verify=True)
+        np.testing.assert_allclose(f(a), [wanted[i, j] for i, j in places], rtol=1e-6)
+        stage = f.stages["reroll"]
+        assert stage.count("i32[40]") == 1 and stage.count("index[40]") == 1, stage

@@ -402,3 +402,24 @@ def test_assign_at_a_variable():
 def test_wrong_assignments(make, message):
     with pytest.raises(uopc.UserError, match=message):
         make(uopc.param("x", (4, 5)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("index", ["int32", "int64", "uint32"])
+@pytest.mark.parametrize("n", [4, 8, 37])
+def test_places_that_are_read_moved_or_masked(n, index, dtype):
+    """Each lane's place is read as it is, comes out of a vector in a pair, or is under a mask."""
+    rng = np.random.default_rng(n)
+    a = (rng.random(50) * 100).astype(dtype)
+    i = rng.integers(0, 50, n).astype(index)
+    i[::3] += 50
+    x = uopc.param("x", a.shape, getattr(uopc.dtypes, dtype))
+    places = uopc.param("i", i.shape, getattr(uopc.dtypes, index))
+    inside = (places < 50).where(places, 49)
+    graphs = [x.take(inside, axis=0), (places < 50).where(x.take(inside, axis=0), 0)]
+    plain = i % 50
+    graphs.append(x.take(uopc.param("p", i.shape, getattr(uopc.dtypes, index)), axis=0))
+    got = uopc.compile(graphs, verify=True)(x=a, i=i, p=plain)
+    want = [a[np.minimum(i, 49)], np.where(i < 50, a[np.minimum(i, 49)], 0), a[plain]]
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_array_equal(one, other)

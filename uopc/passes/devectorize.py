@@ -251,12 +251,17 @@ def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
     stands on no vector's lane."""
     if lane.op is Ops.CONST:
         return True
-    if any(s.op is Ops.LANE for s in src):
-        return False
+    if any(_is_taken(s) for s, of in zip(src, whole.src, strict=True) if of.dtype.lanes > 1):
+        return whole.op is Ops.CAST and src[0].op is Ops.LOAD
     if lane.dtype is not dtypes.index:
         return lane.op not in _DIVISIONS
     common = affine.form(whole)[1]
     return all(m.op not in _DIVISIONS or m in common for m in affine.form(lane)[1])
+
+
+def _is_taken(lane: UOp) -> bool:
+    """What is taken from a vector, or read in its place."""
+    return (lane.src[0] if lane.op is Ops.CAST else lane).op in (Ops.LANE, Ops.LOAD)
 
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
@@ -288,6 +293,9 @@ def _take_lane(u: UOp, i: int) -> UOp:
         return build.const(u.dtype.scalar, u.arg[i] if type(u.arg) is tuple else u.arg)
     if u.op is Ops.STACK:
         return u.src[i]
+    if u.op is Ops.LOAD and len(u.src) == 1 and u.dtype.kind in ("int", "uint"):
+        place = u.src[0]  # to read one integer costs less than to take it out of a vector
+        return _load(place, u.dtype.scalar, affine.plus(place.src[1], i), None)
     return intern(Ops.LANE, u.dtype.scalar, (u,), i)
 
 

@@ -23,13 +23,17 @@ _SAME = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND
 
 def narrowed(kernel: UOp) -> UOp:
     """The kernel with its vectors of indices in int32."""
-    if not any(_is_wide(u) and u.op in _SAME for u in analysis.order(kernel)):
+    if not any(_is_wide(u) and _computes(u) for u in analysis.order(kernel)):
         return kernel
     return remake.rewritten(kernel, _change, renew=remake.as_written)
 
 
 def _is_wide(u: UOp) -> bool:
     return u.dtype.lanes > 1 and u.dtype.scalar is dtypes.index
+
+
+def _computes(u: UOp) -> bool:
+    return u.op is Ops.WHERE or u.op in _SAME
 
 
 def _fits(u: UOp) -> bool:
@@ -42,7 +46,7 @@ def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return _back(intern(Ops.LANE, dtypes.int32, src[0].src, u.arg))
     if u.op is Ops.CAST and _is_cast(src[0]):
         return intern(Ops.CAST, u.dtype, src[0].src)
-    if _is_wide(u) and (u.op is Ops.WHERE or u.op in _SAME):
+    if _is_wide(u) and _computes(u):
         chosen = u.op is Ops.WHERE
         if not all([_fits(s) for s in (u, *u.src[chosen:])]):
             return None

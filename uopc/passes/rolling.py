@@ -7,6 +7,7 @@ different places of one value there is a gather, and where they are the same the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -183,6 +184,13 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     inner = analysis.shape(value)
     if n > MOST_UNLIKE and not _is_stored(value):
         value = intern(Ops.CONTIGUOUS, value.dtype, (value,))
+    irregular = [i for i in range(rank) if not _is_regular(begins[:, i])]
+    whole = value.op in (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.CONTIGUOUS)
+    if whole and len(irregular) > 1 and all([s == 1 for s in sizes]):
+        # Elements are counted as they lie: one array of places, and not one for each axis.
+        flat = np.ravel_multi_index(tuple(begins.T), tuple(inner))
+        line = movement.reshape(value, (math.prod(inner),))
+        return movement.reshape(gathered(line, flat[:, None], (1,)), (n, *sizes))
     same = [bool((begins[:, i] == begins[0, i]).all()) for i in range(rank)]
     first = [int(begins[0, i]) if same[i] else 0 for i in range(rank)]
     kept = [sizes[i] if same[i] else inner[i] for i in range(rank)]
@@ -204,10 +212,15 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     return movement.permute(movement.reshape(got, (n, *[sizes[i] for i in order])), tuple(back))
 
 
+def _is_regular(values: Array) -> bool:
+    steps = np.diff(values)
+    return bool((steps == steps[:1]).all())
+
+
 def _numbers(values: Array) -> UOp:
     """A vector of integers: counted where they grow by a fixed step, else an array."""
-    steps = np.diff(values)
-    if len(steps) and bool((steps == steps[0]).all()):
+    if len(values) > 1 and _is_regular(values):
+        steps = np.diff(values)
         step, start = affine.const(int(steps[0])), affine.const(int(values[0]))
         return build.alu(build.alu(sources.iota(len(values)), Ops.MUL, step), Ops.ADD, start)
     small = values.max(initial=0) < 1 << 31
