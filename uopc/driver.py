@@ -63,6 +63,10 @@ def compile(
     _check_kinds(device, inputs, name, rules)
     where = device if device is not None else options.device
     check_device(where)
+    if options.target_cpu and not where.startswith("cuda"):
+        from uopc.backends import target
+
+        target.check_runs(options.target_cpu)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
     optimize = optimize and not options.noopt

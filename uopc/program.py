@@ -72,7 +72,9 @@ class Kernel:
     def asm(self) -> str:
         """The machine code, as assembly text."""
         if not self._assembly:
-            self._assembly = jit.assembly(self.source)
+            self._assembly = jit.assembly(
+                self.source, self._stages.request.options.target_cpu or None
+            )
         return self._assembly
 
 

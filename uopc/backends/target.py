@@ -75,20 +75,41 @@ class Target:
         return max(1, self.vector_bits // max(8, bits))
 
 
-# Named CPUs of LLVM with the widest vectors they have; anything else is asked for its features.
+# Named CPUs of LLVM with the widest vectors they have, and what a machine that runs their code has.
+_V2 = ("sse4.2", "popcnt")
+_V3 = (*_V2, "avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 KNOWN = {
-    "x86-64": (128, 16), "x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32),
+    "x86-64": (128, 16, ("sse2",)), "x86-64-v2": (128, 16, _V2), "x86-64-v3": (256, 16, _V3),
+    "x86-64-v4": (512, 32, _V4),
 }  # fmt: skip
+
+
+def check_runs(cpu: str) -> None:
+    """UserError where this machine does not run code for the CPU that is named."""
+    import llvmlite.binding as llvm
+
+    host(cpu)
+    has = llvm.get_host_cpu_features()
+    lacks = [f for f in KNOWN[cpu][2] if not has.get(f)] if cpu in KNOWN else []
+    if lacks:
+        raise UserError(
+            f"target_cpu: code for {cpu} does not run on this machine, which has no "
+            f"{', '.join(lacks)}; `uopc dump` shows it"
+        )
 
 
 @functools.cache
 def host(cpu: str = "") -> Target:
-    """This machine, or the CPU that `cpu` names."""
+    """This machine, or the CPU that `cpu` names: of KNOWN, or its own; UserError for another."""
     import llvmlite.binding as llvm
 
     if cpu in KNOWN:
-        bits, registers = KNOWN[cpu]
+        bits, registers, _ = KNOWN[cpu]
         return Target(cpu, "cpu", bits, registers, cpu, "")
+    own = llvm.get_host_cpu_name()
+    if cpu not in ("", own):  # LLVM ends the process over a name that it does not know
+        raise UserError(f"target_cpu: no CPU {cpu!r}; there are {', '.join(KNOWN)} and {own}, this")
     found = llvm.get_host_cpu_features()
     features = found.flatten()
     bits, registers = 128, 16
@@ -98,10 +119,9 @@ def host(cpu: str = "") -> Target:
         bits, registers = 256, 16
     elif found.get("neon"):
         bits, registers = 128, 32
-    name = cpu or llvm.get_host_cpu_name()
     first, second = cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes)
     last = cache_bytes(3, Target.last_cache_bytes)
-    return Target("host", "cpu", bits, registers, name, features, first, second, last)
+    return Target("host", "cpu", bits, registers, own, features, first, second, last)
 
 
 def cache_bytes(

@@ -32,9 +32,9 @@ def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
     import llvmlite.binding as llvm
 
     _initialize()
-    if cpu is None:
-        cpu, host_features = host_cpu()
-        features = host_features if features is None else features
+    own, host_features = host_cpu()
+    if cpu is None or cpu == own:  # a machine may lack what its name promises
+        cpu, features = own, host_features if features is None else features
     # The small position-independent model is what image.py can lay out on its own.
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features or "", opt=opt, jit=True, reloc="pic", codemodel="small"

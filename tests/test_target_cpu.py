@@ -1,0 +1,137 @@
+"""The CPU that code is for: names, what runs here, and vectors of 64 bytes on any machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uopc
+from uopc.backends import target
+from uopc.driver import lower_only
+from uopc.errors import UserError
+from uopc.passes import devectorize
+
+X = uopc.param("x", (1000,))
+
+
+def test_a_cpu_that_does_not_exist():
+    with uopc.options(target_cpu="z80"), pytest.raises(UserError, match="no CPU 'z80'; there are"):
+        uopc.compile(X + 1.0)
+
+
+def test_code_that_does_not_run_here_is_shown_only(monkeypatch):
+    bits, registers, needs = target.KNOWN["x86-64-v3"]
+    later = {"x86-64-v3": (bits, registers, (*needs, "avx1024"))}
+    monkeypatch.setattr(target, "KNOWN", target.KNOWN | later)
+    with uopc.options(target_cpu="x86-64-v3"):
+        with pytest.raises(UserError, match="has no avx1024; `uopc dump` shows it"):
+            uopc.compile(X + 1.0)
+        assert lower_only(X + 1.0).kernels
+    with uopc.options(target_cpu="x86-64-v2"):
+        assert uopc.compile(X + 1.0)(np.zeros(1000, np.float32)).tolist() == [1.0] * 1000
+
+
+def test_this_machine_by_name_is_this_machine():
+    """Also where it lacks what others of that name have (AVX-512 under a hypervisor)."""
+    array = np.linspace(0, 1, 1000, dtype=np.float32)
+    with uopc.options(target_cpu=llvm.get_host_cpu_name()):
+        named = uopc.compile(X.exp() * 2.0)
+    alone = uopc.compile(X.exp() * 2.0)
+    assert named.kernels[0].asm == alone.kernels[0].asm
+    np.testing.assert_array_equal(named(array), alone(array))
+
+
+@pytest.mark.parametrize(("cpu", "register"), [("x86-64-v2", "%xmm"), ("x86-64-v3", "%ymm")])
+def test_assembly_is_of_the_cpu(cpu, register):
+    with uopc.options(target_cpu=cpu):
+        (kernel,) = uopc.compile(X * 2.0 + 1.0).kernels
+    assert register in kernel.asm and ("%ymm" in kernel.asm) == (register == "%ymm")
+
+
+# ---------------------------------------------------------------- vectors of 64 bytes
+@contextlib.contextmanager
+def wide():
+    """This machine with the Opts of one whose vectors have 64 bytes: LLVM cuts them to its own."""
+    own = target.host()
+    described = dataclasses.replace(own, vector_bits=512, registers=32)
+    with pytest.MonkeyPatch.context() as patch, uopc.options(cache_dir=""):
+        patch.setattr(target, "host", functools.cache(lambda cpu="": described))
+        # An instruction of AVX-512, and masks that are wider than a register, LLVM cannot cut.
+        patch.setattr(target.Target, "scales", False)
+        begin = devectorize._Memory.__init__
+        patch.setattr(devectorize._Memory, "__init__", lambda self, _: begin(self, own))
+        yield
+
+
+def normal(*dims):
+    return np.random.default_rng(dims).standard_normal(dims).astype(np.float32)
+
+
+def relu_of_convolution(x, w):
+    return x.conv2d(w, padding=1).relu()
+
+
+def plain_convolution(x, w):
+    wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    pieces = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))
+    return np.maximum(np.einsum("nchwij,ocij->nohw", pieces, w), 0)
+
+
+def plain_softmax(x):
+    e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+PROGRAMS = {
+    "product": (lambda a, b: a @ b, lambda a, b: a @ b.astype(np.float64), [(37, 65), (65, 129)]),
+    "large product": (
+        lambda a, b: a @ b, lambda a, b: a @ b.astype(np.float64), [(200, 333), (333, 250)]
+    ),
+    "softmax": (lambda x: x.softmax(), plain_softmax, [(33, 199)]),
+    "causal": (
+        lambda x: uopc.where(uopc.arange(90) <= uopc.arange(90).reshape(90, 1), x, -1e9).softmax(),
+        lambda x: plain_softmax(np.where(np.tril(np.ones((90, 90), bool)), x, np.float32(-1e9))),
+        [(90, 90)],
+    ),
+    "attention": (
+        lambda q, k, v: (q @ k.transpose()).softmax() @ v,
+        lambda q, k, v: plain_softmax(q @ k.T) @ v,
+        [(50, 20), (70, 20), (70, 24)],
+    ),
+    "convolution": (relu_of_convolution, plain_convolution, [(2, 5, 19, 23), (9, 5, 3, 3)]),
+    "columns": (lambda x: x.sum(0), lambda x: x.astype(np.float64).sum(0), [(500, 20)]),
+    "transpose": (lambda x, y: x.transpose() + y, lambda x, y: x.T + y, [(70, 45), (45, 70)]),
+    "pad": (lambda x: x.pad(((1, 2), (3, 30))) * 2.0,
+            lambda x: np.pad(x, ((1, 2), (3, 30))) * 2, [(30, 61)]),
+    "functions": (lambda x: x.sin() * x.exp() + x.tanh(),
+                  lambda x: np.sin(x) * np.exp(x) + np.tanh(x), [(1003,)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_in_vectors_of_64_bytes(name, threads):
+    graph, plain, shapes = PROGRAMS[name]
+    arrays = [normal(*dims) for dims in shapes]
+    params = [uopc.param(f"x{i}", dims) for i, dims in enumerate(shapes)]
+    with wide():
+        program = uopc.compile(graph(*params), verify=True, threads=threads)
+    assert any("<16 x float>" in k.source for k in program.kernels)
+    np.testing.assert_allclose(program(*arrays), plain(*arrays), rtol=2e-5, atol=2e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 70), st.integers(1, 70))
+def test_products_of_any_size_in_vectors_of_64_bytes(m, k, n):
+    a, b = uopc.param("a", (m, k)), uopc.param("b", (k, n))
+    x, y = (np.random.default_rng(n).integers(-4, 5, d).astype("f4") for d in ((m, k), (k, n)))
+    with wide():
+        program = uopc.compile(a @ b, verify=True, threads=1)
+    np.testing.assert_array_equal(program(x, y), x @ y)
