@@ -98,3 +98,17 @@ def test_masked_vectors_begin_inside():
     for d in (16, 32, 64, 128):
         wanted = wanted + np.pad(wanted, (d, 0))[:n] + np.pad(wanted, (0, d))[d:]
     np.testing.assert_allclose(f(array), wanted, rtol=1e-5)
+
+
+def test_parts_that_grow_are_loops_of_their_own():
+    """Haar's wavelet: 12 parts of an array, each with twice the reads of the one before."""
+    n = 4096
+    x, array = uopc.param("x", (n,)), RNG.random(n, dtype="f4")
+    parts, wanted, left = [], [], array.astype("f8")
+    while n > 1:
+        x, left, n = x.reshape(n // 2, 2), left.reshape(n // 2, 2), n // 2
+        parts, wanted = [x[:, 0] - x[:, 1], *parts], [left[:, 0] - left[:, 1], *wanted]
+        x, left = (x[:, 0] + x[:, 1]) * 0.5, (left[:, 0] + left[:, 1]) * 0.5
+    f = uopc.compile(uopc.cat(x, *parts, axis=0), threads=1)
+    np.testing.assert_allclose(f(array), np.concatenate([left, *wanted]), atol=1e-6)
+    assert any(o.op in ("CUT", "BOUND") for k in f.kernels for o in k.opts)

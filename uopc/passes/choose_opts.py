@@ -7,8 +7,10 @@ reduce loop, whichever reads and writes more neighbours), which output loops bec
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes
@@ -237,10 +239,19 @@ def _follow_chunks(chooser: Chooser, r: UOp, whole: int | None = None) -> None:
         turns = find_turns(chooser.kernel, q)
         if not turns or any(m.arg.kind != "thread" for m in analysis.ranges(turns[0].first)):
             continue
-        k = chooser.facts
-        short = expanded_size(k) + 2 * expanded_size(k, q) <= _most_code(k)
-        if short and chooser.attempt("BOUND", q, 1):
+        if _stays_small(chooser, functools.partial(chooser.attempt, "BOUND", q, 1)):
             _follow_chunks(chooser, q, whole)
+
+
+def _stays_small(chooser: Chooser, cut: Callable[[], bool]) -> bool:
+    """Make a cut, and take it back if the code gets too large by it: parts of a CAT, each in a loop
+    of its own, are no more than all of them in one."""
+    k, tiled, opts = chooser.facts, chooser.tiled, list(chooser.opts)
+    most = max(_most_code(k), machine.CUT_GROWTH * expanded_size(k))
+    if cut() and expanded_size(chooser.facts) <= most:
+        return True
+    chooser.tiled, chooser.opts = tiled, opts
+    return False
 
 
 def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
@@ -278,13 +289,18 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> Non
         k = chooser.facts
         bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
         middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(bounds))
-        most = _most_code(k) // expanded_size(k)
-        if len(bounds) - 1 > most:
-            bounds = sorted({0, begin, end, bounds[-1]})
-        if len(bounds) == 2 or middle < machine.LEAST_MIDDLE or len(bounds) - 1 > most:
+        if len(bounds) == 2 or middle < machine.LEAST_MIDDLE:
             continue
-        for q in chooser.family(r):
-            _cut(chooser, q, bounds[1:-1])
+        longest = sorted({0, begin, end, bounds[-1]})
+        for places in (bounds, longest) if len(bounds) > 4 else (bounds,):
+            if _stays_small(chooser, functools.partial(_cut_family, chooser, r, places[1:-1])):
+                break
+
+
+def _cut_family(chooser: Chooser, r: UOp, places: list[int]) -> bool:
+    for q in chooser.family(r):
+        _cut(chooser, q, places)
+    return True
 
 
 def _most_code(k: KernelFacts) -> float:
