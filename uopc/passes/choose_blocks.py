@@ -89,4 +89,6 @@ def _copy(chooser: Chooser, r: UOp | None) -> None:
     length = None if r is None else length_of(r)
     if r is not None and length is not None:
         most = min(machine.TILE_VECTORS, length)
-        chooser.attempt("UPCAST", r, next(n for n in range(most, 0, -1) if length % n == 0))
+        copies = next(n for n in range(most, 0, -1) if length % n == 0)
+        if copies > 1:
+            chooser.attempt("UPCAST", r, copies)

@@ -59,15 +59,16 @@ def choose(chooser: Chooser) -> bool:
 
 
 def columns_outside(chooser: Chooser) -> None:
-    """Columns outside of few rows, where threads are to share them: what is packed for the columns
-    is then packed once, and not by each thread."""
+    """Columns outside of few rows, where threads are to share them: columns that are far are then
+    packed once, and not by each thread."""
     k, threads = chooser.facts, chooser.context.threads
     c = _only(k) if threads > 1 else None
     if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
         return
     even = affine.is_multiple(c.lane.src[0], threads * CHUNK_MULTIPLE)
     few = threads <= (length_of(c.row) or 0) <= machine.FEW_ROWS
-    if even and few and _is_packed(k, c, chooser.context.target.l2_bytes):
+    size = choose_blocks.bytes_a_step(c.reduce, c.b) * (length_of(c.lane) or 0)
+    if even and few and size > machine.FAR_COLUMNS * chooser.context.target.l2_bytes:
         chooser.swapped(c.row, c.lane)
 
 
