@@ -23,6 +23,7 @@ Laws for writers of rules:
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -49,12 +50,12 @@ class Numbers(enum.Flag):
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of the dtypes that hold such numbers."""
-        return frozenset([k for n in self for k in _KINDS[n]])
+        return frozenset([k for n, kinds in _KINDS.items() if n in self for k in kinds])
 
     @property
     def dtypes(self) -> frozenset[DType]:
         """The scalar dtypes that hold such numbers."""
-        return frozenset([t for t in dtypes.ALL if t.kind in self.kinds])
+        return _dtypes_of(self)
 
 
 INDEX, WRAPPING = Numbers.INDEX, Numbers.WRAPPING
@@ -62,6 +63,14 @@ FLOAT, BOOL = Numbers.FLOAT, Numbers.BOOL
 INTEGERS: Final = INDEX | WRAPPING
 ANY: Final = INTEGERS | FLOAT | BOOL
 _KINDS: Final = {INDEX: ("index",), WRAPPING: ("int", "uint"), FLOAT: ("float",), BOOL: ("bool",)}
+
+
+
+@functools.cache
+def _dtypes_of(numbers: Numbers) -> frozenset[DType]:
+    kinds = numbers.kinds
+    return frozenset([t for t in dtypes.ALL if t.kind in kinds])
+
 
 # The variables of patterns.
 x, y, z = UPat.var("x"), UPat.var("y"), UPat.var("z")
