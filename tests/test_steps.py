@@ -112,3 +112,26 @@ def test_parts_that_grow_are_loops_of_their_own():
     f = uopc.compile(uopc.cat(x, *parts, axis=0), threads=1)
     np.testing.assert_allclose(f(array), np.concatenate([left, *wanted]), atol=1e-6)
     assert any(o.op in ("CUT", "BOUND") for k in f.kernels for o in k.opts)
+
+
+def test_rows_exchanged_by_pivots():
+    """LU: gathers at places that the step before has computed."""
+    n = 4
+    array = RNG.standard_normal((n, n))
+    a, i = uopc.param("a", (n, n), dtypes.float64), uopc.arange(n)
+    row, column, places = i.reshape(n, 1), i.reshape(1, n), i
+    wanted, rows = array.copy(), [*range(n)]
+    for k in range(n - 1):
+        p = (i >= k).where(a[:, k].abs(), -1.0).argmax()
+        moved = i.eq(k).where(p, i.eq(p).where(k, i))
+        a, places = a.take(moved, 0), places.take(moved, 0)
+        factors = (i > k).where(a[:, k] / a[k, k], 0.0).reshape(n, 1)
+        a = a - factors * (i >= k).where(a[k], 0.0).reshape(1, n)
+        a = ((row > k) & column.eq(k)).where(factors, a)
+        best = k + int(np.argmax(np.abs(wanted[k:, k])))
+        wanted[[k, best]], rows[k], rows[best] = wanted[[best, k]], rows[best], rows[k]
+        wanted[k + 1 :, k] /= wanted[k, k]
+        wanted[k + 1 :, k + 1 :] -= wanted[k + 1 :, k, None] * wanted[k, k + 1 :]
+    got, order = uopc.compile((a, places))(array)
+    np.testing.assert_allclose(got, wanted, atol=1e-12)
+    np.testing.assert_array_equal(order, rows)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from uopc.backends import scratch
-from uopc.backends.llvm_arithmetic import ALU, constant, float_to_int, lane, two_vectors
+from uopc.backends.llvm_arithmetic import ALU, constant, float_to_int, two_vectors
 from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
 from uopc.errors import Unsupported
 from uopc.ir import analysis, dtypes, kernel_params
@@ -437,7 +437,7 @@ def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
 
 
 def _lane(e: Emitter, u: UOp) -> str | None:
-    return lane(e, u.src[0].dtype, e.of(u.src[0]), u.arg)
+    return e.value(f"extractelement {llvm_type(u.src[0].dtype)} {e.of(u.src[0])}, i64 {u.arg}")
 
 
 def _hreduce(e: Emitter, u: UOp) -> str | None:
