@@ -54,3 +54,36 @@ def test_what_a_reshape_does_not_fit_is_divided_again_in_small_numbers():
         whole = at // 28 + at % 28 * 25
         for form, expected in ((q, whole // 27), (r, whole % 27)):
             assert remake.rebuild(form, {x: affine.const(at)}) is affine.const(expected)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_nested_divisions_by_divisors_of_any_size(data):
+    """Quotients and remainders of one another, in numbers where divisors are not merged too."""
+    most = data.draw(st.sampled_from([100, 1 << 14, 1 << 30, 1 << 40]), "most")
+    x, y = uopc.variable("x", 0, most), uopc.variable("y", 0, 1000)
+    factor, steps = data.draw(st.integers(1, 9), "factor"), []
+    form = x * factor
+    for _ in range(data.draw(st.integers(1, 4))):
+        n = data.draw(st.one_of(st.integers(1, 64), st.integers(1, 1 << 25)))
+        steps.append((data.draw(st.sampled_from(["//", "%", "+"])), n))
+    for op, n in steps:
+        form = form // n if op == "//" else form % n if op == "%" else form + y * n
+    for at in [0, 1, most, *data.draw(st.lists(st.integers(0, most), min_size=4, max_size=4))]:
+        beside = at % 1001
+        value = at * factor
+        for op, n in steps:
+            value = value // n if op == "//" else value % n if op == "%" else value + beside * n
+        made = remake.rebuild(form, {x: affine.const(at), y: affine.const(beside)})
+        assert made is affine.const(value), (steps, at)
+
+
+def test_a_window_of_a_reshape_with_large_strides():
+    """Divisors beyond 2^24: a quotient of a quotient was taken for one of a remainder."""
+    x = uopc.param("x", (2, 5, 4, 583, 2), uopc.dtypes.int32)
+    array = np.arange(46640, dtype=np.int32).reshape(2, 5, 4, 583, 2)
+    moved = x.reshape(212, 55, 4)[2:210, 2:55, 1:3].permute(2, 0, 1).reshape(689, 32)
+    expected = array.reshape(212, 55, 4)[2:210, 2:55, 1:3].transpose(2, 0, 1).reshape(689, 32)
+    for optimize in (True, False):
+        program = uopc.compile(moved, optimize=optimize, verify=True)
+        assert np.array_equal(program(array), expected)

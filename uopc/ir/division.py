@@ -155,10 +155,10 @@ def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
     twice is dividing by the product;  (e % k) // n = (e // n) % (k/n) for n | k."""
     for m in sorted([m for m, f in terms.items() if f == 1], key=affine.order):
         k = _positive_divisor(m)
-        if k and m.op is Ops.FLOORDIV and k * n <= _LARGEST_DIVISOR and not _mixed(terms, m):
+        if m.op is Ops.FLOORDIV and 0 < k * n <= _LARGEST_DIVISOR and not _mixed(terms, m):
             rest = build(constant * k, {w: f * k for w, f in terms.items() if w is not m})
             return _by_const(affine.add(m.src[0], rest), k * n)[0]
-        if k and len(terms) == 1 and constant == 0 and k % n == 0:
+        if m.op is Ops.FLOORMOD and len(terms) == 1 and constant == 0 and k > 0 and k % n == 0:
             return _by_const(_by_const(m.src[0], n)[0], k // n)[1]
     return affine.node(Ops.FLOORDIV, a, const(n))
 
