@@ -110,7 +110,7 @@ class _Memory:
         """As many elements as `u` has lanes, from `first` on. What is under a mask is read a
         register at a time: LLVM ends the process over a wider one whose upper half is closed."""
         lanes, register = u.dtype.lanes, self.target.lanes(u.dtype.bits)
-        if gate is None:
+        if gate is None or self.predicated:
             return _load(u, u.dtype, first, gate)
         if gate.dtype.lanes == 1 or lanes <= register or lanes % register:
             return self.masked(u, u.dtype, first, gate)
@@ -125,8 +125,7 @@ class _Memory:
         """A vector under a mask. One that lies outside of its storage, so that no lane is read,
         begins inside instead: where there is no memory, masked lanes are no fault, but as slow as
         one (1,024 sums of 16 such vectors, half of them outside: 41 µs instead of 0.9)."""
-        if not self.predicated:
-            first = _inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
+        first = _inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
         return _load(u, dtype, first, gate)
 
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:

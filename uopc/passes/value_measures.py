@@ -87,7 +87,7 @@ class Value:
         """Whether it is stored if two readers want all of it."""
         if self.shared and storage_cost.is_light(self.light, self.read):
             return False
-        return storage_cost.choose_storage(self, 2 * self.elements, 2 * self.elements, 2).stored
+        return storage_cost.choose_storage(self, 2 * self.elements, self.elements, 2).stored
 
 
 class Measures:
