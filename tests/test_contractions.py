@@ -320,7 +320,7 @@ def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
     """What is dear to spell out for each of the sums is not: and the numbers stay."""
     x, w = uopc.param("x", (rows, depth)), uopc.param("w", (depth, columns))
     graph = ((x @ w) + 1.0).tanh().exp()
-    program = uopc.compile(graph, verify=True)
+    program = uopc.compile(graph, verify=True, threads=2)
     (made,) = program.kernels
     if rows > 1:
         assert "SETTLE" in [o.op for o in made.opts]
