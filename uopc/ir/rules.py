@@ -65,7 +65,6 @@ ANY: Final = INTEGERS | FLOAT | BOOL
 _KINDS: Final = {INDEX: ("index",), WRAPPING: ("int", "uint"), FLOAT: ("float",), BOOL: ("bool",)}
 
 
-
 @functools.cache
 def _dtypes_of(numbers: Numbers) -> frozenset[DType]:
     kinds = numbers.kinds

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis
 from uopc.passes import local_stage, machine
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import length_of
+from uopc.passes.kernel_facts import length_of, most_of
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -25,13 +25,8 @@ def bytes_a_step(reduce: UOp, operand: UOp) -> int:
     """Bytes of an operand that one iteration of the loops around a reduce reads."""
     size = operand.dtype.itemsize
     for r in reduce.src[1:]:
-        size *= _most(r) if r in analysis.ranges(operand) else 1
+        size *= most_of(r) if r in analysis.ranges(operand) else 1
     return size
-
-
-def _most(r: UOp) -> int:
-    longest: int = analysis.bounds(r.src[0])[1]
-    return max(1, longest)
 
 
 def block(
@@ -46,13 +41,13 @@ def block(
         return row
     width = column_bytes
     for r in inside:
-        width *= _most(r) if r is not panel else 1
-    rows = _most(row)
+        width *= most_of(r) if r is not panel else 1
+    rows = most_of(row)
     near = target.last_cache_bytes // machine.BLOCK_SHARE // chooser.context.threads
     if rows * row_bytes > 2 * near:
         return _by_rows(chooser, panel, row, near // width, near // row_bytes // height * height)
     count = target.l2_bytes // 2 // width
-    far = _most(panel) * width > machine.FAR_COLUMNS * target.l2_bytes
+    far = most_of(panel) * width > machine.FAR_COLUMNS * target.l2_bytes
     if rows <= machine.FEW_ROWS and far and count > 1 and chooser.attempt("BLOCK", panel, count):
         return chooser.inner(panel)
     return row
@@ -80,7 +75,7 @@ def pack(chooser: Chooser, lane: UOp, at: UOp, panels: bool) -> None:
     fill = [r for r in chooser.axes if r not in before]
     if panels and len(fill) > 2:
         chooser.swapped(fill[0], fill[-2])
-    if chooser.attempt("VECTOR", fill[-1], _most(lane)):
+    if chooser.attempt("VECTOR", fill[-1], most_of(lane)):
         _copy(chooser, chooser.part(fill[-1], 0))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis
 from uopc.passes import machine
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import KernelFacts, fitting, length_of
+from uopc.passes.kernel_facts import KernelFacts, fitting, length_of, most_of
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -45,7 +45,7 @@ def rows_inside(chooser: Chooser, k: KernelFacts, row: UOp, output: UOp) -> tupl
     for a in shared:
         size = float(a.node.dtype.itemsize)
         for r in analysis.ranges(a.node):
-            size *= max(1, analysis.bounds(r.src[0])[1])
+            size *= most_of(r)
         footprint += size
     if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
         axes = chooser.axes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import analysis
 from uopc.passes import machine
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import KernelFacts, expanded_size, length_of
+from uopc.passes.kernel_facts import KernelFacts, expanded_size, length_of, most_of
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -71,10 +71,10 @@ def _find(chooser: Chooser) -> _Columns | None:
     large = [a for a in read if r in analysis.ranges(a.node)]
     if len(large) != 1 or any(a.stride(lane) != 1 for a in read):
         return None
-    size = large[0].node.dtype.itemsize * (length_of(r) or 1) * _most(lane)
+    size = large[0].node.dtype.itemsize * (length_of(r) or 1) * most_of(lane)
     around = [q for q in loops if q in analysis.ranges(large[0].node) and q is not lane]
     rows = [q for q in loops if q not in analysis.ranges(large[0].node)]
-    narrow = _most(lane) * u.dtype.itemsize <= machine.WIDE_BYTES * machine.COLUMN_VECTORS
+    narrow = most_of(lane) * u.dtype.itemsize <= machine.WIDE_BYTES * machine.COLUMN_VECTORS
     if narrow or len(rows) > 1 or size <= chooser.context.target.l2_bytes // 2:
         return None
     row = rows[0] if rows else None
@@ -85,13 +85,8 @@ def _find(chooser: Chooser) -> _Columns | None:
     return _Columns(u, lane, row)
 
 
-def _most(r: UOp) -> int:
-    longest: int = analysis.bounds(r.src[0])[1]
-    return max(1, longest)
-
-
 def _block_count(c: _Columns) -> int:
-    size = _most(c.lane) * c.reduce.dtype.itemsize * c.rows
+    size = most_of(c.lane) * c.reduce.dtype.itemsize * c.rows
     return max(1, -(-size // machine.SUM_BYTES))
 
 
@@ -100,7 +95,7 @@ def _blocks(chooser: Chooser, c: _Columns) -> list[UOp]:
     count, lanes = _block_count(c), chooser.context.target.lanes(c.reduce.dtype.bits)
     if count == 1:
         return [c.lane]
-    width = -(-_most(c.lane) // (count * lanes)) * lanes
+    width = -(-most_of(c.lane) // (count * lanes)) * lanes
     parts: list[UOp | None] = [c.lane]
     if chooser.attempt("SPLIT", c.lane, width):
         parts = [chooser.part(c.lane, 0), chooser.part(c.lane, 1)]

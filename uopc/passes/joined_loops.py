@@ -17,9 +17,8 @@ from uopc.passes.range_tiling import (
     check_free,
     check_unordered,
     closers,
-    kernel_axes,
     make_range,
-    parts,
+    other_loop,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -28,14 +27,7 @@ if TYPE_CHECKING:
 
 def join(kernel: UOp, r: UOp, n: int) -> UOp:
     """Make one loop of r and of output loop number n, the next one inside of it."""
-    axes = kernel_axes(kernel)
-    if not 0 <= n < len(axes) or axes[n] is r:
-        raise Refused(f"there is no other range {n}")
-    inner = axes[n]
-    if not (inner.arg.kind == r.arg.kind == "loop"):
-        raise Refused("only output loops are joined")
-    if any([(r in u.src[1:]) != (inner in u.src[1:]) for u in parts(kernel).ends]):
-        raise Refused("the ranges are not closed together")
+    inner = other_loop(kernel, r, n, "are joined")
     around = {q for u in closers(kernel, r) for q in u.src[1:]}
     if not r.arg.axis < inner.arg.axis or any(
         [r.arg.axis < q.arg.axis < inner.arg.axis for q in around]

@@ -80,6 +80,12 @@ def length_of(r: UOp) -> int | None:
     return end.arg if end.op is Ops.CONST else None
 
 
+def most_of(r: UOp) -> int:
+    """How often a loop turns, at most, and 1 where it does not."""
+    longest: int = analysis.bounds(r.src[0])[1]
+    return max(1, longest)
+
+
 def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
     """Memory operations per vector if r has the lanes: one for neighbours, one a lane otherwise."""
     total = 0.0

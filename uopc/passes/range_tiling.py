@@ -359,16 +359,22 @@ def cut_at(kernel: UOp, r: UOp, n: int) -> UOp:
     return cut(kernel, r, affine.const(n))
 
 
-def swap(kernel: UOp, r: UOp, other: int) -> UOp:
-    """Exchange the places of r and another output loop in the nest."""
+def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
+    """Output loop number n, closed together with r; Refused says that only such ones `do` it."""
     axes = kernel_axes(kernel)
-    if not 0 <= other < len(axes) or axes[other] is r:
-        raise Refused(f"there is no other range {other}")
-    q = axes[other]
+    if not 0 <= n < len(axes) or axes[n] is r:
+        raise Refused(f"there is no other range {n}")
+    q = axes[n]
     if not (q.arg.kind == r.arg.kind == "loop"):
-        raise Refused("only output loops change places")
+        raise Refused(f"only output loops {do}")
     if any([(r in u.src[1:]) != (q in u.src[1:]) for u in parts(kernel).ends]):
         raise Refused("the ranges are not closed together")
+    return q
+
+
+def swap(kernel: UOp, r: UOp, other: int) -> UOp:
+    """Exchange the places of r and another output loop in the nest."""
+    q = other_loop(kernel, r, other, "change places")
     if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
         raise Refused("one range depends on the other")
     for moved, place in ((r, q.arg.axis), (q, r.arg.axis)):
