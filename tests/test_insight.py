@@ -84,17 +84,20 @@ def test_a_page_of_a_large_graph_is_small():
     y = x
     for i in range(3000):
         y = (y + x) * 1.5 if i % 2 else y.maximum(x) - x
-    request = driver.prepare(y, None, True, None, None, config.current())
-    with node.arena(), tempfile.TemporaryDirectory() as folder:
-        start = time.process_time()
-        lowered = Lowering(driver.make_context(request), trace=True).lower(request.graph)
-        lowering = time.process_time() - start
-        shown = dump.Dump(dump.stages(lowered.runs, lowered.program), lowered.context)
-        start = time.process_time()
-        page = Path(folder) / "page.html"
-        html_report.write(page, "chain", shown, dump.table(shown), [])
-        assert time.process_time() - start < 2 * lowering
-        assert page.stat().st_size < 5e6 * len(y.toposort()) / 50_000
+    lowering, writing = [], []
+    for _ in range(3):
+        request = driver.prepare(y, None, True, None, None, config.current())
+        with node.arena(), tempfile.TemporaryDirectory() as folder:
+            start = time.process_time()
+            lowered = Lowering(driver.make_context(request), trace=True).lower(request.graph)
+            lowering.append(time.process_time() - start)
+            shown = dump.Dump(dump.stages(lowered.runs, lowered.program), lowered.context)
+            start = time.process_time()
+            page = Path(folder) / "page.html"
+            html_report.write(page, "chain", shown, dump.table(shown), [])
+            writing.append(time.process_time() - start)
+            assert page.stat().st_size < 5e6 * len(y.toposort()) / 50_000
+    assert min(writing) < 2 * min(lowering)
 
 
 # ---------------------------------------------------------------- the trace

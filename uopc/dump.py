@@ -214,10 +214,12 @@ def table(dump: Dump) -> list[Row]:
     """A row for each stage that is a graph."""
     rows: list[Row] = []
     level = ""
+    sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
     for i, stage in enumerate(dump.stages):
         run = stage.run
         graphs = dump.graphs(stage)
-        after = sum(len(analysis.toposort(k)) for k in graphs)
+        sizes |= {k: len(analysis.toposort(k)) for k in graphs if k not in sizes}
+        after = sum([sizes[k] for k in graphs])
         now = run.level.text
         rows.append(
             Row(

@@ -48,6 +48,7 @@ class _Heirs:
         self.stands_for: dict[UOp, UOp] = {}
         self.users: dict[UOp, list[UOp]] = {}
         self.ways: dict[tuple[Op, object, UOp], UOp] = {}
+        self.params: dict[UOp, list[UOp]] = {}  # of a kernel, however often it is called
         value: dict[UOp, UOp] = {}
         for u in old:
             value[u] = value[way] if (way := _leads_to(u)) is not None else u
@@ -97,8 +98,10 @@ class _Heirs:
     def stand_params(self, call: UOp) -> None:
         """The parameters of a kernel stand for what it is called with."""
         body, *args = call.src
-        for p in analysis.toposort(body):
-            if p.op is Ops.PARAM and 0 <= p.arg.slot < len(args):
+        if body not in self.params:
+            self.params[body] = [p for p in analysis.toposort(body) if p.op is Ops.PARAM]
+        for p in self.params[body]:
+            if 0 <= p.arg.slot < len(args):
                 root = args[p.arg.slot]
                 while root.op is Ops.SLICE:
                     root = root.src[0]

@@ -151,7 +151,7 @@ def given_dtype(u: UOp) -> DType | None:
     rule = op.dtype
     if rule == "first" and src:
         first = src[0].dtype
-        if u.dtype is first and all(s.dtype is first for s in src):
+        if u.dtype is first and all([s.dtype is first for s in src]):
             return first
         if op is Ops.STACK:
             return u.dtype if u.dtype is first.vec(len(src)) else first
