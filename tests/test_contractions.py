@@ -384,6 +384,23 @@ def test_an_operand_whose_rows_share_cache_sets_is_packed(rows, depth, columns, 
     check(graph, [a, b], a @ b)
 
 
+@pytest.mark.parametrize("rows", [3, 4, 20])
+@pytest.mark.parametrize("target", [*TARGETS, "x86-64-v4"])
+def test_transposed_columns_are_turned_over_in_registers(rows, target):
+    """From 4 rows on they are packed: read in pieces, none of them a single element."""
+    a, b = numbers(rows, 40), numbers(80, 40)
+    graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape).permute(1, 0)
+    with uopc.options(target_cpu=target):
+        (kernel,) = lower_only(graph, threads=1).kernels
+    packed = [o for o in kernel.arg.opts if o.op == "PACK"]
+    assert bool(packed) == (rows >= machine.LEAST_ROWS_TO_TRANSPOSE)
+    if packed:
+        whole = [u for u in kernel.src if u.op is Ops.SHUFFLE and len(u.src) == 2]
+        assert len(whole) >= 2 * 8
+    if target in TARGETS:
+        check(graph, [a, b], a @ b.T, target=target)
+
+
 def test_copies_of_what_is_unrolled_stay_few():
     """A convolution and that of a shortcut in one sum: its register tile has fewer rows."""
     rng = np.random.default_rng(1)

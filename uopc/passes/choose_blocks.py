@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis
-from uopc.passes import local_stage, machine
+from uopc.passes import choose_streams, local_stage, machine
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import length_of, most_of
 
@@ -73,10 +73,26 @@ def pack(chooser: Chooser, lane: UOp, at: UOp, panels: bool) -> None:
     if n is None or not chooser.attempt("PACK", at, n):
         return
     fill = [r for r in chooser.axes if r not in before]
+    k = chooser.facts
+    along = choose_streams.crossed(k, fill[-1])
+    if along in fill and not any(a.gate is not None for a in k.inside(fill[-1])):
+        _turn_over(chooser, along, fill[-1], most_of(lane))
+        return
     if panels and len(fill) > 2:
         chooser.swapped(fill[0], fill[-2])
     if chooser.attempt("VECTOR", fill[-1], most_of(lane)):
         _copy(chooser, chooser.part(fill[-1], 0))
+
+
+def _turn_over(chooser: Chooser, along: UOp, lane: UOp, lanes: int) -> None:
+    """The fill of a tile from rows that lie along another loop: these few rows are read to their
+    ends, a block of copies at a time, which is turned over in registers."""
+    chooser.attempt("VECTOR", lane, lanes)
+    vectors = chooser.part(lane, 0)
+    if vectors is not None and along.arg.axis < vectors.arg.axis:
+        along = chooser.swapped(along, vectors)[0]
+    for q in chooser.family(along):
+        choose_streams.copy(chooser, q, lanes)
 
 
 def _copy(chooser: Chooser, r: UOp | None) -> None:

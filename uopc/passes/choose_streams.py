@@ -28,7 +28,7 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
     Where a read is transposed: square blocks of both loops, and in them as many copies of the
     other loop as there are lanes."""
     k = chooser.facts
-    other = _crossed(k, output) if expanded_size(k) * lanes <= machine.MOST_COPIES else None
+    other = crossed(k, output) if expanded_size(k) * lanes <= machine.MOST_COPIES else None
     if output is None or other is None:
         _side_by_side(chooser, output)
         return output
@@ -36,7 +36,7 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
         other, output = chooser.swapped(other, output)
     other, output = _blocked(chooser, other, output)
     for q in chooser.family(other):
-        _copy(chooser, q, lanes)
+        copy(chooser, q, lanes)
     return output
 
 
@@ -150,7 +150,7 @@ def _blocked(chooser: Chooser, outer: UOp, inner: UOp) -> tuple[UOp, UOp]:
     return chooser.swapped(rows, blocks)[0], columns
 
 
-def _copy(chooser: Chooser, r: UOp, n: int) -> None:
+def copy(chooser: Chooser, r: UOp, n: int) -> None:
     """Copies of the body for n iterations; for the rest, for half as many, and so on."""
     rest: UOp | None = r
     while rest is not None and n > 1:
@@ -189,7 +189,7 @@ def _shared_rows(k: KernelFacts, output: UOp | None) -> tuple[UOp, int] | None:
     return None if best is None else best[1:]
 
 
-def _crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
+def crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
     """The output loop whose neighbours lie beside one another where those of `output`, which gets
     the lanes, do not: a transposed read. Its copies read the columns of blocks."""
     if output is None:

@@ -25,6 +25,7 @@ class Access(NamedTuple):
     node: UOp
     flat: UOp
     written: bool
+    gate: UOp | None
 
     def stride(self, r: UOp) -> int | None:
         step = 0
@@ -45,9 +46,10 @@ class KernelFacts:
         found = parts(kernel)
         targets = {u.src[0] for u in found.stores}
         self.accesses = [
-            Access(u, indexing.ungated(u.src[1])[0], u in targets)
+            Access(u, flat, u in targets, gate)
             for u in self.order
             if u.op is Ops.INDEX and len(u.src) == 2
+            for flat, gate in [indexing.ungated(u.src[1])]
         ]
         self.reduces = found.reduces
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]

@@ -67,7 +67,9 @@ EDGE = 0.02
 # What a loop of unknown length counts as.
 TYPICAL_LENGTH = 960
 # Rows from which on it pays to bring an operand into the order in which lanes read it.
-LEAST_ROWS_TO_TRANSPOSE = 16
+# Beside NumPy, times a transposed 1024 x 1024: with lanes along the sum 2, 4, 6, 8 and 12 rows take
+# 0.36, 1.1, 0.94, 0.75 and 1.6 of its time, in order 0.55, 0.83, 0.64, 0.83 and 0.88.
+LEAST_ROWS_TO_TRANSPOSE = 4
 # From so many rows on, an operand of this share of L2 is packed. 2000 x 256 x 512 floats take 5.8
 # ms in place, 5.1 packed; with 32-byte vectors 9.5 and 5.8, and 256 x 256 x 256 takes 0.36, 0.29.
 LEAST_ROWS_TO_PACK, PACKED_SHARE = 96, 4
@@ -86,7 +88,9 @@ BLOCK_SHARE = 8
 # with a third, half and all of L2, and 128 x 1024 x 4096 14.9 and 14.2; but 200 x 256 x 1536, whose
 # columns stay near, 1.84 and 1.93, and 384 x 768 x 3072 24.2 and 25.1. Threads share columns then:
 # each would pack all of them. Half of the rows of the first take 3.5 ms, half of the columns 3.1.
-FEW_ROWS, FAR_COLUMNS = 256, 4
+# From twice L2 on: 12, 16, 24, 32 x 1024 x 1024 took 1.22, 1.21, 1.23 and 1.09 of NumPy's time a
+# panel at a time, 1.03, 1.03, 1.05 and 0.98 in blocks.
+FEW_ROWS, FAR_COLUMNS = 256, 2
 # Cycles in which an element of an operand is brought in the order of a loop that is two loops
 # joined, where neighbours are and where they are not. 512 channels of 7 x 7 floats take 3.93 ms
 # apart and 3.20 joined, 128 of 28 x 28 4.39 and 2.93, 64 of 56 x 56, which fill their vectors, 2.87
