@@ -159,10 +159,11 @@ EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.99, -0.99, -1.0, 127.0, 127.9, 12
 
 
 @pytest.mark.parametrize("source", ["float32", "float64"])
-@pytest.mark.parametrize("to", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("to", [f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)])
 def test_floats_to_integers_saturate(cpu, source, to):
-    values = np.array(EDGES + [x / 3 for x in range(-60, 60)], source)
     bounds = np.iinfo(to)
+    values = np.array([*EDGES, bounds.min, bounds.max, *(x / 3 for x in range(-60, 60))], source)
+    values = np.unique([np.nextafter(values, values.dtype.type(v)) for v in (-np.inf, 0, np.inf)])
     wide = [0 if np.isnan(v) else int(max(min(v, 2.0**70), -(2.0**70))) for v in values]
     wanted = np.array([min(max(v, bounds.min), bounds.max) for v in wide], to)
     for n in (1, 7, len(values)):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Emitter:
     """The text of one kernel, built line by line."""
 
+    saturates = False  # whether vectors of floats become integers in one instruction
+
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
         self.lines: list[str] = []

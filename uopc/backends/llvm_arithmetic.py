@@ -120,23 +120,36 @@ def constant(t: DType, value: object) -> str:
 
 
 def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
-    """Truncated and saturated, NaN gives 0. For less than 32 bits, for which there are no vector
-    instructions, the value is cut to the target's bounds while it is a float."""
+    """Truncated and saturated, NaN gives 0. CPUs have no instructions for that on vectors, nor for
+    less than 32 bits: there the value is cut to the target's bounds while it is a float."""
     s, t, signed = llvm_type(source), llvm_type(target), is_signed(target)
-    if target.bits >= 32 or source.bits < 32:
-        name = "fptosi" if signed else "fptoui"
+    name = "fptosi" if signed else "fptoui"
+    one = e.saturates or target.lanes == 1
+    if (target.bits >= 32 and one) or source.bits < 32:
         return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
     low, high = analysis.type_bounds(target.scalar)
     mask = llvm_type(dtypes.bool_.vec(target.lanes))
     if signed:  # the bounds give NaN the lower one, which for the unsigned is 0
         number = e.value(f"fcmp ord {s} {a}, {a}")
         a = e.value(f"select {mask} {number}, {s} {a}, {s} {constant(source, 0.0)}")
-    for wins, bound in (("ogt", low), ("olt", high)):
-        limit = constant(source, float(bound))
-        inside = e.value(f"fcmp {wins} {s} {a}, {limit}")
-        a = e.value(f"select {mask} {inside}, {s} {a}, {s} {limit}")
-    wide = llvm_type(dtypes.int32.vec(target.lanes))
-    return e.value(f"trunc {wide} {e.value(f'fptosi {s} {a} to {wide}')} to {t}")
+    greatest = _float_up_to(source, high)
+    inside = ""
+    for wins, bound, limit in (("ogt", low, low), ("olt", high + (greatest < high), greatest)):
+        inside = e.value(f"fcmp {wins} {s} {a}, {constant(source, float(bound))}")
+        a = e.value(f"select {mask} {inside}, {s} {a}, {s} {constant(source, float(limit))}")
+    if target.bits < 32:
+        wide = llvm_type(dtypes.int32.vec(target.lanes))
+        return e.value(f"trunc {wide} {e.value(f'fptosi {s} {a} to {wide}')} to {t}")
+    whole = e.value(f"{name} {s} {a} to {t}")
+    if greatest == high:
+        return whole
+    return e.value(f"select {mask} {inside}, {t} {whole}, {t} {constant(target, high)}")
+
+
+def _float_up_to(t: DType, high: int) -> int:
+    """The greatest float that is at most `high`, all ones in bits."""
+    lost = max(0, high.bit_length() - {32: 24, 64: 53}[t.bits])
+    return high >> lost << lost
 
 
 def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> str:

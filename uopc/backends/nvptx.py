@@ -72,6 +72,8 @@ class Calls:
 class GpuEmitter(Emitter):
     """The text of one kernel for one part."""
 
+    saturates = True
+
     def __init__(self, name: str, kernel: UOp, target: Target, calls: Calls) -> None:
         super().__init__(name, kernel)
         assert target.gpu is not None
