@@ -16,6 +16,8 @@ import uopc
 from uopc.backends import target
 from uopc.driver import lower_only
 from uopc.errors import UserError
+from uopc.ir.interpret import run_kernel
+from uopc.ir.ops import Ops
 from uopc.passes import devectorize
 
 X = uopc.param("x", (1000,))
@@ -135,3 +137,20 @@ def test_products_of_any_size_in_vectors_of_64_bytes(m, k, n):
     with wide():
         program = uopc.compile(a @ b, verify=True, threads=1)
     np.testing.assert_array_equal(program(x, y), x @ y)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_by_the_instruction_that_scales(name, dtype):
+    """What no machine here may have runs in the interpreter: the edges, and what is masked."""
+    with uopc.options(target_cpu="x86-64-v4"):
+        x = uopc.param("x", (32,), getattr(uopc.dtypes, dtype))
+        (kernel,) = lower_only(getattr(x, name)(), threads=1).kernels
+    assert any(u.op is Ops.SCALE for u in kernel.src)
+    edges = [0, 1, 50, 88, 90, 710, 1025, 1e30, np.inf, 100, 104, 110, 150, 180, 746, 1100]
+    values = np.array([np.nan, 0.5, *edges[1:], *(-v for v in edges[1:])], dtype)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(values.astype(np.float128)).astype(dtype)
+    out = np.zeros_like(values)
+    run_kernel(kernel, [out, values])
+    np.testing.assert_allclose(out, wanted, rtol=4 * np.finfo(dtype).eps, atol=5e-45)
