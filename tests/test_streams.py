@@ -293,6 +293,32 @@ def test_the_exponentials_of_a_softmax_are_computed_once():
     assert "KEEP" not in opts_of(cheap)
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(CPUS), st.lists(st.integers(1, 18), min_size=1, max_size=3), st.integers(-1, 0),
+    st.booleans(),
+)  # fmt: skip
+def test_short_softmax(cpu, dims, axis, logarithm):
+    a = numbers(*dims)
+    x = uopc.param("x", a.shape)
+    graph = x.log_softmax(axis=axis) if logarithm else x.softmax(axis=axis)
+    moved = a.astype("f8") - a.max(axis=axis, keepdims=True)
+    sums = np.exp(moved).sum(axis=axis, keepdims=True)
+    wanted = moved - np.log(sums) if logarithm else np.exp(moved) / sums
+    np.testing.assert_allclose(on(cpu, graph, a), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_lanes_are_rows_where_reduces_along_them_are_short_and_dear():
+    x = uopc.param("x", (100, 10))
+    for graph in (x.softmax(axis=1), x.log_softmax(axis=1)):
+        opts = lower_only(graph, threads=1).kernels[0].arg.opts
+        assert Opt("UPCAST", 1, 10) in opts and opts[-1] in (
+            Opt("VECTOR", 0, 8), Opt("VECTOR", 0, 16), Opt("OVERLAP", 0, 8), Opt("OVERLAP", 0, 16)
+        )  # fmt: skip
+    assert opts_of(x - x.max(axis=1, keepdims=True))[-1] != "UPCAST"
+    assert "KEEP" in opts_of(uopc.param("x", (2, 16)).softmax(axis=1))  # no rows to be lanes
+
+
 def test_kept_values_in_threads():
     a = RNG.standard_normal((3000, 301)).astype("f4")
     program = uopc.compile(uopc.param("x", a.shape).softmax(), threads=3, verify=True)

@@ -59,7 +59,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     _unroll_whole(chooser)
     k = chooser.facts
     lanes = context.target.lanes(element_bits(k))
-    output = _output_lanes(k, lanes, k.outputs)
+    output = _output_lanes(chooser, k.outputs, lanes)
     reduces = _reduce_lanes(k, lanes, output)
     row, vectors = choose_rows.register_tile(k, output, reduces, lanes)
     rows, vectors = _tile_copies(k, machine.TILE_ROWS if row is not None else 1, vectors)
@@ -127,15 +127,24 @@ def _work(k: KernelFacts) -> float:
 
 
 def _unroll_whole(chooser: Chooser) -> None:
-    """Short reduces become straight code."""
+    """Short reduces become straight code, unless a tile keeps what they add up in vectors."""
     k, whole = chooser.facts, set["UOp"]()
-    for r in reversed(k.axes):
-        length = length_of(r)
-        if r in k.outputs or length is None or length > machine.WHOLE_UNROLL:
+    lanes = chooser.context.target.lanes(element_bits(k))
+    reduces = [r for r in reversed(k.axes) if r not in k.outputs and _is_short(r)]
+    choose_streams.rows_in_lanes(chooser, reduces, lanes)
+    k = chooser.facts
+    for r in reduces:
+        length = length_of(r) or 1
+        if length >= lanes and choose_streams.is_kept(chooser.kernel, r):
             continue
         short = length * expanded_size(k, r, whole) <= machine.MOST_COPIES
         if short and chooser.attempt("UNROLL", r, 0):
             whole.add(r)
+
+
+def _is_short(r: UOp) -> bool:
+    length = length_of(r)
+    return length is not None and length <= machine.WHOLE_UNROLL
 
 
 def _tile_copies(k: KernelFacts, rows: int, vectors: int) -> tuple[int, int]:
@@ -151,13 +160,15 @@ def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
     k = chooser.facts
     for u in k.order:
         if u.op is Ops.END and not any(r.arg.kind == "lane" for r in analysis.ranges(u.src[0])):
-            r = _output_lanes(k, lanes, list(u.src[1:]))
+            r = _output_lanes(chooser, list(u.src[1:]), lanes)
             if r is not None:
                 _vectorise_output(chooser, r, lanes, 1)
 
 
-def _output_lanes(k: KernelFacts, lanes: int, among: list[UOp]) -> UOp | None:
-    """The output loop whose lanes touch memory best; None where lanes would only scatter."""
+def _output_lanes(chooser: Chooser, among: list[UOp], lanes: int) -> UOp | None:
+    """The output loop whose lanes touch memory best; None where lanes would only scatter, and what
+    is computed is not dear."""
+    k = chooser.facts
     candidates = [r for r in among if r.arg.kind == "loop" and length_of(r) != 1]
     best: tuple[float, int] | None = None
     chosen = None
@@ -173,7 +184,8 @@ def _output_lanes(k: KernelFacts, lanes: int, among: list[UOp]) -> UOp | None:
     if chosen is None or best is None:
         return None
     scalar = float(sum(2 if a.written else 1 for a in k.inside(chosen)))
-    return chosen if best[0] < scalar else None
+    pays = best[0] < scalar or choose_streams.is_dear(chooser.kernel, chosen)
+    return chosen if pays else None
 
 
 def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:

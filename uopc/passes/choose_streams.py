@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from uopc.ir import affine, analysis, dtypes
 from uopc.ir.kernel_params import storage_root
 from uopc.ir.ops import Ops
-from uopc.passes import machine, storage_cost
+from uopc.passes import kept_values, machine, storage_cost
 from uopc.passes.chooser import Chooser
 from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
+from uopc.passes.range_tiling import Refused
 from uopc.passes.transposed_loads import piece
 
 if TYPE_CHECKING:
@@ -44,6 +45,30 @@ def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
     """Keep what reduces along rows add up, where it is dearer to compute again than to read; their
     loops."""
     return [r for r in reduces if is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0)]
+
+
+def rows_in_lanes(chooser: Chooser, reduces: list[UOp], lanes: int) -> None:
+    """Where short reduces along rows, which will be copies, are dear: short loops that they do not
+    depend on become copies too, so that the lanes are rows, if there are enough."""
+    for r in reduces:
+        k = chooser.facts
+        around = [u for u in k.reduces if r in u.src[1:] and is_dear(chooser.kernel, r)]
+        inside = {q for u in around for q in analysis.ranges(u)}
+        if not any((length_of(q) or lanes) >= lanes for q in inside):
+            continue
+        for q in k.outputs:
+            length = length_of(q) or sys.maxsize
+            short = length * expanded_size(k) <= machine.MOST_COPIES
+            if q not in inside and length <= machine.WHOLE_UNROLL and short:
+                chooser.attempt("UPCAST", q, length)
+
+
+def is_kept(kernel: UOp, r: UOp) -> bool:
+    """Whether another loop computes again what a reduce adds up, and that is dear."""
+    try:
+        return is_dear(kernel, r) and len(kept_values.again(kernel, r)[1]) > 0
+    except Refused:
+        return False
 
 
 def past_caches(chooser: Chooser) -> None:
