@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.backends import function_parts, llvm
+from uopc.backends import function_parts, llvm, stack_alignment, target
 from uopc.backends.branch_functions import branches
 from uopc.ir import dtypes
 from uopc.ir.ops import Ops
@@ -77,3 +77,12 @@ def test_a_kernel_of_several_functions_calls_it():
     for i in range(150):
         expected = np.sin(expected + float(i))
     np.testing.assert_allclose(program(np.float64(0.3)), expected, rtol=1e-9)
+
+
+def test_vectors_that_registers_do_not_hold_are_aligned():
+    """Whatever the caller's stack is aligned to: no vector lies across two cache lines."""
+    program = uopc.compile(sum(functions("sin", 9, dtypes.float64)))
+    width = target.host("").vector_bits // 8
+    assert count(program, f"alignstack({width})") == (width > stack_alignment.WHOLE)
+    x = uopc.param("x", (4096,))
+    assert count(uopc.compile(x * 2 + 1), "alignstack") == 0

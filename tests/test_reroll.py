@@ -189,3 +189,15 @@ def test_elements_at_irregular_places_have_one_array_of_places():
         np.testing.assert_allclose(f(a), [wanted[i, j] for i, j in places], rtol=1e-6)
         stage = f.stages["reroll"]
         assert stage.count("i32[40]") == 1 and stage.count("index[40]") == 1, stage
+
+
+def test_constants_that_are_one_number_join_the_others():
+    """Columns put together from numbers, some of them the same number throughout: one array."""
+    x = uopc.param("x", (5,))
+    filled = [0.0, 1.0, 0.0, 2.5, -0.0, 0.0]
+    numbers = [[uopc.constant(np.float32(f * (i < 3))) for i in range(5)] for f in filled]
+    columns = [uopc.stack(*n) for n in numbers]
+    graph = uopc.stack(*[x * (c * -1.0) for c in columns])
+    (after,) = rerolled(graph)
+    assert not any(u.op in (Ops.STACK, Ops.CAT) for u in after.toposort())
+    same_bits([graph], {"x": VALUES[2:7]})

@@ -16,6 +16,7 @@ from uopc.backends import streams
 from uopc.backends.branch_functions import CallingEmitter
 from uopc.backends.llvm import Emitter
 from uopc.backends.llvm_types import llvm_type
+from uopc.backends.stack_alignment import stack_alignment
 from uopc.ir import kernel_params
 from uopc.ir.ops import Ops
 
@@ -96,7 +97,8 @@ class _Part(CallingEmitter):
         self.names = _Names(self._fetch)
 
     def head(self) -> str:
-        return f"define internal void @{self.name}(ptr %words, i64 %chunk, ptr %values)"
+        aligned = stack_alignment(self.kernel.src)
+        return f"define internal void @{self.name}(ptr %words, i64 %chunk, ptr %values){aligned}"
 
     def _fetch(self, u: UOp) -> str:
         if u.op is Ops.RANGE:  # of kind thread: no other is open around a part

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from uopc.backends import scratch
 from uopc.backends.llvm_arithmetic import ALU, constant, float_to_int, two_vectors
 from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
+from uopc.backends.stack_alignment import stack_alignment
 from uopc.errors import Unsupported
 from uopc.ir import analysis, dtypes, kernel_params
 from uopc.ir.dtypes import DType
@@ -151,7 +152,8 @@ class Emitter:
 
     def head(self) -> str:
         """The first line of the definition."""
-        return f"define void @{self.name}(ptr %words, i64 %chunk)"
+        aligned = stack_alignment(self.kernel.src)
+        return f"define void @{self.name}(ptr %words, i64 %chunk){aligned}"
 
     def _open_body(self, loop: _Loop) -> None:
         """Between the phis of a loop and its body: the test, where it may run zero times."""

@@ -47,7 +47,7 @@ class _Version(Emitter):
     """One of the two: for any storage, as it stands."""
 
     def head(self) -> str:
-        return f"define internal void @{self.name}(ptr %words, i64 %chunk)"
+        return f"define internal {super().head().removeprefix('define ')}"
 
 
 class _Streaming(_Version):

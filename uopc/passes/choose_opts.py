@@ -18,6 +18,7 @@ from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
 from uopc.passes import (
     choose_contraction,
+    choose_interleaving,
     choose_nesting,
     choose_rows,
     choose_streams,
@@ -87,6 +88,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
             _vectorise_output(chooser, q, lanes, vectors)
     if apart:
         _vectorise_nests(chooser, lanes)
+    choose_interleaving.interleave(chooser)
     choose_streams.past_caches(chooser)
     return tuple(chooser.opts), chooser.kernel
 

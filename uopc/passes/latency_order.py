@@ -50,9 +50,9 @@ def _ordered(stretch: list[UOp]) -> list[UOp]:
     after = dict.fromkeys(stretch, 0)  # cycles from the beginning of each to the end
     work = 0
     for u in reversed(stretch):
-        cycles = _cycles(u)
-        work += cycles > 0
-        after[u] += cycles
+        own = cycles(u)
+        work += own > 0
+        after[u] += own
         begin = after[u]
         for s in u.src:
             if after.get(s, begin) < begin:
@@ -76,7 +76,8 @@ def _no_later(u: UOp, cycles: int, after: dict[UOp, int]) -> None:
             stack += v.src
 
 
-def _cycles(u: UOp) -> int:
+def cycles(u: UOp) -> int:
+    """Until the result of an operation can be used."""
     if u.op in _NOTHING:
         return 0
     if u.op is Ops.LOAD:

@@ -36,6 +36,9 @@ MOST_CHOICES = 16
 # What is computed from the sums of a register tile is a loop over them where copies would have
 # more nodes: gelu of 16 vectors takes 82 ms to compile in copies, 9 in a loop (and 5% more to run).
 MOST_AFTER_SUMS = 512
+# Iterations side by side where one waits for its results: 110 operations of a Jacobian, 100 cycles
+# one after the other, take 48 cycles in a loop, 37 two at a time, and 50 four at a time (spilled).
+INTERLEAVED = 2
 # A loop is cut only where each node of the parts runs so often: at guards, 96 movement ops on 1,400
 # elements take 0.43 s to compile and 20.9 µs to run with cuts, 0.26 and 18.3 without.
 RUNS_OF_A_NODE = 8

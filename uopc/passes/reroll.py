@@ -75,7 +75,8 @@ class _Rewriting:
             if u not in constants.irregular or u.op is Ops.DATA:
                 return u
             made = constants.literal(u)
-            constants.note(made)
+            for v in analysis.toposort(made):  # a number that is repeated is more than one node
+                constants.note(v)
             return made
         pieces = constants.pieces.get(u)
         if pieces is None or pieces.count == 1:

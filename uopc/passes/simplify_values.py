@@ -16,7 +16,7 @@ Before (kernel)                          After (kernel)
 LLVM's optimiser does not run, so what stays here is executed. Indices are short already, since the
 builders keep them in normal form; most of what goes are selections under conditions that are known,
 signs, casts there and back, and comparisons of comparisons: in one of three kernels of the recorded
-graphs, of all their nodes one of twenty. Floats keep every bit.
+graphs, of all their nodes one of twenty. Floats keep every bit that is seen (`zero_signs`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import symbolic
 from uopc.ir.levels import KERNEL
 from uopc.passes.contract import Context, Pass
+from uopc.passes.zero_signs import without_unseen_signs
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 def simplify_values(kernel: UOp, context: Context) -> UOp:
     """The normal form of every value, index and guard."""
-    return symbolic.simplify(kernel) if context.optimize else kernel
+    return symbolic.simplify(without_unseen_signs(kernel)) if context.optimize else kernel
 
 
 PASS = Pass("simplify-values", KERNEL, KERNEL, simplify_values, "kernel")
