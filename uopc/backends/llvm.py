@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from uopc.backends import scratch
-from uopc.backends.llvm_arithmetic import ALU, constant, float_to_int, two_vectors
+from uopc.backends.llvm_arithmetic import ALU, constant, float_to_int, lane, two_vectors
 from uopc.backends.llvm_types import literal, llvm_type, memory_type, suffix
 from uopc.backends.stack_alignment import stack_alignment
 from uopc.errors import Unsupported
@@ -441,7 +441,7 @@ def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
 
 
 def _lane(e: Emitter, u: UOp) -> str | None:
-    return e.value(f"extractelement {llvm_type(u.src[0].dtype)} {e.of(u.src[0])}, i64 {u.arg}")
+    return lane(e, u.src[0].dtype, e.of(u.src[0]), u.arg)
 
 
 def _hreduce(e: Emitter, u: UOp) -> str | None:

@@ -159,6 +159,17 @@ def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> s
     return e.value(f"shufflevector {llvm_type(t)} {a}, {llvm_type(t)} {b}, {mask}")
 
 
+def lane(e: Emitter, t: DType, vector: str, at: int) -> str:
+    """One lane of a vector. Numbers of 32 bits without a sign, which are places in memory, leave it
+    in pairs: a cycle for each move out of a vector is what a gather of four waits for."""
+    if t.scalar is not dtypes.uint32 or t.lanes % 2 or t.lanes < 4:
+        return e.value(f"extractelement {llvm_type(t)} {vector}, i64 {at}")
+    wide = f"<{t.lanes // 2} x i64>"
+    pairs = e.once(f"bitcast {llvm_type(t)} {vector} to {wide}")
+    pair = e.once(f"extractelement {wide} {pairs}, i64 {at // 2}")
+    return e.value(f"trunc i64 {e.value(f'lshr i64 {pair}, 32') if at % 2 else pair} to i32")
+
+
 ALU: dict[Op, Alu] = {
     Ops.ADD: _binary("add", "fadd contract", "or"),
     Ops.SUB: _binary("sub", "fsub contract", "xor"),

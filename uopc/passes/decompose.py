@@ -280,6 +280,21 @@ def _rounded_to_odd(a: UOp) -> UOp:
     return inexact.where(truncated | 1, bits).bitcast(dtypes.float32)
 
 
+def _between(src: Source) -> UOp | None:
+    """-1 < x and x < c, on vectors of 32 bits: one comparison of numbers without a sign."""
+    below, above = src
+    if below.op is not Ops.CMPLT or above.op is not Ops.CMPLT or below.src[1] is not above.src[0]:
+        return None
+    x, least, most = above.src[0], below.src[0], above.src[1]
+    narrow = x.dtype.scalar is dtypes.int32 and x.dtype.lanes > 1
+    if not narrow or least.op is not Ops.CONST or most.op is not Ops.CONST:
+        return None
+    if least.arg != -1 or type(most.arg) is tuple or most.arg < 0:
+        return None
+    below_most: UOp = x.bitcast(dtypes.uint32) < build.const(dtypes.uint32, most.arg)
+    return below_most
+
+
 _SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, but for its sign
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 
@@ -308,6 +323,8 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
         return src[0] * src[1] + src[2]
     if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
         return src[0] | src[1] if op is Ops.MAX else src[0] & src[1]
+    if op is Ops.AND and t.kind == "bool":
+        return _between(src)
     return _cast(u, src, native) if op is Ops.CAST else None
 
 

@@ -148,11 +148,14 @@ class _Memory:
         return found
 
     def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
-        """Elements at computed places: where the gate is false element 0 is read, then left out.
+        """Elements at computed places: where the gate is false some element is read, then left out.
         The gate stays a vector, which is not taken apart for each load."""
-        place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
+        place = _some_place(flat, analysis.size(analysis.shape(u.src[0])))
+        if place is None:
+            place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
         scalar = u.dtype.scalar
-        parts = [_load(u, scalar, self.lane(place, i), None) for i in range(u.dtype.lanes)]
+        places = [build.cast(self.lane(place, i), dtypes.index) for i in range(u.dtype.lanes)]
+        parts = [_load(u, scalar, i, None) for i in places]
         read = intern(Ops.STACK, u.dtype, tuple(parts))
         chosen: UOp = gate.where(read, build.const(scalar, 0))
         return chosen
@@ -357,6 +360,18 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
     made.origin = u.origin
     return made
+
+
+def _some_place(flat: UOp, size: analysis.Dim) -> UOp | None:
+    """Places of 32 bits, the last element's where they are outside: as numbers without a sign these
+    are greater. No mask is waited for, and a lane becomes an address as it is."""
+    if flat.op is not Ops.CAST or flat.src[0].dtype.scalar is not dtypes.int32:
+        return None
+    if not isinstance(size, int) or not 0 < size <= 1 << 31:
+        return None
+    unsigned = dtypes.uint32.vec(flat.dtype.lanes)
+    last = intern(Ops.CONST, dtypes.uint32, (), size - 1)
+    return intern(Ops.MIN, unsigned, (flat.src[0].bitcast(dtypes.uint32), last))
 
 
 def _inside(flat: UOp, lanes: int, size: analysis.Dim) -> UOp:
