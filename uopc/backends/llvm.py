@@ -152,8 +152,7 @@ class Emitter:
 
     def head(self) -> str:
         """The first line of the definition."""
-        aligned = stack_alignment(self.kernel.src)
-        return f"define void @{self.name}(ptr %words, i64 %chunk){aligned}"
+        return f"define void @{self.name}(ptr %words, i64 %chunk){stack_alignment(self.kernel.src)}"
 
     def _open_body(self, loop: _Loop) -> None:
         """Between the phis of a loop and its body: the test, where it may run zero times."""
@@ -406,8 +405,7 @@ def _stack(e: Emitter, u: UOp) -> str | None:
         return _joined(e, u)
     if all(s is u.src[0] for s in u.src):
         return e.of(u.src[0], u.dtype.lanes)
-    shuffled = _as_shuffle(e, u, wide)
-    if shuffled is not None:
+    if (shuffled := _as_shuffle(e, u, wide)) is not None:
         return shuffled
     got = "poison"
     for i, s in enumerate(u.src):

@@ -29,6 +29,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Ops
 from uopc.passes import transposed_loads
 from uopc.passes.contract import Context, Pass
+from uopc.passes.gathered_places import first_inside, some_place
 
 if TYPE_CHECKING:
     from uopc.backends.target import Target
@@ -125,7 +126,7 @@ class _Memory:
         """A vector under a mask. One that lies outside of its storage, so that no lane is read,
         begins inside instead: where there is no memory, masked lanes are no fault, but as slow as
         one (1,024 sums of 16 such vectors, half of them outside: 41 µs instead of 0.9)."""
-        first = _inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
+        first = first_inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
         return _load(u, dtype, first, gate)
 
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
@@ -150,7 +151,7 @@ class _Memory:
     def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
         """Elements at computed places: where the gate is false some element is read, then left out.
         The gate stays a vector, which is not taken apart for each load."""
-        place = _some_place(flat, analysis.size(analysis.shape(u.src[0])))
+        place = some_place(flat, analysis.size(analysis.shape(u.src[0])))
         if place is None:
             place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
         scalar = u.dtype.scalar
@@ -360,32 +361,6 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
     made.origin = u.origin
     return made
-
-
-def _some_place(flat: UOp, size: analysis.Dim) -> UOp | None:
-    """Places of 32 bits, the last element's where they are outside: as numbers without a sign these
-    are greater. No mask is waited for, and a lane becomes an address as it is."""
-    if flat.op is not Ops.CAST or flat.src[0].dtype.scalar is not dtypes.int32:
-        return None
-    if not isinstance(size, int) or not 0 < size <= 1 << 31:
-        return None
-    unsigned = dtypes.uint32.vec(flat.dtype.lanes)
-    last = intern(Ops.CONST, dtypes.uint32, (), size - 1)
-    return intern(Ops.MIN, unsigned, (flat.src[0].bitcast(dtypes.uint32), last))
-
-
-def _inside(flat: UOp, lanes: int, size: analysis.Dim) -> UOp:
-    """Where so many neighbours begin; 0 if all of them are outside of storage of some size. Places
-    from memory are taken to be inside: to compare each costs more (sums of gathered rows: 2.9
-    times as long)."""
-    if any(u.op in (Ops.LOAD, Ops.INDEX) for u in analysis.toposort(flat)):
-        return flat
-    least, most = analysis.bounds(flat)
-    if least <= -lanes:
-        flat = (flat <= -lanes).where(0, flat)
-    if isinstance(size, int) and most >= size:
-        flat = (flat < size).where(flat, 0)
-    return flat
 
 
 def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:
