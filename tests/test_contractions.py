@@ -261,6 +261,18 @@ def test_register_tiles_of_a_small_machine():
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
 
 
+def test_a_mask_takes_a_register():
+    """22 columns: two vectors and one that is not full; 24 fill theirs."""
+    for columns, masked, tile in ((22, True, (3, 3)), (22, False, (4, 3)), (24, True, (4, 3))):
+        found = machine.register_tile(64, columns, 8, 32, 16, 4 * 77, masked=masked)
+        assert found[:2] == tile
+    graph = uopc.param("x", (1, 16, 28, 28)).conv2d(uopc.param("w", (16, 16, 1, 7)))
+    with uopc.options(target_cpu="x86-64-v3"):
+        text = uopc.compile(graph, threads=1).kernels[0].asm
+    loops = [loop.split("\n\tj")[0] for loop in text.split("\n.LBB") if "vfmadd" in loop]
+    assert not any("(%rsp)" in loop for loop in loops)
+
+
 def test_cache_sizes_are_read_from_the_system(tmp_path):
     """Each index is a folder of files; instruction caches and empty folders are passed by."""
     told = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M")]

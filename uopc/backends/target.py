@@ -65,6 +65,11 @@ class Target:
         return self.gpu is None and self.vector_bits == 512
 
     @property
+    def masks_apart(self) -> bool:
+        """Whether masks of lanes have registers of their own (AVX-512)."""
+        return self.gpu is None and self.vector_bits == 512
+
+    @property
     def native_floats(self) -> frozenset[DType]:
         """Narrow floats with conversions of their own from and to float32."""
         version = self.gpu.version if self.gpu is not None else 0

@@ -80,8 +80,8 @@ def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
     """The register tile of one contraction, what it reads packed where that pays."""
     target = chooser.context.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    height, vectors, _ = _register_tile(chooser, k, c, length_of(c.lane))
     packs = _is_packed(k, c, target.l2_bytes)
+    height, vectors, _ = _register_tile(chooser, k, c, length_of(c.lane), packs)
     if not _is_plain(c.a):
         c = replace(c, row=_row_block(chooser, c))
     seen = local_stage.windows(c.b) if packs else []
@@ -103,14 +103,14 @@ def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
 
 
 def _register_tile(
-    chooser: Chooser, k: KernelFacts, c: _Contraction, columns: int | None
+    chooser: Chooser, k: KernelFacts, c: _Contraction, columns: int | None, packs: bool = True
 ) -> tuple[int, int, float]:
     """The rows and vectors of a tile for so many columns, and the cycles that a step takes."""
     target = chooser.context.target
     return machine.register_tile(
         length_of(c.row) or machine.TYPICAL_LENGTH, columns or machine.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
-        _step(k, c.a, c.row),
+        _step(k, c.a, c.row), masked=not packs and not target.masks_apart,
     )  # fmt: skip
 
 

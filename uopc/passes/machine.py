@@ -153,18 +153,22 @@ def step_cycles(rows: int, vectors: int, vector_bytes: int) -> float:
 
 
 def register_tile(
-    rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int
-) -> tuple[int, int, float]:
+    rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
+    masked: bool = False,
+) -> tuple[int, int, float]:  # fmt: skip
     """Rows, `row_step` bytes apart, and vectors of accumulators that cover all soonest, and the
-    cycles of one step over all.
+    cycles of one step over all. `masked`: vectors that are not full are read under a mask, which
+    takes a register.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
     best = (float("inf"), 1, 1)
     most = MOST_ALIASED_ROWS if row_step % ALIAS_BYTES == 0 else MOST_ROWS
     for vectors in range(1, min(MOST_VECTORS, -(-columns // lanes)) + 1):
+        rest = columns % (vectors * lanes)
+        ragged = masked and rest % lane_count(rest, lanes) > 0 and -(-rest // lanes) == vectors
         for high in range(1, min(most, rows) + 1):
-            if high * vectors + vectors + 1 > registers:
+            if high * vectors + vectors + 1 + ragged > registers:
                 break
             edges = (rows % high > 0) + (columns % (vectors * lanes) > 0)
             cost = _cover(rows, columns, high, vectors, lanes, vector_bytes) * (1 + EDGE * edges)
