@@ -225,6 +225,17 @@ def test_take(shape, block, data):
     same(run(lambda x: x.take(i.tolist() if i.size else i, axis), a), expected)
 
 
+def test_an_index_of_64_bits_without_sign_is_outside_from_the_end_on():
+    """2^64 - 1 is no -1: optimised or not, nothing is there."""
+    x, i = uopc.param("x", (8,)), uopc.param("i", (6,), dtypes.uint64)
+    a = np.arange(1, 9, dtype=np.float32)
+    places = np.array([0, 7, 8, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)
+    for graph in (x.take(i), x.gather(0, i)):
+        for optimize in (True, False):
+            got = uopc.compile(graph, optimize=optimize)(x=a, i=places)
+            assert got.tolist() == [1, 8, 0, 0, 0, 0]
+
+
 def test_take_errors():
     x = uopc.param("x", (3, 4))
     with pytest.raises(uopc.UserError, match="index 3 is out of range"):

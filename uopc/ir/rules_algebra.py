@@ -323,7 +323,7 @@ def _holds_all(source: UOp, target: DType) -> bool:
     if target.is_float:
         return max(abs(int(low)), abs(int(high))) <= 1 << target.whole_bits
     least, most = analysis.type_bounds(target)
-    return target.kind == "index" or bool(least <= low and high <= most)
+    return bool(least <= low and high <= most)
 
 
 @rule_fn("cast-twice", x.cast(name="a").cast(name="u"))

@@ -259,6 +259,9 @@ def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
 
 def in_range(i: UOp, n: Dim) -> UOp:
     """An index as NumPy counts it, negative ones from the end; INVALID where it is outside."""
+    most = dtypes.index.bounds[1]
+    if analysis.bounds(i)[1] > most:  # uint64: what no index holds is outside as well
+        i = binary(Ops.MIN, i, build.const(i.dtype, most))
     i, end = cast(i, dtypes.index), dim_uop(n)
     low, high = analysis.bounds(i)
     start = affine.const(0)
