@@ -57,6 +57,46 @@ def test_assembly_is_of_the_cpu(cpu, register):
     assert register in kernel.asm and ("%ymm" in kernel.asm) == (register == "%ymm")
 
 
+def bits(a):
+    """The bits of floats; every NaN alike."""
+    return np.where(np.isnan(a), 1, a.view(f"u{a.itemsize}"))
+
+
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+# Singles and doubles around integers, around what float16 rounds to, and of any bits.
+SINGLES = np.float32([
+    *np.arange(-12, 13) / 4, 0.0, -0.0, np.inf, -np.inf, np.nan, 2.0**-25, 1.001 * 2.0**-25,
+    65504, 65519.99, 65520, 2.0**23, 2.0**23 - 0.5, 0.5 - 2.0**23, 2.0**52 - 0.5, -(2.0**60),
+    *np.random.default_rng(0).integers(0, 1 << 32, 960, np.uint32).view(np.float32),
+])  # fmt: skip
+with np.errstate(invalid="ignore"):  # some are signalling NaN
+    DOUBLES = np.concatenate([SINGLES, [2.0**52 - 0.5, -(2.0**51) - 0.5, 65519.9999999]])
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v2", "x86-64-v3"])
+def test_old_processors_give_the_same_numbers(cpu):
+    """Conversions of float16 came with F16C (v3), rounding to integers with SSE4.1 (v2)."""
+    names = ("floor", "ceil", "trunc", "round")
+    h = uopc.param("h", HALVES.shape, uopc.dtypes.float16)
+    f, d = uopc.param("f", SINGLES.shape), uopc.param("d", DOUBLES.shape, uopc.dtypes.float64)
+    outputs = [
+        h.cast(uopc.dtypes.float32), h.cast(uopc.dtypes.float64), f.cast(uopc.dtypes.float16),
+        d.cast(uopc.dtypes.float16), h + h.flip(0), h.sqrt(), uopc.where(h < 1, h, h.flip(0)),
+        *[getattr(u, name)() for u in (h, f, d) for name in names],
+    ]  # fmt: skip
+    with np.errstate(all="ignore"):
+        wanted = [
+            HALVES.astype("f4"), HALVES.astype("f8"), SINGLES.astype("f2"), DOUBLES.astype("f2"),
+            HALVES + HALVES[::-1], np.sqrt(HALVES), np.where(HALVES < 1, HALVES, HALVES[::-1]),
+            *[getattr(np, name)(a) for a in (HALVES, SINGLES, DOUBLES) for name in names],
+        ]  # fmt: skip
+    with uopc.options(target_cpu=cpu):
+        program = uopc.compile(outputs)
+    got = program(h=HALVES, f=SINGLES, d=DOUBLES)
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(bits(a), bits(b))
+
+
 # ---------------------------------------------------------------- vectors of 64 bytes
 @contextlib.contextmanager
 def wide():

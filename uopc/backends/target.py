@@ -55,9 +55,12 @@ class Target:
     @property
     def fuses(self) -> bool:
         """Whether MULACC is an instruction, for floats."""
-        if self.cpu in KNOWN:
-            return self.vector_bits > 128
-        return "-fma" not in self.features.split(",")
+        return not self._lacks("fma")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
+        return not self._lacks("sse4.1")
 
     @property
     def scales(self) -> bool:
@@ -73,7 +76,14 @@ class Target:
     def native_floats(self) -> frozenset[DType]:
         """Narrow floats with conversions of their own from and to float32."""
         version = self.gpu.version if self.gpu is not None else 0
-        return frozenset(t for t, least in _CONVERTED if version >= least)
+        found = {t for t, least in _CONVERTED if version >= least}
+        return frozenset(found if self._lacks("f16c") else found | {dtypes.float16})
+
+    def _lacks(self, feature: str) -> bool:
+        """Whether it is an x86 processor without what LLVM calls by that name."""
+        if self.cpu in KNOWN:
+            return feature not in KNOWN[self.cpu][2]
+        return f"-{feature}" in self.features.split(",")
 
     def lanes(self, bits: int) -> int:
         """How many values of this many bits a register holds."""
@@ -81,7 +91,7 @@ class Target:
 
 
 # Named CPUs of LLVM with the widest vectors they have, and what a machine that runs their code has.
-_V2 = ("sse4.2", "popcnt")
+_V2 = ("sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 KNOWN = {

@@ -37,6 +37,7 @@ from uopc.passes.float_division import float_division
 from uopc.passes.joined_branches import joined_branches
 from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
 from uopc.passes.narrow_indices import narrowed
+from uopc.passes.rounding import rounded
 from uopc.passes.transcendental import DECOMPOSITIONS
 from uopc.passes.unfused import unfused
 
@@ -57,6 +58,10 @@ class Native(NamedTuple):
 
     floats: frozenset[DType]  # narrow ones that it converts float32 to and from
     scales: bool
+
+    def computes(self, t: DType) -> bool:
+        """Whether values of a type have arithmetic, or are only converted."""
+        return t not in SOFTWARE and (t is not dtypes.float16 or t in self.floats)
 
 
 def _raw(op: Op, a: UOp, b: UOp) -> UOp:
@@ -222,7 +227,7 @@ def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
     if not u.dtype.is_float:
         return done
     target = u.dtype.scalar
-    if target not in SOFTWARE:
+    if native.computes(target):
         return done.cast(target)
     return _narrowed(done, target, native, exact=u.op in _SELECTS)
 
@@ -230,7 +235,7 @@ def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
 def _widened(s: UOp, native: Native) -> UOp:
     """As float32, where it is a float."""
     t = s.dtype.scalar
-    if t not in SOFTWARE:
+    if native.computes(t):
         return s.cast(dtypes.float32) if t.is_float else s
     if s.op is Ops.CONST:
         return s.cast(dtypes.float32)
@@ -254,18 +259,18 @@ def _converted(a: UOp, target: DType) -> UOp:
 def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
     """Conversions that go by way of float32: narrow formats, and float64 to one of them."""
     a, target = src[0], u.dtype.scalar
-    if a.dtype.scalar in SOFTWARE:
+    if not native.computes(a.dtype.scalar):
         wide = _widened(a, native)
-        return _narrowed(wide, target, native) if target in SOFTWARE else wide.cast(target)
+        return wide.cast(target) if native.computes(target) else _narrowed(wide, target, native)
     if not target.is_float or target.bits > 16:
         return None
     if a.dtype.scalar is dtypes.float64:
         a = _rounded_to_odd(a)
-    elif target in SOFTWARE:
+    elif not native.computes(target):
         a = a.cast(dtypes.float32)
     else:
         return None
-    return _narrowed(a, target, native) if target in SOFTWARE else _converted(a, target)
+    return _converted(a, target) if native.computes(target) else _narrowed(a, target, native)
 
 
 def _rounded_to_odd(a: UOp) -> UOp:
@@ -303,7 +308,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     op, t = u.op, u.dtype.scalar
     if op.is_alu and op is not Ops.WHERE:
         operand = src[0].dtype.scalar
-        if operand in SOFTWARE:
+        if not native.computes(operand):
             return _narrow_float(u, src, native)
         if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
             return _narrow_float(u, src, native)
@@ -344,7 +349,11 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     target = context.target
     native = Native(target.native_floats, target.scales)
     made = remake.rewritten(kernel, functools.partial(_change, native))
-    return joined_branches(narrowed(made if target.fuses else remake.rewritten(made, unfused)))
+    if not target.fuses:
+        made = remake.rewritten(made, unfused)
+    if not target.rounds:
+        made = remake.rewritten(made, rounded)
+    return joined_branches(narrowed(made))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")
