@@ -56,8 +56,10 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
     return lambda u: u.op is not Ops.SINK or u is root
 
 
-def _sweep(root: UOp, slot: str, compute: Callable[[UOp], Any]) -> Any:
-    """Fill `slot` below `root` wherever it is None. Mostly the sources have it already."""
+def _sweep(
+    root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
+) -> Any:
+    """Fill `slot` below `root` where it is None; mostly sources have it, and some stand `alone`."""
     if all([getattr(s, slot) is not None for s in root.src]):
         found = compute(root)
         setattr(root, slot, found)
@@ -69,7 +71,7 @@ def _sweep(root: UOp, slot: str, compute: Callable[[UOp], Any]) -> Any:
             stack.pop()
             continue
         missing = [s for s in u.src if getattr(s, slot) is None]
-        if missing:
+        if missing and (alone is None or not alone(u)):
             stack.extend(missing)
         else:
             setattr(u, slot, compute(u))
@@ -221,7 +223,7 @@ Bounds = tuple[Any, Any]
 def bounds(u: UOp) -> Bounds:
     """(least, greatest) value of any element; for floats only constants are known exactly."""
     found = u._bounds
-    return found if found is not None else _sweep(u, "_bounds", _bounds)  # type: ignore[no-any-return]
+    return _sweep(u, "_bounds", _bounds, _is_unbounded) if found is None else found  # type: ignore[no-any-return]
 
 
 def type_bounds(t: dtypes.DType) -> Bounds:
@@ -231,14 +233,15 @@ def type_bounds(t: dtypes.DType) -> Bounds:
     return (0, 0) if t.kind == "void" else t.bounds
 
 
+def _is_unbounded(u: UOp) -> bool:
+    return u.op not in (_BOUNDED_FLOATS if u.dtype.is_float else _BOUNDS_RULES)
+
+
 def _bounds(u: UOp) -> Bounds:
-    rule = _BOUNDS_RULES.get(u.op)
     limits = type_bounds(u.dtype.scalar)
-    if rule is None:
+    if _is_unbounded(u):
         return limits
-    if u.dtype.is_float and u.op not in _BOUNDED_FLOATS:
-        return limits
-    low, high = rule(u)
+    low, high = _BOUNDS_RULES[u.op](u)
     # A fixed-width result that may leave its type wraps: nothing is known.
     if low < limits[0] or high > limits[1]:
         return limits

@@ -34,6 +34,7 @@ from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
 from uopc.passes.float_division import float_division
+from uopc.passes.function_bodies import applied
 from uopc.passes.joined_branches import joined_branches
 from uopc.passes.narrow_floats import SOFTWARE, narrow, widen
 from uopc.passes.narrow_indices import narrowed
@@ -317,9 +318,9 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _SCALED and native.scales and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
-        return _FUNCTIONS[op](*src, scales=True)
+        return applied(_FUNCTIONS[op], src, scales=True)
     if op in _FUNCTIONS:
-        return _FUNCTIONS[op](*src)
+        return applied(_FUNCTIONS[op], src)
     if op in (Ops.SHL, Ops.SHR):
         return _shift(u, src)
     if op is Ops.THREEFRY:

@@ -12,7 +12,7 @@ vectors; where every vector needs one, nothing is lost but the comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from uopc.ir import analysis, dtypes
@@ -31,6 +31,12 @@ def is_branch(r: UOp) -> bool:
     return analysis.bounds(r.src[0]) == (0, 1)
 
 
+def branch_axis(operands: Iterable[UOp]) -> int:
+    """The axis of a branch on some values: no other range of the nest has it, and one less is left
+    for a branch around several."""
+    return 2 + max([r.arg.axis[0] for u in operands for r in analysis.ranges(u)], default=-1)
+
+
 def seldom(condition: UOp, usual: UOp, correct: Callable[..., UOp], *operands: UOp) -> UOp:
     """`usual` where no lane holds `condition`, else all lanes of `correct(usual, *operands)`.
 
@@ -42,9 +48,8 @@ def seldom(condition: UOp, usual: UOp, correct: Callable[..., UOp], *operands: U
     some = condition
     if condition.dtype.lanes > 1:
         some = intern(Ops.HREDUCE, dtypes.bool_, (condition,), "add")
-    # No other range of the nest has it; one less is left for a branch around several.
-    axis = 2 + max([r.arg.axis[0] for r in analysis.ranges(some)], default=-1)
-    once = intern(Ops.RANGE, dtypes.index, (some.cast(dtypes.index),), RangeArg((axis,), "reduce"))
+    arg = RangeArg((branch_axis((some,)),), "reduce")
+    once = intern(Ops.RANGE, dtypes.index, (some.cast(dtypes.index),), arg)
     inside = [intern(Ops.AFTER, u.dtype, (u, once)) for u in operands]
     before = usual.bitcast(_BITS[usual.dtype.bits])
     after = correct(usual, *inside).bitcast(before.dtype.scalar)

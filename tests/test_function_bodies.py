@@ -1,0 +1,53 @@
+"""A function's copy for other operands is what spelling it out for them gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc.ir import affine, build, dtypes
+from uopc.ir.args import ParamArg, RangeArg
+from uopc.ir.node import arena, intern
+from uopc.ir.ops import Ops
+from uopc.passes.function_bodies import applied
+from uopc.passes.transcendental import DECOMPOSITIONS
+
+
+def operand(t, lanes, i, depth):
+    """A value that is read inside of so many loops."""
+    ranges = [
+        intern(Ops.RANGE, dtypes.index, (affine.const(8),), RangeArg((d,), "loop"))
+        for d in range(depth)
+    ]
+    storage = intern(Ops.PARAM, t, (), ParamArg(slot=i, name="", dims=(64,)))
+    place = affine.const(0)
+    for r in ranges:
+        place = affine.add(place, r)
+    return intern(Ops.LOAD, t.vec(lanes), (intern(Ops.INDEX, t.vec(lanes), (storage, place)),))
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("t", [dtypes.float32, dtypes.float64], ids=str)
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_the_same_nodes(name, t, lanes):
+    function, several = DECOMPOSITIONS[name], 2 if name == "pow" else 1
+    with arena():
+        for depth in (0, 1, 3):
+            src = tuple([operand(t, lanes, i, depth) for i in range(several)])
+            assert applied(function, src) is function(*src)
+        one = build.const(t, 1.0)
+        assert applied(function, (one,) * several) is function(*(one,) * several)
+
+
+def test_many_sines_of_different_values():
+    def chain(x, sin, cos):
+        u = x
+        for k in range(12):
+            u = sin(u * (1 + k / 8)) + cos(x) * u
+        return u
+
+    x, array = uopc.param("x", (64,), dtypes.float64), np.linspace(-3, 3, 64)
+    made = chain(x, lambda u: u.sin(), lambda u: u.cos())
+    wanted = chain(array, np.sin, np.cos)
+    np.testing.assert_allclose(uopc.compile(made, verify=True)(array), wanted, rtol=1e-11)
