@@ -148,6 +148,29 @@ def test_rows_of_a_stencil_share_what_they_read():
     assert loads == 30 * stores // 8
 
 
+def scaled(x, centre, spread):
+    return (x - centre) / (spread + 1.0).sqrt()
+
+
+@pytest.mark.parametrize(("columns", "opt"), [(16, (1, 2)), (128, (1, 16)), (4096, (0, 4))])
+def test_what_rows_have_in_common_is_computed_once(monkeypatch, columns, opt):
+    monkeypatch.setenv("UOPC_TARGET_CPU", "x86-64-v3")
+    row = [uopc.param(name, (columns,)) for name in ("centre", "spread")]
+    lowered = lower_only(scaled(uopc.param("x", (96, columns)), *row), threads=1)
+    assert Opt("UPCAST", *opt) in lowered.kernels[0].arg.opts
+    roots = sum(u.op is Ops.SQRT for u in lowered.kernels[0].src)
+    assert roots == (1 if columns == 4096 else columns // 8)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from(CPUS), st.integers(1, 30), st.integers(1, 300))
+def test_rows_with_something_in_common(cpu, rows, columns):
+    a, row, squares = numbers(rows, columns), numbers(columns), numbers(columns) ** 2
+    graph = scaled(uopc.param("x", a.shape), uopc.param("c", row.shape), uopc.param("s", row.shape))
+    got = on(cpu, graph, a, row, squares)
+    np.testing.assert_allclose(got, (a - row) / np.sqrt(squares + 1), rtol=1e-6, atol=1e-6)
+
+
 def test_rows_that_share_nothing_stay_in_a_loop():
     assert "UPCAST" not in opts_of(uopc.param("x", (64, 64)) * uopc.param("y", (64, 64)))
 

@@ -11,7 +11,7 @@ from uopc.ir.kernel_params import storage_root
 from uopc.ir.ops import Ops
 from uopc.passes import kept_values, machine, storage_cost
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of
+from uopc.passes.kernel_facts import Access, KernelFacts, expanded_size, fitting, length_of, most_of
 from uopc.passes.range_tiling import Refused
 from uopc.passes.transposed_loads import piece
 
@@ -136,8 +136,10 @@ def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
     """For reduces down columns, nothing being used again: how many vectors of columns are summed
     side by side. Rows are taken a few at a time, more of them where one vector is all there is."""
     down = _down(chooser.facts, output)
-    if output is None or not down:
+    if output is None:
         return 1
+    if not down:
+        return _rows_share(chooser, output, lanes)
     length = length_of(output)
     side = machine.COLUMN_VECTORS if length is None else length // fitting(lanes, length)
     rows = machine.COLUMN_ROWS
@@ -147,6 +149,26 @@ def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
         if (length_of(r) or 0) >= rows and _room(chooser) >= rows > 1:
             chooser.widen(r, "UNROLL", rows)
     return fitting(fitting(machine.COLUMN_VECTORS, max(1, _room(chooser))), side)
+
+
+def _rows_share(chooser: Chooser, output: UOp, lanes: int) -> int:
+    """Vectors side by side where what depends on the columns alone is dearer to compute than to
+    load: all of a short row, so that such values stand outside, once for all rows; of a long one a
+    single one, with a few rows."""
+    k, vectors = chooser.facts, (length_of(output) or 0) // lanes
+    outside = [q for q in k.outputs if q.arg.axis < output.arg.axis and q.arg.kind == "loop"]
+    if math.prod([most_of(q) for q in outside]) < machine.RUNS_OF_A_NODE:
+        return 1
+    fixed = [u for u in k.order if u.op.is_alu and u.dtype.is_float]
+    fixed = [u for u in fixed if output in (found := analysis.ranges(u)) and not found & {*outside}]
+    if max([storage_cost.op_cost(u) for u in fixed], default=0.0) <= storage_cost.LOAD:
+        return 1
+    if vectors <= machine.HOISTED and vectors * expanded_size(k) <= machine.MOST_SHARED:
+        return max(1, vectors)
+    for q in chooser.family(max(outside, key=k.position)):
+        if machine.HOISTED_ROWS * expanded_size(k) <= machine.MOST_SHARED:
+            chooser.widen(q, "UPCAST", fitting(machine.HOISTED_ROWS, length_of(q)))
+    return 1
 
 
 def _down(k: KernelFacts, output: UOp | None) -> list[UOp]:
