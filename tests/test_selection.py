@@ -236,6 +236,22 @@ def test_an_index_of_64_bits_without_sign_is_outside_from_the_end_on():
             assert got.tolist() == [1, 8, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("optimize", [True, False])
+def test_an_index_that_is_outside_is_not_stored(optimize):
+    """Sums are worth storing, but of an INVALID element storage would have what was there before:
+    any place of memory was read."""
+    x, i = uopc.param("x", (16, 3, 4)), uopc.param("i", (11, 5), dtypes.int32)
+    a = np.arange(1, 193, dtype=np.float32).reshape(16, 3, 4)
+    steps = SEED.integers(-9, 10, (11, 5)).astype("i4")
+    places = 2 * steps.cumsum(1)
+    inside = (places >= -3) & (places < 3)
+    assert not inside.all()
+    expected = np.where(inside[..., None], a[:, np.where(inside, places, 0)], 0)
+    sums = i.cumsum(1)
+    program = uopc.compile(x.take(sums + sums, 1), optimize=optimize)
+    np.testing.assert_array_equal(program(x=a, i=steps), expected)
+
+
 def test_take_errors():
     x = uopc.param("x", (3, 4))
     with pytest.raises(uopc.UserError, match="index 3 is out of range"):

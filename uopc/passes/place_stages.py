@@ -163,7 +163,7 @@ class _Placement:
     def _decide(self, u: UOp) -> None:
         kept = self.explained or u in self.facts.effects
         demands = list((self.demands[u] if kept else self.demands.pop(u)).values())
-        if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
+        if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not self.facts.of[u].partial:
             choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
             if self.explained and (choice.stored or not u.op.movement):
                 self.notes[u] = choice.reason

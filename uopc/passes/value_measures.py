@@ -50,6 +50,7 @@ class Value:
     common = _NONE
     common_cost = common_light = 0.0
     reads = True  # storage is read for it
+    partial = False  # INVALID somewhere: of those elements storage would have what was there before
     has_reduce = False  # a loop over storage is inside
     contracts = False  # a matrix product or convolution is inside
     shared = False  # it is over a reduce that has other readers too
@@ -85,6 +86,8 @@ class Value:
 
     def is_stored_for_two(self) -> bool:
         """Whether it is stored if two readers want all of it."""
+        if self.partial:
+            return False
         if self.shared and storage_cost.is_light(self.light, self.read):
             return False
         return storage_cost.choose_storage(self, 2 * self.elements, self.elements, 2).stored
@@ -190,10 +193,13 @@ class Measures:
         below: dict[UOp, tuple[Value, bool]] = {}  # operands, and whether they are as many
         depth = read = 0
         reads = has_reduce = contracts = False
+        partial = op is Ops.INVALID
         for s in u.src:
             source = self.of.get(s)
             if source is None:  # an effect
                 continue
+            # Where an index is INVALID nothing is read: that is a 0.
+            partial = partial or (source.partial and (op is not Ops.INDEX or s is u.src[0]))
             same = op is not Ops.EXPAND and self._have_as_many(source.dims, dims)
             below[s] = source, same
             reads = reads or source.reads
@@ -205,6 +211,7 @@ class Measures:
             if source.depth > depth and (same or not source.has_reduce):
                 depth = source.depth
         depth += 1
+        value.partial = partial
         if depth > storage_cost.MOST_DEPTH and self._is_cut(u, value):
             return
         value.depth = 0 if op is Ops.AFTER else depth
@@ -226,7 +233,7 @@ class Measures:
 
     def _is_cut(self, u: UOp, value: Value) -> bool:
         """Whether a value that is too deep is stored."""
-        if is_view(u) or value.elements <= 1:
+        if is_view(u) or value.elements <= 1 or value.partial:
             return False
         self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
         return True
