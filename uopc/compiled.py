@@ -14,11 +14,11 @@ import numpy.typing as npt
 from uopc.backends.cpu import image
 from uopc.backends.cpu.plan import Plan
 from uopc.errors import InvalidIR
-from uopc.ir import analysis
 from uopc.planning import Planner
 
 if TYPE_CHECKING:
     from uopc.driver import Request
+    from uopc.ir.fingerprint import Fingerprint
     from uopc.lowering import Lowered
 
 Array = npt.NDArray[Any]
@@ -115,8 +115,8 @@ def constants_of(planner: Planner, arrays: Mapping[str, Array]) -> tuple[Constan
     ])  # fmt: skip
 
 
-def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) -> Compiled:
-    """Machine code and plan of a lowered request, whose graph has these constant arrays."""
+def compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> Compiled:
+    """Machine code and plan of a lowered request, given the content of its graph."""
     from uopc.backends import function_parts, llvm
     from uopc.backends.cpu import jit
 
@@ -130,10 +130,10 @@ def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) ->
     plan = planner.plan()
     return Compiled(
         plan,
-        constants_of(planner, arrays),
+        constants_of(planner, printed.arrays),
         tuple([k.arg.name for k in lowered.kernels]),
         code,
         pack_sources([llvm.module([r]) for r in rendered]),
-        len(analysis.order(request.graph)),
+        printed.nodes,
         {"render": rendered_at - begin, "llvm": done - rendered_at},
     )

@@ -20,6 +20,7 @@ from uopc.program import Backend, Kernel, Program
 if TYPE_CHECKING:
     from uopc.backends.cpu.plan import Plan
     from uopc.driver import Request
+    from uopc.ir.fingerprint import Fingerprint
     from uopc.ir.uop import UOp
     from uopc.lowering import Lowered
 
@@ -130,8 +131,8 @@ def _slots(params: Iterable[UOp]) -> set[int]:
     return {int(p.arg.slot) for p in params if p.op is Ops.PARAM}
 
 
-def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) -> CompiledPtx:
-    """PTX and plan of a lowered request, whose graph has these constant arrays."""
+def compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> CompiledPtx:
+    """PTX and plan of a lowered request, given the content of its graph."""
     assert lowered.context is not None
     target, begin = lowered.context.target, time.perf_counter()
     common = facts(lowered)
@@ -145,8 +146,8 @@ def compiled(request: Request, lowered: Lowered, arrays: Mapping[str, Array]) ->
     planner = GpuPlanner(request, lowered)
     plan = planner.plan()
     return CompiledPtx(
-        plan, constants_of(planner, arrays), tuple(names), pack_sources(texts),
-        pack_sources(sources), len(lowered.runs[0].after[0].toposort()),
+        plan, constants_of(planner, printed.arrays), tuple(names), pack_sources(texts),
+        pack_sources(sources), printed.nodes,
         {"render": rendered_at - begin, "llvm": done - rendered_at},
     )  # fmt: skip
 

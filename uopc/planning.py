@@ -187,7 +187,9 @@ class Planner:
             for p in self.params
         )  # fmt: skip
         variables = {
-            v: None for u in (request.graph, *request.params) for v in analysis.variables(u)
+            v: None
+            for u in (request.graph, *[p for p in request.params if p.src])
+            for v in analysis.variables(u)
         }
         return Plan(
             arguments,

@@ -12,7 +12,7 @@ from uopc.backends.cpu import jit
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.compiled import Array, Compiled, compiled
 from uopc.ir import analysis, node
-from uopc.ir.fingerprint import fingerprint
+from uopc.ir.fingerprint import Fingerprint, fingerprint
 
 if TYPE_CHECKING:
     from uopc.driver import Request
@@ -31,7 +31,8 @@ class Value:
 
 
 class Stages:
-    """How a request was lowered: done again when it is asked for and the code came from a cache."""
+    """How a request was lowered: done again when somebody asks. To keep every graph would take more
+    memory than the code, and time: nodes that nobody holds go quickly."""
 
     def __init__(self, request: Request, lowered: Lowered | None) -> None:
         self.request, self._lowered = request, lowered
@@ -144,7 +145,7 @@ def lower(request: Request, verify: Verify | None) -> Lowered:
 class Backend:
     """What differs between devices: how code is made of stages, and a program of the code."""
 
-    compiled: Callable[[Request, Lowered, Mapping[str, Array]], Compiled]
+    compiled: Callable[[Request, Lowered, Fingerprint], Compiled]
     assembled: Callable[[Request, Compiled, Mapping[str, Array]], Program]
 
 
@@ -160,18 +161,19 @@ def program_for(request: Request, verify: Verify | None, backend: Backend) -> Pr
     def make() -> Compiled:
         with node.arena():
             fresh.append(lower(request, verify))
-            made = backend.compiled(request, fresh[0], printed.arrays)
+            made = backend.compiled(request, fresh[0], printed)
         cache.count(scheduled=1, compiled=len(made.names))
         return made
 
-    if verify is not None or request.options.debug or request.options.match_stats:
+    looked_at = bool(verify or request.options.debug or request.options.match_stats)
+    if looked_at:
         found, where = make(), ""
     else:
         found, where = cache.obtain(request, printed, make)
     program = backend.assembled(request, found, printed.arrays)
     program._request, program._compiled = request, found
     describe(program)
-    program._stages = Stages(request, fresh[0] if fresh else None)
+    program._stages = Stages(request, fresh[0] if looked_at else None)
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
         **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),
