@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import analysis, verify
+from uopc.ir import analysis, node, verify
 from uopc.ir.levels import TENSOR
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
@@ -61,6 +61,43 @@ def test_time_a_node_does_not_grow(name):
     assert statistics.median(ratios) <= MOST, ratios
 
 
+def chained_maxima(n):
+    """n places of the greatest element, each of what the one before was added to: 2n reduces in one
+    kernel, each with its loop."""
+    x = uopc.param("x", (64,))
+    for _ in range(n):
+        x = x + x.argmax().cast(uopc.dtypes.float32) * 0.1
+    return x
+
+
+def nodes_made(n):
+    """How many nodes are made for each of them."""
+    graph = chained_maxima(n)
+    with uopc.options(cache_dir="", programs=0):
+        first = (graph + 1.5).seq
+        program = uopc.compile(graph, verify=False)
+        made = (graph + 2.5).seq - first
+    assert len(program.kernels) == 1
+    return made / n
+
+
+def test_opts_of_many_loops_do_not_make_the_kernel_for_each():
+    """At four times the loops it was 2.8 times as many nodes a loop, and 12 times the time."""
+    assert nodes_made(24) <= 2 * nodes_made(6)
+
+
+def test_a_program_holds_no_graph_but_its_own():
+    x = uopc.param("x", (8, 64))
+    graph = [(x @ uopc.param(f"w{i}", (64, 32 + i))).exp() for i in range(8)]
+    gc.collect()
+    before = node.live_nodes()
+    with uopc.options(cache_dir="", programs=0):
+        program = uopc.compile(graph, verify=False)
+    gc.collect()
+    assert node.live_nodes() - before < 200  # small constants are kept, stages are not
+    assert [k.name for k in program.kernels] == [k.uops.arg.name for k in program.kernels]
+
+
 DEPTH = 100_000
 
 
@@ -95,8 +132,6 @@ def test_deep_graphs_compile(deep):
 
 
 def test_deep_graphs_are_freed_at_once():
-    from uopc.ir import node
-
     before = node.live_nodes()
     u = uopc.param("freed", (2,))
     for _ in range(DEPTH):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 import uopc
 from uopc.backends import target
 from uopc.driver import lower_only
+from uopc.ir import analysis, remake
 from uopc.ir.args import Opt
 from uopc.ir.ops import Ops
+from uopc.passes import kept_values, range_tiling
 
 CPUS = ("", "x86-64-v3")  # the machine's own vectors (AVX-512 where it has them), and AVX2
 RNG = np.random.default_rng(11)
@@ -340,6 +342,31 @@ def test_lanes_are_rows_where_reduces_along_them_are_short_and_dear():
         )  # fmt: skip
     assert opts_of(x - x.max(axis=1, keepdims=True))[-1] != "UPCAST"
     assert "KEEP" in opts_of(uopc.param("x", (2, 16)).softmax(axis=1))  # no rows to be lanes
+
+
+@pytest.mark.parametrize("graph", [
+    lambda x: x.softmax(),
+    lambda x: (x.exp() * x).sum(axis=1, keepdims=True) + (x.exp() * x) + x.exp().sum(axis=1)[0],
+    lambda x: x.pad(((0, 0), (2, 3))).sigmoid().softmax(),
+    lambda x: (x - x.tanh().sum(axis=1, keepdims=True)) * x.tanh(),
+])  # fmt: skip
+def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
+    runs = lower_only(graph(uopc.param("x", (6, 40))), threads=1).runs
+    kernels = next(r.before for r in runs if r.name == "optimize")
+    found = 0
+    for kernel in kernels:
+        known = analysis.toposort(kernel)
+        loops = range_tiling.kernel_axes(kernel)
+        for r in loops:
+            try:
+                value, others = kept_values.again(kernel, r)
+            except range_tiling.Refused:
+                continue
+            like = [q for q in loops if q is not r and q.src[0] is r.src[0]]
+            same = {remake.rebuild(value, {r: q}): q for q in like}
+            assert others == {v: q for v, q in same.items() if v in known}
+            found += len(others)
+    assert found
 
 
 def test_kept_values_in_threads():

@@ -89,7 +89,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
     if apart:
         _vectorise_nests(chooser, lanes)
     choose_interleaving.interleave(chooser)
-    choose_streams.past_caches(chooser)
+    choose_streams.past_caches(chooser, k)
     return tuple(chooser.opts), chooser.kernel
 
 
@@ -236,10 +236,10 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
     """A loop that is compared with loops around it, the columns of a triangle, cut where that
     turns: in blocks of so many vectors, and as long as the code of the three parts stays small."""
     n = lanes * copies
-    size = expanded_size(chooser.facts, r)
     long = (length_of(r) or 0) >= machine.LEAST_BLOCKS * n
-    short = 3 * copies * size <= _most_code(chooser.facts)
-    if long and short and find_turns(chooser.kernel, r):
+    if not long or not chooser.tiled.is_compared(r) or not find_turns(chooser.kernel, r):
+        return
+    if 3 * copies * expanded_size(chooser.facts, r) <= _most_code(chooser.facts):
         chooser.widen(r, "BOUND", n)
 
 

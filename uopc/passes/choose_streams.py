@@ -71,9 +71,13 @@ def is_kept(kernel: UOp, r: UOp) -> bool:
         return False
 
 
-def past_caches(chooser: Chooser) -> None:
+def past_caches(chooser: Chooser, before: KernelFacts) -> None:
     """Where a kernel touches much more than the last cache holds, large outputs that are written
-    one line after the other go past it."""
+    one line after the other go past it. What it accesses was the same before its loops were cut."""
+    holds = chooser.context.target.last_cache_bytes
+    stored = {storage_root(a.node) for a in before.accesses}
+    if sum([_size(u) for u in stored if u.op is Ops.PARAM]) < machine.STREAMED_TOTAL * holds:
+        return
     k = chooser.facts
     touched: dict[UOp, int] = {}
     for a in k.accesses:
@@ -81,7 +85,6 @@ def past_caches(chooser: Chooser) -> None:
         if storage.op is Ops.PARAM:
             touched[storage] = touched.get(storage, 0) + _reached(a)
     touched = {u: min(n, _size(u)) for u, n in touched.items()}
-    holds = chooser.context.target.last_cache_bytes
     if sum(touched.values()) < machine.STREAMED_TOTAL * holds:
         return
     for a in k.accesses:

@@ -30,14 +30,36 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     if len(closers) != 1 or len(closers[0].src) != 2:
         raise Refused("the range is not that of one reduce alone")
     value = closers[0].src[0]
-    known = set(analysis.order(kernel))
+    alike: dict[frozenset[UOp], list[UOp]] = {}  # by the loops they are in
+    for u in analysis.order(kernel):
+        if u.op is value.op and u.dtype is value.dtype:
+            alike.setdefault(analysis.ranges(u), []).append(u)
+    others = analysis.ranges(value) - {r}
     found: dict[UOp, UOp] = {}
     for q in kernel_axes(kernel):
         if q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce"):
-            same = remake.rebuild(value, {r: q})
-            if same in known:
-                found[same] = q
+            same = [u for u in alike.get(others | {q}, ()) if _becomes(value, u, r, q)]
+            found |= dict.fromkeys(same, q)
     return value, found
+
+
+def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
+    """Whether `other` is the value with q in place of r. Mostly it is seen at once that not: what
+    does not depend on r is the same node in both."""
+    stack, seen = [(value, other)], {(value, other)}
+    while stack:
+        u, v = stack.pop()
+        inside = r in analysis.ranges(u)
+        if not inside or u.dtype.scalar is dtypes.index:
+            if (remake.rebuild(u, {r: q}) if inside else u) is not v:
+                return False
+            continue
+        if (u.op, u.dtype, u.arg, len(u.src)) != (v.op, v.dtype, v.arg, len(v.src)):
+            return False
+        pairs = set(zip(u.src, v.src)) - seen
+        seen |= pairs
+        stack += pairs
+    return True
 
 
 def keep(kernel: UOp, r: UOp, n: int) -> UOp:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from uopc.ir.uop import UOp
 
 
-_COMPARES = (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE)
-
-
 class Access(NamedTuple):
     """One INDEX: by how many elements it moves per step of a range; None where it is not affine."""
 
@@ -51,7 +48,7 @@ class KernelFacts:
             if u.op is Ops.INDEX and len(u.src) == 2
             for flat, gate in [indexing.ungated(u.src[1])]
         ]
-        self.reduces = found.reduces
+        self.reduces, self.comparisons = found.reduces, found.comparisons
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
 
     @functools.cached_property
@@ -136,10 +133,8 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     """
     length = analysis.bounds(r.src[0])[0]  # at least
     cuts: set[int] = set()
-    for u in k.order:
-        if u.op not in _COMPARES or u.src[0].dtype.scalar is not dtypes.index:
-            continue
-        if r not in analysis.ranges(u):
+    for u in k.comparisons:
+        if u.op is Ops.CMPLE or r not in analysis.ranges(u):
             continue
         constant, terms = affine.form(affine.sub(*u.src))  # holds where this is negative
         step = terms.get(r, 0)

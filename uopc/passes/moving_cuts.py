@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from uopc.ir import affine, analysis, build, dtypes
 from uopc.ir.node import intern
 from uopc.ir.ops import Ops
-from uopc.passes.range_tiling import Piece, Refused, closers, in_pieces
+from uopc.passes.range_tiling import Piece, Refused, closers, in_pieces, parts
 
 if TYPE_CHECKING:
     from uopc.ir.uop import UOp
@@ -83,7 +83,7 @@ def _least(a: UOp, b: UOp) -> UOp:
 def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
     """The comparisons that turn as r goes on, where the loops around it say; that first which
     leaves the fewest in the parts of the loop before and behind it."""
-    found = [t for u in analysis.order(kernel) if (t := _turn(kernel, u, r)) is not None]
+    found = [t for u in parts(kernel).comparisons if (t := _turn(kernel, u, r)) is not None]
     if len(found) < 2:
         return found
     length = int(analysis.bounds(r.src[0])[1])
@@ -100,9 +100,7 @@ def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
 
 def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
     """Where a comparison Σ < 0 turns, as a loop goes on; None if loops around do not decide it."""
-    if u.op not in (Ops.CMPLT, Ops.CMPLE) or u.src[0].dtype.scalar is not dtypes.index:
-        return None
-    if r not in analysis.ranges(u):
+    if u.op not in (Ops.CMPLT, Ops.CMPLE) or r not in analysis.ranges(u):
         return None
     constant, terms = affine.form(affine.sub(*u.src))
     constant -= u.op is Ops.CMPLE

@@ -25,6 +25,7 @@ _FIRST, _SECOND, _COPY, _THIRD = 0, 1, 2, 3
 # Chunks of threads start at multiples of this many iterations, so that vectors stay whole; of fewer
 # where a chunk could then be greater than another by more than a share of this many.
 CHUNK_MULTIPLE, MOST_UNEVEN = 64, 32
+_COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
 class Refused(Error):
@@ -53,21 +54,26 @@ class Parts(NamedTuple):
     reduces: list[UOp]
     ends: list[UOp]
     ranges: list[UOp]
+    comparisons: list[UOp]  # of indices
     nests: set[frozenset[UOp]]  # the loops that nodes are inside of
 
 
 @kept
 def parts(kernel: UOp) -> Parts:
     """The parts of a kernel."""
-    found = Parts([], [], [], [], set())
+    found = Parts([], [], [], [], [], set())
     lists = {
         Ops.STORE: found.stores, Ops.REDUCE: found.reduces, Ops.END: found.ends,
         Ops.RANGE: found.ranges,
     }  # fmt: skip
+    enter = found.nests.add
     for u in analysis.order(kernel):
-        if u.op in lists:
-            lists[u.op].append(u)
-        found.nests.add(u._ranges or analysis.ranges(u))
+        op = u.op
+        if op in lists:
+            lists[op].append(u)
+        elif op in _COMPARISONS and u.src[0].dtype.scalar is dtypes.index:
+            found.comparisons.append(u)
+        enter(u._ranges or analysis.ranges(u))
     return found
 
 

@@ -82,10 +82,19 @@ class Tiled:
 
     def loop(self, r: UOp) -> UOp:
         """The range of the base that a range is a part of."""
-        for step in reversed(self.steps):
-            if r in step.parts:
-                r = step.range
-        return r
+        return self._loops.get(r, r)
+
+    @functools.cached_property
+    def _loops(self) -> dict[UOp, UOp]:
+        found: dict[UOp, UOp] = {}
+        for step in self.steps:
+            found.update(dict.fromkeys(step.parts, found.get(step.range, step.range)))
+        return found
+
+    def is_compared(self, r: UOp) -> bool:
+        """Whether a comparison of indices may depend on a range."""
+        loop = self.loop(r)
+        return any([loop in analysis.ranges(u) for u in parts(self.base).comparisons])
 
     def moves(self, r: UOp) -> bool:
         """Whether it is certain that a store moves with a part of a loop if it does with the loop:
