@@ -6,6 +6,7 @@ root that lack the fact and visits them sources first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +60,7 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
 def _sweep(
     root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
 ) -> Any:
-    """Fill `slot` below `root` where it is None; mostly sources have it, and some stand `alone`."""
-    if all([getattr(s, slot) is not None for s in root.src]):
-        found = compute(root)
-        setattr(root, slot, found)
-        return found
+    """Fill `slot` below `root` where it is None; some stand `alone`."""
     stack = [root]
     while stack:
         u = stack[-1]
@@ -82,8 +79,11 @@ def _sweep(
 # ---------------------------------------------------------------- shape
 def shape(u: UOp) -> Shape:
     """The dimensions of a value: ints, or UOps of dtype index. Effects have the shape ()."""
-    found = u._shape
-    return found if found is not None else _sweep(u, "_shape", _shape)  # type: ignore[no-any-return]
+    if u._shape is None:
+        if None in [s._shape for s in u.src]:  # mostly they have it
+            return _sweep(u, "_shape", _shape)  # type: ignore[no-any-return]
+        u._shape = _shape(u)
+    return u._shape  # type: ignore[no-any-return]
 
 
 def filled(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
@@ -205,10 +205,7 @@ _SHAPE_RULES: dict[str, Callable[[UOp], Shape]] = {
 
 def size(dims: Shape) -> Dim:
     """The number of elements of a shape."""
-    total: Dim = 1
-    for d in dims:
-        total = total * d
-    return total
+    return math.prod(dims)
 
 
 def max_dim(d: Dim) -> int:
@@ -467,8 +464,11 @@ NO_RANGES: frozenset[UOp] = frozenset()
 
 def ranges(u: UOp) -> frozenset[UOp]:
     """The loops a value is inside of: those it reaches, less those closed on the way."""
-    found = u._ranges
-    return found if found is not None else _sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
+    if u._ranges is None:
+        if None in [s._ranges for s in u.src]:
+            return _sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
+        u._ranges = _ranges(u)
+    return u._ranges  # type: ignore[no-any-return]
 
 
 def closed_ranges(u: UOp) -> tuple[UOp, ...]:

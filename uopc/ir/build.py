@@ -137,6 +137,8 @@ def _weak_dtype(value: Scalar, like: DType | None) -> DType:
 
 def paired(a: Operand, b: Operand) -> tuple[UOp, UOp]:
     """Two operands in their common dtype."""
+    if isinstance(a, Node) and isinstance(b, Node) and a.dtype.scalar is b.dtype.scalar:
+        return a, b  # type: ignore[return-value]
     x = as_uop(a, b.dtype.scalar if isinstance(b, Node) else None)
     y = as_uop(b, x.dtype.scalar)
     if x.dtype.scalar is not y.dtype.scalar:
@@ -172,8 +174,8 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
 
 def spread(made: UOp, src: tuple[UOp, ...]) -> UOp:
     """`made` in the common shape of the operands: the normal form may have dropped some."""
-    shapes = [analysis.shape(s) for s in src]
-    if not any(shapes):
+    shapes = [shape for s in src if (shape := analysis.shape(s))]
+    if not shapes:
         return made
     dims = analysis.broadcast(shapes)
     return made if analysis.shape(made) == dims else filled(made, dims)

@@ -18,11 +18,17 @@ Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 class DType:
     """A scalar type, or `lanes` > 1 values of one. Made only by this module."""
 
-    __slots__ = ("_vectors", "bits", "kind", "lanes", "name", "scalar", "short")
+    __slots__ = (
+        "_vectors", "bits", "is_float", "is_int", "is_integral", "kind", "lanes", "name", "scalar",
+        "short",
+    )  # fmt: skip
 
     def __init__(self, name: str, short: str, kind: Kind, bits: int) -> None:
         self.name, self.short, self.kind, self.bits = name, short, kind, bits
         self.lanes = 1
+        self.is_float = kind == "float"
+        self.is_int = kind in ("int", "uint")  # of fixed width; neither bool nor index
+        self.is_integral = self.is_int or kind == "index"  # exact arithmetic
         self.scalar: DType = self
         self._vectors: dict[int, DType] = {1: self}
 
@@ -40,20 +46,6 @@ class DType:
     def itemsize(self) -> int:
         """Bytes of one element in memory (a bool takes one)."""
         return max(1, self.bits // 8)
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_int(self) -> bool:
-        """A fixed-width integer, signed or not; neither bool nor index."""
-        return self.kind in ("int", "uint")
-
-    @property
-    def is_integral(self) -> bool:
-        """Exact arithmetic: fixed-width integers and index."""
-        return self.kind in ("int", "uint", "index")
 
     @property
     def whole_bits(self) -> int:

@@ -22,7 +22,10 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
         folded = build.fold(op, src)
         if folded is not None:
             return folded
-        lanes = max([s.dtype.lanes for s in src])
+        lanes = 1
+        for s in src:
+            if s.dtype.lanes > lanes:
+                lanes = s.dtype.lanes
         dtype = u.dtype if u.dtype.lanes == lanes else u.dtype.vec(lanes)
         return intern(op, dtype, src, u.arg, u.tag)
     if op is Ops.WHERE:
@@ -34,11 +37,9 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 def _is_index_arithmetic(op: Op, src: tuple[UOp, ...]) -> bool:
     index = dtypes.index
-    return (
-        src[0].dtype.scalar is index
-        and op in affine.OPS
-        and all([s.dtype.scalar is index for s in src])
-    )
+    if src[0].dtype.scalar is not index or op not in affine.OPS:
+        return False
+    return len(src) == 1 or src[1].dtype.scalar is index
 
 
 def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -66,14 +67,15 @@ def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
 
 
 def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
+    unchanged, get = done.keys().isdisjoint, done.get
     for u in nodes:
-        if u in done or done.keys().isdisjoint(u.src):
+        if unchanged(u.src) or u in done:
             continue
-        made = remake(u, tuple([done.get(s, s) for s in u.src]))
+        made = remake(u, tuple([get(s, s) for s in u.src]))
         if made.origin is None:
             made.origin = u.origin
         done[u] = made
-    return done.get(root, root)
+    return get(root, root)
 
 
 def _fixed_shape(u: UOp) -> analysis.Shape | None:
@@ -96,16 +98,20 @@ def rewritten(
     sources is made by `renew`. A listener is told of the changes.
     """
     done: dict[UOp, UOp] = {}  # what is not the same any more
+    unchanged, get = done.keys().isdisjoint, done.get
     listener, step = trace.current_listener(), trace.Step(change)
     for u in tensor_graph.nodes(root) if outside_kernels else analysis.order(root):
         src = u.src
-        inside = outside_kernels and u.op is Ops.SINK and u is not root
-        if not inside and not done.keys().isdisjoint(src):
-            src = tuple([done.get(s, s) for s in src])
+        if not unchanged(src) and not (outside_kernels and u.op is Ops.SINK and u is not root):
+            src = tuple([get(s, s) for s in src])
         made = change(u, src) if only is None or u in only else None
         if made is None:
-            made = u if src is u.src else renew(u, src)
-        elif listener is not None and made is not u:
+            if src is u.src:
+                continue
+            made = renew(u, src)
+        elif made is u:
+            continue
+        elif listener is not None:
             listener(trace.Fired("walk", step, u, made))
         if made is not u:
             if made.origin is None:
@@ -113,4 +119,4 @@ def rewritten(
             if outside_kernels and made._shape is None:
                 made._shape = _fixed_shape(u)  # its readers rely on that
             done[u] = made
-    return done.get(root, root)
+    return get(root, root)

@@ -334,11 +334,31 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     return _cast(u, src, native) if op is Ops.CAST else None
 
 
-def _change(native: Native, u: UOp, src: Source) -> UOp | None:
-    """The decomposition at the width of the node: what became one value for all lanes is spread."""
+# Ops with decompositions; others have some for bool and narrow floats only.
+_WITH_OTHERS = frozenset((
+    *_FUNCTIONS, *_DIVISIONS, *_SCALED, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
+))  # fmt: skip
+
+
+def _may_change(u: UOp) -> bool:
+    t = u.src[0].dtype if u.src else u.dtype
+    return u.op in _WITH_OTHERS or (
+        u.op.is_alu and (t.kind == "bool" or (t.kind == "float" and t.bits <= 16))
+    )
+
+
+def _change(native: Native, u: UOp, src: Source) -> UOp:
+    """The decomposition at the width of the node."""
     made = _decomposed(u, src, native)
-    if made is None:
-        made = u if src == u.src else remake.as_written(u, src)
+    return _renewed(u, src) if made is None else _as_wide(u, made)
+
+
+def _renewed(u: UOp, src: Source) -> UOp:
+    return u if src == u.src else _as_wide(u, remake.as_written(u, src))
+
+
+def _as_wide(u: UOp, made: UOp) -> UOp:
+    """At the width of the node: what became one value for all lanes is spread."""
     lanes = u.dtype.lanes
     if made.dtype.lanes == lanes:
         return made
@@ -349,7 +369,8 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that its target has."""
     target = context.target
     native = Native(target.native_floats, target.scales)
-    made = remake.rewritten(kernel, functools.partial(_change, native))
+    only = {u for u in analysis.order(kernel) if _may_change(u)}
+    made = remake.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if not target.fuses:
         made = remake.rewritten(made, unfused)
     if not target.rounds:

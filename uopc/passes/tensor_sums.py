@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def accumulating(order: list[UOp]) -> dict[UOp, UOp]:
     """The WMMAs, and sums of them, that only one REDUCE adds up -> that REDUCE."""
+    if not any([u.op is Ops.WMMA for u in order]):
+        return {}
     users: dict[UOp, int] = {}
     for u in order:
         for s in u.src:
