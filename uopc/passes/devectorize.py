@@ -30,6 +30,7 @@ from uopc.ir.ops import Ops
 from uopc.passes import transposed_loads
 from uopc.passes.contract import Context, Pass
 from uopc.passes.gathered_places import first_inside, some_place
+from uopc.passes.store_pieces import store_pieces
 
 if TYPE_CHECKING:
     from uopc.backends.target import Target
@@ -48,6 +49,7 @@ class _Memory:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.predicated = target.gpu is not None  # loads have gates of their own
+        self.masks_apart = self.predicated or target.masks_apart
         self.lanes: dict[tuple[UOp, int], UOp] = {}
         self.whole: set[UOp] = set()  # not simpler a lane at a time
         self.transposed: dict[UOp, UOp] = {}  # the values of vectors that are read in blocks
@@ -176,7 +178,15 @@ class _Memory:
         if lanes == 1:
             return _store(storage, flat, value, gate, u.arg)
         if lane_step(flat) == 1:
-            return _store(storage, self.lane(flat, 0), _splat(value, lanes), gate, u.arg)
+            first, value = self.lane(flat, 0), _splat(value, lanes)
+            pieces = None if gate is None or self.masks_apart else self.pieces(gate)
+            if pieces is None:
+                return _store(storage, first, value, gate, u.arg)
+            stores = [
+                _store(storage, affine.plus(first, at), self.part(value, at, n), None, u.arg)
+                for at, n in pieces
+            ]
+            return intern(Ops.GROUP, dtypes.void, tuple(stores))
         run = self.run(flat, gate)
         stores = []
         for i in range(0, lanes, run):
@@ -184,6 +194,11 @@ class _Memory:
             part = self.part(value, i, run)
             stores.append(_store(storage, self.lane(flat, i), part, gate_i, u.arg))
         return intern(Ops.GROUP, dtypes.void, tuple(stores))
+
+    def pieces(self, gate: UOp) -> list[tuple[int, int]] | None:
+        """What is stored under a gate of lanes, if that is known."""
+        lanes = [self.lane(gate, i) for i in range(gate.dtype.lanes)]
+        return store_pieces(lanes) if len(lanes) > 1 else None
 
     def run(self, flat: UOp, gate: UOp | None) -> int:
         """How many lanes, from each multiple of that number on, are neighbours under one gate."""
