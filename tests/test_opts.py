@@ -189,6 +189,17 @@ def test_opts_one_after_another_keep_the_numbers(name, seed):
     )
 
 
+@pytest.mark.parametrize("opts", [
+    [Opt("THREAD", 1, 7), Opt("SPLIT", 0, 4)],
+    [Opt("BLOCK", 1, 7), Opt("SPLIT", 0, 4)],
+], ids=str)  # fmt: skip
+def test_copied_loops_are_as_long_as_those_around_the_copy_say(opts):
+    """A chunk of a loop is as long as its place says: of the copy, by the copied loop."""
+    graph, array = uopc.param("a", (44, 6)).permute(1, 0) + 1.0, numbers(44, 6)
+    got = results(graph, [array], opts)
+    np.testing.assert_array_equal(got.reshape(6, 44), array.T + 1)
+
+
 def outcome(change, *given):
     """What an Opt gives, and why it is refused."""
     try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, build, dtypes, tensor_graph, trace
+from uopc.ir.args import RangeArg
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
 
@@ -58,6 +59,20 @@ def rebuild(
     done: dict[UOp, UOp] = dict(mapping)
     nodes = analysis.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
     return _replaced(root, done, nodes)
+
+
+def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
+    """The same loops under other axes. Where the length of one depends on another of them, it
+    depends on the renamed one."""
+    order: dict[UOp, None] = {}
+    for r in axes:
+        analysis.toposort(r, done=order)
+    made: dict[UOp, UOp] = {}
+    for r in order:
+        if r in axes:
+            end = rebuild(r.src[0], made)
+            made[r] = intern(Ops.RANGE, r.dtype, (end, *r.src[1:]), RangeArg(axes[r], r.arg.kind))
+    return made
 
 
 def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:

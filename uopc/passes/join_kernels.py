@@ -180,10 +180,8 @@ def _joined(one: UOp, two: UOp) -> UOp:
             mapping[u] = intern(Ops.PARAM, u.dtype, u.src, arg)
     first = 1 + max([r.arg.axis[0] for r in _ranges(kernel)], default=0)
     loops = other.src[0].src[1:] if other.src[0].op is Ops.END else ()
-    for r in _ranges(other):
-        if r not in loops:
-            axis = (r.arg.axis[0] + first, *r.arg.axis[1:])
-            mapping[r] = intern(Ops.RANGE, r.dtype, r.src, RangeArg(axis, r.arg.kind))
+    inner = [r for r in _ranges(other) if r not in loops]
+    mapping |= remake.renamed_ranges({r: (r.arg.axis[0] + first, *r.arg.axis[1:]) for r in inner})
     moved = remake.rebuild(other.src[0], mapping)
     both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
     both.origin = kernel.origin

@@ -30,11 +30,10 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
 from uopc.ir import analysis, build, dtypes, semantics
-from uopc.ir.args import RangeArg
 from uopc.ir.levels import LINEAR, VECTOR
 from uopc.ir.node import intern
 from uopc.ir.ops import Op, Ops
-from uopc.ir.remake import rebuild
+from uopc.ir.remake import rebuild, renamed_ranges
 from uopc.passes.contract import Context, Pass
 from uopc.passes.latency_order import by_latency
 from uopc.passes.replaced_values import replaced_values
@@ -101,13 +100,8 @@ def separated(sink: UOp) -> tuple[UOp, _Loops]:
             return sink, loops
         closers = next(iter(loops.misplaced.values()))
         number += 1
-        renamed = {
-            r: intern(
-                Ops.RANGE, r.dtype, r.src, RangeArg((*r.arg.axis, _MOVED, number), r.arg.kind)
-            )
-            for u in closers
-            for r in analysis.closed_ranges(u)
-        }
+        closed = [r for u in closers for r in analysis.closed_ranges(u)]
+        renamed = renamed_ranges({r: (*r.arg.axis, _MOVED, number) for r in closed})
         group = intern(Ops.GROUP, dtypes.void, tuple(closers))
         sink = rebuild(sink, dict(zip(closers, rebuild(group, renamed).src)))
 

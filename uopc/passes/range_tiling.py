@@ -397,7 +397,5 @@ def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
     for u in analysis.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):
             loops.update(dict.fromkeys(analysis.closed_ranges(u)))
-    suffix = (_COPY, number)
-    return {
-        q: make_range(q.src[0], (*q.arg.axis, *suffix), q.arg.kind) for q in loops if q is not r
-    }
+    axes = {q: (*q.arg.axis, _COPY, number) for q in loops if q is not r}
+    return remake.renamed_ranges(axes)
