@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from uopc.ir import affine, analysis, indexing
 from uopc.ir.ops import Ops
 from uopc.passes import choose_blocks, choose_streams, choose_sums, local_stage, machine
 from uopc.passes.chooser import Chooser
-from uopc.passes.kernel_facts import Access, KernelFacts, length_of
+from uopc.passes.kernel_facts import Access, KernelFacts, length_of, most_of
 from uopc.passes.range_tiling import CHUNK_MULTIPLE
 from uopc.passes.settled_sums import worth_settling
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _Contraction:
     """Σ a·b over reduce loops: lanes walk along `lane`, which only b reads, so that b's vectors
-    serve several iterations of `row`, which only a reads.
+    serve several iterations of `row`, which only a reads, or along which b's windows overlap.
     `depth` is how many reduces are alive at once: this one, and those that combine its sums."""
 
     reduce: UOp
@@ -123,6 +124,8 @@ def _join_rows(chooser: Chooser, k: KernelFacts, c: _Contraction) -> bool:
     counts = [length_of(r) for r in (*outer, c.lane)]
     if len(counts) != 2 or counts[0] is None or counts[1] is None or c.depth > 1:
         return False
+    if c.row in only_b:
+        return False
     size = counts[0] * counts[1]
     near = _step(k, c.b, c.lane) == c.b.dtype.itemsize
     fill = size * (machine.JOINED_FILL if near else machine.JOINED_GATHER)
@@ -155,7 +158,7 @@ def _find(k: KernelFacts, written: Access) -> _Contraction | None:
             return None
         (b,) = readers
         a = next(f for f in u.src[0].src if f is not b)
-        rows = _rows(k, a, b)
+        rows = _rows(k, a, b) or _window_rows(k, u, a, b, lane)
         found = _Contraction(u, a, b, lane, rows[-1], len(reduces)) if rows else None
         return None if found is None or _is_along_the_sum(k, found) else found
     return None
@@ -168,6 +171,21 @@ def _rows(k: KernelFacts, a: UOp, b: UOp) -> list[UOp]:
         if r.arg.kind == "loop" and r in analysis.ranges(a) and r not in analysis.ranges(b)
         and length_of(r) != 1
     ]  # fmt: skip
+
+
+def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
+    """Where every result has a window of its own and all weights in common: the other loop that
+    windows overlap along. Few taps, and elements that few windows read, are better copied."""
+    taps = math.prod([most_of(r) for r in u.src[1:]])
+    if taps < machine.LEAST_TAPS or lane in analysis.ranges(a):
+        return []
+    seen = local_stage.windows(b)
+    rows = [r for r in k.outputs if r in seen and r is not lane and r not in analysis.ranges(a)]
+    if lane not in seen or len(rows) != 1:
+        return []
+    packed = math.prod([d.extent for d in local_stage.digits(b, [*rows, lane, *u.src[1:]])])
+    often = taps * most_of(rows[0]) * most_of(lane) >= machine.LEAST_READS * packed
+    return rows if often else []
 
 
 def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
@@ -269,8 +287,10 @@ def _order(chooser: Chooser, c: _Contraction, windows: list[UOp]) -> tuple[UOp, 
     around = [r for r in windows if r is not lane]
     if around:
         block = _block(chooser, c, around[-1])
+        if row is around[-1]:
+            return lane, chooser.inner(row)
         return lane, _inside(chooser, row, block) if block is not None else row
-    if lane in windows or row.arg.axis > lane.arg.axis:
+    if lane in windows or row.arg.axis > lane.arg.axis or row in analysis.ranges(c.b):
         return lane, row
     axes = chooser.axes
     if chooser.attempt("SWAP", row, axes.index(lane)):

@@ -100,6 +100,12 @@ FEW_ROWS, FAR_COLUMNS = 256, 2
 # and 3.30; with a stride of 2 64 to 128 of 8 images of 4 x 4 0.50 and 0.26, but 24 to 40 of 2 of
 # 33 x 33 1.68 and 1.99.
 JOINED_FILL, JOINED_GATHER = 0.7, 1.7
+# Windows that share their weights, each channel on its own, are sums in a tile of registers from so
+# many taps on: 7 x 7 of 96 x 56 x 56 take 1.56 ms as copies of the body and 0.63 so, 5 x 5 of 240 x
+# 28 x 28 0.38 and 0.27, but 3 x 3 of 128 x 56 x 56, packed for few taps, 0.17 and 0.24. With a
+# stride of 2 each element is read by fewer: 5 x 5 of 144 x 56 x 56 (5.6 times) 0.68 and 0.39, of
+# 240 x 14 x 14 (4.2 times) 0.055 and 0.079.
+LEAST_TAPS, LEAST_READS = 25, 5
 # A producer is computed in blocks of at least so many rows: fewer would pack the columns too often.
 LEAST_ROW_BLOCK = 16
 # Sums of products along the lanes that share an operand, side by side. 4096 x 4096 floats times a
