@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 import uopc
+from uopc.driver import lower_only
 from uopc.ir import analysis, node, verify
 from uopc.ir.levels import TENSOR
+from uopc.passes import optimize
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from growth import GROWTH, uopc_operators
@@ -84,6 +86,28 @@ def nodes_made(n):
 def test_opts_of_many_loops_do_not_make_the_kernel_for_each():
     """At four times the loops it was 2.8 times as many nodes a loop, and 12 times the time."""
     assert nodes_made(24) <= 2 * nodes_made(6)
+
+
+def nodes_of_opts(n):
+    """How many nodes `optimize` makes for each part that was put behind the others, of one kernel
+    that reads them all."""
+    x = uopc.param("x", (4, 16))
+    for i in range(n):
+        x = x.cat(uopc.param(f"x{i}", (4, 4)), axis=1)
+    lowered = lower_only(x.exp(), threads=1, verify=False)
+    (kernel,) = next(r.before for r in lowered.runs if r.name == "optimize")
+    context = lowered.context
+    del lowered  # its nodes would be found, not made
+    gc.collect()
+    first = (x + 1.5).seq
+    optimize.optimize(kernel, context)
+    return ((x + 2.5).seq - first) / n
+
+
+def test_a_loop_over_many_parts_is_cut_in_the_middle_first():
+    """One part after the other, each cut makes all that is left again: 2.4 times as many nodes a
+    part where the parts are four times as many."""
+    assert nodes_of_opts(28) <= 1.5 * nodes_of_opts(7)
 
 
 def test_a_program_holds_no_graph_but_its_own():

@@ -330,14 +330,15 @@ def _most_runs(k: KernelFacts) -> int:
 
 
 def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:
-    done = 0
-    for at in places:
-        if not chooser.attempt("CUT", r, at - done):
-            return
-        rest = chooser.part(r, 1)
-        if rest is None:
-            return
-        r, done = rest, at
+    """In the middle first: what is cut again is then short, where the parts of a CAT are many."""
+    middle = (len(places) - 1) // 2
+    if not places or not chooser.attempt("CUT", r, at := places[middle]):
+        return
+    first, rest = chooser.part(r, 0), chooser.part(r, 1)  # a part that adds nothing has no loop
+    if rest is not None:
+        _cut(chooser, rest, [p - at for p in places[middle + 1 :]])
+    if first is not None:
+        _cut(chooser, first, places[:middle])
 
 
 def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> None:
