@@ -139,3 +139,33 @@ def test_a_small_solver_computes_each_value_once(n, batch):
     (kernel,) = program.kernels
     roots = [u for u in kernel.uops.src if u.op is Ops.SQRT]
     assert len(roots) <= 2 * n  # in vectors, and in what is left over
+
+
+@pytest.mark.parametrize("how", ["rows", "columns", "cat"])
+@pytest.mark.parametrize("steps", [7, 16, 17, 40])
+def test_rows_that_stand_on_each_other(steps, how):
+    """States are rows, and each is computed once however many there are."""
+
+    def states(controls, sin, stack):
+        rows, state = [], [controls[i] for i in range(4)]
+        for i in range(steps):
+            a, b, c, d = state
+            for _ in range(4):
+                a, b = a + b * 0.125, b + (controls[i] - sin(a)) * 0.125
+                c, d = c + d * 0.125, d - sin(a + c) * 0.25
+            state = [a, b, c, d]
+            rows.append(stack(state))
+        return rows
+
+    controls = uopc.param("u", (40,), dtypes.float64)
+    parts = states(controls, lambda x: x.sin(), lambda s: uopc.stack(*s))
+    if how == "cat":
+        made = uopc.cat(*[p.reshape(1, 4) for p in parts], axis=0)
+    else:
+        made = uopc.stack(*parts, axis=0 if how == "rows" else 1)
+    program = uopc.compile(made, verify=True)
+    assert len(program.kernels) <= 2, [k.name for k in program.kernels]
+    given_u = np.random.default_rng(1).standard_normal(40)
+    wanted = np.array(states(given_u, np.sin, np.array))
+    wanted = wanted.T if how == "columns" else wanted
+    np.testing.assert_allclose(program(given_u), wanted, rtol=1e-10, atol=1e-10)

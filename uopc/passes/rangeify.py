@@ -301,13 +301,14 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     value = stage.src[0]
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
+    many = storage_cost.is_stored_by_part(value)
     if all(indexing.is_one(d) for s in value.src for d in analysis.shape(s)):
-        several = storage_cost.is_stored_by_part(value)
-        several = several or storage_cost.share_work(value.src, storage.made)
+        several = many or storage_cost.share_work(value.src, storage.made)
         return len(value.src) if several and storage_cost.is_loopless(value, storage.made) else 0
-    if value.op is Ops.CAT or not storage_cost.share_work(value.src, storage.made):
+    shapes = {analysis.shape(s) for s in value.src}
+    if len(shapes) > 1 or (value.op is Ops.CAT and not many):
         return 0
-    return storage_cost.MOST_TOGETHER
+    return storage_cost.MOST_TOGETHER if storage_cost.share_work(value.src, storage.made) else 0
 
 
 def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:

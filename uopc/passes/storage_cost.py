@@ -146,11 +146,13 @@ def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -
     return Choice(False, "cheaper to compute {:.3g} times than to store", (times,))
 
 
-def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
-    """The cost of one element by itself, what is repeated in others included; up to LONG_VALUE.
+def whole_cost(
+    u: UOp, stored: Container[UOp], loops: Container[UOp], most: float = LONG_VALUE
+) -> float:
+    """The cost of one element by itself, what is repeated in others included; up to `most`.
     Values with loops of their own, decided on by themselves, cost nothing."""
     total, seen, stack = 0.0, {u}, [u]
-    while stack and total <= LONG_VALUE:
+    while stack and total <= most:
         v = stack.pop()
         total += op_cost(v)
         new = [s for s in v.src if s not in seen and s not in stored and s not in loops]
@@ -161,10 +163,11 @@ def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:
 
 def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
     """Whether values of one shape, none with a reduce, are at least twice as cheap to compute in
-    one loop as each by itself, and long: rows of a Jacobian, say."""
-    alone = sum([whole_cost(p, stored, ()) for p in parts])
+    one loop as each by itself, and long: rows of a Jacobian, say, or states of a rollout, of which
+    each stands on all before it. Parts are walked until they cost so much: no more than twice
+    what all of them are."""
     together, seen, stack = 0.0, set(parts), list(parts)
-    while stack and 2 * together <= alone:
+    while stack:
         v = stack.pop()
         if v.op is Ops.REDUCE:
             return False
@@ -172,7 +175,13 @@ def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
         new = [s for s in v.src if s not in seen and s not in stored]
         seen.update(new)
         stack += new
-    return alone > LONG_VALUE and 2 * together <= alone
+    enough = max(LONG_VALUE, 2 * together)
+    alone = 0.0
+    for p in parts:
+        alone += whole_cost(p, stored, (), enough)
+        if alone > enough:
+            return True
+    return False
 
 
 def is_loopless(u: UOp, stored: Container[UOp]) -> bool:
