@@ -150,6 +150,41 @@ def test_rows_of_a_stencil_share_what_they_read():
     assert loads == 30 * stores // 8
 
 
+def turned(x, y, o):
+    """Complex numbers multiplied: pairs next to one another."""
+    parts = (x[:, 0] * y[:, 0] - x[:, 1] * y[:, 1], x[:, 0] * y[:, 1] + x[:, 1] * y[:, 0])
+    return o.stack(*parts, axis=1) if o is uopc else o.stack(parts, axis=1)
+
+
+def unit(x, o):
+    """Vectors of length 1."""
+    return x / ((x * x).sum(axis=1).reshape(-1, 1) + 1.0) ** 0.5 if o is np else (
+        x / ((x * x).sum(axis=1, keepdims=True) + 1.0).sqrt()
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(CPUS), st.integers(1, 70), st.integers(2, 5),
+    st.sampled_from(("float32", "float64", "int16")),
+)  # fmt: skip
+def test_rows_of_few_elements(cpu, rows, columns, dtype):
+    a, b = (numbers(rows, columns).astype(dtype) for _ in "ab")
+    t = getattr(uopc.dtypes, dtype)
+    x, y = uopc.param("x", a.shape, t), uopc.param("y", a.shape, t)
+    product, length = on(cpu, (turned(x, y, uopc), unit(x.cast(uopc.dtypes.float64), uopc)), a, b)
+    np.testing.assert_allclose(product, turned(a, b, np), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(length, unit(a.astype("f8"), np), rtol=1e-6)
+
+
+def test_lanes_are_rows_where_rows_are_short_and_computed_with(monkeypatch):
+    monkeypatch.setenv("UOPC_TARGET_CPU", "x86-64-v3")
+    x, y = uopc.param("x", (100, 2)), uopc.param("y", (100, 2))
+    for graph in (turned(x, y, uopc), unit(uopc.param("x", (100, 3)), uopc)):
+        assert "UPCAST" in opts_of(graph) and opts_of(graph)[-1] == "VECTOR"
+    assert "UPCAST" not in opts_of(uopc.param("x", (100, 3)) * uopc.param("y", (3,)))
+
+
 def scaled(x, centre, spread):
     return (x - centre) / (spread + 1.0).sqrt()
 

@@ -58,8 +58,9 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
             _vectorise_nests(chooser, context.target.lanes(element_bits(KernelFacts(kernel))))
         return tuple(chooser.opts), chooser.kernel
     _unroll_whole(chooser)
+    lanes = context.target.lanes(element_bits(chooser.facts))
+    choose_streams.copy_thin_rows(chooser, lanes)
     k = chooser.facts
-    lanes = context.target.lanes(element_bits(k))
     output = _output_lanes(chooser, k.outputs, lanes)
     reduces = _reduce_lanes(k, lanes, output)
     row, vectors = choose_rows.register_tile(k, output, reduces, lanes)
@@ -168,8 +169,8 @@ def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
 
 
 def _output_lanes(chooser: Chooser, among: list[UOp], lanes: int) -> UOp | None:
-    """The output loop whose lanes touch memory best; None where lanes would only scatter, and what
-    is computed is not dear."""
+    """The output loop whose lanes touch memory best; None where lanes would only scatter what is
+    not dear to compute."""
     k = chooser.facts
     candidates = [r for r in among if r.arg.kind == "loop" and length_of(r) != 1]
     best: tuple[float, int] | None = None
@@ -186,8 +187,8 @@ def _output_lanes(chooser: Chooser, among: list[UOp], lanes: int) -> UOp | None:
     if chosen is None or best is None:
         return None
     scalar = float(sum(2 if a.written else 1 for a in k.inside(chosen)))
-    pays = best[0] < scalar or choose_streams.is_dear(chooser.kernel, chosen)
-    return chosen if pays else None
+    pays = choose_streams.is_dear(chooser.kernel, chosen) or choose_streams.fills_rows(k, chosen)
+    return chosen if best[0] < scalar or pays else None
 
 
 def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
