@@ -199,6 +199,13 @@ def test_few_rows_are_packed_in_blocks_and_threads_share_their_columns():
         assert "BLOCK" in [o.op for o in opts]
 
 
+def test_threads_share_transposed_columns_of_any_size():
+    a, b = numbers(16, 300), numbers(384, 300)
+    graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape).permute(1, 0)
+    program = check(graph, [a, b], a @ b.T, 2)
+    assert [o.op for o in program.kernels[0].opts[:2]] == ["SWAP", "THREAD"]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int8"])
 def test_dtypes(dtype):
     t = getattr(uopc.dtypes, dtype)

@@ -60,8 +60,8 @@ def choose(chooser: Chooser) -> bool:
 
 
 def columns_outside(chooser: Chooser) -> None:
-    """Columns outside of few rows, where threads are to share them: columns that are far are then
-    packed once, and not by each thread."""
+    """Columns outside of few rows, where threads are to share them: columns that are far, or whose
+    neighbours lie apart, are then packed once, and not by each thread."""
     k, threads = chooser.facts, chooser.context.threads
     c = _only(k) if threads > 1 else None
     if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
@@ -69,7 +69,8 @@ def columns_outside(chooser: Chooser) -> None:
     even = affine.is_multiple(c.lane.src[0], threads * CHUNK_MULTIPLE)
     few = threads <= (length_of(c.row) or 0) <= machine.FEW_ROWS
     size = choose_blocks.bytes_a_step(c.reduce, c.b) * (length_of(c.lane) or 0)
-    if even and few and size > machine.FAR_COLUMNS * chooser.context.target.l2_bytes:
+    dear = size > machine.FAR_COLUMNS * chooser.context.target.l2_bytes or not _is_neighbours(k, c)
+    if even and few and dear:
         chooser.swapped(c.row, c.lane)
 
 
