@@ -21,6 +21,7 @@ from uopc.passes.range_tiling import Refused, kernel_axes
 
 DIMS = st.integers(1, 9)
 TARGETS = ("", "x86-64-v3")
+OTHERS = ("TILE", "SPLIT", "SWAP", "VECTOR", "UPCAST", "UNROLL", "PACK", "BLOCK")
 HALF_OF_L2 = host().l2_bytes // 8  # elements, of float32
 
 
@@ -48,8 +49,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
     if len(arrays) != sum(u.op is Ops.PARAM for u in kernel.toposort()) - 1:
         return
     for _ in range(data.draw(st.integers(1, 7))):
-        names = ["SUMS", "SUMS", "TILE", "SPLIT", "SWAP", "VECTOR", "UPCAST", "UNROLL", "PACK"]
-        op = data.draw(st.sampled_from(names))
+        op = data.draw(st.sampled_from(("SUMS", "SUMS", *OTHERS)))
         axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
@@ -62,6 +62,14 @@ def test_sums_in_memory_keep_the_numbers(case, data):
     out = np.zeros_like(wanted)
     interpret.run_kernel(kernel, [out, *[a.reshape(-1) for a in arrays]])
     np.testing.assert_array_equal(out, wanted, str(opts))
+
+
+def test_the_loop_around_the_tile_is_cut_into_blocks():
+    """Its parts and the loops over the tile have places of their own in the nest."""
+    array = numbers(17, 17)
+    opts = [Opt("SUMS", 1, 0), Opt("BLOCK", 1, 8), Opt("BLOCK", 3, 1)]
+    got = results(uopc.param("a", (17, 17)).tril().sum(axis=1), [array], opts)
+    np.testing.assert_array_equal(got, np.tril(array).sum(axis=1))
 
 
 def product(m, k, n):

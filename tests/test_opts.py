@@ -241,6 +241,11 @@ REFUSED = [
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("VECTOR", 1, 2)], "the kernel has 1 ranges"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("UNROLL", 0, 2)], "UNROLL is for reduce loops"),
     (lambda: uopc.param("a", (6,)).sum(), [Opt("UPCAST", 0, 2)], "UPCAST is for output loops"),
+    (
+        lambda: uopc.param("a", (44, 6)).permute(1, 0) + 1.0,
+        [Opt("BLOCK", 1, 7), Opt("SWAP", 2, 0)],
+        "depends on a loop that would be inside",
+    ),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 3)], "3 divides the range"),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SPLIT", 0, 8)], "shorter than 8"),
     (lambda: uopc.param("a", (6,)).sum(), [Opt("THREAD", 0, 2)], "only an output loop"),

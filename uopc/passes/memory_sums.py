@@ -61,7 +61,7 @@ def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
     nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
     outer = tuple([q for q in analysis.ranges(reduce) if q not in inside])
     empty = _filled(tile, dims, _copied(inside, (nest,)), _identity(reduce, outer))
-    rows = make_range(r.src[0], (nest + 1,), "loop")
+    rows = make_range(r.src[0], (nest + 1, 0), "loop")
     columns = _copied(inside, (nest + 1,))
     begun = intern(Ops.AFTER, tile.dtype, (tile, empty, rows))
     term = remake.rebuild(reduce.src[0], {r: rows, **dict(zip(inside, columns))})

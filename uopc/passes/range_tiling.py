@@ -307,12 +307,10 @@ def in_pieces(kernel: UOp, r: UOp, pieces: list[Piece]) -> UOp:
     axis, kind = r.arg.axis, r.arg.kind
     numbers = (_FIRST, _SECOND, _THIRD)
     loops = [make_range(p.length, (*axis, i), kind) for i, p in zip(numbers, pieces)]
-    values = list(loops)
-    for i in range(1, len(pieces)):
-        start = affine.const(0)
-        for p in pieces[:i]:
-            start = affine.add(start, p.length)
-        values[i] = affine.add(start, loops[i])
+    start, values = affine.const(0), []
+    for p, loop in zip(pieces, loops):
+        values.append(affine.add(start, loop))
+        start = affine.add(start, p.length)
     number = len(kernel_axes(kernel))  # grows with every cut: it tells the copies apart
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -387,6 +385,8 @@ def swap(kernel: UOp, r: UOp, other: int) -> UOp:
         inside = [u for u in parts(kernel).ranges if moved in analysis.ranges(u.src[0])]
         if any(u.arg.kind != "loop" or u.arg.axis < place for u in inside):
             raise Refused("another range depends on one of them")
+        if any(p.arg.axis > place for p in analysis.ranges(moved.src[0])):
+            raise Refused("the length of one depends on a loop that would be inside of it")
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
     return remake.rebuild(kernel, {r: a, q: b})
 
@@ -397,5 +397,4 @@ def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
     for u in analysis.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):
             loops.update(dict.fromkeys(analysis.closed_ranges(u)))
-    axes = {q: (*q.arg.axis, _COPY, number) for q in loops if q is not r}
-    return remake.renamed_ranges(axes)
+    return remake.renamed_ranges({q: (*q.arg.axis, _COPY, number) for q in loops if q is not r})
