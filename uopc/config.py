@@ -16,6 +16,7 @@ from typing import Any
 
 from uopc.errors import UserError
 
+MOST_THREADS = 4096
 AUTO = "auto"  # a folder of this user: see `cache_folder`
 
 
@@ -42,8 +43,8 @@ class Options:
 
     def __post_init__(self) -> None:
         limits = (
-            ("debug", 0, 7), ("spec", 0, 2), ("threads", 0, 4096), ("cache_mib", 0, 1 << 30),
-            ("programs", 0, 1 << 30),
+            ("debug", 0, 7), ("spec", 0, 2), ("threads", 0, MOST_THREADS),
+            ("cache_mib", 0, 1 << 30), ("programs", 0, 1 << 30),
         )  # fmt: skip
         for name, low, high in limits:
             value = getattr(self, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir import analysis, dtypes, remake, tensor_graph
+from uopc.ir import analysis, arguments, dtypes, remake, tensor_graph
 from uopc.ir.args import Opt
 from uopc.ir.elementwise import unbind
 from uopc.ir.levels import TENSOR
@@ -69,7 +69,9 @@ def compile(
         target.check_runs(options.target_cpu)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
-    optimize = optimize and not options.noopt
+    optimize = arguments.flag("compile", "optimize", optimize) and not options.noopt
+    if verify is not None:
+        verify = arguments.flag("compile", "verify", verify)
     with arena():
         request = prepare(graph, inputs, optimize, threads, name, options, rules)
         request = replace(request, device=where)
@@ -162,8 +164,8 @@ def prepare(
     from uopc.backends.cpu.pool import default_threads
 
     wanted = threads if threads is not None else options.threads
-    if not isinstance(wanted, int) or wanted < 0:
-        raise UserError(f"threads must be a number of threads, got {wanted!r}")
+    if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
+        raise UserError(f"threads must be 0 to {config.MOST_THREADS}, got {wanted!r}")
     outputs, structure, keys = _structure(graph)
     single = outputs[0] if len(outputs) == 1 else None
     if single is not None and single.op is Ops.SINK:
