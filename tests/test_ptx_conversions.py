@@ -18,7 +18,7 @@ NARROW = (
 )  # fmt: skip
 _INSTRUCTION = {
     dtypes.bfloat16: "cvt.rn.bf16", dtypes.fp8e4m3: "cvt.rn.satfinite.e4m3x2.f32",
-    dtypes.fp8e5m2: "cvt.rn.satfinite.e5m2x2.f32",
+    dtypes.fp8e5m2: "cvt.rn.satfinite.e5m2x2.f32", dtypes.float16: "cvt.rn.f16.f32",
 }  # fmt: skip
 
 

@@ -86,6 +86,7 @@ class Dump:
         self._names = text.Namer()
         self._bodies: list[str] = []
         self._report: list[str] = []
+        self._order = analysis.toposort(self.stages[0].whole)  # of the stage that came last
 
     def find(self, name: str) -> int:
         """The place of a stage. UserError when the run has none of that name."""
@@ -115,8 +116,11 @@ class Dump:
             if i:
                 if stage.run.name == _PLACING and self.context is not None:
                     self._report = _placement(stage.run.before[0], self.context, self._names)
-                hand_names_on(self.stages[i - 1].whole, stage.whole, self._names)
-            self._bodies.append(text.print_graph(self.shown(stage), self._names))
+                before, self._order = self._order, analysis.toposort(stage.whole)
+                hand_names_on(before, self._order, self._names)
+            shown = self.shown(stage)
+            order = self._order if shown is stage.whole else None
+            self._bodies.append(text.print_graph(shown, self._names, order))
         return self._bodies[at]
 
     def header(self, at: int) -> str:

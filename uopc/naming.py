@@ -24,9 +24,8 @@ _WAYS = frozenset((
 _MOST_TRIED = 16  # users of one value that are looked at
 
 
-def hand_names_on(before: UOp, after: UOp, names: Namer) -> None:
-    """Give nodes of `after` the names of the nodes of `before` that they stand for."""
-    old, new = analysis.toposort(before), analysis.toposort(after)
+def hand_names_on(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> None:
+    """Give new nodes the names of the old ones that they stand for; both are in their order."""
     heirs = _Heirs(old, {u for u in old if u not in new})
     for u in new:
         if u.op is Ops.CALL and u not in old:
@@ -78,8 +77,10 @@ class _Heirs:
         """The first of the old nodes of one op and element type that use most of the sources."""
         best, most = None, 0
         op, scalar = u.op, u.dtype.scalar
-        for s in sources[:_MOST_TRIED]:
-            for c in self.users.get(s, ())[:_MOST_TRIED] if s is not None else ():
+        users = [self.users[s] for s in sources[:_MOST_TRIED] if s in self.users]
+        users.sort(key=len)  # of few, one is soon found to be the same
+        for candidates in users:
+            for c in candidates[:_MOST_TRIED]:
                 if c.op is op and c.dtype.scalar is scalar:
                     alike = self._alike(c, sources)
                     if alike > most:

@@ -34,27 +34,35 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     for u in order:
         for s in dict.fromkeys(u.src):
             consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
+    shapes: dict[analysis.Shape, str] = {}
     rows = [("node", "consumers", "shape", "read at", "stored?")]
     for u in order:
         if u is graph or forms.is_literal(u) or u.dtype is dtypes.void:
             continue
+        dims = analysis.shape(u)
+        if dims not in shapes:
+            shapes[dims] = analysis.show(dims)
         rows.append(
             (
                 f"{names.name(u)} {u.op.name}",
                 _listed(consumers.get(u, []), " "),
-                analysis.show(analysis.shape(u)),
+                shapes[dims],
                 _reads(u, notes["demands"], known),
                 _decision(u, notes),
             )
         )
-    widths = [max(len(r[i]) for r in rows) for i in range(4)]
     title = "what place-stages decided, node by node (names as at canonicalize):"
-    lines = ["  ".join([*(c.ljust(w) for c, w in zip(r, widths)), r[4]]) for r in rows]
-    return [title, *lines]
+    columns = []
+    for column in list(zip(*rows))[:4]:
+        width = max(map(len, column))
+        columns.append([c.ljust(width) for c in column])
+    return [title, *map("  ".join, zip(*columns, [r[4] for r in rows]))]
 
 
 def _listed(items: list[str], separator: str) -> str:
     more = len(items) - _MOST_SHOWN
+    if len(items) == 1:
+        return items[0]
     return separator.join(items[:_MOST_SHOWN]) + (f"{separator}+{more}" if more > 0 else "")
 
 

@@ -54,6 +54,8 @@ __all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "tree"]
 
 _TREE_LINES = 60
 _TREE_NODES = 10_000  # beyond this many a summary says "more than"
+_LISTS = frozenset((Ops.CALL, Ops.LINEAR, Ops.SINK))  # what may be, or refer to, a section
+_INLINE = frozenset((Ops.CONST, Ops.INVALID, Ops.INDEX))  # what may be written inside of lines
 _INSIDE = 60  # characters of an infix expression inside a line of a tree
 
 
@@ -79,18 +81,21 @@ class Namer:
 
 
 # ---------------------------------------------------------------- printing
-def print_graph(u: UOp, names: Namer | None = None) -> str:
-    """The graph below `u` as text; a fresh Namer numbers the nodes in the order of the lines."""
-    nodes = analysis.toposort(u)
-    called = {c.src[0] for c in nodes if c.op is Ops.CALL and c.src}
+def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | None = None) -> str:
+    """The graph below `u` as text, whose nodes are in this order, where it is known; a fresh Namer
+    numbers them in the order of the lines."""
+    nodes = analysis.toposort(u) if order is None else order
+    lists = [s for s in nodes if s.op in _LISTS]
+    called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
+    blocks = {s for s in lists if _is_block(s)}
     inner = {
         s: None
-        for s in nodes
-        if s is not u and (_is_block(s) or (s.op is Ops.SINK and s in called))
+        for s in lists
+        if s is not u and (s in blocks or (s.op is Ops.SINK and s in called))
     }
     referenced = set(inner)
     for s in nodes:
-        if not _is_block(s):
+        if s not in blocks:
             referenced.update(s.src)
     namer = names or Namer()
     lines: list[str] = []
@@ -137,7 +142,8 @@ class _Section:
             self._block(order)
             return
         for u in order:
-            if u is self.root or not self._inline(u):
+            within = u is not self.root and (u.op in _INLINE or u in self.inner)
+            if not within or not self._inline(u):
                 self._line(u)
 
     def _inline(self, u: UOp) -> bool:

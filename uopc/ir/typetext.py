@@ -46,8 +46,8 @@ class TypeText:
 
     def _shape(self, u: UOp) -> Shape | None:
         """The shape, or None where the op's rule cannot give one."""
-        if u._shape == ():
-            return ()
+        if u._shape is not None:
+            return u._shape  # type: ignore[no-any-return]
         if self._broken and any(s in self._broken for s in u.src):
             self._broken.add(u)
             return None
