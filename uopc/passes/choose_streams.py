@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir import affine, analysis, dtypes
 from uopc.ir.kernel_params import storage_root
+from uopc.ir.node import kept
 from uopc.ir.ops import Ops
 from uopc.passes import kept_values, machine, storage_cost
 from uopc.passes.chooser import Chooser
@@ -162,8 +163,19 @@ def _line_after_line(a: Access, least: int) -> UOp | None:
 
 def is_dear(kernel: UOp, r: UOp) -> bool:
     """Whether what is computed in a loop takes a function an element, or much arithmetic."""
-    inside = [u for u in analysis.order(kernel) if r in analysis.ranges(u)]
-    return _arithmetic(inside) > storage_cost.LOAD + storage_cost.STORE
+    return _arithmetic_in_loops(kernel).get(r, 0.0) > storage_cost.LOAD + storage_cost.STORE
+
+
+@kept
+def _arithmetic_in_loops(kernel: UOp) -> dict[UOp, float]:
+    """What operations on elements cost in each loop."""
+    found: dict[UOp, float] = {}
+    for u in analysis.order(kernel):
+        if u.op.is_alu and u.dtype.scalar is not dtypes.index:
+            cost = storage_cost.op_cost(u)
+            for r in analysis.ranges(u):
+                found[r] = found.get(r, 0.0) + cost
+    return found
 
 
 def _arithmetic(nodes: list[UOp]) -> float:
