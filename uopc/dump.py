@@ -86,7 +86,7 @@ class Dump:
         self._names = text.Namer()
         self._bodies: list[str] = []
         self._report: list[str] = []
-        self._order = analysis.toposort(self.stages[0].whole)  # of the stage that came last
+        self._order: dict[UOp, None] = {}  # of the stage that came last
 
     def find(self, name: str) -> int:
         """The place of a stage. UserError when the run has none of that name."""
@@ -113,10 +113,10 @@ class Dump:
             if i and stage.whole is self.stages[i - 1].whole:
                 self._bodies.append(self._bodies[-1])
                 continue
+            if stage.run.name == _PLACING and i and self.context is not None:
+                self._report = _placement(stage.run.before[0], self.context, self._names)
+            before, self._order = self._order, analysis.toposort(stage.whole)
             if i:
-                if stage.run.name == _PLACING and self.context is not None:
-                    self._report = _placement(stage.run.before[0], self.context, self._names)
-                before, self._order = self._order, analysis.toposort(stage.whole)
                 hand_names_on(before, self._order, self._names)
             shown = self.shown(stage)
             order = self._order if shown is stage.whole else None

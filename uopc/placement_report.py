@@ -61,8 +61,6 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
 
 def _listed(items: list[str], separator: str) -> str:
     more = len(items) - _MOST_SHOWN
-    if len(items) == 1:
-        return items[0]
     return separator.join(items[:_MOST_SHOWN]) + (f"{separator}+{more}" if more > 0 else "")
 
 

@@ -148,7 +148,7 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
 
 def _float_up_to(t: DType, high: int) -> int:
     """The greatest float that is at most `high`, all ones in bits."""
-    lost = max(0, high.bit_length() - {32: 24, 64: 53}[t.bits])
+    lost = max(0, high.bit_length() - t.scalar.whole_bits)
     return high >> lost << lost
 
 
