@@ -131,7 +131,7 @@ def resident() -> int:
 
 def measure_linear(build: Callable[[Any], Any]) -> Row:
     from uopc.driver import lower_only
-    from uopc.ir import node
+    from uopc.ir.core import node
 
     operators = uopc_operators()
     lower_only(operators.param("w", (8,)).exp(), verify=False)  # imports, calibration

@@ -32,7 +32,7 @@ from workloads import WORKLOADS
 
 import uopc
 from uopc import cache
-from uopc.backends.cpu import jit
+from uopc.backends.llvm import jit
 
 LEVELS = (0, 1, 2)  # 3 makes the code of 2
 SCALARS = (400, 1600, 6400)

@@ -28,12 +28,11 @@ from gpu_workloads import Workload, workloads
 import uopc
 from tests.ptx import machine, parse
 from tests.ptx.memory import Memory
-from uopc import UOp
-from uopc.backends import target
-from uopc.backends.cuda.assembler import assemble
-from uopc.ir import kernel_params
-from uopc.ir.ops import Ops
-from uopc.passes import gpu_machine
+from uopc import UOp, target
+from uopc.backends.nvptx.ptxas import assemble
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.ops import Ops
+from uopc.passes.optimize.schedule import gpu_thresholds as gpu_machine
 
 # An H200: bytes a second of a copy; multiprocessors, and their clock; bytes that the L1 cache of
 # one gives in a clock, instructions that its schedulers issue; TFLOP/s of float32, and of tensor

@@ -27,8 +27,8 @@ from compile_time import find_recorded, recorded
 from growth import GROWTH, uopc_operators
 
 import uopc
-from uopc.ir.uop import UOp
-from uopc.passes import linearize
+from uopc.ir.core.uop import UOp
+from uopc.passes.linearize import linearize
 
 RECORDED = (
     "bicycle_jacobian_vmap_N50_f64", "bicycle_jacobian_stack_N50_f64",
@@ -139,7 +139,7 @@ transformer spills 53 and 49, resnet_1 956 and 1,108, but bicycle_jacobian_stack
 
 def machine() -> str:
     """What the code was for."""
-    from uopc.backends import target
+    from uopc import target
 
     host = target.for_device("cpu", "")
     return f"One thread, {host.cpu}: {host.registers} registers of {host.vector_bits} bits."

@@ -24,7 +24,7 @@ from peers import Numpy, Uopc
 from workloads import WORKLOADS
 
 import uopc
-from uopc.backends import target
+from uopc import target
 
 TARGETS = ("", "x86-64-v3")
 SECONDS = 0.4  # a workload's rounds, all together; at least two of them

@@ -16,11 +16,11 @@ import numpy as np
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.args import KernelArg, ParamArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.passes.optimize import apply_opt
-from uopc.passes.range_tiling import kernel_axes
+from uopc.ir.core.args import KernelArg, ParamArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.passes.optimize.optimize import apply_opt
+from uopc.passes.optimize.opts.legality import kernel_axes
 
 SECONDS = 0.4  # a measurement: the least time of as many calls as fit, two at least
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import uopc
 from uopc import UOp, dtypes
-from uopc.ir.sources import kernel_param
+from uopc.tensor.creation import kernel_param
 
 SAMPLES, WINDOW, STRIDE = 100_001, 5, 2
 WINDOWS = (SAMPLES - WINDOW) // STRIDE + 1

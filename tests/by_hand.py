@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from uopc.driver import lower_only
-from uopc.ir import dtypes, kernel, movement, sources
-from uopc.ir.args import KernelArg, Opt, ReduceArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
+from uopc.ir.builder import kernel, movement
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import KernelArg, Opt, ReduceArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.tensor import creation as sources
 
 F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
 Array = Any

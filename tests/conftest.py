@@ -37,7 +37,7 @@ class RuleUse:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self):
-        from uopc.ir import match_statistics
+        from uopc.ir.rewrite import statistics as match_statistics
 
         match_statistics.collect(True)  # a test before this one may have ended it
         try:
@@ -54,7 +54,7 @@ class RuleUse:
         self.matched |= set(getattr(node, "workeroutput", {}).get("matched", ()))
 
     def pytest_terminal_summary(self, terminalreporter):
-        from uopc.ir import symbolic
+        from uopc.ir.symbolic import simplify as symbolic
 
         names = [r.name for r in symbolic.RULES.rules]
         never = [n for n in names if n not in self.matched]

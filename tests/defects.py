@@ -40,44 +40,44 @@ class Defect:
 
 DEFECTS: Final = (
     Defect(
-        "a pad without its lower guard", "uopc/ir/indexing.py",
+        "a pad without its lower guard", "uopc/ir/builder/index_maps.py",
         "guard = both(guard, affine.less(affine.const(-1), moved))", "pass",
     ),
     Defect(
-        "a pad without its upper guard", "uopc/ir/indexing.py",
+        "a pad without its upper guard", "uopc/ir/builder/index_maps.py",
         "guard = both(guard, affine.less(moved, build.dim_uop(d)))", "pass",
     ),
     Defect(
-        "a flip that is one element off", "uopc/ir/indexing.py",
+        "a flip that is one element off", "uopc/ir/builder/index_maps.py",
         "last = [affine.sub(affine.plus(build.dim_uop(d), -1), x)",
         "last = [affine.sub(affine.plus(build.dim_uop(d), 0), x)",
     ),
     Defect(
-        "a permute by the inverse", "uopc/ir/indexing.py",
+        "a permute by the inverse", "uopc/ir/builder/index_maps.py",
         "source[axis] = index[i]", "source[i] = index[axis]",
     ),
     Defect(
-        "a shrink that forgets where it begins", "uopc/ir/indexing.py",
+        "a shrink that forgets where it begins", "uopc/ir/builder/index_maps.py",
         "moved = tuple([_shifted(x, b) for x, b in zip(index, begins)])",
         "moved = index",
     ),
     Defect(
-        "an index of size 1 that is not repeated", "uopc/ir/indexing.py",
+        "an index of size 1 that is not repeated", "uopc/ir/builder/index_maps.py",
         "made = tuple([first if d == 1 else x for d, x in zip(dims, kept)])",
         "made = kept",
     ),
     Defect(
-        "bounds of a negative coefficient swapped", "uopc/ir/affine.py",
+        "bounds of a negative coefficient swapped", "uopc/ir/index/affine.py",
         "if f > 0 else (low + f * b, high + f * a)", "if f > 0 else (low + f * a, high + f * b)",
         ("test_affine.py",),
     ),
     Defect(
-        "less that takes <= for <", "uopc/ir/affine.py",
+        "less that takes <= for <", "uopc/ir/index/affine.py",
         "    if high < 0:\n        return _true(True)\n    if low >= 0:",
         "    if high <= 0:\n        return _true(True)\n    if low >= 0:", ("test_affine.py",),
     ),
     Defect(
-        "a comparison whose constant has the wrong sign", "uopc/ir/affine.py",
+        "a comparison whose constant has the wrong sign", "uopc/ir/index/affine.py",
         "return _below(terms, -constant)", "return _below(terms, constant)", ("test_affine.py",),
     ),
     Defect(
@@ -90,39 +90,40 @@ DEFECTS: Final = (
         "                    if w is not e:\n                        pass",
     ),
     Defect(
-        "a reduce over the wrong axes", "uopc/passes/rangeify.py",
+        "a reduce over the wrong axes", "uopc/passes/rangeify/rangeify.py",
         "if i not in u.arg.axes:",
         "if len(analysis.shape(u.src[0])) - 1 - i not in u.arg.axes:",
     ),
     Defect(
-        "a part of a cat that reads at the whole's index", "uopc/passes/rangeify.py",
+        "a part of a cat that reads at the whole's index", "uopc/passes/rangeify/rangeify.py",
         "inner = () if u.op is Ops.STACK else (moved,)",
         "inner = () if u.op is Ops.STACK else (at,)",
     ),
     Defect(
-        "a gather without the check of its index", "uopc/passes/rangeify.py",
+        "a gather without the check of its index", "uopc/passes/rangeify/rangeify.py",
         "valid = valid if condition is None else indexing.both(valid, condition)", "pass",
     ),
     Defect(
-        "a reversed load that begins at its end", "uopc/passes/devectorize.py",
+        "a reversed load that begins at its end", "uopc/passes/devectorize/devectorize.py",
         "self.lane(flat, lanes - 1), gate), lanes)", "self.lane(flat, 0), gate), lanes)",
         ("test_opts.py",),
     ),
     Defect(
-        "a store that drops its gate", "uopc/passes/devectorize.py",
+        "a store that drops its gate", "uopc/passes/devectorize/devectorize.py",
         "return _store(storage, flat, value, gate, u.arg)",
         "return _store(storage, flat, value, None, u.arg)",
         ("test_regressions.py",),
     ),
     Defect(
-        "merged ranges in the wrong order", "uopc/passes/simplify_ranges.py",
+        "merged ranges in the wrong order", "uopc/passes/simplify_ranges/simplify_ranges.py",
         "        if u is outer:\n            return quotient\n        if u is inner:\n"
         "            return remainder",
         "        if u is outer:\n            return remainder\n        if u is inner:\n"
         "            return quotient",
     ),
     Defect(
-        "a carried register that starts anew in the outer loop", "uopc/passes/linearize.py",
+        "a carried register that starts anew in the outer loop",
+        "uopc/passes/linearize/linearize.py",
         "initial = self.carried[(u, outer)] if outer is not None else self._first(u)",
         "initial = self._first(u)",
     ),
@@ -133,100 +134,105 @@ DEFECTS: Final = (
         ("test_memory_plan.py",),
     ),
     Defect(
-        "division by zero gives one", "uopc/ir/semantics.py",
+        "division by zero gives one", "uopc/ir/core/semantics.py",
         "return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, _nonzero(b)))",
         "return np.where(b == 0, np.ones_like(a), np.floor_divide(a, _nonzero(b)))",
         ("test_elementwise.py",),
     ),
     Defect(
-        "a cast that saturates at the wrong end", "uopc/ir/semantics.py",
+        "a cast that saturates at the wrong end", "uopc/ir/core/semantics.py",
         "np.where(wide > 0, highest, lowest)", "np.where(wide > 0, lowest, highest)",
         ("test_elementwise.py",),
     ),
     Defect(
-        "a maximum that loses NaN", "uopc/backends/llvm_arithmetic.py",
+        "a maximum that loses NaN", "uopc/backends/llvm/instructions.py",
         'nan = e.value(f"fcmp uno {ty} {a}, {a}")', 'nan = e.value(f"fcmp one {ty} {a}, {a}")',
         ("test_elementwise.py",),
     ),
     Defect(
-        "0.0 and -0.0 are one constant", "uopc/ir/node.py",
+        "0.0 and -0.0 are one constant", "uopc/ir/core/node.py",
         "if type(arg) is float and (arg == 0.0 or arg != arg):",
         "if type(arg) is float and arg != arg:", ("test_public_api.py",),
     ),
     Defect(
-        "an output that is the caller's array", "uopc/passes/output_storage.py",
+        "an output that is the caller's array", "uopc/passes/analysis/views.py",
         "    if root.op in (Ops.PARAM, Ops.BUFFER) and not written:\n        return False\n", "",
         ("test_regressions.py",),
     ),
     Defect(
-        "a narrow float that rounds half up", "uopc/passes/narrow_floats.py",
+        "a narrow float that rounds half up", "uopc/passes/decompose/soft_floats.py",
         "odd = (size_bits >> shift) & 1", "odd = (size_bits >> shift) | 1",
     ),
     Defect(
-        "GPU: a store of one thread that all of them do", "uopc/passes/place_threads.py",
+        "GPU: a store of one thread that all of them do",
+        "uopc/passes/place_threads/place_threads.py",
         "return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)",
         "return None", ("test_launches.py", "test_cuda_programs.py"),
     ),
     Defect(
-        "GPU: threads read what a store of another one changes", "uopc/passes/place_threads.py",
+        "GPU: threads read what a store of another one changes",
+        "uopc/passes/place_threads/place_threads.py",
         "if u in self.read_by_first:", "if False:", ("test_launches.py",),
     ),
     Defect(
-        "GPU: warps that do not wait for each other's parts", "uopc/passes/thread_reduce.py",
+        "GPU: warps that do not wait for each other's parts",
+        "uopc/passes/place_threads/block_reduce.py",
         "ready = _after(buffer, intern(Ops.BARRIER, dtypes.void, (stored,)))",
         "ready = _after(buffer, stored)", ("test_launches.py", "test_barriers.py"),
     ),
     Defect(
         "GPU: a shared reduce in a loop that writes before all have read",
-        "uopc/passes/thread_reduce.py",
+        "uopc/passes/place_threads/block_reduce.py",
         "free = _after(buffer, intern(Ops.BARRIER, dtypes.void, (value,)))", "free = buffer",
         ("test_launches.py", "test_barriers.py", "test_cuda_programs.py"),
     ),
     Defect(
-        "GPU: an exchange too few in a warp", "uopc/passes/thread_reduce.py",
+        "GPU: an exchange too few in a warp", "uopc/passes/place_threads/block_reduce.py",
         "step = width // 2", "step = width // 4", ("test_launches.py",),
     ),
     Defect(
-        "GPU: a shared tile that is filled again while it is read", "uopc/passes/shared_tiles.py",
+        "GPU: a shared tile that is filled again while it is read",
+        "uopc/passes/analysis/shared_tiles.py",
         "return remake.rebuild(end, places)", "return end",
         ("test_tensor_cores.py", "test_tensor_products.py"),
     ),
     Defect(
-        "GPU: a slice that is read before its copy is there", "uopc/passes/staged_tiles.py",
+        "GPU: a slice that is read before its copy is there",
+        "uopc/passes/analysis/pipelined_tiles.py",
         "(*done, loop), count - 2)", "(*done, loop), count - 1)", ("test_tensor_cores.py",),
     ),
     Defect(
-        "GPU: a tile whose pieces wait for banks", "uopc/passes/swizzled_tiles.py",
+        "GPU: a tile whose pieces wait for banks", "uopc/passes/analysis/swizzle.py",
         "affine.add(affine.scaled(moved, piece), inside)",
         "affine.add(affine.scaled(column, piece), inside)", ("test_swizzled_tiles.py",),
     ),
     Defect(
-        "GPU: rows of a matrix that ldmatrix reads twice", "uopc/passes/fragments.py",
+        "GPU: rows of a matrix that ldmatrix reads twice", "uopc/passes/expand/fragments.py",
         "places[slow] = places[slow] + lane % 8", "places[slow] = places[slow] + lane % 4",
         ("test_tensor_cores.py",),
     ),
     Defect(
-        "GPU: copies ahead that do not see their gate", "uopc/backends/nvptx.py",
+        "GPU: copies ahead that do not see their gate", "uopc/backends/nvptx/kernel.py",
         'if len(load.src) > 1:\n        name += ".s"', 'if False:\n        name += ".s"',
         ("test_tensor_products.py",),
     ),
     Defect(
-        "GPU: vectors at addresses that are not aligned", "uopc/backends/nvptx.py",
+        "GPU: vectors at addresses that are not aligned", "uopc/backends/nvptx/kernel.py",
         "step = math.gcd(step * address.dtype.itemsize, known) or known", "step = known",
         ("test_cuda_programs.py",),
     ),
     Defect(
-        "GPU: places beyond 2^31 in 32 bits", "uopc/backends/nvptx_indices.py",
+        "GPU: places beyond 2^31 in 32 bits", "uopc/backends/nvptx/index_width.py",
         "<= low and high < 1 << 31)", "<= low and high < 1 << 33)",
         ("test_large_arrays.py", "test_ptx_text.py"),
     ),
     Defect(
-        "GPU: an instruction that an older part has not", "uopc/backends/target.py",
+        "GPU: an instruction that an older part has not", "uopc/target.py",
         "(dtypes.fp8e4m3, 89)", "(dtypes.fp8e4m3, 80)",
         ("test_ptx_text.py", "test_ptx_conversions.py"),
     ),
     Defect(
-        "GPU: the read-only cache for what the kernel writes", "uopc/cuda_program.py",
+        "GPU: the read-only cache for what the kernel writes", "uopc/program/cuda.py",
         "constant[kernel].discard(slot)", "pass", ("test_ptx_text.py", "test_cuda_programs.py"),
     ),
     Defect(

@@ -23,10 +23,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from uopc.backends import target
-from uopc.ir import affine, analysis, dtypes, interpret
-from uopc.ir.ops import Ops
-from uopc.ir.text import parse, print_graph
+from uopc import target
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.text.printer import parse, print_graph
 from uopc.passes.contract import Context
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir import dtypes
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 16, 17)
 MOST_ELEMENTS = 700

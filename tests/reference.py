@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import uopc
-from uopc.ir import dtypes, interpret
+from uopc.ir.core import dtypes
+from uopc.ir.interpret import interpreter as interpret
 
 SEED = np.random.default_rng(0)
 

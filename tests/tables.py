@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from uopc.ir.levels import INVARIANTS, MEANING, Level
-from uopc.ir.ops import Op
+from uopc.ir.core.levels import INVARIANTS, MEANING, Level
+from uopc.ir.core.ops import Op
 from uopc.passes import ORDER, PIPELINE
-from uopc.passes.optimize import OPTS
+from uopc.passes.optimize.optimize import OPTS
 
 _ALL = (Level.TENSOR, Level.INDEXED, Level.KERNEL, Level.VECTOR, Level.LINEAR, Level.PROGRAM)
 _LETTERS = {level: level.text[0].upper() for level in _ALL}

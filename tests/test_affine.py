@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uopc.ir import affine, analysis, dtypes
-from uopc.ir.args import RangeArg, VariableArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
-from uopc.ir.text import render
-from uopc.ir.uop import UOp
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import RangeArg, VariableArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.ir.text.printer import render
 
 
 def variable(name: str, low: int, high: int) -> UOp:

@@ -13,7 +13,7 @@ import pytest
 
 import uopc
 from uopc import Ops, PatternMatcher, UOp, UPat, dtypes, graph_rewrite
-from uopc.ir.sources import kernel_param
+from uopc.tensor.creation import kernel_param
 
 F4 = np.float32
 x = uopc.param("x", (4, 3))

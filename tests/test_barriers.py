@@ -18,7 +18,7 @@ from tests.ptx.memory import Memory
 from tests.test_cuda_programs import PROGRAMS, arrays
 from tests.test_interpret_stages import copies, stages
 from uopc import driver, dtypes
-from uopc.ir.interpret import evaluate
+from uopc.ir.interpret.interpreter import evaluate
 
 BF16, F16 = dtypes.bfloat16, dtypes.float16
 

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.backends import function_parts, llvm, stack_alignment, target
-from uopc.backends.branch_functions import branches
-from uopc.ir import dtypes
-from uopc.ir.ops import Ops
+from uopc import target
+from uopc.backends.llvm import emitter as llvm
+from uopc.backends.llvm import split_function as function_parts
+from uopc.backends.llvm import stack_alignment
+from uopc.backends.llvm.outline import branches
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
 
 ANGLES = np.concatenate([
     np.random.default_rng(0).standard_normal(50) * 10,

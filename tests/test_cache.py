@@ -13,10 +13,11 @@ import pytest
 import uopc
 from uopc import Ops, PatternMatcher, UPat, cache, dtypes
 from uopc.cache.memory import Memory
-from uopc.ir import interpret, node
-from uopc.ir.args import FunctionArg, ParamArg
-from uopc.ir.fingerprint import fingerprint
-from uopc.ir.node import intern
+from uopc.ir.core import node
+from uopc.ir.core.args import FunctionArg, ParamArg
+from uopc.ir.core.fingerprint import fingerprint
+from uopc.ir.core.node import intern
+from uopc.ir.interpret import interpreter as interpret
 
 HEADS, DEPTH, LENGTH = 2, 8, 128
 

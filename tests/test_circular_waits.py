@@ -8,9 +8,11 @@ import pytest
 import uopc
 from uopc import dtypes
 from uopc.driver import lower_only
-from uopc.ir import interpret, kernel, movement, sources
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.builder import kernel, movement
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.tensor import creation as sources
 
 N = 6
 

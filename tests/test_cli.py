@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import cli, driver, dump
-from uopc.backends import target
-from uopc.ir import sources
-from uopc.ir.ops import Op, Ops
-from uopc.ir.parse import parse, parse_header
-from uopc.lowering import Lowering
+from uopc import driver, target
+from uopc.cli import main as cli
+from uopc.dump import stages as dump
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.text.parser import parse, parse_header
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.contract import Context
+from uopc.passes.pass_manager import Lowering
+from uopc.tensor import creation as sources
 
 SOFTMAX = """
 import numpy as np
@@ -34,7 +35,7 @@ graph = (x @ w).softmax(axis=-1)
 """
 KERNEL = """
 from uopc import UOp, dtypes
-from uopc.ir.sources import kernel_param
+from uopc.tensor.creation import kernel_param
 
 a = kernel_param(0, (8, 8), dtypes.float32)
 b = kernel_param(1, (8, 8), dtypes.float32)
@@ -234,7 +235,7 @@ def test_out_writes_numbered_files(run, softmax, tmp_path):
 RESUME = """
 import sys
 from pathlib import Path
-from uopc import cli
+from uopc.cli import main as cli
 for path in sorted(Path("stages").glob("*.uop")):
     assert cli.main(["dump", str(path), "--out", f"again/{path.stem}"]) == 0, path
 """
@@ -467,9 +468,9 @@ def test_failure_in_a_pass_keeps_the_stages_before(run, softmax, tmp_path, monke
     broken = [
         (n, dataclasses.replace(p, run=fail) if p.name == "expand" else p) for n, p in PIPELINE
     ]
-    monkeypatch.setattr("uopc.lowering.PIPELINE", broken)
+    monkeypatch.setattr("uopc.passes.pass_manager.PIPELINE", broken)
     result = run("dump", softmax, "--out", "stages")
-    monkeypatch.setattr("uopc.lowering.PIPELINE", PIPELINE)
+    monkeypatch.setattr("uopc.passes.pass_manager.PIPELINE", PIPELINE)
     assert result.code == 1
     assert result.err.splitlines() == [
         "uopc: cannot go on",
@@ -578,11 +579,11 @@ def test_output_without_arrows():
 
 HEAVY = """
 import sys
-from uopc import cli
+from uopc.cli import main as cli
 try:
     cli.main(["--help"])
 except SystemExit:
-    print([m for m in ("rich", "llvmlite", "ml_dtypes", "uopc.commands") if m in sys.modules])
+    print([m for m in ("rich", "llvmlite", "ml_dtypes", "uopc.cli.commands") if m in sys.modules])
 cli.main(["dump", sys.argv[1]])
 print("rich" in sys.modules)
 """
@@ -652,7 +653,7 @@ def test_bench_refuses_a_script_that_is_not_there():
 # ---------------------------------------------------------------- rules and check
 def test_rules(run):
     text = good(run("rules"))
-    from uopc.ir import symbolic
+    from uopc.ir.symbolic import simplify as symbolic
 
     for rules in symbolic.SETS:
         assert re.search(rf"^{rules.name}, over ", text, re.M)
@@ -674,8 +675,8 @@ def test_check(run):
 
 
 def test_check_shows_what_is_wrong(run, monkeypatch):
-    from uopc.ir import symbolic
-    from uopc.ir.rules import WRAPPING, RuleSet, c, d, rule, x
+    from uopc.ir.rewrite.rules import WRAPPING, RuleSet, c, d, rule, x
+    from uopc.ir.symbolic import simplify as symbolic
 
     bad = RuleSet("bad", WRAPPING, [rule("nested", (x // c) // d, x // (c * d))])
     monkeypatch.setattr(symbolic, "SETS", (bad,))

@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import expression
-from uopc.ir import affine, compact, dtypes, symbolic
-from uopc.ir.args import VariableArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import VariableArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.ir.symbolic import shorten as compact
+from uopc.ir.symbolic import simplify as symbolic
 
 
 def variable(name: str, low: int, high: int):

@@ -14,8 +14,8 @@ import pytest
 from tests.conformance import __main__ as command
 from tests.conformance import compare, corpus, expression, report, workers
 from tests.conformance.runner import BY_RULE, FAILED, PASSED, Outcome
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 
 
 def _record(id: int, name: str, dtype: str, shape: list[Any], src: list[int], **arg: Any) -> Any:

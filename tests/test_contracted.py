@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import build, dtypes, interpret_blocks
-from uopc.ir.interpret import evaluate
-from uopc.ir.uop import UOp
+from uopc.ir.builder import alu as build
+from uopc.ir.core import dtypes
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret import large_reduces as interpret_blocks
+from uopc.ir.interpret.interpreter import evaluate
 
 RANDOM = np.random.default_rng(0)
 K = uopc.param("k", (6,), dtypes.int32)
@@ -36,7 +38,7 @@ def _graphs() -> dict[str, UOp]:
 @pytest.mark.parametrize("name", list(_graphs()))
 def test_contraction(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = _graphs()[name]
-    params = {u.arg.name: u for u in uopc.ir.analysis.toposort(graph) if u.op.name == "param"}
+    params = {u.arg.name: u for u in uopc.ir.core.analysis.toposort(graph) if u.op.name == "param"}
     inputs = {k: RANDOM.standard_normal(p.arg.dims) for k, p in params.items() if k != "k"}
     inputs["k"] = np.array([0, 3, 3, 8, -1, 5], np.int32)
     plain = evaluate(graph, inputs)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.backends import target as targets
+from uopc import target as targets
 from uopc.driver import lower_only
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
-from uopc.passes import machine
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+from uopc.passes.optimize.schedule import thresholds as machine
 
 RNG = np.random.default_rng(11)
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))

@@ -15,11 +15,13 @@ import uopc
 from tests.ptx.corpus import join
 from tests.standin import module
 from uopc import UOp, dtypes
-from uopc.backends.cuda import assembler
-from uopc.ir import build, kernel, movement, sources
-from uopc.ir.args import BufferArg, Opt
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.backends.nvptx import ptxas as assembler
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel, movement
+from uopc.ir.core.args import BufferArg, Opt
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.tensor import creation as sources
 
 PARTS = ("sm_80", "sm_90a")
 

@@ -17,13 +17,13 @@ import pytest
 
 from tests.standin import library, module
 from tests.standin.driver import ILLEGAL_ADDRESS, NO_DEVICE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver
-from uopc.backends.cpu.plan import Argument, Plan, Pointer, Result, Scalar, Variable
 from uopc.backends.cuda import binding
 from uopc.backends.cuda import device as devices
 from uopc.backends.cuda.arrays import DeviceArray
-from uopc.backends.cuda.plan import GpuLaunch
 from uopc.backends.cuda.pool import size_class
 from uopc.backends.cuda.runner import CudaRunner
+from uopc.backends.gpu_plan import GpuLaunch
+from uopc.backends.plan import Argument, Plan, Pointer, Result, Scalar, Variable
 from uopc.errors import DeviceError, DeviceMemoryError, InvalidIR, UserError
 
 F32 = np.dtype(np.float32)

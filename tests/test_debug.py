@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import Ops, UOp, debug, driver, dtypes
-from uopc.ir import node
-from uopc.ir.movement import reduce
+from uopc import Ops, UOp, driver, dtypes
+from uopc.ir.builder.movement import reduce
+from uopc.ir.core import node
 from uopc.passes import PIPELINE
+from uopc.program import debug
 
 
 def product() -> UOp:
@@ -158,7 +159,7 @@ def test_level_five_names_unchanged_stages(capsys):
 
 
 def test_a_hand_written_kernel(capsys):
-    from uopc.ir.sources import kernel_param
+    from uopc.tensor.creation import kernel_param
 
     a, b = (kernel_param(i, (64,), dtypes.float32) for i in range(2))
     i = UOp.range(64)
@@ -210,7 +211,7 @@ def test_levels_outside_are_refused(monkeypatch):
 @pytest.fixture
 def stages_checked(monkeypatch) -> list[str]:
     """The stages that a verifier was called for."""
-    from uopc.ir import verify
+    from uopc.ir.verify import verifier as verify
 
     seen: list[str] = []
     checked = verify.verify
@@ -233,7 +234,7 @@ def test_spec_zero_verifies_no_stage(stages_checked):
 def test_spec_one_verifies_every_stage(stages_checked, spec):
     with uopc.options(spec=spec):
         uopc.compile(product())
-    from uopc.dump import STAGES
+    from uopc.dump.stages import STAGES
 
     assert list(dict.fromkeys(stages_checked)) == list(STAGES)
 
@@ -249,7 +250,8 @@ def test_verify_argument_wins_over_the_option(stages_checked):
 def test_a_broken_stage_is_found_and_named(monkeypatch):
     import dataclasses
 
-    from uopc.passes import PIPELINE, rangeify
+    from uopc.passes import PIPELINE
+    from uopc.passes.rangeify import rangeify
 
     def open_range(graph, context):  # gives a range that nothing closes
         i, graph = UOp.range(4), rangeify.rangeify(graph, context)
@@ -259,7 +261,7 @@ def test_a_broken_stage_is_found_and_named(monkeypatch):
         (n, dataclasses.replace(p, run=open_range) if p.name == "rangeify" else p)
         for n, p in PIPELINE
     ]
-    monkeypatch.setattr("uopc.lowering.PIPELINE", broken)
+    monkeypatch.setattr("uopc.passes.pass_manager.PIPELINE", broken)
     with (
         uopc.options(spec=1),
         pytest.raises(uopc.InvalidIR, match="rangeify: level indexed, invariant range-closed-once"),

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import cache, cli, config
-from uopc.backends import target
+from uopc import cache, config, target
 from uopc.backends.cpu import native
-from uopc.cache import disk, key, record
+from uopc.cache import disk
 from uopc.cache.disk import Store, Unusable
-from uopc.compiled import Compiled
-from uopc.ir.fingerprint import fingerprint
+from uopc.cli import main as cli
+from uopc.ir.core.fingerprint import fingerprint
+from uopc.program import key, record
+from uopc.program.artifact import Compiled
 
 ROOT = Path(__file__).parent.parent
 DATA = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

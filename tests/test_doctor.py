@@ -8,7 +8,8 @@ import pytest
 
 import uopc
 from tests.standin import module
-from uopc import cli, doctor
+from uopc.cli import doctor
+from uopc.cli import main as cli
 
 
 def by_name(findings):

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import dtypes
-from uopc.ir.ops import Op, Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Op, Ops
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -159,7 +159,7 @@ def test_arithmetic_with_constants(dtype, optimize):
 @each_mode
 @pytest.mark.parametrize("source", EVERY)
 def test_casts(source, optimize):
-    from uopc.ir import semantics
+    from uopc.ir.core import semantics
 
     a = corners(source)
     t = dtypes.from_numpy(a.dtype)

@@ -11,8 +11,9 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import dtypes, interpret
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 FLOATS = ("float16", "float32", "float64")
 MEANING = {Ops.FLOORMOD: np.mod, Ops.FLOORDIV: np.floor_divide, Ops.CMOD: np.fmod}

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import affine, build, dtypes
-from uopc.ir.args import ParamArg, RangeArg
-from uopc.ir.node import arena, intern
-from uopc.ir.ops import Ops
-from uopc.passes.function_bodies import applied
-from uopc.passes.transcendental import DECOMPOSITIONS
+from uopc.ir.builder import alu as build
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import ParamArg, RangeArg
+from uopc.ir.core.node import arena, intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.decompose.expansion_cache import applied
+from uopc.passes.decompose.transcendental import DECOMPOSITIONS
 
 
 def operand(t, lanes, i, depth):

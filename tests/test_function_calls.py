@@ -9,12 +9,12 @@ import pytest
 
 import uopc
 from uopc import config, driver
-from uopc.ir import dtypes, node
-from uopc.ir.args import FunctionArg, ParamArg
-from uopc.ir.interpret import evaluate_with_effects
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
+from uopc.ir.core import dtypes, node
+from uopc.ir.core.args import FunctionArg, ParamArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.interpreter import evaluate_with_effects
 from uopc.passes import PIPELINE
 
 RANDOM = np.random.default_rng(0)

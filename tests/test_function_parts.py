@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 
 import uopc
 from uopc import dtypes
-from uopc.backends import function_parts
-from uopc.backends.function_parts import cheapest_cuts
+from uopc.backends.llvm import split_function as function_parts
+from uopc.backends.llvm.split_function import cheapest_cuts
 from uopc.driver import lower_only
-from uopc.ir import interpret
-from uopc.ir.ops import Ops
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 
 def scalars(n, dtype=dtypes.int32):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fuzz import check, generate, vocabulary
-from uopc.ir.ops import Ops
+from uopc.ir.core.ops import Ops
 
 PARTS = 6
 CASES = -(-len(vocabulary.pairs()) // generate.FOCUSES)  # every op on every dtype once

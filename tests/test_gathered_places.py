@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import dtypes
+from uopc.ir.core import dtypes
 
 RNG = np.random.default_rng(4)
 EDGES = [0, -1, 1, 2**31 - 1, -(2**31), 2**31 - 2, -(2**31) + 1]

@@ -10,15 +10,17 @@ from hypothesis import given as tried
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from uopc.ir import affine, analysis, check_rules, dtypes
-from uopc.ir.args import RangeArg
-from uopc.ir.clauses import clauses_of, limits_of, negation
-from uopc.ir.combine import combine
-from uopc.ir.given import Place, _below, given, put_in
-from uopc.ir.node import arena, intern
-from uopc.ir.ops import Ops
-from uopc.ir.symbolic import simplify
-from uopc.ir.uop import UOp
+from uopc.ir.builder.fold import combine
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import RangeArg
+from uopc.ir.core.node import arena, intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.ir.rewrite import check_rules
+from uopc.ir.symbolic.assume import Place, _below, given, put_in
+from uopc.ir.symbolic.conditions import clauses_of, limits_of, negation
+from uopc.ir.symbolic.simplify import simplify
 
 SIZES = (7, 12, 30)
 RANGES = [

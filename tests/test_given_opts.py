@@ -9,14 +9,16 @@ from by_hand import named
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR, UserError
-from uopc.ir import build, kernel
-from uopc.ir.args import KernelArg, Opt, StageArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.text import parse, print_graph
-from uopc.ir.verify import verify
-from uopc.passes import PIPELINE, storage_cost
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel
+from uopc.ir.core.args import KernelArg, Opt, StageArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.text.printer import parse, print_graph
+from uopc.ir.verify.verifier import verify
+from uopc.passes import PIPELINE
 from uopc.passes.contract import Context
+from uopc.passes.place_stages import fusion_cost as storage_cost
 
 RNG = np.random.default_rng(11)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import golden_case
@@ -13,12 +14,12 @@ import pytest
 from golden_case import GOLDEN, interpret_graph, interpret_program
 
 import uopc.passes
-from uopc.ir import analysis
-from uopc.ir.levels import Level
-from uopc.ir.text import parse, print_graph
-from uopc.ir.verify import verify
+from uopc.ir.core import analysis
+from uopc.ir.core.levels import Level
+from uopc.ir.text.printer import parse, print_graph
+from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
-from uopc.passes.optimize import OPTS
+from uopc.passes.optimize.optimize import OPTS
 
 SOURCES = Path(uopc.passes.__file__).parent
 MOST_LINES = 60
@@ -32,7 +33,7 @@ CASES = [
     pytest.param(p, path, id=f"{p.name}-{path.stem if path.suffix == '.uop' else 'docstring'}")
     for number, p in PIPELINE
     for path in (
-        SOURCES / f"{p.name.replace('-', '_')}.py",
+        Path(sys.modules[p.run.__module__].__file__),
         *sorted((GOLDEN / folder(number, p)).glob("*.uop")),
     )
 ]
@@ -97,7 +98,7 @@ def test_numbers_go_up():
 
 @pytest.mark.parametrize(("number", "p"), PIPELINE, ids=lambda v: getattr(v, "name", None))
 def test_a_pass_is_one_file_and_has_goldens(number, p):
-    module = __import__(f"uopc.passes.{p.name.replace('-', '_')}", fromlist=["PASS"])
+    module = sys.modules[p.run.__module__]
     assert module.PASS is p
     files = list((GOLDEN / folder(number, p)).glob("*.uop"))
     assert 3 <= len(files) <= 32, f"{p.name} has {len(files)} golden files"
@@ -173,6 +174,6 @@ def test_other_numbers_are_found():
 
 def test_docstring_blocks_round_trip():
     for _, p in PIPELINE:
-        case = golden_case.read_docstring(SOURCES / f"{p.name.replace('-', '_')}.py")
+        case = golden_case.read_docstring(Path(sys.modules[p.run.__module__].__file__))
         assert case.write(case.before, case.after) == case.block
         assert print_graph(parse(case.after)) == case.after

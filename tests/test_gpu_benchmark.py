@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.standin import module
-from uopc.backends import target
-from uopc.backends.cuda.assembler import Usage
-from uopc.passes import gpu_machine
+from uopc import target
+from uopc.backends.nvptx.ptxas import Usage
+from uopc.passes.optimize.schedule import gpu_thresholds as gpu_machine
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 

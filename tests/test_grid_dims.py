@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.conformance import expression
 from uopc.errors import Unsupported
-from uopc.ir import affine
-from uopc.ir.args import VariableArg
-from uopc.ir.build import dim_uop
-from uopc.ir.dtypes import index
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.passes.grid_dims import Grid, grid
+from uopc.ir.builder.alu import dim_uop
+from uopc.ir.core.args import VariableArg
+from uopc.ir.core.dtypes import index
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.place_threads.launch_grid import Grid, grid
 
 
 def texts(made: Grid) -> list[str]:

@@ -18,9 +18,10 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import analysis, node, verify
-from uopc.ir.levels import TENSOR
-from uopc.passes import optimize
+from uopc.ir.core import analysis, node
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.verify import verifier as verify
+from uopc.passes.optimize import optimize
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from growth import GROWTH, uopc_operators

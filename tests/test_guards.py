@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import analysis, dtypes
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
 
 CPUS = ("", "x86-64-v3")
 RNG = np.random.default_rng(31)

@@ -5,9 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir import affine, build, remake
-from uopc.ir.ops import Ops
-from uopc.passes import decompose
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.decompose import decompose
 
 EDGE = 1 << 48
 

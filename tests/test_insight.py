@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import UPat, cli, config, driver, dump, html_report
-from uopc.dump import STAGES
-from uopc.ir import node, trace
-from uopc.ir.remake import rewritten
-from uopc.lowering import Lowering
+from uopc import UPat, config, driver
+from uopc.cli import main as cli
+from uopc.dump import html as html_report
+from uopc.dump import stages as dump
+from uopc.dump.stages import STAGES
+from uopc.ir.builder.rebuild import rewritten
+from uopc.ir.core import node, trace
+from uopc.passes.pass_manager import Lowering
 
 ROOT = Path(__file__).parent.parent
 SOFTMAX = """import uopc
@@ -58,7 +61,7 @@ def test_the_page_has_code_stages_and_rewrites(softmax, capsys):
     decompose = by_name["decompose"]
     assert any("exp(" in before for _, before, _ in decompose["rewrites"])
     labels = [label for label, _, _ in decompose["rewrites"]]
-    assert all(re.search(r"uopc/passes/decompose.py:\d+", label) for label in labels)
+    assert all(re.search(r"uopc/passes/decompose/decompose.py:\d+", label) for label in labels)
     assert sum(n for _, n in decompose["causes"]) == decompose["total"] == len(labels)
     table = {r["stage"]: r for r in data["rows"]}
     assert table["decompose"]["rewrites"] == decompose["total"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.passes import machine
+from uopc.passes.optimize.schedule import thresholds as machine
 
 RNG = np.random.default_rng(3)
 ROWS, COLUMNS = 8, 64

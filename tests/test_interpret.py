@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir import build, dtypes, kernel, movement, sources
-from uopc.ir.args import FunctionArg
-from uopc.ir.interpret import evaluate, evaluate_with_effects
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel, movement
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import FunctionArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.interpreter import evaluate, evaluate_with_effects
+from uopc.tensor import creation as sources
 
 # ---------------------------------------------------------------- tensor: elementwise
 INPUTS: dict[str, Array] = {"x": floats(3, 4), "y": floats(4)}

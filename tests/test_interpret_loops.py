@@ -9,12 +9,15 @@ import pytest
 from by_hand import F32, I32, INDEX, VOID, at, floats, invalid, param, store, total
 
 from uopc.errors import InvalidIR, UserError, UserTypeError
-from uopc.ir import build, dtypes, kernel, sources
-from uopc.ir.args import ReduceArg
-from uopc.ir.interpret import evaluate, run_indexed, run_kernel, run_program
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
-from uopc.ir.uop import UOp
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.interpreter import evaluate, run_indexed, run_kernel, run_program
+from uopc.tensor import creation as sources
 
 
 # ---------------------------------------------------------------- kernels

@@ -10,14 +10,14 @@ import pytest
 
 import uopc
 from uopc import driver
-from uopc.ir import dtypes
-from uopc.ir.interpret import evaluate, run_indexed, run_program
-from uopc.ir.interpret_plan import storage
-from uopc.ir.levels import INDEXED, PROGRAM, TENSOR
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
-from uopc.lowering import Lowered
+from uopc.ir.core import dtypes
+from uopc.ir.core.levels import INDEXED, PROGRAM, TENSOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.interpreter import evaluate, run_indexed, run_program
+from uopc.ir.interpret.step_order import storage
+from uopc.passes.pass_manager import Lowered
 
 Arrays = dict[str, Any]
 X, W = uopc.param("x", (6, 8)), uopc.param("w", (8, 5))

@@ -11,13 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import InvalidIR
-from uopc.ir import analysis, build, dtypes, interpret_blocks, kernel, movement, sources
-from uopc.ir.args import ReduceArg
-from uopc.ir.interpret import evaluate, run_kernel
-from uopc.ir.interpret_runs import path_to_constant, sum_of_constant
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel, movement
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret import large_reduces as interpret_blocks
+from uopc.ir.interpret.constant_sums import path_to_constant, sum_of_constant
+from uopc.ir.interpret.interpreter import evaluate, run_kernel
+from uopc.tensor import creation as sources
 
 F32, U32 = dtypes.float32, dtypes.uint32
 Array = Any

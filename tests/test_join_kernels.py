@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
 
 RNG = np.random.default_rng(5)
 

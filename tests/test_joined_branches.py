@@ -9,9 +9,9 @@ from hypothesis import given, settings
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import dtypes
-from uopc.ir.ops import Ops
-from uopc.passes.seldom import is_branch
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.passes.decompose.cold_branch import is_branch
 
 NAMES = ("sin", "cos", "tan", "log")
 HUGE = [1e22, -5e200, 1.7e308, np.inf, -np.inf, np.nan, -0.0, 3e6]

@@ -3,7 +3,7 @@
 import numpy as np
 
 import uopc
-from uopc.backends.cpu.kept import SIZES_KEPT, KeptMap
+from uopc.backends.cpu.bounded_cache import SIZES_KEPT, KeptMap
 
 
 def test_a_kept_map_holds_so_many_and_starts_again():

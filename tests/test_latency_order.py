@@ -9,11 +9,12 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import build, dtypes
-from uopc.ir.args import RangeArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.passes.latency_order import LEAST, by_latency
+from uopc.ir.builder import alu as build
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import RangeArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.passes.linearize.list_schedule import LEAST, by_latency
 
 ARITHMETIC = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.FDIV)
 

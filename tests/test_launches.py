@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 import uopc
 from uopc import config, driver
 from uopc.errors import InvalidIR
-from uopc.ir import build, dtypes, interpret, kernel
-from uopc.ir.args import BufferArg, Opt, ParamArg
-from uopc.ir.levels import KERNEL
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.verify import verify
-from uopc.lowering import lower
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import BufferArg, Opt, ParamArg
+from uopc.ir.core.levels import KERNEL
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.verify.verifier import verify
+from uopc.passes.pass_manager import lower
 
 F32 = dtypes.float32
 

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 from test_opts import numbers, results
 
 import uopc
-from uopc.backends import scratch, target
+from uopc import target
+from uopc.backends.llvm import scratch
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import analysis
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
-from uopc.passes import PIPELINE, local_stage, optimize
+from uopc.ir.core import analysis
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+from uopc.passes import PIPELINE
 from uopc.passes.contract import Context
-from uopc.passes.range_tiling import Refused, kernel_axes
+from uopc.passes.optimize import optimize
+from uopc.passes.optimize.opts import packing as local_stage
+from uopc.passes.optimize.opts.legality import Refused, kernel_axes
 
 DIMS = st.integers(1, 7)
 

@@ -11,7 +11,7 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import node
+from uopc.ir.core import node
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).parent))

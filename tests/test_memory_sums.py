@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from test_opts import numbers, results
 
 import uopc
-from uopc.backends.target import host
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import interpret
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
-from uopc.passes import machine, optimize
-from uopc.passes.range_tiling import Refused, kernel_axes
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.passes.optimize import optimize
+from uopc.passes.optimize.opts.legality import Refused, kernel_axes
+from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.target import host
 
 DIMS = st.integers(1, 9)
 TARGETS = ("", "x86-64-v3")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir.ops import Ops
+from uopc.ir.core.ops import Ops
 
 RNG = np.random.default_rng(12)
 

@@ -12,8 +12,9 @@ from reference import as_param, run, same, values
 
 import uopc
 from uopc.errors import UserTypeError
-from uopc.ir import dtypes, interpret
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 
 # ---------------------------------------------------------------- normalisation

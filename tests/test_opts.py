@@ -7,17 +7,20 @@ import pytest
 from by_hand import at, param, plain_kernel, store, with_opts
 
 import uopc
-from uopc.backends import target
+from uopc import target
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import analysis, dtypes, interpret, kernel
-from uopc.ir.args import KernelArg, Opt
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.passes import PIPELINE, optimize
+from uopc.ir.builder import kernel
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.passes import PIPELINE
 from uopc.passes.contract import Context
-from uopc.passes.range_tiling import Refused, kernel_axes
-from uopc.passes.tiled import Tiled
+from uopc.passes.optimize import optimize
+from uopc.passes.optimize.opts.legality import Refused, kernel_axes
+from uopc.passes.optimize.opts.strip_mining import Tiled
 
 MARGIN = 512  # elements around an output that no kernel may touch
 RNG = np.random.default_rng(3)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import dtypes, remake
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import dtypes
 
 RNG = np.random.default_rng(7)
 

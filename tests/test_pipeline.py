@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import interpret
-from uopc.ir.ops import Ops
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 QUICK = settings(
     max_examples=150, deadline=None, derandomize=True,

@@ -8,8 +8,7 @@ import pytest
 
 import uopc
 from tests.standin import module
-from uopc import dtypes
-from uopc.backends import target
+from uopc import dtypes, target
 
 PARTS = tuple(target.PARTS)
 NARROW = (

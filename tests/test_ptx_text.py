@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.backends import target
-from uopc.backends.cuda.assembler import assemble, find_ptxas
-from uopc.backends.nvptx import Calls, GpuEmitter
-from uopc.ir import dtypes, interpret, kernel
-from uopc.ir.args import Opt, ParamArg
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc import target
+from uopc.backends.nvptx.kernel import Calls, GpuEmitter
+from uopc.backends.nvptx.ptxas import assemble, find_ptxas
+from uopc.ir.builder import kernel
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import Opt, ParamArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 PARTS = tuple(target.PARTS)
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: see the extra `test`")

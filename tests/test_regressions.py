@@ -10,10 +10,12 @@ import pytest
 import uopc
 from uopc import dtypes
 from uopc.driver import lower_only
-from uopc.ir import interpret, kernel, sources
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.passes.storage_cost import MOST_PARTS
+from uopc.ir.builder import kernel
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.passes.place_stages.fusion_cost import MOST_PARTS
+from uopc.tensor import creation as sources
 
 BOTH = pytest.mark.parametrize("optimize", [True, False])
 

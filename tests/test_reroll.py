@@ -6,12 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir import analysis, dtypes, interpret, verify
-from uopc.ir.levels import TENSOR
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.verify import verifier as verify
 from uopc.passes.contract import Context
-from uopc.passes.reroll import reroll
+from uopc.passes.reroll.reroll import reroll
 
 VALUES = np.array([-0.0, 0.0, 1.5, -2.25, np.inf, -np.inf, np.nan, 3e-45], "f4")
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir import dtypes
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
 
 
 def rollout(controls, steps, sin):

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from uopc.errors import InvalidIR
-from uopc.ir import check_rules, dtypes, symbolic
-from uopc.ir.args import ParamArg, VariableArg
-from uopc.ir.combine import combine, convert
-from uopc.ir.construct import const_value
-from uopc.ir.dtypes import DType
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
-from uopc.ir.rules import (
+from uopc.ir.builder.fold import combine, convert
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import ParamArg, VariableArg
+from uopc.ir.core.construct import const_value
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.trace import Fired, tracing
+from uopc.ir.core.uop import UOp
+from uopc.ir.rewrite import check_rules
+from uopc.ir.rewrite.rules import (
     BOOL,
     FLOAT,
     INDEX,
@@ -33,9 +36,8 @@ from uopc.ir.rules import (
     x,
     y,
 )
-from uopc.ir.text import render
-from uopc.ir.trace import Fired, tracing
-from uopc.ir.uop import UOp
+from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.text.printer import render
 
 
 # ---------------------------------------------------------------- expressions as text

@@ -28,20 +28,11 @@ import uopc
 from uopc import config
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable, run_traced
-from uopc.backends.cpu.image import Image, _load_with_orc, load
-from uopc.backends.cpu.jit import assembly, compile_object
-from uopc.backends.cpu.plan import (
-    Argument,
-    Launch,
-    Plan,
-    Pointer,
-    Result,
-    Scalar,
-    Structure,
-    Variable,
-)
+from uopc.backends.cpu.elf_loader import Image, _load_with_orc, load
+from uopc.backends.llvm.jit import assembly, compile_object
+from uopc.backends.plan import Argument, Launch, Plan, Pointer, Result, Scalar, Structure, Variable
 from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
-from uopc.passes import machine
+from uopc.passes.optimize.schedule import thresholds as machine
 
 F4 = np.dtype("f4")
 

@@ -9,8 +9,9 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import analysis, dtypes, interpret
-from uopc.ir.ops import Ops
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 HUGE = np.array([1e22, -5e200, 6.339428458990708e204, 1.7e308])
 
@@ -112,8 +113,8 @@ def test_every_level_means_the_same(optimize):
 
 def test_a_hand_written_branch():
     """A range with an end that is 0 or 1: the register keeps its first value, or gets the other."""
-    from uopc.ir.args import ParamArg, RangeArg, ReduceArg
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.args import ParamArg, RangeArg, ReduceArg
+    from uopc.ir.core.uop import UOp
 
     n = 12
     out = UOp(Ops.PARAM, dtypes.float32, (), ParamArg("out", (n,), 0))

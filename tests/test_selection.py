@@ -11,8 +11,9 @@ from reference import SEED, as_param, run, same, values
 
 import uopc
 from uopc.errors import Unsupported, UserTypeError
-from uopc.ir import dtypes, interpret
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=6)
 

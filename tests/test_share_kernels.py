@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc import PatternMatcher, UPat, driver, dtypes
-from uopc.ir import interpret
-from uopc.ir.ops import Ops
-from uopc.lowering import Lowering
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.passes.pass_manager import Lowering
 
 NUMBERS = [t for t in dtypes.ALL if t.kind in ("int", "uint", "float")]
 

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uopc.ir import check_rules, dtypes, symbolic
-from uopc.ir.args import ParamArg, VariableArg
-from uopc.ir.construct import const_value
-from uopc.ir.dtypes import DType
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.text import render
-from uopc.ir.trace import tracing
-from uopc.ir.uop import UOp
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import ParamArg, VariableArg
+from uopc.ir.core.construct import const_value
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import tracing
+from uopc.ir.core.uop import UOp
+from uopc.ir.rewrite import check_rules
+from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.text.printer import render
 
 X = intern(Ops.PARAM, dtypes.int32, (), ParamArg("x", ()))
 

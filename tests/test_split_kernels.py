@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir.args import Opt
+from uopc.ir.core.args import Opt
 from uopc.passes import split_kernels
 
 N = 8

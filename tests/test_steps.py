@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import analysis, dtypes
-from uopc.ir.ops import Ops
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
 
 RNG = np.random.default_rng(59)
 

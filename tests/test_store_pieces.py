@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir import build, dtypes
-from uopc.ir.ops import Ops
-from uopc.passes.store_pieces import store_pieces
+from uopc.ir.builder import alu as build
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.passes.devectorize.partial_stores import store_pieces
 
 
 @given(st.integers(0, 16), st.integers(0, 16))

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.backends import target
+from uopc import target
 from uopc.driver import lower_only
-from uopc.ir.args import Opt
-from uopc.passes import optimize
-from uopc.passes.range_tiling import Refused
+from uopc.ir.core.args import Opt
+from uopc.passes.optimize import optimize
+from uopc.passes.optimize.opts.legality import Refused
 
 CPUS = ("", "x86-64-v3")
 HOLDS = target.host().last_cache_bytes

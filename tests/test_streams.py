@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.backends import target
+from uopc import target
 from uopc.driver import lower_only
-from uopc.ir import analysis, remake
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
-from uopc.passes import kept_values, range_tiling
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+from uopc.passes.optimize.opts import legality as range_tiling
+from uopc.passes.optimize.opts import reuse as kept_values
 
 CPUS = ("", "x86-64-v3")  # the machine's own vectors (AVX-512 where it has them), and AVX2
 RNG = np.random.default_rng(11)

@@ -10,8 +10,8 @@ import uopc
 from tests.ptx import banks, machine, parse
 from tests.ptx.memory import Memory
 from uopc import dtypes
-from uopc.ir import affine
-from uopc.passes import swizzled_tiles
+from uopc.ir.index import affine
+from uopc.passes.analysis import swizzle as swizzled_tiles
 
 LANES = np.arange(32)
 # Accesses of a warp: byte offsets, bytes of each, and the turns of banks that it takes.

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 
 import uopc
-from uopc.ir import affine, analysis, indexing, tables
-from uopc.ir.ops import Ops
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import lookup_tables as tables
+from uopc.ir.core import analysis
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
 
 Array = npt.NDArray[Any]
 KINDS = ("pad", "shrink", "flip", "permute", "reshape", "expand", "add", "negate", "where", "sum")

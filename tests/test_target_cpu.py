@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.backends import target
+from uopc import target
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir.interpret import run_kernel
-from uopc.ir.ops import Ops
-from uopc.passes import devectorize
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret.interpreter import run_kernel
+from uopc.passes.devectorize import devectorize
 
 X = uopc.param("x", (1000,))
 

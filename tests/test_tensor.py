@@ -17,9 +17,10 @@ from reference import SEED, as_param, run, same, values
 
 import uopc
 from uopc.errors import UserTypeError
-from uopc.ir import dtypes, interpret
-from uopc.ir.args import Opt
-from uopc.ir.ops import Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

@@ -14,9 +14,9 @@ from tests.ptx.corpus import join
 from tests.ptx.memory import Memory
 from tests.standin import module
 from uopc import dtypes
-from uopc.backends.cuda import assembler
+from uopc.backends.nvptx import ptxas as assembler
 from uopc.errors import UserError
-from uopc.ir.args import Opt
+from uopc.ir.core.args import Opt
 
 RNG = np.random.default_rng(41)
 KINDS = {

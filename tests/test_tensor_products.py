@@ -12,10 +12,10 @@ from tests.ptx.corpus import join
 from tests.standin import module
 from tests.test_tensor_cores import assembled, bf16, exact, numbers, run
 from uopc import dtypes
-from uopc.backends.cuda import assembler
-from uopc.ir.args import Opt
-from uopc.ir.tensor_cores import tile_for
-from uopc.passes.choose_tensor_opts import BLOCKINGS
+from uopc.backends.nvptx import ptxas as assembler
+from uopc.ir.core.args import Opt
+from uopc.ir.core.tensor_cores import tile_for
+from uopc.passes.optimize.schedule.gpu_tensor_cores import BLOCKINGS
 
 BF16, F32 = ml_dtypes.bfloat16, dtypes.float32
 RNG = np.random.default_rng(51)

@@ -16,15 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import InvalidIR
-from uopc.ir import args, data, dtypes, kernel, sources
-from uopc.ir.args import BufferArg, DataArg, KernelArg, Opt, ParamArg, RangeArg, ReduceArg
-from uopc.ir.dtypes import DType
-from uopc.ir.levels import Level
-from uopc.ir.literals import Reader, write_value
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
-from uopc.ir.text import Namer, parse, parse_header, print_graph, render, tree
-from uopc.ir.uop import UOp
+from uopc.ir.builder import kernel
+from uopc.ir.core import args, dtypes
+from uopc.ir.core import arrays as data
+from uopc.ir.core.args import BufferArg, DataArg, KernelArg, Opt, ParamArg, RangeArg, ReduceArg
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.levels import Level
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.text.literals import Reader, write_value
+from uopc.ir.text.printer import Namer, parse, parse_header, print_graph, render, tree
+from uopc.tensor import creation as sources
 
 F32, INDEX, VOID = dtypes.float32, dtypes.index, dtypes.void
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import uopc
 from uopc import dtypes
 from uopc.driver import lower_only
-from uopc.ir.ops import Ops
-from uopc.passes.storage_versions import NEW, Spans, Versions
+from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.versions import NEW, Spans, Versions
 
 N = 8
 PART = st.integers(0, N - 2)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from uopc.errors import InvalidIR
-from uopc.ir import build, dtypes, kernel, movement, sources
-from uopc.ir.args import BufferArg, FunctionArg, ParamArg, RangeArg, ReduceArg
-from uopc.ir.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
-from uopc.ir.uop import UOp
-from uopc.ir.verify import verify, verify_node
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel, movement
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import BufferArg, FunctionArg, ParamArg, RangeArg, ReduceArg
+from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.verify.verifier import verify, verify_node
+from uopc.tensor import creation as sources
 
 F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
 

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
-from uopc.ir import affine, build, dtypes, indexing, kernel, sources
-from uopc.ir.args import RangeArg, VariableArg
-from uopc.ir.levels import KERNEL, SCALAR
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
-from uopc.ir.verify_bounds import Verdict, accesses, verify_bounds
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import kernel
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import RangeArg, VariableArg
+from uopc.ir.core.levels import KERNEL, SCALAR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.ir.verify.in_bounds import Verdict, accesses, verify_bounds
+from uopc.tensor import creation as sources
 
 INSIDE, OUTSIDE, NOT_PROVED = Verdict.INSIDE, Verdict.OUTSIDE, Verdict.NOT_PROVED
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir import construct, dtypes
-from uopc.ir.interpret import evaluate
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
+from uopc.ir.core import construct, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.interpreter import evaluate
 
 
 @pytest.mark.parametrize("optimize", [True, False])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc import UOp, dtypes
-from uopc.ir.ops import Ops
+from uopc.ir.core.ops import Ops
 
 VALUES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -3.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0])
 A, B, C = (g.ravel() for g in np.meshgrid(VALUES, VALUES, VALUES))

@@ -1,10 +1,11 @@
 """Worst error of the transcendental functions, in units in the last place of the exact result.
 
-`python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is one
-argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints the
-table of `docs/accuracy.md`, `--coefficients` the constants of `uopc/passes/transcendental.py`,
-`angles_32.py` and `huge_angles.py`. References: float64 for narrower functions; 80-bit floats and,
-on fewer points, mpmath with 40 digits for float64 functions.
+`python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is
+one argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints
+the table of `docs/accuracy.md`, `--coefficients` the constants of `transcendental.py`,
+`trig_float32.py` and `payne_hanek.py` in `uopc/passes/decompose`. References: float64 for
+narrower functions; 80-bit floats and, on fewer points, mpmath with 40 digits for float64
+functions.
 """
 
 from __future__ import annotations

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
-from uopc.ir import Ops, UOp, dtypes
-from uopc.ir.build import variable
-from uopc.ir.movement import cat, stack
-from uopc.ir.sources import arange, constant, eye, full, ones, param, zeros
-from uopc.ir.tensor import where
+from uopc.ir import Ops, UOp
+from uopc.ir.builder.alu import variable
+from uopc.ir.builder.movement import cat, stack
+from uopc.ir.core import dtypes
+from uopc.tensor.creation import arange, constant, eye, full, ones, param, zeros
+from uopc.tensor.methods import where
 
 if TYPE_CHECKING:
     from uopc.driver import compile
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
-    from uopc.ir.text import parse, print_graph
-    from uopc.program import Program
+    from uopc.ir.text.printer import parse, print_graph
+    from uopc.program.program import Program
 
 __all__ = [
     "Error", "InvalidIR", "Ops", "PatternMatcher", "Program", "UOp", "UPat", "Unsupported",
@@ -27,8 +28,8 @@ __all__ = [
 
 # What costs time to import is imported when it is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
-_LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text")
-_LAZY |= {"compile": "uopc.driver", "Program": "uopc.program"}
+_LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
+_LAZY |= {"compile": "uopc.driver", "Program": "uopc.program.program"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 

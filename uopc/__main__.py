@@ -2,7 +2,7 @@
 
 import sys
 
-from uopc.cli import main
+from uopc.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -128,7 +128,8 @@ _checkers = 0  # blocks that want every node verified as it is made
 def _check_nodes(more: int) -> None:
     """Nodes are verified while anyone wants it, and then in the whole process."""
     global _checkers
-    from uopc.ir import node, verify
+    from uopc.ir.core import node
+    from uopc.ir.verify import verifier as verify
 
     with _lock:
         _checkers += more
@@ -141,7 +142,7 @@ _counters = 0  # blocks that want the rules' attempts and matches counted
 def _count_matches(more: int) -> None:
     """Rules are counted while anyone wants it; the last one prints what was counted, on stderr."""
     global _counters
-    from uopc.ir import match_statistics
+    from uopc.ir.rewrite import statistics as match_statistics
 
     with _lock:
         _counters += more

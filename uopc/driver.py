@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir import analysis, arguments, dtypes, remake, tensor_graph
-from uopc.ir.args import Opt
-from uopc.ir.elementwise import unbind
-from uopc.ir.levels import TENSOR
-from uopc.ir.node import Node, arena, intern
-from uopc.ir.ops import Ops
-from uopc.ir.recognize import level_of
-from uopc.ir.uop import UOp
-from uopc.program import CPU, Program, program_for
+from uopc.ir.builder import checks as arguments
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core.args import Opt
+from uopc.ir.core.level_of import level_of
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.node import Node, arena, intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.program.program import CPU, Program, program_for
+from uopc.tensor.elementwise import unbind
 
 if TYPE_CHECKING:
-    from uopc.lowering import Lowered, Verify
     from uopc.passes.contract import Context
+    from uopc.passes.pass_manager import Lowered, Verify
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def compile(
     where = device if device is not None else options.device
     check_device(where)
     if options.target_cpu and not where.startswith("cuda"):
-        from uopc.backends import target
+        from uopc import target
 
         target.check_runs(options.target_cpu)
     if beam or options.beam:
@@ -81,7 +83,7 @@ def compile(
         accesses = options.spec > 1 if verify is None else verify
         program = build(request, _verifier(check, accesses))
     if options.debug:
-        from uopc import debug
+        from uopc.program import debug
 
         return debug.compiled(program, options.debug)
     return program
@@ -90,7 +92,7 @@ def compile(
 def build(request: Request, verifier: Verify | None) -> Program:
     """The program that was asked for, on its device."""
     if request.device.startswith("cuda"):
-        from uopc import cuda_program
+        from uopc.program import cuda as cuda_program
 
         return program_for(request, verifier, cuda_program.CUDA)
     return program_for(request, verifier, CPU)
@@ -98,7 +100,7 @@ def build(request: Request, verifier: Verify | None) -> Program:
 
 def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
     """Each argument of `compile` is of the right kind."""
-    from uopc.ir.pattern import PatternMatcher
+    from uopc.ir.rewrite.pattern import PatternMatcher
 
     kinds: dict[str, tuple[Any, Any, str]] = {
         "device": (device, str, "a string"), "name": (name, str, "a string"),
@@ -111,7 +113,7 @@ def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
 
 
 def _verify_input(kernel: UOp) -> None:
-    from uopc.ir import verify
+    from uopc.ir.verify import verifier as verify
 
     verify.verify(kernel, level_of(kernel), "input")
 
@@ -120,7 +122,7 @@ def check_device(device: str) -> None:
     """UserError for a device there is not."""
     kind, _, part = device.partition(":")
     if kind == "cuda" and part.startswith("sm_"):
-        from uopc.backends import target
+        from uopc import target
 
         target.part(part)
         return
@@ -134,16 +136,17 @@ def _verifier(on: bool, accesses: bool = False) -> Verify | None:
     """What checks each stage: its invariants, and also that no access leaves its storage."""
     if not on:
         return None
-    from uopc.ir import verify, verify_bounds
+    from uopc.ir.verify import in_bounds as verify_bounds
+    from uopc.ir.verify import verifier as verify
 
     return verify_bounds.verify_with_bounds if accesses else verify.verify
 
 
 def make_context(request: Request) -> Context:
     """What the passes may know of the request."""
-    from uopc.backends import target
-    from uopc.lowering import function_schedule
+    from uopc import target
     from uopc.passes.contract import Context
+    from uopc.passes.pass_manager import function_schedule
 
     context = Context(
         target.for_device(request.device, request.options.target_cpu),
@@ -252,7 +255,7 @@ def lower_only(
     rules: Any = None, opts: tuple[Opt, ...] | None = None, device: str = "cpu",
 ) -> Lowered:  # fmt: skip
     """The stages of a graph without machine code: what `uopc dump` shows."""
-    from uopc.lowering import lower
+    from uopc.passes.pass_manager import lower
 
     request = prepare(graph, None, optimize, threads, None, config.current(), rules)
     context = make_context(replace(request, device=device))

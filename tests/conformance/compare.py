@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from tests.conformance.corpus import Array
-from uopc.ir import dtypes
-from uopc.ir.dtypes import DType
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
 
 
 @dataclass(frozen=True)

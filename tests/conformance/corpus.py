@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir import dtypes
+from uopc.ir.core import dtypes
 
 Case = dict[str, Any]
 Array = npt.NDArray[Any]

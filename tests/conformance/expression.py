@@ -9,11 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from tests.conformance.corpus import Array
-from uopc.ir import affine, analysis, build, construct, dtypes, interpret_values
-from uopc.ir.args import BufferArg, ParamArg, RangeArg, ReduceArg, VariableArg
-from uopc.ir.dtypes import DType
-from uopc.ir.ops import Op, Ops
-from uopc.ir.uop import UOp
+from uopc.ir.builder import alu as build
+from uopc.ir.core import analysis, construct, dtypes
+from uopc.ir.core import evaluate as interpret_values
+from uopc.ir.core.args import BufferArg, ParamArg, RangeArg, ReduceArg, VariableArg
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
 
 Record = dict[str, Any]
 Points = dict[str, Array]

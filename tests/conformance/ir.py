@@ -21,13 +21,16 @@ from tests.conformance.corpus import Place
 from tests.conformance.expression import Record, number
 from tests.conformance.runner import Outcome
 from uopc.backends import memory_plan
-from uopc.ir import affine, analysis, dtypes, indexing, verify_bounds
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
-from uopc.ir.pattern import PatternMatcher, UPat
-from uopc.ir.rewrite import graph_rewrite, substitute
-from uopc.ir.uop import UOp
-from uopc.passes.grid_dims import grid
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.ir.rewrite.engine import graph_rewrite, substitute
+from uopc.ir.rewrite.pattern import PatternMatcher, UPat
+from uopc.ir.verify import in_bounds as verify_bounds
+from uopc.passes.place_threads.launch_grid import grid
 
 Complaint = str | None
 EXCEPTIONS: Final[dict[str, str]] = {

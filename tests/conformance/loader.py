@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from uopc.ir import build, construct, dtypes
-from uopc.ir.args import (
+from uopc.ir.builder import alu as build
+from uopc.ir.core import construct, dtypes
+from uopc.ir.core.args import (
     AxisKind,
     BufferArg,
     FunctionArg,
@@ -22,9 +23,9 @@ from uopc.ir.args import (
     ReduceArg,
     VariableArg,
 )  # fmt: skip
-from uopc.ir.dtypes import DType
-from uopc.ir.ops import Op, Ops
-from uopc.ir.uop import UOp
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 
 Record = dict[str, Any]
 Sources = tuple[UOp, ...]

@@ -15,10 +15,11 @@ import numpy as np
 from tests.conformance.compare import PRECISION
 from tests.conformance.corpus import Array
 from tests.conformance.loader import Graph
-from uopc.ir import interpret_blocks, interpret_values
-from uopc.ir.interpret_tensor import TensorRun
-from uopc.ir.ops import Op, Ops
-from uopc.ir.uop import UOp
+from uopc.ir.core import evaluate as interpret_values
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret import large_reduces as interpret_blocks
+from uopc.ir.interpret.tensor import TensorRun
 
 SEEDS: Final = 8
 # Operations whose own result is rounded; what stands on one of them is inexact too.

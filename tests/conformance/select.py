@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import corpus
-from uopc.ir import dtypes
+from uopc.ir.core import dtypes
 
 MOST_BYTES: Final = 1 << 16
 MOST_SCALE_NODES: Final = 2000

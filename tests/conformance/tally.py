@@ -15,11 +15,11 @@ from tests.conformance import loader
 from tests.conformance.corpus import Case
 from tests.conformance.loader import USER_KERNEL
 from uopc import config, driver
-from uopc.ir import analysis, node
-from uopc.ir.ops import Ops
-from uopc.ir.uop import UOp
-from uopc.lowering import StageRun
+from uopc.ir.core import analysis, node
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes import PIPELINE
+from uopc.passes.pass_manager import StageRun
 
 
 @dataclass(frozen=True)

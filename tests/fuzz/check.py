@@ -19,9 +19,10 @@ from tests.fuzz.generate import Array, Case
 from uopc import UOp
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir import analysis, dtypes, interpret
-from uopc.ir.ops import Ops
-from uopc.lowering import Lowered
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import interpreter as interpret
+from uopc.passes.pass_manager import Lowered
 
 Values = dict[str, Array]
 Seen = Counter[tuple[str, str, str]]  # (level, op, dtype)

@@ -21,11 +21,12 @@ import uopc
 from tests.fuzz import vocabulary
 from uopc import UOp
 from uopc.errors import UserError
-from uopc.ir import dtypes, interpret
-from uopc.ir.args import FunctionArg, ParamArg
-from uopc.ir.construct import checked
-from uopc.ir.dtypes import DType
-from uopc.ir.ops import Op, Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import FunctionArg, ParamArg
+from uopc.ir.core.construct import checked
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.interpret import interpreter as interpret
 
 Array = npt.NDArray[Any]
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 33)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from uopc.ir import dtypes
-from uopc.ir.dtypes import DType
-from uopc.ir.ops import Op, Ops
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
 
 COMPARISONS: Final = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
 _ANY: Final = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.NEG, Ops.WHERE, *COMPARISONS)

@@ -11,7 +11,7 @@ from tests.conformance.corpus import Place
 from tests.conformance.runner import Outcome
 from tests.ptx import machine
 from tests.standin import module
-from uopc.backends.cuda import assembler
+from uopc.backends.nvptx import ptxas as assembler
 
 # Operations of single threads that one launch may take: more is noted as too large to execute.
 MOST_WORK = 2 << 30

@@ -9,7 +9,7 @@ import numpy as np
 from tests.ptx import machine, parse
 from tests.ptx.memory import Memory
 from tests.ptx.parse import PtxError
-from uopc.backends import target
+from uopc import target
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE = 0, 1, 2, 100
 INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS, NOT_SUPPORTED = 218, 500, 700, 801

@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from uopc import config
-from uopc.backends import target
-from uopc.backends.cpu import jit, native
-from uopc.cache import key, record
+from uopc import config, target
+from uopc.backends.cpu import native
+from uopc.backends.llvm import jit
 from uopc.cache.disk import Store, Unusable
 from uopc.cache.memory import programs
 from uopc.errors import InvalidIR
+from uopc.program import key, record
 
 if TYPE_CHECKING:
-    from uopc.compiled import Compiled
     from uopc.driver import Request
-    from uopc.ir.fingerprint import Fingerprint
+    from uopc.ir.core.fingerprint import Fingerprint
+    from uopc.program.artifact import Compiled
 
 COUNTERS = (
     "scheduled", "compiled", "memory_hits", "memory_misses", "disk_hits", "disk_misses",

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from uopc.compiled import Compiled
+from uopc.program.artifact import Compiled
 
 # All entries together take about this much at most.
 MOST_BYTES = 256 << 20

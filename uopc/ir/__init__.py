@@ -5,20 +5,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from uopc.ir import dtypes
-from uopc.ir.dtypes import DType
-from uopc.ir.ops import Op, Ops
-from uopc.ir.uop import UOp
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 
 if TYPE_CHECKING:
-    from uopc.ir.pattern import PatternMatcher, UPat
-    from uopc.ir.rewrite import graph_rewrite
+    from uopc.ir.rewrite.engine import graph_rewrite
+    from uopc.ir.rewrite.pattern import PatternMatcher, UPat
 
 __all__ = [
     "DType", "Op", "Ops", "PatternMatcher", "UOp", "UPat", "dtypes", "graph_rewrite",
 ]  # fmt: skip
 
-_LAZY = {"PatternMatcher": "pattern", "UPat": "pattern", "graph_rewrite": "rewrite"}
+_LAZY = {
+    "PatternMatcher": "rewrite.pattern",
+    "UPat": "rewrite.pattern",
+    "graph_rewrite": "rewrite.engine",
+}
 
 
 def __getattr__(name: str) -> Any:

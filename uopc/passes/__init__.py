@@ -4,26 +4,26 @@ import itertools
 
 from uopc.passes import (
     apply_rules,
-    canonicalize,
     collapse_reduces,
-    decompose,
-    devectorize,
-    expand,
     flatten_indices,
     join_kernels,
-    linearize,
-    optimize,
-    place_stages,
-    place_threads,
-    rangeify,
-    reroll,
     share_kernels,
-    simplify_ranges,
-    simplify_values,
     split_kernels,
     tabulate,
-)  # fmt: skip
+)
+from uopc.passes.canonicalize import canonicalize
 from uopc.passes.contract import Pass
+from uopc.passes.decompose import decompose
+from uopc.passes.devectorize import devectorize
+from uopc.passes.expand import expand
+from uopc.passes.linearize import linearize
+from uopc.passes.optimize import optimize
+from uopc.passes.place_stages import place_stages
+from uopc.passes.place_threads import place_threads
+from uopc.passes.rangeify import rangeify
+from uopc.passes.reroll import reroll
+from uopc.passes.simplify_ranges import simplify_ranges
+from uopc.passes.simplify_values import simplify_values
 
 PIPELINE: tuple[tuple[int, Pass], ...] = (
     (10, canonicalize.PASS),

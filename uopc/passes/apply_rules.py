@@ -17,18 +17,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir.levels import VECTOR
+from uopc.ir.core.levels import VECTOR
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 
 def apply_rules(kernel: UOp, context: Context) -> UOp:
     """The kernel after the user's rules, or as it is."""
     if context.user_rules is None:
         return kernel
-    from uopc.ir.rewrite import graph_rewrite
+    from uopc.ir.rewrite.engine import graph_rewrite
 
     return graph_rewrite(kernel, context.user_rules, name="user rules")
 

@@ -22,14 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from uopc.ir import affine, analysis, build, dtypes, indexing, remake
-from uopc.ir.levels import KERNEL
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.levels import KERNEL
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 
 @dataclass

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from uopc.ir.args import Opt
-from uopc.ir.levels import Level
+from uopc.ir.core.args import Opt
+from uopc.ir.core.levels import Level
 
 if TYPE_CHECKING:
-    from uopc.backends.target import Target
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
+    from uopc.target import Target
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,17 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
-from uopc.ir import analysis, build, indexing, remake
-from uopc.ir.levels import KERNEL
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis
+from uopc.ir.core.levels import KERNEL
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 
 _STORAGE = (Ops.PARAM, Ops.BUFFER)

@@ -37,15 +37,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir import analysis, dtypes, kernel_params, remake
-from uopc.ir.args import KernelArg, ParamArg, RangeArg
-from uopc.ir.levels import PROGRAM
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.args import KernelArg, ParamArg, RangeArg
+from uopc.ir.core.levels import PROGRAM
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 # More stores than this in a kernel leave too few registers for each.
 MOST_STORES = 4

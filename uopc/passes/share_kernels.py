@@ -38,15 +38,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from uopc.ir import analysis, dtypes, remake
-from uopc.ir.args import KernelArg, NumberArg
-from uopc.ir.levels import PROGRAM
-from uopc.ir.node import intern
-from uopc.ir.ops import Op, Ops
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import KernelArg, NumberArg
+from uopc.ir.core.levels import PROGRAM
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 # Which operands may be a number from outside without another code being better.
 _BOTH = (0, 1)

@@ -31,18 +31,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.errors import UserError
-from uopc.ir import affine, analysis, build, dtypes, indexing, kernel_params, remake, tensor_graph
-from uopc.ir.args import BufferArg, KernelArg, ParamArg
-from uopc.ir.indexing import Index
-from uopc.ir.levels import INDEXED, PROGRAM
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder.index_maps import Index
+from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.args import BufferArg, KernelArg, ParamArg
+from uopc.ir.core.levels import INDEXED, PROGRAM
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
+from uopc.passes.analysis.views import before_effects, stores_in
 from uopc.passes.contract import Context, Pass
-from uopc.passes.output_storage import before_effects, stores_in
-from uopc.passes.storage_versions import NEW, Version, Versions, Writers
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 
 class _Part(NamedTuple):

@@ -41,14 +41,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir import affine, analysis, build, dtypes, indexing, remake, tables, tensor_graph
-from uopc.ir.levels import INDEXED
-from uopc.ir.node import intern
-from uopc.ir.ops import Ops
+from uopc.ir.builder import (
+    alu as build,
+)
+from uopc.ir.builder import (
+    index_maps as indexing,
+)
+from uopc.ir.builder import (
+    lookup_tables as tables,
+)
+from uopc.ir.builder import (
+    rebuild as remake,
+)
+from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core.levels import INDEXED
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
-    from uopc.ir.uop import UOp
+    from uopc.ir.core.uop import UOp
 
 Array = npt.NDArray[Any]
 Places = tuple[list[Array], Array]  # of an access, for each dimension; where there is one

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from uopc.backends.cpu.kept import KeptMap
+from uopc.backends.cpu.bounded_cache import KeptMap
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.cpu.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Shape
+from uopc.backends.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Shape
 from uopc.errors import UserError, UserTypeError
 
 # Candidates NumPy may try to tell interleaved arrays apart: exponential in the worst case.

@@ -20,11 +20,11 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from uopc.backends.cpu.image import Image
+from uopc.backends.cpu.elf_loader import Image
 from uopc.backends.cpu.layout import data_address, is_layout_known
 from uopc.backends.cpu.native import RECORD, STATE, STRUCTURES, install
-from uopc.backends.cpu.plan import AnyDtype, Argument, Plan, Result
 from uopc.backends.cpu.runner import Runner
+from uopc.backends.plan import AnyDtype, Argument, Plan, Result
 
 # The entry keeps its bases on the machine stack; programs beyond this use the plain call.
 BASES_LIMIT = 4096

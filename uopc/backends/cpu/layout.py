@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from uopc.backends.cpu.plan import AnyArray
+from uopc.backends.plan import AnyArray
 
 _HEAD = object.__basicsize__
 OFFSETS = {

@@ -21,11 +21,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from uopc.backends.cpu.entry_code import ENTRY
-from uopc.backends.cpu.image import Image, load
-from uopc.backends.cpu.jit import compile_object
-from uopc.backends.cpu.launch_code import CLAIM, RUN, SPREAD, WORKER
+from uopc.backends.cpu.elf_loader import Image, load
+from uopc.backends.cpu.entry_ir import ENTRY
+from uopc.backends.cpu.launch_ir import CLAIM, RUN, SPREAD, WORKER
 from uopc.backends.cpu.layout import OFFSETS
+from uopc.backends.llvm.jit import compile_object
 
 # Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call goes the
 # slow way. `instance`: where a program object has its native fields.

@@ -14,9 +14,9 @@ import threading
 import time
 from pathlib import Path
 
-from uopc.backends.cpu.image import address_of, map_private
+from uopc.backends.cpu.elf_loader import address_of, map_private
 from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
-from uopc.ir.node import NativeThread
+from uopc.ir.core.node import NativeThread
 
 # Long enough to stay awake between the kernels of a program and between calls in a tight loop,
 # short enough not to burn a core that someone else could use.

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
-from uopc.backends.cpu.image import Image, address_of, map_private
-from uopc.backends.cpu.kept import KeptMap, SizesByValues
+from uopc.backends.cpu.bounded_cache import KeptMap, SizesByValues
+from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
-from uopc.backends.cpu.plan import AnyArray, Argument, Launch, Plan, Pointer, Result
 from uopc.backends.cpu.pool import Pool, is_stale, revive_shared_pool, shared_pool
+from uopc.backends.plan import AnyArray, Argument, Launch, Plan, Pointer, Result
 from uopc.errors import InvalidIR
 
 

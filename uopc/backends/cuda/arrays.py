@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from uopc.backends.cpu.plan import AnyArray, AnyDtype
+from uopc.backends.plan import AnyArray, AnyDtype
 from uopc.errors import UserError, UserTypeError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.cpu.plan import AnyArray
 from uopc.backends.cuda.binding import driver, failures
 from uopc.backends.cuda.graphs import Graphs
 from uopc.backends.cuda.pool import Block, Pinned, Pool
+from uopc.backends.plan import AnyArray
 from uopc.errors import DeviceError, InvalidIR
 
 # Host arrays up to this go through page-locked memory; larger ones the driver takes in parts.

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
-from uopc.backends.cpu.kept import KeptMap, SizesByValues
-from uopc.backends.cpu.plan import AnyArray, AnyDtype, Plan, Pointer
+from uopc.backends.cpu.bounded_cache import KeptMap, SizesByValues
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.graphs import Graph, Ready
-from uopc.backends.cuda.plan import GpuLaunch
 from uopc.backends.cuda.pool import Block, size_class
+from uopc.backends.gpu_plan import GpuLaunch
+from uopc.backends.plan import AnyArray, AnyDtype, Plan, Pointer
 from uopc.errors import InvalidIR, UserError
 
 # Kernels may rely on this alignment of what they are called with.

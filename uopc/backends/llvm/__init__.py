@@ -1,0 +1,1 @@
+"""LLVM IR from linear UOps, and the object code LLVM makes of it."""

@@ -1,0 +1,202 @@
+"""Elementwise ops as LLVM instructions: one row an op, on operand names of one type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from uopc.backends.llvm.types import literal, llvm_type, suffix
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.backends.llvm.emitter import Emitter
+
+# An instruction on operand names of type `t` (the operands' dtype, at the width of the result).
+Alu: TypeAlias = Callable[["Emitter", DType, list[str]], str]
+
+
+def is_signed(t: DType) -> bool:
+    return t.kind in ("int", "index")
+
+
+def _binary(integer: str, floating: str = "", boolean: str = "") -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        code = floating if t.is_float else boolean if t.kind == "bool" and boolean else integer
+        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+
+    return emit
+
+
+def _by_sign(signed: str, unsigned: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        code = signed if is_signed(t) else unsigned
+        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+
+    return emit
+
+
+def _compare(signed: str, unsigned: str, floating: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        code = f"fcmp {floating}" if t.is_float else f"icmp {signed if is_signed(t) else unsigned}"
+        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+
+    return emit
+
+
+def _float_call(name: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        ty = llvm_type(t)
+        return e.intrinsic(ty, f"llvm.{name}.{suffix(t)}", [(ty, v) for v in names])
+
+    return emit
+
+
+def _neg(e: Emitter, t: DType, names: list[str]) -> str:
+    ty = llvm_type(t)
+    if t.is_float:
+        return e.value(f"fneg {ty} {names[0]}")
+    if t.kind == "bool":
+        true = "true" if t.lanes == 1 else "<" + ", ".join(["i1 true"] * t.lanes) + ">"
+        return e.value(f"xor {ty} {names[0]}, {true}")
+    return e.value(f"sub {ty} {'0' if t.lanes == 1 else 'zeroinitializer'}, {names[0]}")
+
+
+def _abs(e: Emitter, t: DType, names: list[str]) -> str:
+    ty = llvm_type(t)
+    if t.is_float:
+        return e.intrinsic(ty, f"llvm.fabs.{suffix(t)}", [(ty, names[0])])
+    if not is_signed(t):
+        return names[0]
+    return e.intrinsic(ty, f"llvm.abs.{suffix(t)}", [(ty, names[0]), ("i1", "false")])
+
+
+def _scale(e: Emitter, t: DType, names: list[str]) -> str:
+    """AVX-512's instruction. The mask takes all lanes, the last operand rounds as usual."""
+    ty, bits = llvm_type(t), t.lanes * t.bits
+    kind = "ps" if t.bits == 32 else "pd"
+    operands = [(ty, v) for v in (*names, names[0])]
+    operands.append(("i16" if t.lanes == 16 else "i8", "-1"))
+    operands += [("i32", "4")] * (bits == 512)
+    return e.intrinsic(ty, f"llvm.x86.avx512.mask.scalef.{kind}.{bits}", operands)
+
+
+def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
+    return e.value(f"fdiv {llvm_type(t)} {constant(t, 1.0)}, {names[0]}")
+
+
+def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
+    def emit(e: Emitter, t: DType, names: list[str]) -> str:
+        ty, (a, b) = llvm_type(t), names
+        if t.kind == "bool":
+            return e.value(f"{'or' if unsigned == 'umax' else 'and'} {ty} {a}, {b}")
+        if not t.is_float:
+            name = signed if is_signed(t) else unsigned
+            return e.intrinsic(ty, f"llvm.{name}.{suffix(t)}", [(ty, a), (ty, b)])
+        # The one that wins, else the second: an instruction of its own on most machines, and a
+        # NaN in the second operand comes through. One in the first is put back, if it can be.
+        mask = llvm_type(dtypes.bool_.vec(t.lanes))
+        compare = wins
+        if not b.startswith("%"):
+            a, b = b, a  # LLVM knows whether a constant is a NaN
+            # Of two zeros the constant, where it is the one that IEEE's maximum or minimum gives.
+            if a == constant(t, 0.0 if wins == "ogt" else -0.0):
+                compare = wins.replace("t", "e")
+        first = e.value(f"fcmp {compare} {ty} {a}, {b}")
+        best = e.value(f"select {mask} {first}, {ty} {a}, {ty} {b}")
+        nan = e.value(f"fcmp uno {ty} {a}, {a}")
+        return e.value(f"select {mask} {nan}, {ty} {a}, {ty} {best}")
+
+    return emit
+
+
+def constant(t: DType, value: object) -> str:
+    """A constant, the same in each lane."""
+    one = literal(t.scalar, value)
+    if t.lanes == 1:
+        return one
+    return f"splat ({llvm_type(t.scalar)} {one})"
+
+
+def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
+    """Truncated and saturated, NaN gives 0. CPUs have no instructions for that on vectors, nor for
+    less than 32 bits: there the value is cut to the target's bounds while it is a float."""
+    s, t, signed = llvm_type(source), llvm_type(target), is_signed(target)
+    name = "fptosi" if signed else "fptoui"
+    one = e.saturates or target.lanes == 1
+    if (target.bits >= 32 and one) or source.bits < 32:
+        return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
+    low, high = analysis.type_bounds(target.scalar)
+    mask = llvm_type(dtypes.bool_.vec(target.lanes))
+    if signed:  # the bounds give NaN the lower one, which for the unsigned is 0
+        number = e.value(f"fcmp ord {s} {a}, {a}")
+        a = e.value(f"select {mask} {number}, {s} {a}, {s} {constant(source, 0.0)}")
+    greatest = _float_up_to(source, high)
+    inside = ""
+    for wins, bound, limit in (("ogt", low, low), ("olt", high + (greatest < high), greatest)):
+        inside = e.value(f"fcmp {wins} {s} {a}, {constant(source, float(bound))}")
+        a = e.value(f"select {mask} {inside}, {s} {a}, {s} {constant(source, float(limit))}")
+    if target.bits < 32:
+        wide = llvm_type(dtypes.int32.vec(target.lanes))
+        return e.value(f"trunc {wide} {e.value(f'fptosi {s} {a} to {wide}')} to {t}")
+    whole = e.value(f"{name} {s} {a} to {t}")
+    if greatest == high:
+        return whole
+    return e.value(f"select {mask} {inside}, {t} {whole}, {t} {constant(target, high)}")
+
+
+def _float_up_to(t: DType, high: int) -> int:
+    """The greatest float that is at most `high`, all ones in bits."""
+    lost = max(0, high.bit_length() - t.scalar.whole_bits)
+    return high >> lost << lost
+
+
+def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> str:
+    """The lanes of two vectors of one type that `order` lists."""
+    places = [f"i32 {i}" for i in order]
+    mask = f"<{len(places)} x i32> <{', '.join(places)}>"
+    return e.value(f"shufflevector {llvm_type(t)} {a}, {llvm_type(t)} {b}, {mask}")
+
+
+def lane(e: Emitter, t: DType, vector: str, at: int) -> str:
+    """One lane of a vector. Numbers of 32 bits without a sign, which are places in memory, leave it
+    in pairs: a cycle for each move out of a vector is what a gather of four waits for."""
+    if t.scalar is not dtypes.uint32 or t.lanes % 2 or t.lanes < 4:
+        return e.value(f"extractelement {llvm_type(t)} {vector}, i64 {at}")
+    wide = f"<{t.lanes // 2} x i64>"
+    pairs = e.once(f"bitcast {llvm_type(t)} {vector} to {wide}")
+    pair = e.once(f"extractelement {wide} {pairs}, i64 {at // 2}")
+    return e.value(f"trunc i64 {e.value(f'lshr i64 {pair}, 32') if at % 2 else pair} to i32")
+
+
+ALU: dict[Op, Alu] = {
+    Ops.ADD: _binary("add", "fadd contract", "or"),
+    Ops.SUB: _binary("sub", "fsub contract", "xor"),
+    Ops.MUL: _binary("mul", "fmul contract", "and"),
+    Ops.FDIV: _binary("", "fdiv"),
+    Ops.AND: _binary("and"),
+    Ops.OR: _binary("or"),
+    Ops.XOR: _binary("xor"),
+    Ops.SHL: _binary("shl"),
+    Ops.SHR: _by_sign("ashr", "lshr"),
+    # The decompositions made the operands of these safe: no 0, no overflow.
+    Ops.CDIV: _by_sign("sdiv", "udiv"),
+    Ops.CMOD: _by_sign("srem", "urem"),
+    Ops.CMPLT: _compare("slt", "ult", "olt"),
+    Ops.CMPLE: _compare("sle", "ule", "ole"),
+    Ops.CMPEQ: _compare("eq", "eq", "oeq"),
+    Ops.CMPNE: _compare("ne", "ne", "une"),
+    Ops.MAX: _extreme("smax", "umax", "ogt"),
+    Ops.MIN: _extreme("smin", "umin", "olt"),
+    Ops.NEG: _neg,
+    Ops.ABS: _abs,
+    Ops.RECIPROCAL: _reciprocal,
+    Ops.SQRT: _float_call("sqrt"),
+    Ops.TRUNC: _float_call("trunc"),
+    Ops.FLOOR: _float_call("floor"),
+    Ops.CEIL: _float_call("ceil"),
+    Ops.ROUND: _float_call("roundeven"),
+    Ops.MULACC: _float_call("fma"),
+    Ops.SCALE: _scale,
+}

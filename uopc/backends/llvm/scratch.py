@@ -1,0 +1,45 @@
+"""Where a kernel's own buffers live: small ones on the stack, the rest in scratch memory.
+
+Scratch memory is a part of the program's arena, one for each chunk that may run at the same time;
+a kernel that needs it gets its address as the last word.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.backends.memory_plan import ALIGNMENT
+from uopc.errors import Unsupported
+from uopc.ir.core import analysis
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# Bytes of one buffer on the stack: threads may have little of it (512 KiB on some systems).
+MOST_STACK = 32 << 10
+
+
+def nbytes(buffer: UOp) -> int:
+    """The bytes of a kernel's BUFFER; Unsupported where its size is not known."""
+    size = analysis.size(analysis.shape(buffer))
+    if not isinstance(size, int):
+        raise Unsupported(f"llvm: a {buffer.arg.space} buffer of {size} elements, not a number")
+    return size * buffer.dtype.itemsize
+
+
+def offsets(kernel: UOp) -> tuple[dict[UOp, int], int]:
+    """The offset of each buffer of a linear kernel that is not on the stack, and bytes in all."""
+    found: dict[UOp, int] = {}
+    total = 0
+    for u in kernel.src:
+        if u.op is Ops.BUFFER and nbytes(u) > MOST_STACK:
+            found[u] = total
+            total += -(-nbytes(u) // ALIGNMENT) * ALIGNMENT
+    return found, total
+
+
+def word(kernel: UOp) -> int:
+    """Which word of a kernel is the address of its scratch memory: the first it has no use for."""
+    return 1 + max(kernel_params.word_places(kernel).values(), default=-1)

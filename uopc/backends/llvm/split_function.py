@@ -1,0 +1,183 @@
+"""A kernel with very many statements, as several functions: cut where the fewest values cross.
+
+LLVM's time grows faster than a function: 16 µs a statement at 6,000 in a row, 30 at 25,000. Cut in
+parts of about 2,000 it stays at 13, and the code is 1 % slower (DECISIONS.md, 34). What a
+part computes for a later one goes through memory on the stack of the function that calls them.
+Loops are not cut: a part has all of one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from uopc.backends.llvm import nontemporal as streams
+from uopc.backends.llvm.emitter import Emitter
+from uopc.backends.llvm.outline import CallingEmitter
+from uopc.backends.llvm.stack_alignment import stack_alignment
+from uopc.backends.llvm.types import llvm_type
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# Up to so many statements a kernel is one function, and beyond it parts have about PART each, up to
+# a quarter more or less. Measured: the gain begins at 5,000, and from 1,000 to 4,000 a part all is
+# within 10 % of each other.
+MOST_STATEMENTS, PART = 5_000, 2_048
+MOST_BYTES = 1 << 16  # of values that cross: threads may have little stack
+_WITHOUT_CODE = frozenset((
+    Ops.CONST, Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.BUFFER, Ops.INDEX, Ops.AFTER, Ops.RANGE,
+))  # fmt: skip
+
+
+def cheapest_cuts(statements: tuple[UOp, ...], size: int = PART) -> list[int]:
+    """Where to cut a list in parts of about `size`: outside of loops, with the fewest values that
+    are computed before and used behind."""
+    crossing, whole = _crossing(statements)
+    cuts: list[int] = []
+    begin = 0
+    while len(statements) - begin > size + size // 4:
+        near = range(begin + size - size // 4, min(len(statements), begin + size + size // 4))
+        found = [i for i in near if whole[i]]
+        if not found:  # inside of a loop: behind it
+            found = list(itertools.islice((i for i in range(near.stop, len(whole)) if whole[i]), 1))
+        if not found:
+            break
+        begin = min(found, key=crossing.__getitem__)
+        cuts.append(begin)
+    return cuts
+
+
+def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
+    """For the place before each statement: how many values cross it, and whether no loop does."""
+    last: dict[UOp, int] = {}
+    for i, u in enumerate(statements):
+        for s in u.src:
+            last[s] = i
+            if s.op is Ops.INDEX:  # an address is computed where it is used
+                last.update(dict.fromkeys(s.src, i))
+    ending = [0] * (len(statements) + 1)
+    for u, i in last.items():
+        ending[i] += u.op not in _WITHOUT_CODE
+    crossing: list[int] = []
+    whole: list[bool] = []
+    live = depth = 0
+    for i, u in enumerate(statements):
+        crossing.append(live)
+        whole.append(depth == 0)
+        live += (u in last and u.op not in _WITHOUT_CODE) - ending[i]
+        if u.op is Ops.RANGE and u.arg.kind != "thread":
+            depth += 1
+        elif u.op is Ops.END and u.src[0].arg.kind != "thread":
+            depth -= 1
+    return crossing, whole
+
+
+class _Names(dict["UOp", str]):
+    """Names of values; one that is not from here is fetched."""
+
+    def __init__(self, fetch: Callable[[UOp], str]) -> None:
+        super().__init__()
+        self.fetch = fetch
+
+    def __missing__(self, u: UOp) -> str:
+        name = self[u] = self.fetch(u)
+        return name
+
+
+class _Part(CallingEmitter):
+    """One of the functions. What it does not compute itself it loads at its beginning."""
+
+    def __init__(self, whole: _Whole, number: int) -> None:
+        super().__init__(f"{whole.name}.part{number}", whole.kernel)
+        self.whole = whole
+        self.names = _Names(self._fetch)
+
+    def head(self) -> str:
+        aligned = stack_alignment(self.kernel.src)
+        return f"define internal void @{self.name}(ptr %words, i64 %chunk, ptr %values){aligned}"
+
+    def _fetch(self, u: UOp) -> str:
+        if u.op is Ops.RANGE:  # of kind thread: no other is open around a part
+            return "%chunk"
+        if u.op is Ops.AFTER:
+            return self.of(u.src[0])
+        place = self.whole.words.get(u)
+        base, offset, align = ("%words", 8 * place, 8) if place is not None else (
+            "%values", *self.whole.room(u)
+        )  # fmt: skip
+        address, name = self.fresh(), self.fresh()
+        self.entry.append(f"  {address} = getelementptr i8, ptr {base}, i64 {offset}")
+        self.entry.append(f"  {name} = load {_type(u)}, ptr {address}, align {align}")
+        return name
+
+
+def keep(part: Emitter, u: UOp, offset: int, align: int) -> None:
+    """At the end of a function: put a value where later ones find it."""
+    address = part.value(f"getelementptr i8, ptr %values, i64 {offset}")
+    part.effect(f"store {_type(u)} {part.of(u)}, ptr {address}, align {align}")
+
+
+def _type(u: UOp) -> str:
+    return "ptr" if u.op in (Ops.PARAM, Ops.BUFFER) else llvm_type(u.dtype)
+
+
+class _Whole:
+    """A kernel and the functions that it becomes."""
+
+    def __init__(self, name: str, kernel: UOp) -> None:
+        self.name, self.kernel = name, kernel
+        self.words = kernel_params.word_places(kernel)
+        self.places: dict[UOp, tuple[int, int]] = {}  # of values that cross: offset, alignment
+        self.nbytes = 0
+
+    def room(self, u: UOp) -> tuple[int, int]:
+        """Where a value that crosses is kept, and how that is aligned."""
+        if u not in self.places:
+            size = 8
+            while u.op is not Ops.BUFFER and size < u.dtype.lanes * u.dtype.scalar.itemsize:
+                size *= 2
+            self.nbytes += -self.nbytes % size
+            self.places[u] = self.nbytes, min(size, 64)
+            self.nbytes += size
+        return self.places[u]
+
+    def run(self, cuts: list[int]) -> tuple[str, list[str]] | None:
+        """The functions and what they need declared; None where too much would cross."""
+        statements = self.kernel.src
+        main = CallingEmitter(self.name, self.kernel)
+        main.load_words()
+        main.emit([u for u in statements if u.op is Ops.BUFFER])
+        maker: dict[UOp, Emitter] = dict.fromkeys(main.names, main)
+        parts: list[Emitter] = []
+        for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(statements)])):
+            part = _Part(self, number)
+            part.emit([u for u in statements[begin:end] if u.op is not Ops.BUFFER])
+            maker.update(dict.fromkeys(statements[begin:end], part))
+            parts.append(part)
+        buffers = {u for u in statements if u.op is Ops.BUFFER}
+        for u, (offset, align) in self.places.items():
+            keep(main if u in buffers else maker[u], u, offset, align)
+        if self.nbytes > MOST_BYTES:
+            return None
+        main.entry.append(f"  %values = alloca [{max(1, self.nbytes)} x i8], align 64")
+        for p in parts:
+            main.effect(f"call void @{p.name}(ptr %words, i64 %chunk, ptr %values)")
+        declared = dict.fromkeys([d for p in parts for d in p.declared])
+        return "\n".join([p.definition() for p in (*parts, main)]), list(declared)
+
+
+def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
+    """The functions of a linear kernel, its own the last, and the declarations they need."""
+    if len(kernel.src) > MOST_STATEMENTS and (cuts := cheapest_cuts(kernel.src)):
+        found = _Whole(name, kernel).run(cuts)
+        if found is not None:
+            return found
+    stores = streams.streamed(kernel)
+    if stores:
+        return streams.render(name, kernel, stores)
+    emitter = CallingEmitter(name, kernel)
+    return emitter.run(), list(emitter.declared)

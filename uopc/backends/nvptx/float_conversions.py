@@ -1,0 +1,99 @@
+"""Conversions of bfloat16 and the 8-bit floats, which are their bits, by a GPU's own instructions.
+
+Which of them a part has is in `Target.native_floats`: `decompose` leaves the others to integers.
+Rounding is to nearest, ties to even; the 8-bit floats saturate, a NaN stays one. They are converted
+two at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.backends.llvm import emitter as llvm
+from uopc.backends.llvm.instructions import two_vectors
+from uopc.backends.llvm.types import llvm_type
+from uopc.ir.core import dtypes
+
+if TYPE_CHECKING:
+    from uopc.backends.llvm.emitter import Emitter
+    from uopc.ir.core.uop import UOp
+
+_PAIRS = {dtypes.fp8e4m3: "e4m3x2", dtypes.fp8e5m2: "e5m2x2"}
+
+
+def convert(e: Emitter, u: UOp) -> str | None:
+    """A CAST."""
+    source, target = u.src[0].dtype.scalar, u.dtype.scalar
+    if target in _PAIRS and source is dtypes.float32:
+        return _to_eight_bits(e, u, _PAIRS[target])
+    if source in _PAIRS and target is dtypes.float32:
+        return _from_eight_bits(e, u, _PAIRS[source])
+    if target is dtypes.bfloat16 and source is dtypes.float32:
+        n = u.dtype.lanes
+        wide, bits = ("float", "bfloat") if n == 1 else (f"<{n} x float>", f"<{n} x bfloat>")
+        got = e.value(f"fptrunc {wide} {e.of(u.src[0])} to {bits}")
+        return e.value(f"bitcast {bits} {got} to {llvm_type(u.dtype)}")
+    if source is dtypes.bfloat16 and target is dtypes.float32:
+        return _from_bfloat(e, u)
+    return llvm.convert(e, u)
+
+
+def _even(e: Emitter, u: UOp) -> tuple[str, int]:
+    """The operand of a CAST as a vector of an even number of lanes."""
+    t, name = u.src[0].dtype, e.of(u.src[0])
+    if t.lanes == 1:
+        narrow = llvm_type(t)
+        return e.value(f"insertelement <2 x {narrow}> zeroinitializer, {narrow} {name}, i64 0"), 2
+    if t.lanes % 2 == 0:
+        return name, t.lanes
+    return two_vectors(e, t, name, "zeroinitializer", range(t.lanes + 1)), t.lanes + 1
+
+
+def _cut(e: Emitter, u: UOp, name: str, lanes: int) -> str:
+    """The lanes of a CAST's result, of that many."""
+    t, wanted = llvm_type(u.dtype.scalar), u.dtype.lanes
+    if wanted == lanes:
+        return name
+    if wanted == 1:
+        return e.value(f"extractelement <{lanes} x {t}> {name}, i64 0")
+    return two_vectors(e, u.dtype.scalar.vec(lanes), name, "poison", range(wanted))
+
+
+def _to_eight_bits(e: Emitter, u: UOp, form: str) -> str:
+    """The first operand of an instruction is the upper half of what it gives."""
+    name, n = _even(e, u)
+    pairs = "poison"
+    for i in range(n // 2):
+        low, high = [
+            e.value(f"extractelement <{n} x float> {name}, i64 {2 * i + k}") for k in range(2)
+        ]
+        pair = e.intrinsic("i16", f"llvm.nvvm.ff.to.{form}.rn", [("float", high), ("float", low)])
+        pairs = e.value(f"insertelement <{n // 2} x i16> {pairs}, i16 {pair}, i64 {i}")
+    return _cut(e, u, e.value(f"bitcast <{n // 2} x i16> {pairs} to <{n} x i8>"), n)
+
+
+def _from_eight_bits(e: Emitter, u: UOp, form: str) -> str:
+    """By way of float16, which has all of their values."""
+    name, n = _even(e, u)
+    pairs, whole = e.value(f"bitcast <{n} x i8> {name} to <{n // 2} x i16>"), "poison"
+    for i in range(n // 2):
+        pair = e.value(f"extractelement <{n // 2} x i16> {pairs}, i64 {i}")
+        halves = e.intrinsic("<2 x half>", f"llvm.nvvm.{form}.to.f16x2.rn", [("i16", pair)])
+        for k in range(2):
+            half = e.value(f"extractelement <2 x half> {halves}, i64 {k}")
+            wide = e.value(f"fpext half {half} to float")
+            whole = e.value(f"insertelement <{n} x float> {whole}, float {wide}, i64 {2 * i + k}")
+    return _cut(e, u, whole, n)
+
+
+def _from_bfloat(e: Emitter, u: UOp) -> str:
+    """The upper half of a float32: the upper of two is masked, the lower shifted."""
+    name, n = _even(e, u)
+    half = n // 2
+    words = f"<{half} x i32>"
+    pairs = e.value(f"bitcast <{n} x i16> {name} to {words}")
+    shift, mask = (f"<{', '.join([f'i32 {k}'] * half)}>" for k in (16, -65536))
+    low, high = e.value(f"shl {words} {pairs}, {shift}"), e.value(f"and {words} {pairs}, {mask}")
+    order = ", ".join(f"i32 {i // 2 + (i % 2) * half}" for i in range(n))
+    both = e.value(f"shufflevector {words} {low}, {words} {high}, <{n} x i32> <{order}>")
+    return _cut(e, u, e.value(f"bitcast <{n} x i32> {both} to <{n} x float>"), n)

@@ -1,0 +1,102 @@
+"""Index arithmetic of a GPU in 32 bits, where bounds say that no value needs more.
+
+A GPU's registers and instructions have 32 bits: an operation on 64 is two or more, in two
+registers. What is computed from bounds that fit is the same number, and it is widened for the
+address it goes into, or not at all: addresses in shared memory have 32 bits too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import COMPARISONS, Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.backends.nvptx.kernel import GpuEmitter
+    from uopc.ir.core.uop import UOp
+
+# Bounds exclude that the result overflows; divisions are of what is not negative.
+_INSTRUCTIONS: dict[Op, str] = {
+    Ops.ADD: "add nsw", Ops.SUB: "sub nsw", Ops.MUL: "mul nsw", Ops.AND: "and", Ops.OR: "or",
+    Ops.XOR: "xor", Ops.CDIV: "udiv", Ops.CMOD: "urem",
+    Ops.CMPLT: "icmp slt", Ops.CMPLE: "icmp sle", Ops.CMPEQ: "icmp eq", Ops.CMPNE: "icmp ne",
+}  # fmt: skip
+
+
+def is_narrow(u: UOp) -> bool:
+    """Whether a node is arithmetic on indices, or a comparison of them, that 32 bits hold."""
+    if u.op not in _INSTRUCTIONS or any([s.dtype is not dtypes.index for s in u.src]):
+        return False
+    divides = u.op in (Ops.CDIV, Ops.CMOD)
+    return all(_fits(s, divides) for s in u.src) and (u.op in COMPARISONS or _fits(u, False))
+
+
+def _fits(u: UOp, positive: bool) -> bool:
+    low, high = analysis.bounds(u)
+    return bool((0 if positive else -(1 << 31)) <= low and high < 1 << 31)
+
+
+def emit(e: GpuEmitter, u: UOp) -> str:
+    """A narrow node: its name at its own width, and, for indices, one of 32 bits beside it."""
+    a, b = [low_half(e, s) for s in u.src]
+    made = e.value(f"{_INSTRUCTIONS[u.op]} i32 {a}, {b}")
+    return made if u.op in COMPARISONS else widened(e, u, made)
+
+
+def widened(e: GpuEmitter, u: UOp, name: str) -> str:
+    """An index of 64 bits from one of 32, which is kept."""
+    e.narrow[u] = name
+    extend = "zext nneg" if analysis.bounds(u)[0] >= 0 else "sext"
+    return e.value(f"{extend} i32 {name} to i64")
+
+
+def parts(e: GpuEmitter, index: UOp, offset: int, short: bool) -> list[str]:
+    """An index as operands of address arithmetic that add up to it: what differs in the fewest
+    loops first, so that it is computed outside of the others, and a constant, which accesses add
+    for nothing, last. `short`: addresses have 32 bits."""
+    groups: dict[int, list[UOp]] = {}
+    for leaf in _summands(index):
+        if leaf.op is Ops.CONST:
+            offset += int(leaf.arg)
+        else:
+            groups.setdefault(len(analysis.ranges(leaf)), []).append(leaf)
+    made = [_sum(e, groups[depth], short) for depth in sorted(groups)]
+    return [*made, f"i64 {offset}"] if offset else made
+
+
+def _summands(index: UOp) -> list[UOp]:
+    found: list[UOp] = []
+    stack = [index]
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.ADD:
+            stack += reversed(u.src)
+        else:
+            found.append(u)
+    return found
+
+
+def _sum(e: GpuEmitter, terms: list[UOp], short: bool) -> str:
+    """`i32 %name` or `i64 %name` of a sum of indices."""
+    bounds = [analysis.bounds(u) for u in terms]
+    low, high = min(0, sum(b[0] for b in bounds)), max(0, sum(b[1] for b in bounds))
+    fits = low >= -(1 << 31) and high < 1 << 31 and all(_fits(u, False) for u in terms)
+    width = "i32" if fits else "i64"
+    names = [low_half(e, u) if fits else e.of(u) for u in terms]
+    total = names[0]
+    for name in names[1:]:
+        total = e.once(f"add nsw {width} {total}, {name}")
+    if fits and not short:
+        total = e.once(f"{'zext nneg' if low >= 0 else 'sext'} i32 {total} to i64")
+    return f"{width if short else 'i64'} {total}"
+
+
+def low_half(e: GpuEmitter, u: UOp) -> str:
+    """An index that fits as 32 bits."""
+    if u.op is Ops.CONST:
+        return str(u.arg)
+    found = e.narrow.get(u)
+    if found is None:
+        found = e.once(f"trunc i64 {e.of(u)} to i32")
+    return found

@@ -1,0 +1,465 @@
+"""Linear UOps to LLVM IR for NVIDIA GPUs, the other target of `llvm.py`: a `ptx_kernel` a kernel.
+
+Parameter i of a kernel is word i of its launch, eight bytes: a pointer to global memory, or a
+number in the low bits. `gidx0 … gidx2` are the block's place in the grid, `lidx0 … lidx2` the
+thread's in the block. A gate is a branch; a vector access is as wide as its alignment is known to
+allow. What LLVM cannot select for a part ends the process inside LLVM, so intrinsics come from a
+table here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from uopc.backends.llvm.emitter import Emitter, Rule, from_memory
+from uopc.backends.llvm.types import llvm_type, memory_type
+from uopc.backends.nvptx import (
+    float_conversions as nvptx_floats,
+)
+from uopc.backends.nvptx import (
+    index_width as nvptx_indices,
+)
+from uopc.backends.nvptx import (
+    tensor_cores as nvptx_tensor,
+)
+from uopc.errors import Unsupported
+from uopc.ir.core import analysis
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import storage_root
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+    from uopc.target import Gpu, Target
+
+TRIPLE = "nvptx64-nvidia-cuda"
+LAYOUT = (  # with addresses of 32 bits in all spaces but the global one
+    "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32"
+    "-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
+)
+# What every pointer that a kernel is called with is a multiple of, unless its launch says less.
+ALIGNMENT = 16
+SHARED_ALIGNMENT = 128  # of a buffer in shared memory: a row of all its banks
+_AXES = "xyz"
+_SPACES = {"global": 1, "local": 3}
+_GLOBAL, _SHARED = " addrspace(1)", " addrspace(3)"
+_REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
+
+# Intrinsics that LLVM selects, by pattern, and the least part and PTX version that have them.
+_INTRINSICS: tuple[tuple[str, int, int], ...] = (
+    (r"llvm\.(fabs|sqrt|floor|ceil|trunc|roundeven|fma)\.(v\d+)?f(16|32|64)", 80, 70),
+    (r"llvm\.(abs|smax|smin|umax|umin)\.(v\d+)?i(8|16|32|64)", 80, 70),
+    (r"llvm\.fpto[su]i\.sat\.(v\d+)?i(8|16|32|64)\.(v\d+)?f(16|32|64)", 80, 70),
+    (r"llvm\.vector\.reduce\.(or|and)\.v\d+i1", 80, 70),
+    (r"llvm\.nvvm\.read\.ptx\.sreg\.(tid|ctaid)\.[xyz]", 80, 70),
+    (r"llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all", 80, 70),
+    (r"llvm\.nvvm\.(ff\.to\.(e4m3|e5m2)x2|(e4m3|e5m2)x2\.to\.f16x2)\.rn", 89, 81),
+    (r"llvm\.nvvm\.shfl\.sync\.bfly\.i32", 80, 70),
+    (r"llvm\.nvvm\.mma\.m16n8k16\.row\.col\.(bf16|f32\.f32)", 80, 70),
+    (r"llvm\.nvvm\.mma\.(m16n8k8\.row\.col\.tf32|m16n8k32\.row\.col\.s8)", 80, 70),
+    (r"llvm\.nvvm\.mma\.m8n8k4\.row\.col\.f64", 80, 70),
+    (r"llvm\.nvvm\.cp\.async\.(commit|wait)\.group", 80, 70),
+    (r"llvm\.nvvm\.cp\.async\.(cg\.shared\.global\.16|ca\.shared\.global\.[48])(\.s)?", 80, 70),
+    (r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.b16\.p3", 80, 70),
+)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What the calls of a kernel have in common, by slot: by how many bytes pointers are aligned,
+    and which storage nothing writes while the kernel runs."""
+
+    alignment: Mapping[int, int] = field(default_factory=dict)
+    constant: frozenset[int] = frozenset()
+
+
+class GpuEmitter(Emitter):
+    """The text of one kernel for one part."""
+
+    saturates = True
+
+    def __init__(self, name: str, kernel: UOp, target: Target, calls: Calls) -> None:
+        super().__init__(name, kernel)
+        assert target.gpu is not None
+        self.gpu, self.calls = target.gpu, calls
+        self.shared: list[str] = []  # definitions of shared memory, before the function
+        self.places = shared_layout(kernel)[0]
+        self.dynamic = dynamic_shared(kernel, target.gpu) > 0
+        self.words: list[str] = []
+        self.narrow: dict[UOp, str] = {}  # indices of 64 bits -> their names as 32
+        self.copied = _copied(self)  # LOADs whose value no register holds
+
+    def rule(self, u: UOp) -> Rule | None:
+        if nvptx_indices.is_narrow(u):
+            return _narrow
+        return _RULES.get(u.op) or super().rule(u)
+
+    def head(self) -> str:
+        block = ",".join(map(str, block_of(self.kernel)))
+        definition = f"define ptx_kernel void @{self.name}({', '.join(self.words)})"
+        return "\n".join([*self.shared, f'{definition} "nvvm.reqntid"="{block}"'])
+
+    def load_words(self) -> None:
+        places = kernel_params.word_places(self.kernel)
+        by_place = {i: u for u, i in places.items()}
+        for i in range(1 + max(by_place, default=-1)):
+            u = by_place.get(i)
+            if u is not None and u.op is Ops.PARAM:
+                align = self.calls.alignment.get(i, ALIGNMENT)
+                self.words.append(f"ptr addrspace(1) align {align} %w{i}")
+                self.names[u] = f"%w{i}"
+            else:
+                self.words.append(f"i64 %w{i}")
+                if u is not None:
+                    self.names[u] = self._number(u.dtype, f"%w{i}")
+
+    def _number(self, t: DType, word: str) -> str:
+        """A number from the low bits of its word."""
+        target = llvm_type(t)
+        if target == "i64":
+            return word
+        bits = f"i{1 if t.kind == 'bool' else t.bits}"
+        low = word if bits == "i64" else self.value(f"trunc i64 {word} to {bits}")
+        return low if bits == target else self.value(f"bitcast {bits} {low} to {target}")
+
+    def intrinsic(self, result: str, name: str, operands: Iterable[tuple[str, str]]) -> str:
+        for pattern, part, ptx in _INTRINSICS:
+            if re.fullmatch(pattern, name):
+                if self.gpu.version < part or self.gpu.ptx < ptx:
+                    raise Unsupported(f"{name} needs sm_{part} and PTX {ptx / 10}")
+                return super().intrinsic(result, name, operands)
+        raise Unsupported(f"nvptx: no instruction for {name}")
+
+    # ---------------------------------------------------- memory
+    def place(self, address: UOp, offset: int = 0) -> str:
+        """`ptr … %name` of an INDEX, or of what is some elements behind it."""
+        t, space = memory_type(address.dtype.scalar), space_of(storage_root(address))
+        name = self.names[address.src[0]]
+        for part in nvptx_indices.parts(self, address.src[1], offset, space == _SHARED):
+            name = self.once(f"getelementptr {t}, ptr{space} {name}, {part}")
+        return f"ptr{space} {name}"
+
+    def alignment(self, address: UOp, bytes_: int) -> int:
+        """The greatest power of two up to the size of the access that divides its address."""
+        base, step = storage_root(address), affine.divisor(address.src[1])
+        known = SHARED_ALIGNMENT
+        if base.op is Ops.PARAM:
+            known = self.calls.alignment.get(base.arg.slot, ALIGNMENT)
+        step = math.gcd(step * address.dtype.itemsize, known) or known
+        return max(address.dtype.itemsize, math.gcd(step, 1 << (bytes_.bit_length() - 1)))
+
+    def branch(self, gate: str) -> tuple[str, str]:
+        """Open a block that runs where the gate holds: the block before it, and the one after."""
+        self.count += 1
+        inside, done, before = f"gate{self.count}", f"done{self.count}", self.block
+        self.effect(f"br i1 {gate}, label %{inside}, label %{done}")
+        self.label(inside)
+        return before, done
+
+    def join(self, done: str) -> str:
+        """Close it; the name of the block that ran."""
+        last = self.block
+        self.effect(f"br label %{done}")
+        self.label(done)
+        return last
+
+
+def space_of(base: UOp) -> str:
+    """The address space of storage, as LLVM writes it behind `ptr`."""
+    number = _SPACES.get(base.arg.space)
+    return f" addrspace({number})" if number else ""
+
+
+# ------------------------------------------------------------ places in the launch
+def _dimension(u: UOp) -> tuple[str, int]:
+    prefix, axis = u.arg[:-1], u.arg[-1:]
+    if prefix not in _REGISTERS or axis not in "012":
+        raise Unsupported(f"nvptx: no hardware index {u.arg!r}; there are gidx0 to lidx2")
+    return prefix, int(axis)
+
+
+def _special(e: Emitter, u: UOp) -> str | None:
+    prefix, axis = _dimension(u)
+    name = f"llvm.nvvm.read.ptx.sreg.{_REGISTERS[prefix]}.{_AXES[axis]}"
+    got = e.intrinsic("i32", name, [])
+    end = u.src[0]
+    if end.op is Ops.CONST:  # a return attribute: it folds index arithmetic
+        e.lines[-1] = e.lines[-1].replace("call i32", f"call range(i32 0, {end.arg}) i32")
+    assert isinstance(e, GpuEmitter)
+    return nvptx_indices.widened(e, u, got)
+
+
+def _narrow(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    return nvptx_indices.emit(e, u)
+
+
+def dimensions(kernel: UOp, prefix: str) -> tuple[UOp, ...]:
+    """The sizes of the grid (`gidx`) or block (`lidx`) of a linear kernel, x first."""
+    one = affine.const(1)
+    found = {_dimension(u)[1]: u.src[0] for u in kernel.src
+             if u.op is Ops.SPECIAL and _dimension(u)[0] == prefix}  # fmt: skip
+    return tuple([found.get(i, one) for i in range(3)])
+
+
+def block_of(kernel: UOp) -> tuple[int, int, int]:
+    """The threads of a block: x, y, z. Unsupported where they are not known before the launch."""
+    sizes = dimensions(kernel, "lidx")
+    if any(d.op is not Ops.CONST for d in sizes):
+        raise Unsupported("nvptx: the size of a block must be known when it is compiled")
+    x, y, z = [int(d.arg) for d in sizes]
+    return x, y, z
+
+
+def shared_layout(kernel: UOp) -> tuple[dict[UOp, int], int]:
+    """Where each buffer lies in the shared memory of a block, and the bytes of all."""
+    places: dict[UOp, int] = {}
+    end = 0
+    for u in kernel.src:
+        if u.op is Ops.BUFFER and u.arg.space == "local":
+            places[u] = -(-end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            end = places[u] + _bytes(u)
+    return places, end
+
+
+def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
+    """The bytes of shared memory that a launch must ask for: 0 where the kernel declares them."""
+    total = shared_layout(kernel)[1]
+    if total > gpu.shared_per_block:
+        most = gpu.shared_per_block
+        raise Unsupported(f"nvptx: {total} bytes of shared memory; a block has {most}")
+    return total if total > gpu.static_shared else 0
+
+
+def _bytes(u: UOp) -> int:
+    size = analysis.size(analysis.shape(u))
+    if not isinstance(size, int):
+        raise Unsupported("nvptx: the size of local storage must be known when it is compiled")
+    return -(-size * u.dtype.itemsize // 16) * 16
+
+
+def _commit(e: Emitter, u: UOp) -> str | None:
+    e.intrinsic("void", "llvm.nvvm.cp.async.commit.group", [])
+    return None
+
+
+def _barrier(e: Emitter, u: UOp) -> str | None:
+    if u.arg is not None:
+        e.intrinsic("void", "llvm.nvvm.cp.async.wait.group", [("i32", str(u.arg))])
+    e.intrinsic("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
+    return None
+
+
+def _exchange(e: Emitter, u: UOp) -> str | None:
+    """A butterfly shuffle, 32 bits at a time."""
+    threads = math.prod(block_of(e.kernel))
+    if threads % 32 and threads > 32:
+        raise Unsupported(f"nvptx: a warp of {threads % 32} threads cannot exchange values")
+    mask = "-1" if threads % 32 == 0 else str((1 << threads) - 1)
+    t, given = u.dtype, e.of(u.src[0])
+    if t.lanes == 1:
+        return _shuffled(e, t, given, mask, u.arg)
+    whole, wide, narrow = "poison", llvm_type(t), llvm_type(t.scalar)
+    for i in range(t.lanes):
+        one = e.value(f"extractelement {wide} {given}, i64 {i}")
+        got = _shuffled(e, t.scalar, one, mask, u.arg)
+        whole = e.value(f"insertelement {wide} {whole}, {narrow} {got}, i64 {i}")
+    return whole
+
+
+def _shuffled(e: Emitter, t: DType, value: str, mask: str, other: int) -> str:
+    """A scalar from another thread: as one or two words of 32 bits."""
+    own, bits = llvm_type(t), 1 if t.kind == "bool" else t.bits
+    plain = value if own == f"i{bits}" else e.value(f"bitcast {own} {value} to i{bits}")
+    if bits <= 32:
+        word = plain if bits == 32 else e.value(f"zext i{bits} {plain} to i32")
+        got = _shuffled_word(e, word, mask, other)
+        got = got if bits == 32 else e.value(f"trunc i32 {got} to i{bits}")
+    else:
+        pair = e.value(f"bitcast i64 {plain} to <2 x i32>")
+        halves = "poison"
+        for i in range(2):
+            half = e.value(f"extractelement <2 x i32> {pair}, i64 {i}")
+            half = _shuffled_word(e, half, mask, other)
+            halves = e.value(f"insertelement <2 x i32> {halves}, i32 {half}, i64 {i}")
+        got = e.value(f"bitcast <2 x i32> {halves} to i64")
+    return got if own == f"i{bits}" else e.value(f"bitcast i{bits} {got} to {own}")
+
+
+def _shuffled_word(e: Emitter, word: str, mask: str, other: int) -> str:
+    operands = [("i32", mask), ("i32", word), ("i32", str(other)), ("i32", "31")]
+    return e.intrinsic("i32", "llvm.nvvm.shfl.sync.bfly.i32", operands)
+
+
+# ------------------------------------------------------------ memory
+def _buffer(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    size = _bytes(u) // u.dtype.itemsize
+    if u.arg.space != "local":
+        name = e.fresh()
+        e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 16")
+        return name
+    if e.dynamic:
+        return _part_of_dynamic(e, u)
+    name = f"@{e.name}_shared{len(e.shared)}"
+    shape = f"[{size} x {memory_type(u.dtype)}]"
+    made = f"internal addrspace(3) global {shape} undef, align {SHARED_ALIGNMENT}"
+    e.shared.append(f"{name} = {made}")
+    return name
+
+
+def _part_of_dynamic(e: GpuEmitter, u: UOp) -> str:
+    """A buffer in memory that has no size here: the launch says how much there is of it."""
+    whole = f"@{e.name}_shared"
+    if not e.shared:
+        made = f"external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"
+        e.shared.append(f"{whole} = {made}")
+    return e.value(f"getelementptr i8, ptr addrspace(3) {whole}, i64 {e.places[u]}")
+
+
+def _load(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    if u in e.copied:
+        return None
+    address, t = u.src[0], memory_type(u.dtype)
+    if len(u.src) == 1:
+        return from_memory(e, u, _read(e, address, u.dtype))
+    gate = u.src[1]
+    if gate.dtype.lanes == 1:
+        before, done = e.branch(e.of(gate))
+        got = _read(e, address, u.dtype)
+        last = e.join(done)
+        zero = "zeroinitializer" if u.dtype.lanes > 1 else _zero(u.dtype)
+        return from_memory(
+            e, u, e.value(f"phi {t} [ {got}, %{last} ], [ {zero}, %{before} ]")
+        )
+    narrow, mask, whole = u.dtype.scalar, e.of(gate), "zeroinitializer"
+    for i in range(u.dtype.lanes):
+        one = e.value(f"extractelement <{u.dtype.lanes} x i1> {mask}, i64 {i}")
+        before, done = e.branch(one)
+        got = _read(e, address, narrow, i)
+        new = e.value(f"insertelement {t} {whole}, {memory_type(narrow)} {got}, i64 {i}")
+        last = e.join(done)
+        whole = e.value(f"phi {t} [ {new}, %{last} ], [ {whole}, %{before} ]")
+    return from_memory(e, u, whole)
+
+
+def _zero(t: DType) -> str:
+    return "0.0" if llvm_type(t) in ("half", "float", "double") else "0"
+
+
+def _read(e: GpuEmitter, address: UOp, t: DType, offset: int = 0) -> str:
+    """A load; one of what nothing writes may go through the read-only cache."""
+    base, bytes_ = storage_root(address), t.itemsize * t.lanes
+    align = e.alignment(address, bytes_) if t.lanes > 1 else t.itemsize
+    constant = base.op is Ops.PARAM and base.arg.slot in e.calls.constant
+    note = ", !invariant.load !0" if constant else ""
+    return e.value(f"load {memory_type(t)}, {e.place(address, offset)}, align {align}{note}")
+
+
+def _store(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    address, value = u.src[0], u.src[1]
+    gate = u.src[2] if len(u.src) > 2 else None
+    if value in e.copied:
+        done = None if gate is None else e.branch(e.of(gate))[1]
+        _copy(e, u)
+        if done is not None:
+            e.join(done)
+        return None
+    lanes = max(address.dtype.lanes, value.dtype.lanes)
+    stored = value.dtype.scalar.vec(lanes)
+    given = e.of(value, lanes)
+    if stored.kind == "bool":
+        given = e.value(f"zext {llvm_type(stored)} {given} to {memory_type(stored)}")
+    if gate is None or gate.dtype.lanes == 1:
+        done = None if gate is None else e.branch(e.of(gate))[1]
+        _write(e, address, stored, given)
+        if done is not None:
+            e.join(done)
+        return None
+    mask, wide, narrow = e.of(gate), memory_type(stored), stored.scalar
+    for i in range(lanes):
+        _, done = e.branch(e.value(f"extractelement <{lanes} x i1> {mask}, i64 {i}"))
+        one = e.value(f"extractelement {wide} {given}, i64 {i}")
+        _write(e, address, narrow, one, i)
+        e.join(done)
+    return None
+
+
+def _copied(e: GpuEmitter) -> set[UOp]:
+    """The LOADs that are only stored by async STOREs: of 4, 8 or 16 bytes that are aligned."""
+    users: dict[UOp, list[UOp]] = {}
+    for u in e.kernel.src:
+        for s in u.src:
+            if s.op is Ops.LOAD:
+                users.setdefault(s, []).append(u)
+    return {load for load, found in users.items() if all(_is_copy(e, u, load) for u in found)}
+
+
+def _is_copy(e: GpuEmitter, u: UOp, load: UOp) -> bool:
+    nbytes = load.dtype.itemsize * load.dtype.lanes
+    if u.op is not Ops.STORE or u.arg != "async" or nbytes not in (4, 8, 16):
+        return False
+    places = (load.src[0], u.src[0])
+    aligned = all(e.alignment(p, nbytes) == nbytes for p in places)
+    from_, to = [space_of(storage_root(p)) for p in places]
+    gates = (*load.src[1:], *u.src[2:])
+    return aligned and (from_, to) == (_GLOBAL, _SHARED) and all(g.dtype.lanes == 1 for g in gates)
+
+
+def _copy(e: GpuEmitter, u: UOp) -> None:
+    """A copy to shared memory that goes on by itself; where its gate does not hold, of zeros."""
+    target, load = u.src[:2]
+    nbytes = load.dtype.itemsize * load.dtype.lanes
+    to, from_ = [e.place(p).rpartition(" ") for p in (target, load.src[0])]
+    operands = [(to[0], to[2]), (from_[0], from_[2])]
+    name = f"llvm.nvvm.cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global.{nbytes}"
+    if len(load.src) > 1:
+        name += ".s"
+        operands.append(("i32", e.value(f"select i1 {e.of(load.src[1])}, i32 {nbytes}, i32 0")))
+    e.intrinsic("void", name, operands)
+
+
+def _tile_load(e: Emitter, u: UOp) -> str | None:
+    assert isinstance(e, GpuEmitter)
+    return nvptx_tensor.matrices(e, u, e.place(u.src[0]))
+
+
+def _write(e: GpuEmitter, address: UOp, t: DType, value: str, offset: int = 0) -> None:
+    align = e.alignment(address, t.itemsize * t.lanes) if t.lanes > 1 else t.itemsize
+    e.effect(f"store {memory_type(t)} {value}, {e.place(address, offset)}, align {align}")
+
+
+_RULES: dict[Op, Rule] = {
+    Ops.SPECIAL: _special,
+    Ops.BARRIER: _barrier,
+    Ops.COMMIT: _commit,
+    Ops.EXCHANGE: _exchange,
+    Ops.WMMA: nvptx_tensor.wmma,
+    Ops.TILE_LOAD: _tile_load,
+    Ops.BUFFER: _buffer,
+    Ops.CAST: nvptx_floats.convert,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+}
+
+
+def render(name: str, kernel: UOp, target: Target, calls: Calls) -> tuple[str, list[str]]:
+    """The function of a linear kernel, and the declarations it needs."""
+    emitter = GpuEmitter(name, kernel, target, calls)
+    text = emitter.run()
+    return text, list(emitter.declared)
+
+
+def module(function: tuple[str, list[str]]) -> str:
+    """The LLVM module of one rendered kernel."""
+    text, declared = function
+    head = f'target triple = "{TRIPLE}"\ntarget datalayout = "{LAYOUT}"\n'
+    return "\n\n".join([head, text, *sorted(declared)]) + "\n\n!0 = !{}\n"

@@ -1,0 +1,33 @@
+"""LLVM IR text → PTX text, by the LLVM inside llvmlite: no GPU, driver or toolkit is needed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from uopc.backends.llvm.jit import Module
+from uopc.backends.nvptx.kernel import TRIPLE
+from uopc.errors import InvalidIR
+
+if TYPE_CHECKING:
+    from uopc.target import Target
+
+
+@cache
+def _machine(cpu: str, features: str) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.set_option("", "-nvptx-short-ptr")  # addresses in shared memory have 32 bits
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=2)
+
+
+def assemble(ir_text: str, target: Target) -> str:
+    """The PTX of a module for a part. InvalidIR where it names what PTX does not have."""
+    machine = _machine(target.cpu, target.features)
+    with Module(ir_text) as module:
+        text = str(machine.emit_assembly(module))
+    if ".extern .func" in text:  # an unknown intrinsic is a call of nothing
+        raise InvalidIR(f"nvptx: {text[text.index('.extern .func') :].splitlines()[0]}")
+    return text

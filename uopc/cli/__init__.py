@@ -1,0 +1,1 @@
+"""The command line: `uopc dump|passes|ops|rules|check|bench|cache|doctor`."""

@@ -1,0 +1,207 @@
+"""`uopc doctor`: what works on this machine, and for what does not, why.
+
+Each check tries the thing itself. What a CPU program needs is required; a GPU, its driver, pycuda
+and the assembler are not, unless they are asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from uopc import config
+from uopc.errors import Error
+
+Status = Literal["ok", "missing", "failed"]
+LEAST_LLVMLITE = (0, 48)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what it found, or why not. `required` says whether a CPU program needs it."""
+
+    name: str
+    status: Status
+    detail: str
+    required: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class _Missing(Exception):
+    """What a check looked for is not there."""
+
+
+def examine() -> list[Finding]:
+    """All checks in order; none raises."""
+    return [_check(*row) for row in _CHECKS]
+
+
+def exit_code(findings: list[Finding], device: str) -> int:
+    """0 where programs for the device (cpu or cuda) run, else 1."""
+    needed = [f for f in findings if f.required or (device == "cuda" and f.name in _FOR_CUDA)]
+    return int(any(f.status != "ok" for f in needed))
+
+
+def _check(name: str, required: bool, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, "ok", look(), required)
+    except _Missing as error:
+        return Finding(name, "missing", str(error), required)
+    except Error as error:
+        return Finding(name, "failed", " ".join(str(error).split()), required)
+    except Exception as error:  # a report names every defect and goes on
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return Finding(name, "failed", text, required)
+
+
+# ---------------------------------------------------------------- this machine
+def _python() -> str:
+    return f"{sys.version.split()[0]}, NumPy {np.__version__}"
+
+
+def _llvmlite() -> str:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    found = tuple(int(part) for part in llvmlite.__version__.split(".")[:2])
+    if found < LEAST_LLVMLITE:
+        raise _Missing(f"llvmlite {llvmlite.__version__}; 0.48 is the least")
+    return f"{llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+def _targets() -> str:
+    import llvmlite.binding as llvm
+
+    from uopc.backends.nvptx.kernel import TRIPLE
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    names = [llvm.Target.from_triple(t).name for t in (llvm.get_process_triple(), TRIPLE)]
+    return ", ".join(names)
+
+
+def _cpu() -> str:
+    from uopc import target
+
+    found = target.host(config.current().target_cpu)
+    has = [f[1:] for f in found.features.split(",") if f in _WORTH_NAMING]
+    return f"{found.cpu}, vectors of {found.vector_bits} bits ({' '.join(has) or 'no extensions'})"
+
+
+_WORTH_NAMING = ("+sse4.2", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+amx-tile",
+                 "+neon", "+sve")  # fmt: skip
+
+
+def _threads() -> str:
+    from uopc.backends.cpu.pool import default_threads
+
+    asked = config.current().threads
+    return f"{default_threads()}" + (f", UOPC_THREADS asks for {asked}" if asked else "")
+
+
+def _program(device: str) -> Any:
+    """A small program that sums, called; its result checked."""
+    import uopc
+
+    x = uopc.param("x", (64, 100))
+    program = uopc.compile((x * 2 + 1).sum(axis=1), device=device)
+    given = np.arange(6400, dtype=np.float32).reshape(64, 100) % 7
+    got = program(given)
+    if not np.array_equal(got, (given * 2 + 1).sum(axis=1)):
+        raise _Missing("a program gave a wrong result")
+    return program
+
+
+def _cpu_program() -> str:
+    _program("cpu")
+    return "compiled, called, right"
+
+
+def _native_call() -> str:
+    from uopc.backends.cpu.callables import native_calls_work
+
+    if not native_calls_work():
+        raise _Missing("the structs of this interpreter are not as expected: calls go by ctypes")
+    return "calls go straight to machine code"
+
+
+def _ptx() -> str:
+    import uopc
+
+    x = uopc.param("x", (64, 100))
+    program = uopc.compile((x * 2 + 1).sum(axis=1), device="cuda:sm_80")
+    return f"{sum(k.asm.count(chr(10)) for k in program.kernels)} lines of PTX for sm_80"
+
+
+# ---------------------------------------------------------------- NVIDIA
+def _ptxas() -> str:
+    import subprocess
+
+    from uopc.backends.nvptx.ptxas import find_ptxas
+
+    path = find_ptxas()
+    if path is None:
+        raise _Missing("not installed: pip install nvidia-cuda-nvcc-cu12 (only tests need it)")
+    run = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    release = [w for w in run.stdout.split() if w.startswith("V")]
+    return f"{release[-1] if release else '?'} at {path}"
+
+
+def _pycuda() -> str:
+    from importlib import metadata, util
+
+    if util.find_spec("pycuda") is None:
+        raise _Missing("not installed: pip install uopc[cuda], or .ci/build-pycuda-wheel")
+    try:
+        return metadata.version("pycuda")
+    except metadata.PackageNotFoundError:
+        return "of no known version"
+
+
+def _driver() -> str:
+    from uopc.backends.cuda.binding import driver
+
+    number = driver().get_driver_version()
+    return f"CUDA {number // 1000}.{number % 1000 // 10}"
+
+
+def _device() -> str:
+    from uopc.backends.cuda import binding
+    from uopc.backends.cuda.device import device
+
+    count = binding.driver().Device.count()
+    if not count:
+        raise _Missing("the driver knows of no device")
+    found = [device(i) for i in range(count)]
+    return "; ".join(f"cuda:{d.ordinal} {d.name} ({d.capability[0]}.{d.capability[1]})"
+                     for d in found)  # fmt: skip
+
+
+def _cuda_program() -> str:
+    _program("cuda")
+    return "compiled, launched, right"
+
+
+# name, whether a CPU program needs it, the check
+_CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
+    ("python", True, _python),
+    ("llvmlite", True, _llvmlite),
+    ("llvm targets", True, _targets),
+    ("cpu", True, _cpu),
+    ("threads", True, _threads),
+    ("cpu program", True, _cpu_program),
+    ("native call", False, _native_call),
+    ("ptx", False, _ptx),
+    ("ptxas", False, _ptxas),
+    ("pycuda", False, _pycuda),
+    ("nvidia driver", False, _driver),
+    ("cuda device", False, _device),
+    ("cuda program", False, _cuda_program),
+)
+_FOR_CUDA = ("ptx", "pycuda", "nvidia driver", "cuda device", "cuda program")

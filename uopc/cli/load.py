@@ -1,0 +1,237 @@
+"""SOURCE of the command line: what graph a file offers.
+
+`file.uop` holds a graph as text; its first lines say which stage it is, and the arrays it names
+are `.npy` files beside it. `file.py:name` is what a Python file calls `name`: a UOp, a tuple, list
+or dict of them, a Program, or a function without arguments that returns one of these. Without a
+name it is what the file calls `graph`. If there is no `graph`, it is the one module-level UOp
+that is not a part of another; and if there is none of those, what its one function without
+arguments returns (`main` only if there is no other). Where that leaves several, they are listed.
+The file is run as a module that is not `__main__`; what it prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import linecache
+import re
+import sys
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import Error, InvalidIR, UserError
+from uopc.ir.core import analysis
+from uopc.ir.core.node import Node
+from uopc.ir.core.ops import Ops
+from uopc.ir.text.literals import read_dtype
+from uopc.ir.text.parser import parse, parse_header
+from uopc.passes.pass_manager import INPUT
+
+_LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
+_DATA = re.compile(r"\bdata @(\w+)[^\n]*? : (\w+)")
+
+
+@dataclass
+class Source:
+    """A graph (or a container of graphs), the stage it is, and what its file says of the run."""
+
+    name: str
+    graph: Any
+    start: str = INPUT
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def load(source: str) -> Source:
+    """The graph that SOURCE names. UserError and InvalidIR say what is wrong with it, and where."""
+    path, name = Path(source), ""
+    head, colon, tail = source.rpartition(":")
+    if colon and not path.exists() and tail.isidentifier():
+        path, name = Path(head), tail
+    if path.suffix not in (".py", ".uop"):
+        raise UserError(f"{source}: expected a .py or .uop file")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    if path.suffix == ".uop":
+        if name:
+            raise UserError(f"{source}: a .uop file holds one graph, which has no name")
+        return _load_text(path)
+    module = run_file(path)
+    chosen = name or _choose(path, module)
+    graph = _graph_of(path, chosen, _named(path, module, chosen))
+    return Source(f"{path}:{chosen}", graph)
+
+
+# ---------------------------------------------------------------- stage files
+def _load_text(path: Path) -> Source:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}") from None
+    settings = parse_header(text)
+    try:
+        graph = parse(text, _arrays(path, text))
+    except InvalidIR as error:
+        raise InvalidIR(f"{path}: {error}") from None
+    return Source(str(path), graph, settings.get("stage", INPUT), settings)
+
+
+def _arrays(path: Path, text: str) -> dict[str, Any]:
+    """The arrays that a text names and that are stored beside it."""
+    found = {}
+    for key, kind in _DATA.findall(text):
+        file = path.parent / f"{key}.npy"
+        if key not in found and file.is_file():
+            try:
+                array = np.load(file, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise UserError(f"{file}: {error}") from None
+            found[key] = _typed(array, kind, file)
+    return found
+
+
+def _typed(array: Any, kind: str, file: Path) -> Any:
+    """NumPy files do not know the small floats: those are stored as unsigned integers."""
+    wanted = read_dtype(kind).numpy
+    if array.dtype == wanted:
+        return array
+    if array.dtype.kind == "u" and array.dtype.itemsize == wanted.itemsize:
+        return array.view(wanted)
+    raise InvalidIR(f"{file}: holds {array.dtype.name}, expected {wanted.name}")
+
+
+def stored(array: Any) -> Any:
+    """An array in a dtype that `.npy` files know."""
+    known = array.dtype.isbuiltin == 1
+    return array if known else array.view(f"u{array.dtype.itemsize}")
+
+
+# ---------------------------------------------------------------- Python files
+def run_file(path: Path) -> ModuleType:
+    """The module that a Python file is. UserError with the file's own line when it fails."""
+    module = ModuleType(f"source_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    with _reported(path):
+        code = compile(path.read_bytes(), str(path), "exec")
+        exec(code, module.__dict__)
+    return module
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Any:
+    """Run the user's code: its output goes to stderr, its failure becomes a UserError."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except (Exception, SystemExit) as error:
+        raise UserError(_message(path, error)) from error
+
+
+def _message(path: Path, error: BaseException) -> str:
+    """The error and the last line of the user's file that led to it."""
+    kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        column = " " * max(0, (error.offset or 1) - 1)
+        line = (error.text or "").rstrip("\n")
+        return f"{path}:{error.lineno}: {kind}{error.msg}\n    {line}\n    {column}^"
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    if not lines or lines[-1] is None:
+        return f"{path}: {kind}{error}"
+    line = linecache.getline(str(path), lines[-1]).strip()
+    return f"{path}:{lines[-1]}: {kind}{error}\n    {line}"
+
+
+def _is_graph(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return bool(value) and all(isinstance(v, Node) for v in value)
+    return isinstance(value, Node) or _is_program(value)
+
+
+def _is_program(value: Any) -> bool:
+    program = sys.modules.get("uopc.program.program")
+    return program is not None and isinstance(value, program.Program)
+
+
+def _takes_nothing(value: Any) -> bool:
+    if not isinstance(value, FunctionType):
+        return False
+    needed = [
+        p
+        for p in inspect.signature(value).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    return not needed
+
+
+def _choose(path: Path, module: ModuleType) -> str:
+    """The name of the one graph that a module offers."""
+    public = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+    if "graph" in public:
+        return "graph"
+    names = _roots({k: v for k, v in public.items() if _is_graph(v)})
+    if not names:
+        names = [
+            k for k, v in public.items() if _takes_nothing(v) and v.__module__ == module.__name__
+        ]
+        if len(names) > 1 and "main" in names:
+            names.remove("main")
+    if not names:
+        raise UserError(
+            f"{path}: expected a UOp at module level, or a function without arguments that returns"
+            " one; found neither"
+        )
+    if len(names) > 1:
+        raise UserError(
+            f"{path} offers {', '.join(names)}: choose one, such as {path}:{names[0]},"
+            " or call one of them graph"
+        )
+    return names[0]
+
+
+def _roots(values: dict[str, Any]) -> list[str]:
+    """The values that are no leaves and no parts of others; a Program only if nothing else is."""
+    nodes = {k: v for k, v in values.items() if not _is_program(v)}
+    below: set[Node] = set()
+    for value in nodes.values():
+        for u in _outputs(value):
+            below.update(s for n in analysis.toposort(u) for s in n.src)
+    roots: dict[Any, str] = {}
+    for k, value in nodes.items():
+        outputs = _outputs(value)
+        if not all(u in below or u.op in _LEAVES for u in outputs):
+            roots.setdefault(outputs, k)
+    return list(roots.values()) or [k for k in values if k not in nodes]
+
+
+def _outputs(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, Node):
+        return (value,)
+    return tuple(value.values()) if isinstance(value, dict) else tuple(value)
+
+
+def _named(path: Path, module: ModuleType, name: str) -> Any:
+    if not hasattr(module, name):
+        raise UserError(f"{path}: has no {name!r}")
+    return getattr(module, name)
+
+
+def _graph_of(path: Path, name: str, value: Any) -> Any:
+    """The graph itself: what a function returns, what a Program was compiled from."""
+    shown = f"{path}: {name}"
+    if callable(value) and not _is_graph(value):
+        if not _takes_nothing(value):
+            raise UserError(f"{shown} is not a graph, nor a function without arguments")
+        with _reported(path):
+            value = value()
+        shown += "()"
+    if not _is_graph(value):
+        raise UserError(f"{shown} is {type(value).__name__}, expected a graph of UOps")
+    return value._request.graph if _is_program(value) else value

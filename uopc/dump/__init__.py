@@ -1,0 +1,1 @@
+"""The stages of one run, as text, files and pages."""

@@ -1,0 +1,63 @@
+"""`uopc dump --out`: every stage of a run as a file that can be read, diffed and fed back in.
+
+00_input.uop  10_canonicalize.uop  …     one a stage, numbered as in the table
+130_llvm_<kernel>.ll                     one a kernel
+140_asm_<kernel>.s                       one a kernel; for a GPU 140_asm_<kernel>.ptx
+<hash>.npy                               the arrays that the texts name
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from uopc.cli.load import stored
+from uopc.dump.stages import ASM, LLVM, Dump, Row
+from uopc.errors import UserError
+from uopc.ir.core import analysis
+from uopc.ir.core.args import DataArg
+
+_SUFFIXES = {LLVM: ".ll", ASM: ".s"}
+
+
+def file_name(number: int, stage: str, kernel: str = "", gpu: bool = False) -> str:
+    """The name of the file of a stage."""
+    if stage in _SUFFIXES:
+        suffix = ".ptx" if gpu and stage == ASM else _SUFFIXES[stage]
+        return f"{number}_{stage}_{kernel}{suffix}"
+    return f"{number:02d}_{stage}.uop"
+
+
+def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]) -> list[Path]:
+    """Write all stages, and the texts of each kernel by stage. UserError where that is refused."""
+    contents: dict[str, str] = {}
+    gpu = dump.context is not None and dump.context.target.gpu is not None
+    for stage in dump.stages:
+        name = stage.run.name
+        contents[file_name(stage.run.number, name)] = dump.text(name)
+    for name, (row, by_kernel) in texts.items():
+        for kernel, text in by_kernel.items():
+            contents[file_name(row.number, name, kernel, gpu)] = text
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            (folder / name).write_text(text, encoding="utf-8")
+            written.append(folder / name)
+        for arg in _arrays(dump):
+            np.save(folder / f"{arg.key}.npy", stored(arg.array), allow_pickle=False)
+            written.append(folder / f"{arg.key}.npy")
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror or error}") from None
+    return written
+
+
+def _arrays(dump: Dump) -> list[DataArg]:
+    """The constant arrays of all stages."""
+    found: dict[str, DataArg] = {}
+    for stage in dump.stages:
+        for u in analysis.toposort(dump.shown(stage)):
+            if isinstance(u.arg, DataArg):
+                found[u.arg.key] = u.arg
+    return list(found.values())

@@ -1,0 +1,90 @@
+"""Why each value of a tensor graph is stored or computed again: the notes of place-stages as text.
+
+A line a node: what reads it, its shape, the index of each read in the loops of the reader, and
+the decision. Indices are those of the reader's loops: `r0_1` is the loop over axis 1 of the stored
+value that is being computed, `r3` the loop of a reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core.ops import Ops
+from uopc.ir.text import op_syntax as forms
+from uopc.ir.text.infix import infix
+from uopc.ir.text.printer import Namer
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_STORAGE = (Ops.PARAM, Ops.BUFFER, Ops.DATA)
+_MOST_SHOWN = 4  # consumers or reads of one node
+_INDEX_CHARACTERS = 48
+
+
+def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
+    """The lines, names as they are in the text of `graph`; none when there are no notes."""
+    if "placement" not in notes:
+        return []
+    notes = notes["placement"]()
+    order = tensor_graph.nodes(graph)
+    known: dict[UOp, str] = {}  # an index, as text
+    consumers: dict[UOp, list[str]] = {}
+    for u in order:
+        for s in dict.fromkeys(u.src):
+            consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
+    shapes: dict[analysis.Shape, str] = {}
+    rows = [("node", "consumers", "shape", "read at", "stored?")]
+    for u in order:
+        if u is graph or forms.is_literal(u) or u.dtype is dtypes.void:
+            continue
+        dims = analysis.shape(u)
+        if dims not in shapes:
+            shapes[dims] = analysis.show(dims)
+        rows.append(
+            (
+                f"{names.name(u)} {u.op.name}",
+                _listed(consumers.get(u, []), " "),
+                shapes[dims],
+                _reads(u, notes["demands"], known),
+                _decision(u, notes),
+            )
+        )
+    title = "what place-stages decided, node by node (names as at canonicalize):"
+    columns = []
+    for column in list(zip(*rows))[:4]:
+        width = max(map(len, column))
+        columns.append([c.ljust(width) for c in column])
+    return [title, *map("  ".join, zip(*columns, [r[4] for r in rows]))]
+
+
+def _listed(items: list[str], separator: str) -> str:
+    more = len(items) - _MOST_SHOWN
+    return separator.join(items[:_MOST_SHOWN]) + (f"{separator}+{more}" if more > 0 else "")
+
+
+def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, str]) -> str:
+    found = [
+        "[" + ", ".join([known.get(x) or _index(x, known) for x in d.index]) + "]"
+        for d in demands.get(u, {}).values()
+    ]
+    return _listed(list(dict.fromkeys(found)), " ")
+
+
+def _index(x: UOp, known: dict[UOp, str]) -> str:
+    known[x] = text = infix(x, _INDEX_CHARACTERS) or "…"
+    return text
+
+
+def _decision(u: UOp, notes: Mapping[str, Any]) -> str:
+    if u.op in _STORAGE:
+        return "is storage"
+    if u in notes["stored"]:
+        return f"yes: {notes['stored'][u]}"
+    if u in notes["storage"]:
+        return f"no: {notes['storage'][u]}"
+    if u.op.movement or u.op in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
+        return "no: only an index"
+    return "no: nothing reads it"

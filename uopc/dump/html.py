@@ -1,0 +1,97 @@
+"""`uopc dump --html FILE`: one static page of a compile. Code first, then every stage and rewrite.
+
+The page holds its data compressed and draws what is asked for, so that graphs of 50,000 nodes stay
+a few megabytes. It needs a browser, and neither a server nor anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from uopc.dump.stages import Dump, Row, as_json
+from uopc.errors import UserError
+from uopc.ir.core.trace import Fired
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+MOST_REWRITES: Final = 4000  # shown of one stage; how many there were is always said
+_TEMPLATE: Final = Path(__file__).with_name("report.html")
+_HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+
+def write(
+    file: Path, source: str, dump: Dump, rows: Sequence[Row], kernels: Sequence[Mapping[str, Any]]
+) -> None:
+    """The page. kernels: name, opts, origin, llvm, asm of each, in order of launch.
+
+    UserError where the file cannot be written.
+    """
+    data = {
+        "source": source,
+        "rows": [as_json(r) for r in rows],
+        "kernels": list(kernels),
+        "stages": _stages(dump, {r.stage: r for r in rows}),
+    }
+    packed = zlib.compress(json.dumps(data, ensure_ascii=False).encode(), 6)
+    page = _TEMPLATE.read_text(encoding="utf-8")
+    page = page.replace("{{source}}", _escaped(source))
+    page = page.replace("{{data}}", base64.b64encode(packed).decode())
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror or error}") from None
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _stages(dump: Dump, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+    """The text of each stage that changed something, and its rewrites."""
+    out = []
+    for stage in dump.stages:
+        run = stage.run
+        changed = rows[run.name].changed
+        found = [_rewrite(f) for f in run.rewrites[:MOST_REWRITES]]
+        counts = Counter([f.rule for f in run.rewrites])
+        out.append({
+            "name": run.name,
+            "text": dump.text(run.name) if changed else None,
+            "total": len(run.rewrites),
+            "causes": [[_short(c.label), n] for c, n in counts.most_common()],
+            "rewrites": found,
+        })  # fmt: skip
+    return out
+
+
+def _rewrite(fired: Fired) -> list[str]:
+    return [_short(fired.rule.label), _node(fired.before), _node(fired.after)]
+
+
+def _short(label: str) -> str:
+    """A label with paths below the package's parent."""
+    return label.replace(_HERE, "")
+
+
+def _node(u: UOp) -> str:
+    """One node: its op, its operands by their ops, and its type."""
+    arg = "" if u.arg is None else f" {_brief(u)}"
+    operands = ", ".join([_operand(s) for s in u.src[:8]]) + (", …" if len(u.src) > 8 else "")
+    return f"{u.op.name}{arg}({operands}) : {u.dtype.name}"
+
+
+def _operand(s: UOp) -> str:
+    return _brief(s) if not s.src and s.arg is not None else s.op.name
+
+
+def _brief(u: UOp) -> str:
+    text = str(getattr(u.arg, "name", None) or u.arg)
+    return text if len(text) <= 40 else text[:39] + "…"

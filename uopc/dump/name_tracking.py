@@ -1,0 +1,133 @@
+"""Hand the names of nodes on from one stage to the next, so that a value can be followed.
+
+A node that a pass left alone is the same object and keeps its name anyway. One that a pass made
+takes the name of the node it stands for: the one of the same op and element type that uses what
+the new node's operands stand for. What only leads to a value (movement, storage, loads) stands for
+the value. A node made from nothing, or for which there is no such node, gets a name of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.text.printer import Namer
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# What leads to its first operand's value. An AFTER leads to what its effect stored.
+_WAYS = frozenset((
+    Ops.INDEX, Ops.LOAD, Ops.STAGE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.STACK, Ops.LANE,
+))  # fmt: skip
+_MOST_TRIED = 16  # users of one value that are looked at
+
+
+def hand_names_on(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> None:
+    """Give new nodes the names of the old ones that they stand for; both are in their order."""
+    heirs = _Heirs(old, {u for u in old if u not in new})
+    for u in new:
+        if u.op is Ops.CALL and u not in old:
+            heirs.stand_params(u)
+    for u in new:
+        if u in old:
+            heirs.stands_for[u] = u
+        else:
+            taken = heirs.find(u)
+            if taken is not None:
+                names.hand_on(taken, u)
+
+
+class _Heirs:
+    """What each new node stands for, and which names are still to be had."""
+
+    def __init__(self, old: dict[UOp, None], free: set[UOp]) -> None:
+        self.free = free
+        self.stands_for: dict[UOp, UOp] = {}
+        self.users: dict[UOp, list[UOp]] = {}
+        self.ways: dict[tuple[Op, object, UOp], UOp] = {}
+        self.params: dict[UOp, list[UOp]] = {}  # of a kernel, however often it is called
+        value: dict[UOp, UOp] = {}
+        for u in old:
+            value[u] = value[way] if (way := _leads_to(u)) is not None else u
+            if value[u] is not u:
+                self.ways.setdefault((u.op, u.arg, value[u]), u)
+            else:
+                for s in dict.fromkeys([value[s] for s in u.src]):
+                    self.users.setdefault(s, []).append(u)
+        self.value = value
+
+    def find(self, u: UOp) -> UOp | None:
+        """The old node whose name a new one takes; what it stands for is noted either way."""
+        way = _leads_to(u)
+        if way is not None:
+            if way not in self.stands_for:
+                return None
+            value = self.stands_for[u] = self.value[self.stands_for[way]]
+            return self._take(self.ways.get((u.op, u.arg, value)))
+        sources = [self._source(s) for s in u.src]
+        best = self._most_alike(u, sources)
+        if best is None:
+            return None
+        self.stands_for[u] = best
+        return self._take(best)
+
+    def _most_alike(self, u: UOp, sources: list[UOp | None]) -> UOp | None:
+        """The first of the old nodes of one op and element type that use most of the sources."""
+        best, most = None, 0
+        op, scalar = u.op, u.dtype.scalar
+        users = [self.users[s] for s in sources[:_MOST_TRIED] if s in self.users]
+        users.sort(key=len)  # of few, one is soon found to be the same
+        for candidates in users:
+            for c in candidates[:_MOST_TRIED]:
+                if c.op is op and c.dtype.scalar is scalar:
+                    alike = self._alike(c, sources)
+                    if alike > most:
+                        best, most = c, alike
+                        if most > 2 * len(sources):  # no other can be more
+                            return best
+        return best
+
+    def _take(self, u: UOp | None) -> UOp | None:
+        """The node, unless its name is taken."""
+        if u is None or u not in self.free:
+            return None
+        self.free.discard(u)
+        return u
+
+    def stand_params(self, call: UOp) -> None:
+        """The parameters of a kernel stand for what it is called with."""
+        body, *args = call.src
+        if body not in self.params:
+            self.params[body] = [p for p in analysis.toposort(body) if p.op is Ops.PARAM]
+        for p in self.params[body]:
+            if 0 <= p.arg.slot < len(args):
+                root = args[p.arg.slot]
+                while root.op is Ops.SLICE:
+                    root = root.src[0]
+                if root in self.value:
+                    self.stands_for.setdefault(p, root)
+
+    def _source(self, s: UOp) -> UOp | None:
+        known = self.stands_for.get(s)
+        return None if known is None else self.value[known]
+
+    def _alike(self, c: UOp, sources: list[UOp | None]) -> int:
+        """How many operands of an old node are what the new node's stand for; free ones first."""
+        same, value = 0, self.value
+        for a, b in zip(c.src, sources):
+            same += value[a] is b
+        return 2 * same + (c in self.free) if same else 0
+
+
+def _leads_to(u: UOp) -> UOp | None:
+    op: Op = u.op
+    if not u.src:
+        return None
+    if op is Ops.AFTER:
+        effect = u.src[1] if len(u.src) > 1 else u.src[0]
+        while effect.op in (Ops.END, Ops.AFTER) and effect.src:
+            effect = effect.src[0]
+        return effect.src[1] if effect.op is Ops.STORE else u.src[0]
+    return u.src[0] if op.movement or op in _WAYS else None

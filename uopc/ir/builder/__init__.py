@@ -1,0 +1,1 @@
+"""Making nodes: folded, checked, and with the user's source line."""

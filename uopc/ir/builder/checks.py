@@ -1,0 +1,56 @@
+"""What users give to the methods, checked: the error names the method and what it got."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+
+
+def element_dtype(dtype: Any) -> DType:
+    """A dtype that arrays have."""
+    if not isinstance(dtype, DType) or dtype not in dtypes.ARRAY_TYPES:
+        raise UserTypeError(f"expected one of uopc.dtypes, got {dtype!r}")
+    return dtype
+
+
+def any_dtype(who: str, dtype: Any) -> DType:
+    """A dtype."""
+    if not isinstance(dtype, DType):
+        raise UserTypeError(f"{who}: expected a dtype, got {dtype!r}")
+    return dtype
+
+
+def flag(who: str, name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise UserTypeError(f"{who}: {name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def number(who: str, value: Any) -> float:
+    """A finite real number."""
+    try:
+        found = float(value) if not isinstance(value, str) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UserTypeError(f"{who}: expected a finite number, got {value!r}")
+    return found
+
+
+def pairs(who: str, given: Any, rank: int) -> Sequence[tuple[Any, Any]]:
+    """A pair for each dimension."""
+    if not isinstance(given, (tuple, list)) or any(
+        not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in given
+    ):
+        raise UserTypeError(f"{who}: expected a pair for each dimension, got {given!r}")
+    if len(given) != rank:
+        raise UserError(f"{who}: {len(given)} pairs for {rank} dimensions")
+    return given

@@ -1,0 +1,248 @@
+"""How an index into a value maps to an index into its source, for every movement op.
+
+An index is a tuple of UOps of dtype index in normal form, one per dimension. A guard is a bool UOp:
+where it is false the access does not happen (a PAD outside of its source).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import lookup_tables as tables
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Dim, Shape
+from uopc.ir.core.args import RangeArg
+from uopc.ir.core.node import intern, remembered
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Index = tuple["UOp", ...]
+
+
+@functools.cache
+def true() -> UOp:
+    return intern(Ops.CONST, dtypes.bool_, (), True)
+
+
+def zero() -> UOp:
+    return affine.const(0)
+
+
+def both(a: UOp, b: UOp) -> UOp:
+    """The conjunction of two guards, folded."""
+    return a if a is b else build.alu(a, Ops.AND, b)
+
+
+def is_one(d: Dim) -> bool:
+    return type(d) is int and d == 1
+
+
+def broadcast_index(index: Index, dims: Shape) -> Index:
+    """The index into an operand of shape `dims` that broadcasts to the indexed value."""
+    kept = index if len(index) == len(dims) else index[len(index) - len(dims) :]
+    if 1 not in dims:
+        return kept
+    first = zero()
+    made = tuple([first if d == 1 else x for d, x in zip(dims, kept)])
+    return index if made == index else made
+
+
+@remembered
+def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
+    """The index of a stored value, with a range for each axis longer than 1; those ranges.
+
+    `first` numbers the loops of a second nest in one kernel.
+    """
+    index: list[UOp] = []
+    for i, d in enumerate(dims, first):
+        loop = (Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
+        index.append(zero() if is_one(d) else intern(*loop))
+    return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
+
+
+def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    """The index into the source of a movement op, and the guard that a PAD adds, or a SHRINK by
+    variables that may reach out of its source (or None)."""
+    return _MOVEMENT[u.op](u, index)
+
+
+def _reshape(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    return reshape_index(analysis.shape(u), analysis.shape(u.src[0]), index), None
+
+
+def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
+    """Flatten an index over `outer` and take it apart over `inner`, group by matching group."""
+    if [d for d in outer if d != 1] == [d for d in inner if d != 1]:
+        rest = iter([x for d, x in zip(outer, index) if d != 1])
+        return tuple([zero() if d == 1 else next(rest) for d in inner])
+    return _reshaped(outer, inner, index)
+
+
+@remembered
+def _reshaped(outer: Shape, inner: Shape, index: Index) -> Index:
+    result: list[UOp] = []
+    for o_dims, o_index, i_dims in _groups(outer, inner, index):
+        result += _regroup(o_dims, o_index, i_dims)
+    return tuple([tables.looked_up(x) for x in result])
+
+
+def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index, Shape]]:
+    """Cut both shapes where their leading products agree."""
+    groups = []
+    o = i = 0
+    while o < len(outer) or i < len(inner):
+        first_o, first_i = o, i
+        p: Dim = 1
+        q: Dim = 1
+        if o < len(outer):
+            p, o = outer[o], o + 1
+        if i < len(inner):
+            q, i = inner[i], i + 1
+        while not (p is q or p == q):
+            grow_outer = _smaller(p, q)
+            if (grow_outer and o < len(outer)) or i == len(inner):
+                if o == len(outer):
+                    break
+                p, o = p * outer[o], o + 1
+            else:
+                q, i = q * inner[i], i + 1
+        if o == len(outer) or i == len(inner):  # trailing ones, or shapes that only match whole
+            o, i = len(outer), len(inner)
+        groups.append((outer[first_o:o], index[first_o:o], inner[first_i:i]))
+    return groups
+
+
+def _smaller(p: Dim, q: Dim) -> bool:
+    if isinstance(p, int) and isinstance(q, int):
+        return p < q
+    return analysis.max_dim(p) < analysis.max_dim(q)
+
+
+def _regroup(outer: Shape, index: Index, inner: Shape) -> list[UOp]:
+    live = [(d, x) for d, x in zip(outer, index) if not is_one(d)]
+    kept = [d for d in inner if not is_one(d)]
+    if len(live) == 1 and len(kept) == 1:
+        parts = [live[0][1]]
+    else:
+        parts = _unflatten(flat_index(tuple([d for d, _ in live]), [x for _, x in live]), kept)
+    rest = iter(parts)
+    return [zero() if is_one(d) else next(rest) for d in inner]
+
+
+def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
+    """The row-major position of an index."""
+    flat: UOp | None = None
+    stride: Dim = 1
+    for d, x in zip(reversed(dims), reversed(index)):
+        if is_one(stride):
+            part = affine.canonical(x)
+        else:
+            part = affine.mul(x, build.dim_uop(stride))
+        flat = part if flat is None else affine.add(flat, part)
+        stride = d if is_one(stride) else stride * d
+    return zero() if flat is None else flat
+
+
+def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
+    out: list[UOp] = []
+    for d in reversed(dims[1:]):
+        flat, last = affine.divmod_(flat, build.dim_uop(d))
+        out.append(last)
+    return ([flat] if dims else []) + out[::-1]
+
+
+def _expand(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    return broadcast_index(index, analysis.shape(u.src[0])), None
+
+
+def _permute(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    source = [zero()] * len(index)
+    for i, axis in enumerate(u.arg):
+        source[axis] = index[i]
+    return tuple(source), None
+
+
+def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    dims = analysis.shape(u)
+    last = [affine.sub(affine.plus(build.dim_uop(d), -1), x) for d, x in zip(dims, index)]
+    return tuple([last[i] if i in u.arg else x for i, x in enumerate(index)]), None
+
+
+def _shifted(x: UOp, begin: Dim) -> UOp:
+    return affine.plus(x, begin) if type(begin) is int else affine.add(x, begin)
+
+
+def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    begins, sizes = analysis.window(u)
+    inner = analysis.shape(u.src[0])
+    moved = tuple([_shifted(x, b) for x, b in zip(index, begins)])
+    guard = true()
+    for x, b, size, d in zip(moved, begins, sizes, inner):
+        if not (type(b) is int and type(size) is int and type(d) is int):
+            guard = both(guard, affine.less(affine.const(-1), x))
+            guard = both(guard, affine.less(x, build.dim_uop(d)))
+    return moved, None if guard is true() else guard
+
+
+def _pad(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    begins, _ = analysis.window(u)
+    return _padded(begins, analysis.shape(u.src[0]), index)
+
+
+@remembered
+def _padded(begins: Shape, dims: Shape, index: Index) -> tuple[Index, UOp]:
+    guard = true()
+    source = []
+    for x, b, d in zip(index, begins, dims):
+        moved = affine.sub(x, build.dim_uop(b))
+        guard = both(guard, affine.less(affine.const(-1), moved))
+        guard = both(guard, affine.less(moved, build.dim_uop(d)))
+        source.append(moved)
+    return tuple(source), guard
+
+
+def _same(u: UOp, index: Index) -> tuple[Index, UOp | None]:
+    return index, None
+
+
+_MOVEMENT: dict[Op, Callable[[UOp, Index], tuple[Index, UOp | None]]] = {
+    Ops.RESHAPE: _reshape,
+    Ops.EXPAND: _expand,
+    Ops.PERMUTE: _permute,
+    Ops.FLIP: _flip,
+    Ops.SHRINK: _shrink,
+    Ops.PAD: _pad,
+    Ops.DETACH: _same,
+    Ops.CONTIGUOUS: _same,
+    Ops.CONTIGUOUS_BACKWARD: _same,
+    Ops.AFTER: _same,
+    Ops.STAGE: _same,
+}
+
+
+def gated(index: Index, guard: UOp) -> Index:
+    """The index with the guard put on its first component: INVALID where there is no access."""
+    if guard.op is Ops.CONST and guard.arg is True:
+        return index
+    first = index[0] if index else zero()
+    invalid = intern(Ops.INVALID, first.dtype.scalar)
+    lanes = max(first.dtype.lanes, guard.dtype.lanes)
+    guarded = intern(Ops.WHERE, first.dtype.scalar.vec(lanes), (guard, first, invalid))
+    return (guarded, *index[1:])
+
+
+def ungated(index: UOp) -> tuple[UOp, UOp | None]:
+    """An index component and the guard on it, if any."""
+    guard: UOp | None = None
+    while index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
+        guard = index.src[0] if guard is None else both(guard, index.src[0])
+        index = index.src[1]
+    if index.op is Ops.INVALID:  # a guard that never holds
+        return zero(), intern(Ops.CONST, dtypes.bool_, (), False)
+    return index, guard

@@ -1,0 +1,67 @@
+"""Builders of kernels written by hand: ranges, loads and stores, and what closes them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu as build
+from uopc.ir.builder.alu import located
+from uopc.ir.core import dtypes
+from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_axes = itertools.count()
+
+
+def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = "loop") -> UOp:
+    """A loop variable 0 ≤ i < end. Ranges nest in the order of `axis` (default: creation)."""
+    place = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    stop = build.dim_uop(build.as_dim(end))
+    return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(place, kind)))
+
+
+def load(address: UOp, gate: UOp | None = None) -> UOp:
+    """The element at an INDEX; 0 where the gate is false."""
+    src = (address,) if gate is None else (address, gate)
+    return located(intern(Ops.LOAD, address.dtype, src))
+
+
+def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
+    """Writes the value through the target: an INDEX, or a view of storage."""
+    given = build.as_uop(value, target.dtype)
+    if given.op is not Ops.INVALID and given.dtype is not target.dtype:
+        raise UserError(
+            f"store: the value is {given.dtype.name}, the storage {target.dtype.name}; cast it"
+        )
+    src = (target, given) if gate is None else (target, given, gate)
+    return located(intern(Ops.STORE, dtypes.void, src))
+
+
+def end(effect: UOp, *ranges: UOp) -> UOp:
+    """The effect, run once per iteration of the ranges, which it closes."""
+    for r in ranges:
+        if r.op is not Ops.RANGE:
+            raise UserError(f"end: expected ranges, got {r.op!r}")
+    return located(intern(Ops.END, dtypes.void, (effect, *ranges)))
+
+
+def after(u: UOp, *effects: UOp) -> UOp:
+    """`u`, once the effects happened."""
+    return located(intern(Ops.AFTER, u.dtype, (u, *effects))) if effects else u
+
+
+def sink(*roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None) -> UOp:
+    """The roots as one graph; a kernel written by hand gets a name, and may fix its Opts."""
+    arg = KernelArg(name, opts) if name or opts is not None else None
+    return located(intern(Ops.SINK, dtypes.void, roots, arg))
+
+
+def group(*effects: UOp) -> UOp:
+    """All the effects."""
+    return effects[0] if len(effects) == 1 else intern(Ops.GROUP, dtypes.void, effects)

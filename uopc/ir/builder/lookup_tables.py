@@ -1,0 +1,196 @@
+"""Expressions of loops and constants that are looked up: computed for every iteration, once.
+
+A reshape whose dimensions do not divide each other is a division of the index, and the next one a
+division of that. Where the loops have few iterations all its values are known, so an index that is
+deep is an element of a constant array, from which arithmetic begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.ir.builder import alu as build
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import arrays as data
+from uopc.ir.core import evaluate as interpret_values
+from uopc.ir.core.node import intern, remembered, while_compiling
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Array = npt.NDArray[Any]
+
+# An index with more divisions than this, one inside the other, is looked up, or where the loops are
+# too long for that, what it reads is stored as it is: its reader starts from a plain index.
+MOST_DIVISIONS = 4
+# A table has up to so many elements: 128 KiB of indices.
+MOST_ELEMENTS = 1 << 15
+
+# What NumPy computes as every backend does: the same bits.
+EXACT = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
+    Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST, Ops.FLOORDIV, Ops.FLOORMOD,
+))  # fmt: skip
+_DTYPES = frozenset((dtypes.bool_, dtypes.index, dtypes.float32, dtypes.float64))
+# Of indices, which never wrap, and of conditions; a divisor is not 0.
+_NUMPY: dict[Op, Callable[..., Any]] = {
+    Ops.ADD: np.add, Ops.SUB: np.subtract, Ops.MUL: np.multiply, Ops.CMPLT: np.less,
+    Ops.CMPLE: np.less_equal, Ops.CMPEQ: np.equal, Ops.FLOORDIV: np.floor_divide,
+    Ops.FLOORMOD: np.remainder, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
+}  # fmt: skip
+
+_depths: dict[UOp, int] = while_compiling({})
+
+
+def divisions(index: UOp) -> int:
+    """How many divisions stand one inside the other; what is read from storage has none."""
+    stack = [] if index in _depths else [index]
+    while stack:
+        u = stack[-1]
+        src = () if u.op is Ops.INDEX else u.src
+        missing = [s for s in src if s not in _depths]
+        if u not in _depths and missing:
+            stack += missing
+            continue
+        stack.pop()
+        below = max([_depths[s] for s in src], default=0)
+        _depths[u] = below + (u.op is Ops.FLOORDIV or u.op is Ops.FLOORMOD)
+    return _depths[index]
+
+
+@remembered
+def looked_up(index: UOp) -> UOp:
+    """The index, as an element of a table if it is deep and its loops have few iterations."""
+    if divisions(index) <= MOST_DIVISIONS:
+        return index
+    iterations = Iterations(analysis.ranges(index))
+    found = iterations.array(index)
+    return index if found is None else iterations.place(found, np.asarray(True))[0]
+
+
+class Iterations:
+    """What expressions are worth in each iteration of some loops.
+
+    An array has a dimension for each loop, of length 1 where the value is the same in all of it.
+    """
+
+    def __init__(self, ranges: Iterable[UOp]) -> None:
+        self.ranges = sorted(ranges, key=affine.order)
+        lengths = [r.src[0] for r in self.ranges]
+        fixed = all(map(affine.is_const, lengths))
+        self.are_few = fixed and math.prod([n.arg for n in lengths]) <= MOST_ELEMENTS
+        self.known: dict[UOp, Array | None] = {}
+
+    def array(self, u: UOp) -> Array | None:
+        """The values, or None: they are not known, or the iterations are too many."""
+        known = self.known
+        if u not in known and self.are_few:
+            with np.errstate(all="ignore"):
+                for v in analysis.toposort(u, gate=lambda v: v not in known and not _is_read(v)):
+                    known[v] = self._computed(v)
+        return known.get(u)
+
+    def _computed(self, u: UOp) -> Array | None:
+        if u.op is Ops.CONST:
+            plain = type(u.arg) is not tuple and _is_plain(u.dtype)
+            return np.asarray(u.arg, u.dtype.numpy) if plain else None
+        if u.op is Ops.RANGE:
+            return self._counted(u)
+        if u.op is Ops.INDEX and u.src[0].op is Ops.DATA:
+            return self._read(u)
+        return self.applied(u, [self.known.get(s) for s in u.src])
+
+    def applied(self, u: UOp, operands: list[Array | None]) -> Array | None:
+        """An exact op on the values of its operands, if these are known."""
+        sources = [a for a in operands if a is not None]
+        if len(sources) < len(u.src) or u.op not in EXACT or not _is_plain(u.dtype):
+            return None
+        direct = _NUMPY.get(u.op) if u.src[0].dtype in (dtypes.index, dtypes.bool_) else None
+        if direct is None or (u.op in affine.DIVMOD_OPS and not u.src[1].arg):
+            return interpret_values.apply(u, sources)
+        return np.asarray(direct(*sources))
+
+    def _counted(self, u: UOp) -> Array | None:
+        if u not in self.ranges:
+            return None
+        dims = [1] * len(self.ranges)
+        dims[self.ranges.index(u)] = u.src[0].arg
+        return np.arange(u.src[0].arg).reshape(dims)
+
+    def _read(self, u: UOp) -> Array | None:
+        places = [self.known.get(s) for s in u.src[1:]]
+        known = [p for p in places if p is not None]
+        if len(known) < len(places) or not _is_plain(u.dtype):
+            return None
+        dims = u.src[0].arg.dims
+        if any([p.size and (p.min() < 0 or p.max() >= d) for p, d in zip(known, dims)]):
+            return None  # a guard keeps it from these
+        return np.asarray(u.src[0].arg.array[tuple(known)])
+
+    def element(self, array: Array, dtype: dtypes.DType) -> UOp:
+        """The value in each iteration: a number if all are the same, else read from a table."""
+        flat = array.reshape(-1)
+        bits = flat.view(f"V{flat.itemsize}")
+        if (bits == bits[0]).all():
+            return intern(Ops.CONST, dtype, (), flat[0].item())
+        kept = [i for i, n in enumerate(array.shape) if n > 1]
+        stored = _stored(array, dtype)
+        dims = tuple([array.shape[i] for i in kept])
+        table = data.register(array.reshape(dims).astype(stored.numpy))
+        place = [self.ranges[i] for i in kept]
+        read = intern(Ops.INDEX, stored, (intern(Ops.DATA, stored, (), table), *place))
+        return build.cast(read, dtype)
+
+    def place(self, array: Array, live: Array) -> tuple[UOp, bool]:
+        """Indices that matter where `live`: loops along which they move evenly are multiples of
+        their counters, and the rest is a table. Whether that is all of it and is -1 elsewhere."""
+        rest, live = np.broadcast_arrays(array, live)
+        scattered, moved = not live.all(), affine.const(0)
+        for axis, r in enumerate(self.ranges):
+            if rest.ndim and rest.shape[axis] > 1 and (found := _even(rest, live, axis)):
+                step, rest, live = found
+                moved, scattered = affine.add(moved, affine.scaled(r, step)), False
+        table = self.element(np.where(live, rest, -1 if scattered else 0), dtypes.index)
+        return affine.add(table, moved), scattered
+
+
+def _even(array: Array, live: Array, axis: int) -> tuple[int, Array, Array] | None:
+    """(step, rest, live) if array = rest + step·counter along an axis, wherever it is live."""
+    moved, seen = array.swapaxes(0, axis), live.swapaxes(0, axis)
+    steps = (moved[1:] - moved[:-1])[seen[1:] & seen[:-1]]
+    if not steps.size or (steps != steps[0]).any():
+        return None
+    dims = [1] * array.ndim
+    dims[axis] = -1
+    rest = array - steps[0] * np.arange(array.shape[axis]).reshape(dims)
+    least = np.where(live, rest, np.iinfo(rest.dtype).max).min(axis, keepdims=True)
+    most = np.where(live, rest, np.iinfo(rest.dtype).min).max(axis, keepdims=True)
+    if (least < most).any():
+        return None
+    return int(steps[0]), least, np.asarray(live.any(axis, keepdims=True))
+
+
+def _is_read(u: UOp) -> bool:
+    """Whether something is storage, or read from storage that is not constant."""
+    return u.op in interpret_values.STORAGE or (
+        u.op is Ops.INDEX and u.src[0].op is not Ops.DATA
+    )
+
+
+def _is_plain(t: dtypes.DType) -> bool:
+    return t in _DTYPES or t.is_int
+
+
+def _stored(array: Array, dtype: dtypes.DType) -> dtypes.DType:
+    """Indices are stored as narrow as they are."""
+    if dtype is not dtypes.index:
+        return dtype
+    fits = array.min() >= -(1 << 31) and array.max() < 1 << 31
+    return dtypes.int32 if fits else dtypes.int64

@@ -1,0 +1,139 @@
+"""Rebuilding a graph with some nodes replaced: constants fold, index arithmetic stays normal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.core import analysis, dtypes, tensor_graph, trace
+from uopc.ir.core.args import RangeArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` on other sources, as the builders would make it."""
+    op = u.op
+    if op.is_alu and op is not Ops.WHERE:
+        if _is_index_arithmetic(op, src):
+            return build.spread(affine.OPS[op](*src), src)
+        folded = build.fold(op, src)
+        if folded is not None:
+            return folded
+        lanes = 1
+        for s in src:
+            if s.dtype.lanes > lanes:
+                lanes = s.dtype.lanes
+        dtype = u.dtype if u.dtype.lanes == lanes else u.dtype.vec(lanes)
+        return intern(op, dtype, src, u.arg, u.tag)
+    if op is Ops.WHERE:
+        return build.where(*src)
+    if op is Ops.CAST:
+        return build.cast(src[0], u.dtype)
+    return intern(op, u.dtype, src, u.arg, u.tag)
+
+
+def _is_index_arithmetic(op: Op, src: tuple[UOp, ...]) -> bool:
+    index = dtypes.index
+    if src[0].dtype.scalar is not index or op not in affine.OPS:
+        return False
+    return len(src) == 1 or src[1].dtype.scalar is index
+
+
+def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` on other sources, with sums of indices as they stand: once a quotient is spelled out, its
+    users share it, where a normal form would look through it and add up its parts for each."""
+    if _is_index_arithmetic(u.op, src):
+        return intern(u.op, u.dtype, src, u.arg, u.tag)
+    return remake(u, src)
+
+
+def rebuild(
+    root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None = None
+) -> UOp:
+    """`root` with every key of the mapping replaced; what lies below a key is not visited, unless
+    `order` gives the nodes below `root`, sources first."""
+    done: dict[UOp, UOp] = dict(mapping)
+    nodes = analysis.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
+    return _replaced(root, done, nodes)
+
+
+def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
+    """The same loops under other axes. Where the length of one depends on another of them, it
+    depends on the renamed one."""
+    order: dict[UOp, None] = {}
+    for r in axes:
+        analysis.toposort(r, done=order)
+    made: dict[UOp, UOp] = {}
+    for r in order:
+        if r in axes:
+            end = rebuild(r.src[0], made)
+            made[r] = intern(Ops.RANGE, r.dtype, (end, *r.src[1:]), RangeArg(axes[r], r.arg.kind))
+    return made
+
+
+def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
+    """`rebuild` by what was replaced so far, to which this adds what it makes. What is below a root
+    is to be replaced before it: of places that are read one by the other, each is made once."""
+    return _replaced(root, done, analysis.toposort(root, gate=lambda u: u not in done))
+
+
+def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
+    unchanged, get = done.keys().isdisjoint, done.get
+    for u in nodes:
+        if unchanged(u.src) or u in done:
+            continue
+        made = remake(u, tuple([get(s, s) for s in u.src]))
+        if made.origin is None:
+            made.origin = u.origin
+        done[u] = made
+    return get(root, root)
+
+
+def _fixed_shape(u: UOp) -> analysis.Shape | None:
+    """The shape, where it was asked for before and does not depend on variables."""
+    dims: analysis.Shape | None = u._shape
+    return dims if dims is not None and all([type(d) is int for d in dims]) else None
+
+
+def rewritten(
+    root: UOp,
+    change: Callable[[UOp, tuple[UOp, ...]], UOp | None],
+    outside_kernels: bool = False,
+    renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
+    only: Container[UOp] | None = None,
+) -> UOp:
+    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it; it
+    is asked about `only` these, if they are given.
+
+    With `outside_kernels`, bodies of hand-written kernels stay as they are. What is kept on other
+    sources is made by `renew`. A listener is told of the changes.
+    """
+    done: dict[UOp, UOp] = {}  # what is not the same any more
+    unchanged, get = done.keys().isdisjoint, done.get
+    listener, step = trace.current_listener(), trace.Step(change)
+    for u in tensor_graph.nodes(root) if outside_kernels else analysis.order(root):
+        src = u.src
+        if not unchanged(src) and not (outside_kernels and u.op is Ops.SINK and u is not root):
+            src = tuple([get(s, s) for s in src])
+        made = change(u, src) if only is None or u in only else None
+        if made is None:
+            if src is u.src:
+                continue
+            made = renew(u, src)
+        elif made is u:
+            continue
+        elif listener is not None:
+            listener(trace.Fired("walk", step, u, made))
+        if made is not u:
+            if made.origin is None:
+                made.origin = u.origin
+            if outside_kernels and made._shape is None:
+                made._shape = _fixed_shape(u)  # its readers rely on that
+            done[u] = made
+    return get(root, root)

@@ -1,0 +1,47 @@
+"""Constant arrays: a node holds one by content hash, so that equal arrays are one node."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import InvalidIR
+from uopc.ir.core.args import DataArg
+
+# Every DataArg alive, by content hash: how text that names an array finds it again.
+_alive: weakref.WeakValueDictionary[str, DataArg] = weakref.WeakValueDictionary()
+_bounds: weakref.WeakKeyDictionary[DataArg, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+
+def register(array: npt.NDArray[Any]) -> DataArg:
+    """The arg for an array (made C-contiguous if it is not; otherwise not copied)."""
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(f"{array.dtype.name}{array.shape}".encode())
+    digest.update(array.tobytes() if array.ndim == 0 else array.reshape(-1).view(np.uint8).data)
+    key = digest.hexdigest()
+    found = _alive.get(key)
+    if found is None:
+        found = _alive.setdefault(key, DataArg(key, array.shape, array))
+    return found
+
+
+def bounds(arg: DataArg) -> tuple[int, int]:
+    """The least and the greatest of some integers, and 0: what is read where a guard says no."""
+    found = _bounds.get(arg)
+    if found is None:
+        low, high = int(arg.array.min(initial=0)), int(arg.array.max(initial=0))
+        found = _bounds[arg] = low, high
+    return found
+
+
+def find(key: str) -> DataArg:
+    """The arg with this content hash; InvalidIR when no such array is alive in the process."""
+    found = _alive.get(key)
+    if found is None:
+        raise InvalidIR(f"constant array {key} is not loaded: keep it beside the stage file")
+    return found

@@ -1,0 +1,239 @@
+"""THE op table: one row an op, and everything known about it. No logic here.
+
+Derived from a row: the verifier's checks, constant folding, the interpreter, printing and parsing,
+the documentation table (`uopc ops`), the random graphs of the tests.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from uopc.ir.core import args, semantics
+from uopc.ir.core.levels import (
+    EVERYWHERE,
+    INDEXED,
+    KERNEL,
+    LINEAR,
+    PROGRAM,
+    SCALAR,
+    TENSOR,
+    VECTOR,
+    Level,
+)  # fmt: skip
+
+DTypeRule = Literal["given", "first", "last", "bool", "index", "void", "unchecked"]
+ShapeRule = Literal[
+    "scalar", "first", "broadcast", "arg", "expand", "permute", "pad", "shrink", "stack", "cat",
+    "reduce", "index", "bitcast", "slice", "storage", "function", "tuple", "none",
+]  # fmt: skip
+Arity = int | tuple[int, int | None]
+
+_registry: dict[str, Op] = {}
+
+
+class Op:
+    """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
+
+    __slots__ = (
+        "arg", "arity", "associates", "commutes", "doc", "dtype", "effect", "evaluate",
+        "fold", "is_alu", "levels", "movement", "name", "operands", "shape", "symbol",
+    )  # fmt: skip
+
+    def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
+        self.name: str = name
+        self.operands: tuple[str, ...] = tuple(operands.split())
+        self.doc: str = doc
+        self.arg: tuple[type, ...] = row.get("arg", (type(None),))
+        self.dtype: DTypeRule = row.get("dtype", "first")
+        self.shape: ShapeRule = row.get("shape", "broadcast")
+        self.levels: Level = row.get("levels", EVERYWHERE)
+        self.commutes: bool = row.get("commutes", False)
+        self.associates: bool = row.get("associates", False)
+        self.effect: bool = row.get("effect", False)
+        self.movement: bool = row.get("movement", False)
+        self.symbol: str | None = row.get("symbol")
+        # NumPy meaning of an elementwise op; `fold` is the same over exact Python integers.
+        self.evaluate: Callable[..., Any] | None = row.get("evaluate")
+        self.fold: Callable[..., Any] | None = row.get("fold")
+        self.is_alu: bool = self.evaluate is not None
+        self.arity: Arity = row.get("arity", self._count())
+        _registry[name] = self
+
+    def _count(self) -> Arity:
+        fixed = [o for o in self.operands if not o.startswith("*")]
+        return len(fixed) if len(fixed) == len(self.operands) else (len(fixed), None)
+
+    @staticmethod
+    def by_name(name: str) -> Op:
+        """The row called `name` (lower case); KeyError when there is none."""
+        return _registry[name]
+
+    @staticmethod
+    def all() -> tuple[Op, ...]:
+        return tuple(_registry.values())
+
+    def __repr__(self) -> str:
+        return f"Ops.{self.name.upper()}"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Op.by_name, (self.name,)
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _floormod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def _cdiv(a: int, b: int) -> int:
+    return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
+
+
+def _cmod(a: int, b: int) -> int:
+    return a - b * _cdiv(a, b) if b else 0
+
+
+_NONE = type(None)
+_UNARY: Final[dict[str, Any]] = {"levels": TENSOR | SCALAR}
+_FLOAT = "Float only. NaN gives NaN. "
+
+
+# fmt: off
+class Ops:
+    """Every op, by its upper-case name."""
+
+    # Leaves
+    CONST = Op("const", "", "A value of the dtype; a tuple gives one value a lane. Scalar shape.",
+               arg=(bool, int, float, tuple), dtype="given", shape="scalar")
+    INVALID = Op("invalid", "", "No value: arithmetic keeps it, STORE skips it, WHERE picks around it; as an index it means no access (reads 0).",
+               dtype="given", shape="scalar")
+    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
+               arg=(args.VariableArg,), dtype="index", shape="scalar")
+    NUMBER = Op("number", "", "A constant that the kernel is called with, in a slot: what calls of one kernel differ in.",
+               arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
+    PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
+               arg=(args.ParamArg,), dtype="given", shape="storage")
+    BUFFER = Op("buffer", "*dims", "Storage made by the program; contents undefined until stored.",
+               arg=(args.BufferArg,), dtype="given", shape="storage")
+    DATA = Op("data", "", "Storage that holds a constant array.",
+               arg=(args.DataArg,), dtype="given", shape="storage")
+    IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
+               arg=(tuple,), dtype="index", shape="arg", levels=TENSOR)
+    LANES = Op("lanes", "", "The integers 0 … n-1, one a lane.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+    SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.",
+               arg=(str,), dtype="index", shape="scalar", levels=SCALAR)
+
+    # Unary
+    NEG = Op("neg", "a", "Minus a; integers wrap; not a for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", **_UNARY)
+    ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=semantics.absolute, fold=abs, **_UNARY)
+    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), **_UNARY)
+    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), **_UNARY)
+    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log"), **_UNARY)
+    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log2"), **_UNARY)
+    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("sin"), **_UNARY)
+    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("cos"), **_UNARY)
+    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.float_unary("tan"), **_UNARY)
+    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.float_unary("tanh"), **_UNARY)
+    ERF = Op("erf", "a", _FLOAT + "Error function.", evaluate=semantics.erf, **_UNARY)
+    SQRT = Op("sqrt", "a", _FLOAT + "Square root, correctly rounded; NaN below 0.", evaluate=semantics.float_unary("sqrt"), **_UNARY)
+    RECIPROCAL = Op("reciprocal", "a", _FLOAT + "1/a, correctly rounded; signed infinity at ±0.", evaluate=semantics.reciprocal, **_UNARY)
+    TRUNC = Op("trunc", "a", _FLOAT + "Rounds toward 0, keeping the sign of zero.", evaluate=semantics.float_unary("trunc"), **_UNARY)
+    FLOOR = Op("floor", "a", _FLOAT + "Rounds toward −∞.", evaluate=semantics.float_unary("floor"), **_UNARY)
+    CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.float_unary("ceil"), **_UNARY)
+    ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.float_unary("rint"), **_UNARY)
+    CAST = Op("cast", "a", "Converts the value to the node's dtype: to bool ≠ 0; float to integer truncates, saturates, NaN gives 0; integers wrap; to fp8 saturates.",
+              dtype="given", shape="first", levels=TENSOR | SCALAR)
+    BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="given", shape="bitcast", levels=TENSOR | SCALAR)
+
+    # Binary
+    ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, associates=True, symbol="+")
+    SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-")
+    MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, associates=True, symbol="*")
+    FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", **_UNARY)
+    FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//")
+    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%")
+    CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv)
+    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod)
+    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True, associates=True)
+    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True, associates=True)
+    POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", **_UNARY)
+    SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", **_UNARY)
+    SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", **_UNARY)
+    AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, associates=True, symbol="&")
+    OR = Op("or", "a b", "Bitwise or.", evaluate=operator.or_, fold=operator.or_, commutes=True, associates=True, symbol="|")
+    XOR = Op("xor", "a b", "Bitwise exclusive or.", evaluate=operator.xor, fold=operator.xor, commutes=True, associates=True, symbol="^")
+    THREEFRY = Op("threefry", "x key", "threefry-2x32-20 on uint64 = (high << 32) | low.", evaluate=semantics.threefry, **_UNARY)
+    CMPLT = Op("cmplt", "a b", "a < b; False with NaN.", evaluate=operator.lt, fold=operator.lt, dtype="bool", symbol="<")
+    CMPLE = Op("cmple", "a b", "a ≤ b; False with NaN.", evaluate=operator.le, fold=operator.le, dtype="bool", symbol="<=")
+    CMPEQ = Op("cmpeq", "a b", "a = b; False with NaN; -0.0 equals 0.0.", evaluate=operator.eq, fold=operator.eq, dtype="bool", commutes=True, symbol="==")
+    CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=")
+
+    # Ternary
+    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="last")
+    MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
+    SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is an integer as a float. What some machines do in one instruction.",
+               evaluate=semantics.scale, levels=VECTOR | LINEAR)
+
+    # Movement
+    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="arg", levels=TENSOR, movement=True)
+    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True)
+    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True)
+    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="first", levels=TENSOR, movement=True)
+    PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="pad", levels=TENSOR, movement=True)
+    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True)
+    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None))
+    CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None))
+
+    # Reduction and access
+    REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources. Any order. Empty: the identity.",
+                arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR)
+    HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+    LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+    SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+    INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
+               dtype="unchecked", shape="index", levels=TENSOR | SCALAR)
+    EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
+                 arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
+    LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR)
+    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
+    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE)
+
+    # Storage and scheduling
+    CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR)
+    CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=TENSOR)
+    DETACH = Op("detach", "a", "The same value.", shape="first", levels=TENSOR)
+    COPY = Op("copy", "a", "The same value on the device in the arg.", arg=(str,), shape="first", levels=TENSOR)
+    SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM)
+    STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=TENSOR)
+    BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR)
+    MSTACK = Op("mstack", "*a", "One value on several devices.", shape="first", levels=TENSOR, arity=(1, None))
+    MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR)
+    ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR)
+    FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", levels=TENSOR)
+    CALL = Op("call", "body *args", "A FUNCTION or kernel SINK applied to arguments in slot order.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM)
+    TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", levels=TENSOR, arity=(0, None))
+    GETTUPLE = Op("gettuple", "a", "One value of a TUPLE or CALL.", arg=(int,), dtype="given", shape="tuple", levels=TENSOR)
+    NOOP = Op("noop", "*a", "Nothing.", dtype="given", shape="none", levels=EVERYWHERE, arity=(0, None))
+
+    # Control
+    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that reach it are inside the loop until END or REDUCE closes it.",
+               arg=(args.RangeArg,), dtype="unchecked", shape="scalar", arity=(1, None), levels=SCALAR)
+    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR)
+    CARRY = Op("carry", "initial range", "A value carried through the loop: initial first, what END gives it next, the last after the loop.",
+               arg=(int,), shape="scalar", levels=LINEAR)
+    COMMIT = Op("commit", "*effects", "The async STOREs of this thread since the last COMMIT are a group.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
+    BARRIER = Op("barrier", "*effects", "All work-items have done the effects. arg = of how many groups, the newest, each thread need not wait for the async STOREs.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None))
+    GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
+    SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
+    LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None))
+    TILE_LOAD = Op("tile_load", "address lane", "What a lane of a warp has of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them; row i % 8 of matrix i // 8 is at the address of lane i. arg = how many matrices, and whether rows and columns are exchanged.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | Level.LINEAR)
+    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b, plus c, of a tile (m, n, k) in the arg: a, b and c are what the 32 lanes of a warp have of it, together.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR)
+    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The product of a, which moves with row and depth, and b, which moves with depth and column, in the dtype of the node. A tensor core adds it up over depth, a tile (m, n, k) at a time.", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL)
+# fmt: on
+
+
+COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])

@@ -1,0 +1,1 @@
+"""Arithmetic on integers of dtype index, which never wrap, in one normal form."""

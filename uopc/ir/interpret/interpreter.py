@@ -1,0 +1,146 @@
+"""The reference interpreter: what a graph means, at every level, run on NumPy.
+
+Written to be read and trusted, not to be fast. It shares the op table (`Op.evaluate`) and
+`semantics.cast` with constant folding, and nothing with the passes. `interpret_tensor.py` runs
+tensor graphs, `interpret_loops.py` everything with ranges; this file takes care of the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.core.evaluate import STORAGE, Array, Variables, check_array, name_of, order
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret import machine as interpret_loops
+from uopc.ir.interpret.machine import Machine
+from uopc.ir.interpret.tensor import TensorRun
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_NO_VARIABLES: Mapping[str, int] = {}
+
+
+# ---------------------------------------------------------------- tensor level
+def evaluate(
+    graph: UOp | Sequence[UOp],
+    inputs: Mapping[str, Array],
+    variables: Mapping[str, int] = _NO_VARIABLES,
+) -> Array | list[Array]:
+    """The value of a tensor graph; of several (a sequence, a TUPLE, a SINK), a list.
+
+    `inputs`: an array for each PARAM, by name, of exactly its shape and dtype. Symbolic dimensions
+    take their values from the shapes, or from `variables`. Arrays that the graph stores to are
+    changed in place, after everything is computed. UserError when an argument does not fit.
+    """
+    return evaluate_with_effects(graph, inputs, variables)[0]
+
+
+def evaluate_with_effects(
+    graph: UOp | Sequence[UOp],
+    inputs: Mapping[str, Array],
+    variables: Mapping[str, int] = _NO_VARIABLES,
+) -> tuple[Array | list[Array], dict[UOp, Array]]:
+    """`evaluate`, and the last contents of every PARAM and BUFFER that the graph stores to."""
+    single = not isinstance(graph, Sequence) and graph.op not in (Ops.TUPLE, Ops.SINK)
+    roots = _roots(graph)
+    bound = Variables(variables)
+    for u in order(roots):
+        if u.op is Ops.PARAM:
+            bound.solve(u, _argument(u, inputs))
+    run = TensorRun(lambda u: _argument(u, inputs), bound)
+    with np.errstate(all="ignore"):
+        run.run(roots)
+        outputs = [_output(run, u) for u in roots if u in run.values]
+        finals = run.finals(roots)
+    for storage, array in finals.items():
+        if storage.op is Ops.PARAM:
+            _write_back(storage, inputs[storage.arg.name], array)
+    return (outputs[0] if single and outputs else outputs), finals
+
+
+def _roots(graph: UOp | Sequence[UOp]) -> list[UOp]:
+    if isinstance(graph, Sequence):
+        return list(graph)
+    return list(graph.src) if graph.op in (Ops.TUPLE, Ops.SINK) else [graph]
+
+
+def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
+    if param.arg.name not in inputs:
+        raise UserError(f"parameter {param.arg.name} got no array")
+    array = inputs[param.arg.name]
+    array = np.asarray(array) if isinstance(array, np.generic) else array
+    check_array(param, array)
+    return array
+
+
+def _output(run: TensorRun, u: UOp) -> Array:
+    """The value of a root as an array of its own; elements that do not exist are 0."""
+    value = run.values[u].copy()
+    if u in run.masks:
+        value = np.where(run.masks[u], value, np.zeros((), value.dtype))
+    return value
+
+
+def _write_back(storage: UOp, array: Array, contents: Array) -> None:
+    if not array.flags.writeable:
+        raise UserError(f"{name_of(storage)} is stored to, but its array is read-only")
+    array[...] = contents
+
+
+# ---------------------------------------------------------------- levels with ranges
+def run_kernel(
+    kernel: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = _NO_VARIABLES
+) -> None:
+    """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
+
+    `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
+    with at least as many elements. InvalidIR when the kernel accesses anything outside of them.
+    """
+    interpret_loops.run_kernel(kernel, buffers, Variables(variables))
+
+
+def run_indexed(
+    sink: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
+) -> dict[UOp, Array]:
+    """Run a SINK of level indexed in place on the arrays of its PARAMs and BUFFERs.
+
+    A BUFFER without an array gets one. Returns the arrays of all storage, those too.
+    """
+    machine = _machine(sink, storage, variables)
+    machine.run(sink)
+    return machine.storages
+
+
+def run_program(
+    program: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
+) -> dict[UOp, Array]:
+    """Run a LINEAR of CALLs in order, in place; otherwise as `run_indexed`."""
+    machine = _machine(program, storage, variables)
+    with np.errstate(all="ignore"):
+        for u in order(program.src):
+            if u.op is not Ops.CALL:
+                machine.step(u)
+        for u in program.src:
+            if u.op is not Ops.CALL:
+                raise InvalidIR(f"a program is a list of CALLs, got {u.op!r}")
+            machine.step(u)
+    return machine.storages
+
+
+def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]) -> Machine:
+    bound = Variables(variables)
+    for u in order(root.src):
+        if u.op in STORAGE and u in storage:
+            bound.solve(u, storage[u])
+
+    def argument(u: UOp) -> Array:
+        if u not in storage:
+            raise UserError(f"{name_of(u)} got no array")
+        return storage[u]
+
+    return Machine(argument, bound, dict(storage))

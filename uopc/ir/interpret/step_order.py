@@ -1,0 +1,435 @@
+"""The order in which a graph of loops is run: blocks of steps, where a step may be a loop.
+
+A node is in the block of the loops it depends on (`analysis.ranges`), so what does not depend on a
+loop is outside of it. A read of storage sees the stores that are below it in the graph, through
+AFTER, and those of earlier iterations of the loops around it, and no others: those come later, or
+where each of two steps reads what the other one overwrites, the second one reads a copy.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.core import analysis
+from uopc.ir.core.evaluate import STORAGE, operands, order
+from uopc.ir.core.ops import Ops
+from uopc.ir.verify.nodes import describe
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Ranges = frozenset["UOp"]
+NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
+LOADS = (Ops.LOAD, Ops.TILE_LOAD)
+_EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))
+_BUNDLES = frozenset((Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.COMMIT, Ops.AFTER))
+_TEAMS = frozenset(("local", "group", "grouptop"))
+
+
+@dataclass(eq=False)
+class Block:
+    """Steps in order, and all the accesses to storage in them and in their loops.
+
+    `hidden`: steps that must not see a store that was done before them → the storage, and the step
+    before which a copy of it is taken for them.
+    """
+
+    steps: list[UOp | Loop] = field(default_factory=list)
+    hidden: dict[UOp, dict[UOp, UOp]] = field(default_factory=dict)
+    reads: list[UOp] = field(default_factory=list)
+    writes: list[UOp] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Loop:
+    """Some ranges, run together over `body`; `node` is the END or REDUCE that closes them.
+
+    `fold`: for a REDUCE, the node whose value is combined. `carries`: registers with what they hold
+    next. `in_order`: iterations depend on each other. `probes`: stores whose places must all differ
+    for iterations not to depend on each other, with the block that computes those places.
+    """
+
+    node: UOp
+    ranges: tuple[UOp, ...]
+    body: Block
+    fold: UOp | None = None
+    carries: tuple[tuple[UOp, UOp], ...] = ()
+    in_order: bool = False
+    probes: list[tuple[Block, UOp]] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------- storage accesses
+def address(u: UOp) -> UOp:
+    """The INDEX (or storage) under AFTERs."""
+    while u.op is Ops.AFTER:
+        u = u.src[0]
+    return u
+
+
+def storage(u: UOp) -> UOp:
+    """The PARAM, BUFFER or DATA that an address, or a view, is in; InvalidIR when there is none."""
+    start = u
+    while u.op not in STORAGE:
+        view = u.op.movement or u.op in (Ops.AFTER, Ops.INDEX, Ops.SLICE, *LOADS)
+        if not view or not u.src:
+            raise InvalidIR(f"{start.op!r}: reads or writes {u.op!r}, which is not storage")
+        u = u.src[0]
+    return u
+
+
+def indices(u: UOp) -> tuple[UOp, ...]:
+    """All indices of an address, of INDEX of INDEX too, outer dimension first."""
+    out: tuple[UOp, ...] = ()
+    while u.op in (Ops.AFTER, Ops.INDEX):
+        out = (*u.src[1:], *out) if u.op is Ops.INDEX else out
+        u = u.src[0]
+    return out
+
+
+def is_address(u: UOp) -> bool:
+    return u.op in (Ops.INDEX, Ops.AFTER) and address(u).op is Ops.INDEX
+
+
+def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
+    """Addresses that stand for the element there: operands of anything but memory accesses."""
+    out: set[UOp] = set()
+    for u in nodes:
+        for i, s in enumerate(operands(u)):
+            access = i == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER, *LOADS)
+            if not access and s.op in (Ops.INDEX, Ops.AFTER) and is_address(s):
+                out.add(s)
+    return out
+
+
+def targets(effect: UOp) -> tuple[UOp, ...]:
+    """The storage that a STORE, or a CALL of a kernel, writes."""
+    if effect.op is Ops.STORE:
+        return (storage(effect.src[0]),)
+    args = effect.src[1:]
+    return tuple([storage(args[slot]) for slot in written_slots(effect.src[0])])
+
+
+def written_slots(kernel: UOp) -> list[int]:
+    """The slots of the PARAMs that a kernel stores to."""
+    stores = [u for u in analysis.toposort(kernel) if u.op is Ops.STORE]
+    found = {storage(u.src[0]) for u in stores}
+    return sorted({p.arg.slot for p in found if p.op is Ops.PARAM})
+
+
+def sources_of(access: UOp) -> tuple[UOp, ...]:
+    """The storage that an access reads."""
+    if access.op is Ops.CALL:
+        found = [a for a in access.src[1:] if a.op not in NUMBERS]
+        return tuple([storage(a) for a in found])
+    return (storage(access),)
+
+
+# ---------------------------------------------------------------- effects
+def leaves(effect: UOp) -> Iterator[UOp]:
+    """The STOREs, CALLs and ENDs that an effect is a bundle of."""
+    stack = [effect]
+    while stack:
+        u = stack.pop()
+        if u.op in _BUNDLES:
+            stack.extend(reversed(u.src))
+        elif u.op in _EFFECTS:
+            yield u
+
+
+def inner_sources(end: UOp) -> list[UOp]:
+    """What an END needs: the sources of the effects in it, but not these effects themselves."""
+    out: list[UOp] = []
+    stack = [end]
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.END:
+            out.extend(u.src[1:])
+            stack.extend(leaves(u.src[0]))
+        else:
+            out.extend(operands(u))
+    return out
+
+
+def crossing(u: UOp) -> Sequence[UOp]:
+    return inner_sources(u) if u.op is Ops.END else operands(u)
+
+
+def _in_axis_order(ranges: Sequence[UOp]) -> list[UOp]:
+    return sorted(ranges, key=lambda r: (r.arg.axis, r.seq))
+
+
+def _groups(ranges: Sequence[UOp]) -> list[list[UOp]]:
+    """Ranges, outer first, cut where the end of one depends on another of the group."""
+    out: list[list[UOp]] = [[]]
+    for r in _in_axis_order(ranges):
+        if any(other in analysis.ranges(r) for other in out[-1]):
+            out.append([])
+        out[-1].append(r)
+    return out
+
+
+# ---------------------------------------------------------------- planning
+class Planner:
+    """Plans of graphs with ranges (levels indexed, kernel, vector)."""
+
+    def __init__(self, root: UOp) -> None:
+        self.as_values = used_as_values(order([root]))
+
+    def program(self, root: UOp) -> Block:
+        """The plan of a whole SINK; InvalidIR when a range in it is not closed."""
+        effects = list(leaves(root))
+        for e in effects:
+            for r in _in_axis_order(list(analysis.ranges(e))):
+                raise InvalidIR(f"range {r.arg.axis} of {r.arg.kind} kind is never closed")
+        return self.block(effects, frozenset(), None, frozenset(effects))
+
+    def block(
+        self, roots: Sequence[UOp], opened: Ranges, outer: Ranges | None, own: frozenset[UOp]
+    ) -> Block:
+        """What is inside of `opened` and not just of `outer`; and the effects `own` in any case."""
+
+        def outside(u: UOp) -> bool:
+            return outer is not None and u not in own and analysis.ranges(u) <= outer
+
+        nodes = order(roots, crossing, outside)
+        steps: dict[UOp, UOp | Loop] = {}
+        for u in nodes:
+            if u.op is Ops.RANGE or outside(u):
+                continue
+            if u in own or analysis.ranges(u) <= opened:
+                steps[u] = self._step(u, opened)
+        out = Block()
+        for u, step in steps.items():
+            reads, writes = self._accesses(u, step)
+            out.reads += reads
+            out.writes += writes
+        sequence, out.hidden = self._ordered(nodes, steps)
+        out.steps = [steps[u] for u in sequence]
+        return out
+
+    def _step(self, u: UOp, opened: Ranges) -> UOp | Loop:
+        if u.op is Ops.BARRIER and any(r.arg.kind in _TEAMS for r in analysis.ranges(u)):
+            raise Unsupported("the interpreter does not run barriers between work-items yet")
+        if u.op is not Ops.END and u.op is not Ops.REDUCE:
+            return u
+        closed = analysis.closed_ranges(u)
+        for r in closed:
+            if r in opened:
+                raise InvalidIR(f"{u.op!r} closes range {r.arg.axis}, which is open around it")
+        return self._loop(u, _groups(closed), opened) if closed or u.op is Ops.END else u
+
+    def _loop(self, u: UOp, groups: list[list[UOp]], opened: Ranges) -> Loop:
+        """The nest of a closer; each group of ranges is one Loop."""
+        inside = [opened]
+        for group in groups:
+            inside.append(inside[-1].union(group))
+        own = list(leaves(u.src[0])) if u.op is Ops.END else []
+        roots = own if u.op is Ops.END else [u.src[0]]
+        body = self.block(roots, inside[-1], inside[-2], frozenset(own))
+        loop = Loop(u, tuple(groups[-1]), body)
+        loop.fold = u.src[0] if u.op is Ops.REDUCE else None
+        for i in reversed(range(len(groups) - 1)):
+            self._settle(loop, inside[i + 2], inside[i + 1])
+            around = self.block(crossing(u), inside[i + 1], inside[i], frozenset())
+            around.steps.append(loop)
+            around.reads += loop.body.reads
+            around.writes += loop.body.writes
+            loop = Loop(u, tuple(groups[i]), around, u if u.op is Ops.REDUCE else None)
+        self._settle(loop, inside[1], inside[0])
+        return loop
+
+    def _accesses(self, u: UOp, step: UOp | Loop) -> tuple[list[UOp], list[UOp]]:
+        if isinstance(step, Loop):
+            return step.body.reads, step.body.writes
+        if u.op is Ops.CALL:
+            return [u], [u]
+        if u.op is Ops.STORE:
+            return [], [u]
+        return ([u] if u.op in LOADS or u in self.as_values else []), []
+
+    # ------------------------------------------------------------ iterations
+    def _settle(self, loop: Loop, opened: Ranges, outer: Ranges) -> None:
+        """Find out whether the iterations of a loop depend on each other through storage."""
+        written: dict[UOp, list[UOp]] = {}
+        for w in loop.body.writes:
+            for base in targets(w):
+                written.setdefault(base, []).append(w)
+        read: dict[UOp, list[UOp]] = {}
+        for access in loop.body.reads:
+            for base in sources_of(access):
+                read.setdefault(base, []).append(access)
+        for base in written.keys() & read.keys():
+            probe = self._probe(loop, written[base], read[base], opened, outer)
+            if probe is None or not written.keys().isdisjoint(map(storage, probe[0].reads)):
+                loop.in_order, loop.probes = True, []
+                return
+            loop.probes.append(probe)
+
+    def _probe(
+        self, loop: Loop, writes: list[UOp], reads: list[UOp], opened: Ranges, outer: Ranges
+    ) -> tuple[Block, UOp] | None:
+        """One store that only what it reads at its own place depends on: all that must be shown is
+        that no two iterations store to one place."""
+        (store, *more), steps = writes, set(loop.body.steps)
+        if more or store.op is not Ops.STORE or store not in steps:
+            return None
+        target, lanes = store.src[0], store.src[1].dtype.lanes
+        for access in reads:
+            place = access.src[0] if access.op in LOADS else access
+            same = access.op is not Ops.CALL and indices(place) == indices(target)
+            if not same or access not in steps or access.dtype.lanes != lanes:
+                return None
+        return self.block((*indices(target), *store.src[2:]), opened, outer, frozenset()), store
+
+    # ------------------------------------------------------------ order
+    def _ordered(
+        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
+    ) -> tuple[list[UOp], dict[UOp, dict[UOp, UOp]]]:
+        """The steps so that each read comes before the stores it must not see; where that cannot
+        be, what is hidden from which step."""
+        writers = self._writers(steps)
+        first = self._must_precede(nodes, steps, writers) if writers else {}
+        place = {u: i for i, u in enumerate(steps)}
+        if all(place[u] < place[w] for w, readers in first.items() for u in readers):
+            return list(steps), {}
+        needs: dict[UOp, set[UOp]] = {}
+        for u in nodes:
+            found: set[UOp] = set()
+            for s in crossing(u):
+                found |= {s} if s in steps else needs.get(s, set())
+            needs[u] = found - {u}
+        sequence = _stable_order(list(steps), needs, first)
+        return sequence, _hidden(sequence, first, writers)
+
+    def _writers(self, steps: dict[UOp, UOp | Loop]) -> dict[UOp, list[UOp]]:
+        """Storage → the steps that write it."""
+        out: dict[UOp, list[UOp]] = {}
+        for u, step in steps.items():
+            writes = self._accesses(u, step)[1]
+            for base in dict.fromkeys([b for w in writes for b in targets(w)]):
+                out.setdefault(base, []).append(u)
+        return out
+
+    def _must_precede(
+        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop], writers: dict[UOp, list[UOp]]
+    ) -> dict[UOp, dict[UOp, set[UOp]]]:
+        """Steps that write → the steps that must not see that → the storage that is about."""
+        bit: dict[UOp, int] = {}
+        for w in itertools.chain(*writers.values()):
+            bit.setdefault(w, 1 << len(bit))
+        below: dict[UOp, int] = {}  # the steps that write below a node, as bits
+        for u in nodes:
+            mask = bit.get(u, 0)
+            for s in crossing(u):
+                mask |= below.get(s, 0)
+            below[u] = mask
+        out: dict[UOp, dict[UOp, set[UOp]]] = {}
+        for u, step in steps.items():
+            for base, seen in self._seen_by(u, step, below).items():
+                for w in writers.get(base, ()):
+                    views = {bool(mask & bit[w]) for mask in seen if w is not u}
+                    if len(views) == 2:
+                        raise InvalidIR(
+                            f"{describe(u)}: reads storage both before and after a store to it"
+                        )
+                    if views == {False}:
+                        out.setdefault(w, {}).setdefault(u, set()).add(base)
+        return out
+
+    def _seen_by(self, u: UOp, step: UOp | Loop, below: dict[UOp, int]) -> dict[UOp, list[int]]:
+        """The storage that a step reads, with the steps that write that each read is after."""
+        out: dict[UOp, list[int]] = {}
+        for access in self._accesses(u, step)[0]:
+            for base in sources_of(access):
+                out.setdefault(base, []).append(_seen(access, below))
+        return out
+
+
+def _seen(access: UOp, below: dict[UOp, int]) -> int:
+    """The steps that write and that a read is after."""
+    if access.op is Ops.CALL:
+        mask = 0
+        for s in access.src[1:]:
+            mask |= below.get(s, 0)
+        return mask
+    u = access.src[0] if access.op in LOADS else access
+    while u.op is Ops.INDEX:
+        u = u.src[0]
+    return below.get(u, 0)
+
+
+def _hidden(
+    sequence: list[UOp], first: dict[UOp, dict[UOp, set[UOp]]], writers: dict[UOp, list[UOp]]
+) -> dict[UOp, dict[UOp, UOp]]:
+    """What steps must not see though it was done before them: see `Block`."""
+    place = {u: i for i, u in enumerate(sequence)}
+    out: dict[UOp, dict[UOp, UOp]] = {}
+    for w in sequence:
+        for u, bases in first.get(w, {}).items():
+            for base in bases if place[w] < place[u] else ():
+                out.setdefault(u, {}).setdefault(base, w)
+    for u, copies in out.items():
+        for base, start in copies.items():
+            for w in writers[base]:
+                seen = base not in first.get(w, {}).get(u, ())
+                if w is not u and seen and place[start] < place[w] < place[u]:
+                    raise InvalidIR("a read sees one store to its storage, but not one before that")
+    return out
+
+
+def _stable_order(
+    steps: list[UOp], needs: dict[UOp, set[UOp]], first: dict[UOp, dict[UOp, set[UOp]]]
+) -> list[UOp]:
+    """The steps with what each needs before it, and if possible what should come first; otherwise
+    as they were."""
+    place = {u: i for i, u in enumerate(steps)}
+    users: dict[UOp, list[UOp]] = {u: [] for u in steps}
+    blocked: dict[UOp, list[UOp]] = {u: [] for u in steps}
+    missing = {u: len(needs[u]) for u in steps}
+    waiting = {u: len(first.get(u, {})) for u in steps}
+    for u in steps:
+        for s in needs[u]:
+            users[s].append(u)
+        for s in first.get(u, {}):
+            blocked[s].append(u)
+    ready = [place[u] for u in steps if not missing[u] and not waiting[u]]
+    rest = dict.fromkeys(steps)
+    out: list[UOp] = []
+    while rest:
+        u = steps[heapq.heappop(ready)] if ready else next(v for v in rest if not missing[v])
+        if u not in rest:
+            continue
+        del rest[u]
+        out.append(u)
+        for left, after in ((missing, users[u]), (waiting, blocked[u])):
+            for v in after:
+                left[v] -= 1
+                if v in rest and not missing[v] and not waiting[v]:
+                    heapq.heappush(ready, place[v])
+    return out
+
+
+# ---------------------------------------------------------------- level linear
+def linear(root: UOp) -> Block:
+    """The plan of a LINEAR: its list, loops where RANGE and END say. InvalidIR on imbalance."""
+    top = Block()
+    stack: list[tuple[UOp | None, Block]] = [(None, top)]
+    for u in root.src:
+        if u.op is Ops.RANGE:
+            stack.append((u, Block()))
+        elif u.op is Ops.END:
+            opened, body = stack.pop()
+            if opened is None or u.src[0] is not opened:
+                raise InvalidIR("END closes a loop that is not the innermost open one")
+            pairs = tuple(zip(u.src[1::2], u.src[2::2]))
+            stack[-1][1].steps.append(Loop(u, (opened,), body, carries=pairs, in_order=True))
+        else:  # constants and the like do not depend on where they stand
+            (stack[-1][1] if u.src else top).steps.append(u)
+    if len(stack) > 1:
+        raise InvalidIR(f"{len(stack) - 1} loops are opened and not ended")
+    return top

@@ -1,0 +1,482 @@
+"""Level tensor, run on NumPy: one array a node, and storage as a value that effects make anew.
+
+PARAM, BUFFER and DATA mean their first contents. An AFTER of a view of storage means that view once
+every store below the AFTER happened, in dependency order; nothing else is seen. So the result does
+not depend on any order the graph leaves open, and nothing is overwritten while it may be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.errors import UserError
+from uopc.ir.core.analysis import filled
+from uopc.ir.core.evaluate import (
+    Array,
+    Variables,
+    apply,
+    bitcast,
+    check_array,
+    misplaced,
+    operands,
+    order,
+    present,
+    undefined,
+    unsupported,
+)
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.interpret.constant_sums import path_to_constant, sum_of_constant
+from uopc.ir.interpret.large_reduces import is_large, leaves, reduced
+from uopc.ir.interpret.machine import run_kernel
+from uopc.ir.interpret.step_order import written_slots
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# Where a write goes: the view that is its target, the values, and which of them exist (None: all).
+Write = tuple["UOp", Array, Array | None]
+
+
+# ---------------------------------------------------------------- versions of storage
+@dataclass(eq=False)
+class Version:
+    """What happened to storage up to some point: an effect, after those that came before.
+
+    The chain is ordered by `number`, latest first. None stands for the time before any effect.
+    """
+
+    number: int
+    effect: UOp
+    before: Version | None
+
+
+def chain(version: Version | None) -> Iterator[Version]:
+    """The effects of a version, latest first."""
+    while version is not None:
+        yield version
+        version = version.before
+
+
+def merge(a: Version | None, b: Version | None) -> Version | None:
+    """The version in which the effects of both happened."""
+    if a is b or b is None:
+        return a
+    if a is None:
+        return b
+    if a.number < b.number:
+        a, b = b, a
+    for v in chain(a):
+        if v is b:
+            return a
+        if v.number < b.number:
+            break
+    effects = {v.number: v.effect for v in chain(a)} | {v.number: v.effect for v in chain(b)}
+    out: Version | None = None
+    for number in sorted(effects):
+        out = Version(number, effects[number], out)
+    return out
+
+
+# ---------------------------------------------------------------- movement
+def _reshape(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    return a.reshape(dims)
+
+
+def _expand(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    return np.broadcast_to(a, dims)
+
+
+def _permute(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    return a.transpose(u.arg)
+
+
+def _flip(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    return np.flip(a, u.arg)
+
+
+def _pad(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    begins, sizes = dims[: a.ndim], dims[a.ndim :]
+    out = np.full(sizes, fill, a.dtype)
+    out[tuple([slice(b, b + d) for b, d in zip(begins, a.shape)])] = a
+    return out
+
+
+def _shrink(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    begins, sizes = dims[: a.ndim], dims[a.ndim :]
+    inside = [range(max(b, 0), min(b + s, d)) for b, s, d in zip(begins, sizes, a.shape)]
+    part = a[tuple([slice(r.start, max(r.start, r.stop)) for r in inside])]
+    if part.shape == tuple(sizes):
+        return part
+    out = np.full(sizes, fill, a.dtype)  # variables may ask for more than there is
+    shifts = [r.start - b for r, b in zip(inside, begins)]
+    out[tuple([slice(at, at + n) for at, n in zip(shifts, part.shape)])] = part
+    return out
+
+
+def _slice(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    offset, size = dims
+    return a.reshape(-1)[offset : offset + size]
+
+
+def _same(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    return a
+
+
+def _bitcast(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
+    return bitcast(a, u.dtype.numpy)
+
+
+# A view: (node, array of src[0], the arg with symbolic dims filled in, what PAD puts) → array.
+_MOVES: dict[Op, Callable[[UOp, Array, Sequence[int], int], Array]] = {
+    Ops.RESHAPE: _reshape,
+    Ops.EXPAND: _expand,
+    Ops.PERMUTE: _permute,
+    Ops.FLIP: _flip,
+    Ops.PAD: _pad,
+    Ops.SHRINK: _shrink,
+    Ops.SLICE: _slice,
+    Ops.DETACH: _same,
+    Ops.CONTIGUOUS_BACKWARD: _same,
+    Ops.BITCAST: _bitcast,
+}
+_COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
+_EFFECTS = frozenset((Ops.STORE, Ops.CALL))
+_NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
+_LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.ALLREDUCE, Ops.SHAPED_WMMA, Ops.WMMA))
+
+
+def _is_long_sum(u: UOp) -> bool:
+    """Whether a REDUCE is of a constant that is moved and repeated very often."""
+    return u.op is Ops.REDUCE and path_to_constant(u) is not None and is_large(u.src[0])
+
+
+def _read_by(u: UOp) -> Sequence[UOp]:
+    """The nodes whose values `u` takes: its operands, unless a REDUCE does without making them."""
+    if u.op is not Ops.REDUCE or not is_large(u.src[0]):
+        return operands(u)
+    path = path_to_constant(u)
+    return leaves(u) if path is None else [s for v in path for s in v.src[1:]]
+
+
+class TensorRun:
+    """Evaluates tensor graphs: `initial` gives the first contents of PARAMs."""
+
+    def __init__(self, initial: Callable[[UOp], Array], variables: Variables) -> None:
+        self.initial = initial
+        self.variables = variables
+        self.values: dict[UOp, Array] = {}
+        # Elements that exist, for the nodes where some do not (INVALID).
+        self.masks: dict[UOp, Array] = {}
+        self.parts: dict[UOp, list[tuple[Array, Array | None]]] = {}  # of TUPLE and CALL
+        self.bases: dict[UOp, UOp] = {}  # views of storage → the storage
+        self.versions: dict[UOp, Version | None] = {}
+        self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → what it writes
+        self._contents: dict[tuple[UOp, Version | None], Array] = {}
+
+    def nested(self, initial: Callable[[UOp], Array], variables: Variables) -> TensorRun:
+        """What evaluates the body of a FUNCTION."""
+        return TensorRun(initial, variables)
+
+    # ------------------------------------------------------------ the walk
+    def run(self, roots: Sequence[UOp]) -> None:
+        """Evaluate every node below the roots, and keep the values of the roots."""
+        nodes = order(roots, _read_by)
+        for u in nodes:
+            if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
+                self.variables.bind(u.src[0].arg.name, u.src[1].arg)
+        effects = any(u.op in _EFFECTS for u in nodes)
+        left = Counter([s for u in nodes for s in _read_by(u)])
+        left.update(roots)
+        for number, u in enumerate(nodes):
+            if effects:
+                self._track(number, u)
+            self._evaluate(u)
+            if not effects:  # views are read again after stores; without them values can go
+                self._release(u, left)
+
+    def _release(self, u: UOp, left: Counter[UOp]) -> None:
+        for s in _read_by(u):
+            left[s] -= 1
+            if not left[s]:
+                self.values.pop(s, None)
+                self.masks.pop(s, None)
+
+    def _track(self, number: int, u: UOp) -> None:
+        """Note the storage that `u` is a view of, and the effects below it."""
+        version: Version | None = None
+        for s in _read_by(u):
+            version = merge(version, self.versions[s])
+        self.versions[u] = Version(number, u, version) if u.op in _EFFECTS else version
+        if u.op in _MOVES or u.op in (Ops.AFTER, Ops.INDEX):
+            self.bases[u] = self.bases[u.src[0]]
+        else:  # storage, or a value: a store to it changes a fresh copy
+            self.bases[u] = u
+
+    def _evaluate(self, u: UOp) -> None:
+        if u.op in _NOTHING:
+            return
+        if u.op is Ops.STORE:
+            self._store(u)
+        elif u.op is Ops.CALL:
+            self._call(u)
+        elif u.op is Ops.TUPLE:
+            self.parts[u] = [(self.values[s], self.masks.get(s)) for s in u.src]
+        elif u.op is Ops.GETTUPLE:
+            self._set(u, *self.parts[u.src[0]][u.arg])
+        elif u.op in _LEAVES:
+            self._set(u, _LEAVES[u.op](self, u))
+        elif u.op in _MOVES or u.op is Ops.INDEX:
+            ok = self.masks.get(u.src[0])
+            moved = None if ok is None else self._move(u, ok, 1)
+            self._set(u, self._move(u, self.values[u.src[0]], 0), moved)
+        elif u.op in _COPIES:
+            self._set(u, self.values[u.src[0]], self.masks.get(u.src[0]))
+        else:
+            self._compute(u)
+
+    def _set(self, u: UOp, value: Array, ok: Array | None = None) -> None:
+        self.values[u] = value
+        if ok is not None and not ok.all():
+            self.masks[u] = ok
+
+    def _compute(self, u: UOp) -> None:
+        if u.op.is_alu or u.op is Ops.CAST:
+            sources = [self.values[s] for s in u.src]
+            value = apply(u, sources)
+            ok = present(u, [self.masks.get(s) for s in u.src], sources[0])
+            self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
+        elif _is_long_sum(u):
+            self._set(u, sum_of_constant(u, self._integers))
+        elif u.op is Ops.REDUCE:
+            self._set(u, *reduced(u, self.values, self.masks))
+        elif u.op is Ops.STACK or u.op is Ops.CAT:
+            parts = [self.values[s] for s in u.src]
+            self._set(u, _joined(u, parts), self._joined_mask(u, parts))
+        elif u.op is Ops.AFTER:
+            self._after(u)
+        else:
+            raise unsupported(u) if u.op in _LATER else misplaced(u, "tensor")
+
+    # ------------------------------------------------------------ INVALID
+    def _joined_mask(self, u: UOp, parts: list[Array]) -> Array | None:
+        if not any(s in self.masks for s in u.src):
+            return None
+        full = [self.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
+        return _joined(u, full)
+
+    # ------------------------------------------------------------ views
+    def _integers(self, nodes: Sequence[UOp]) -> list[int]:
+        return [int(self.values[s]) for s in nodes]
+
+    def _move(self, u: UOp, a: Array, fill: int) -> Array:
+        """The view that `u` takes of the array of its first source."""
+        if u.op is Ops.INDEX:
+            return self._gather(u, a, fill)
+        dims: Sequence[int] = ()
+        if isinstance(u.arg, tuple):
+            dims = filled(u.arg, self._integers(u.src[1:]))  # type: ignore[arg-type]
+        return _MOVES[u.op](u, a, dims, fill)
+
+    def _gather(self, u: UOp, a: Array, fill: int) -> Array:
+        if len(u.src) == 1:
+            return a
+        shape = np.broadcast_shapes(*[self.values[s].shape for s in u.src[1:]])
+        ok = np.ones(shape, np.bool_)
+        for s in u.src[1:]:
+            ok = ok & self.masks.get(s, np.True_)
+        picked = []
+        for axis, s in enumerate(u.src[1:]):
+            i = np.where(ok, self.values[s], 0)
+            bad = i[(i < 0) | (i >= a.shape[axis])] if ok.any() else np.empty(0)
+            if bad.size:
+                raise UserError(
+                    f"index {bad.flat[0]} is out of bounds for axis {axis} of size {a.shape[axis]}"
+                )
+            picked.append(i)
+        rest = a.shape[len(picked) :]
+        if not ok.any():
+            return np.full((*shape, *rest), fill, a.dtype)
+        out = np.asarray(a[tuple(picked)])
+        return np.where(np.reshape(ok, (*shape, *[1] * len(rest))), out, np.asarray(fill, a.dtype))
+
+    def _path(self, u: UOp) -> list[UOp]:
+        """The views from the storage to `u`, in order."""
+        base = self.bases[u]
+        path: list[UOp] = []
+        while u is not base:
+            if u.op is not Ops.AFTER:
+                path.append(u)
+            u = u.src[0]
+        return path[::-1]
+
+    # ------------------------------------------------------------ effects
+    def _store(self, u: UOp) -> None:
+        target, value = u.src[:2]
+        if target not in self.bases:
+            raise UserError("store: the target is not a view of a parameter or buffer")
+        ok = self.masks.get(value)
+        if len(u.src) == 3:
+            ok = self.values[u.src[2]] & (np.True_ if ok is None else ok)
+        self.writes[u] = {self.bases[target]: [(target, self.values[value], ok)]}
+
+    def _after(self, u: UOp) -> None:
+        base = self.bases.get(u)
+        if base is None:
+            self._set(u, self.values[u.src[0]], self.masks.get(u.src[0]))
+            return
+        value = self.contents(base, self.versions[u])
+        for v in self._path(u):
+            value = self._move(v, value, 0)
+        self._set(u, value, self._left(u))
+
+    def _left(self, u: UOp) -> Array | None:
+        """What a single STORE of INVALID to all of a view leaves there: nothing that exists."""
+        effect = u.src[1]
+        if len(u.src) != 2 or effect.op is not Ops.STORE or effect.src[0] is not u.src[0]:
+            return None
+        ok = self.masks.get(effect.src[1])
+        return None if ok is None or ok.any() else ok
+
+    def contents(self, base: UOp, version: Version | None) -> Array:
+        """What a storage holds once the effects of a version happened."""
+        pending: list[Version] = []
+        array = self.values[base]
+        for v in chain(version):
+            if (base, v) in self._contents:
+                array = self._contents[base, v]
+                break
+            if base in self.writes.get(v.effect, ()):
+                pending.append(v)
+        if pending:
+            array = array.copy()
+        for v in reversed(pending):
+            for target, value, ok in self.writes[v.effect][base]:
+                self._write(array, target, value, ok)
+        self._contents[base, version] = array
+        return array
+
+    def _write(self, array: Array, target: UOp, value: Array, ok: Array | None) -> None:
+        """Put `value` where `target`, a chain of views, looks at `array`."""
+        outer: list[tuple[Array, Array]] = []  # arrays that BITCASTs were taken of, and where
+        places = np.arange(array.size).reshape(array.shape)
+        for v in self._path(target):
+            if v.op is not Ops.BITCAST:
+                places = self._move(v, places, -1)
+                continue
+            outer.append((array, places))
+            array = bitcast(array.reshape(-1)[places], v.dtype.numpy).copy()
+            places = np.arange(array.size).reshape(array.shape)
+        chosen = places >= 0 if ok is None else (places >= 0) & ok
+        array.reshape(-1)[places[chosen]] = np.broadcast_to(value, places.shape)[chosen]
+        for below, where in reversed(outer):
+            below.reshape(-1)[where] = bitcast(array, below.dtype).reshape(where.shape)
+            array = below
+
+    def finals(self, roots: Sequence[UOp]) -> dict[UOp, Array]:
+        """The last contents of every storage that an effect below the roots writes."""
+        version: Version | None = None
+        for root in roots:
+            version = merge(version, self.versions.get(root))
+        bases = {base: None for v in chain(version) for base in self.writes[v.effect]}
+        return {base: self.contents(base, version) for base in reversed(bases)}
+
+    # ------------------------------------------------------------ calls
+    def _call(self, u: UOp) -> None:
+        body, args = u.src[0], u.src[1:]
+        if body.op is Ops.FUNCTION:
+            written = self._call_function(u, body, args)
+        else:
+            written = self._call_kernel(body, args)
+        writes: dict[UOp, list[Write]] = {}
+        for slot, array in written.items():
+            if args[slot] not in self.bases:
+                raise UserError(f"call: argument {slot} is written, but is not storage")
+            writes.setdefault(self.bases[args[slot]], []).append((args[slot], array, None))
+        self.writes[u] = writes
+
+    def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
+        """Evaluate a FUNCTION; the new contents of the arguments that it stores to, by slot."""
+        variables = self.variables.copy()
+
+        def argument(param: UOp) -> Array:
+            slot = param.arg.slot
+            return self.values[args[slot]] if slot >= 0 else self.initial(param)
+
+        for p in order(body.src):
+            if p.op is Ops.PARAM:
+                variables.solve(p, argument(p))
+        inner = self.nested(argument, variables)
+        inner.run(body.src)
+        outputs = [s for s in body.src if s in inner.values]
+        self.parts[u] = [(inner.values[s], inner.masks.get(s)) for s in outputs]
+        written = inner.finals(body.src)
+        return {b.arg.slot: a for b, a in written.items() if b.op is Ops.PARAM and b.arg.slot >= 0}
+
+    def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
+        """Run a kernel on copies of its arguments; those that it writes, by slot."""
+        variables = self.variables.copy()
+        arrays: list[Array] = []
+        for a in args:
+            arrays.append(np.array(self.values[a], order="C"))
+            if a.op in (Ops.VARIABLE, Ops.BIND):
+                variables.bind((a.src[0] if a.src else a).arg.name, int(self.values[a]))
+        run_kernel(body, arrays, variables)
+        return {slot: arrays[slot] for slot in written_slots(body)}
+
+
+def _joined(u: UOp, parts: list[Array]) -> Array:
+    return np.stack(parts) if u.op is Ops.STACK else np.concatenate(parts, axis=u.arg)
+
+
+# ---------------------------------------------------------------- leaves
+def _const(run: TensorRun, u: UOp) -> Array:
+    return np.asarray(u.arg, u.dtype.numpy)
+
+
+def _invalid(run: TensorRun, u: UOp) -> Array:
+    run.masks[u] = np.zeros((), np.bool_)
+    return np.zeros((), u.dtype.numpy)
+
+
+def _variable(run: TensorRun, u: UOp) -> Array:
+    return np.asarray(run.variables[u], np.int64)
+
+
+def _bind(run: TensorRun, u: UOp) -> Array:
+    return run.values[u.src[1]]
+
+
+def _iota(run: TensorRun, u: UOp) -> Array:
+    (count,) = filled(u.arg, run._integers(u.src))  # type: ignore[arg-type]
+    return np.arange(count, dtype=np.int64)
+
+
+def _param(run: TensorRun, u: UOp) -> Array:
+    array = run.initial(u)
+    check_array(u, array, filled(u.arg.dims, run._integers(u.src)))  # type: ignore[arg-type]
+    return array
+
+
+def _buffer(run: TensorRun, u: UOp) -> Array:
+    return undefined(u.dtype, filled(u.arg.dims, run._integers(u.src)))  # type: ignore[arg-type]
+
+
+def _data(run: TensorRun, u: UOp) -> Array:
+    return u.arg.array  # type: ignore[no-any-return]
+
+
+_LEAVES: dict[Op, Callable[[TensorRun, UOp], Array]] = {
+    Ops.CONST: _const,
+    Ops.INVALID: _invalid,
+    Ops.VARIABLE: _variable,
+    Ops.BIND: _bind,
+    Ops.IOTA: _iota,
+    Ops.PARAM: _param,
+    Ops.BUFFER: _buffer,
+    Ops.DATA: _data,
+}

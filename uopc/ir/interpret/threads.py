@@ -1,0 +1,172 @@
+"""Launches of a GPU on NumPy: all threads of some blocks at once, step by step.
+
+The blocks are one axis of every array and the threads of a block another (`interpret_loops.py` says
+how axes line up), so all threads are at the same step and a BARRIER has nothing to wait for. What
+real threads would not forgive is an error: a barrier that some threads of a block do not reach,
+and local storage that two threads touch without a barrier between them, one of them writing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import analysis
+from uopc.ir.core.evaluate import Array, name_of
+from uopc.ir.core.ops import Ops
+from uopc.ir.verify.nodes import describe
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+    from uopc.ir.interpret.machine import Machine
+
+WARP = 32
+_NOBODY, _SEVERAL = -1, -2
+THREADS = -3  # the axis of threads in every array; blocks and lanes follow
+
+
+def is_private(base: UOp) -> bool:
+    """Storage of which each block, or thread, has its own."""
+    return base.op is Ops.BUFFER and base.arg.space != "global"
+
+
+class Launch:
+    """The places that run now: blocks `first` … `first + count`, all their threads."""
+
+    def __init__(self, machine: Machine, specials: list[UOp]) -> None:
+        for u in {v: None for s in specials for v in analysis.toposort(s.src[0])}:
+            machine.step(u)
+        self.blocks = self._extents(machine, specials, block=False)
+        self.threads = self._extents(machine, specials, block=True)
+        self.first, self.count = 0, 0
+        self.epoch = 0
+        self.marks: dict[UOp, _Marks] = {}
+
+    def _extents(self, machine: Machine, specials: list[UOp], block: bool) -> dict[UOp, int]:
+        found = [u for u in specials if u.arg.startswith("lidx") is block]
+        found.sort(key=lambda u: str(u.arg))
+        return {u: int(machine.value(u.src[0]).max()) for u in found}
+
+    @property
+    def width(self) -> int:
+        """Threads in a block."""
+        return math.prod(self.threads.values())
+
+    def pieces(self, room: int) -> Iterator[None]:
+        """Some blocks after the others, so that no more than `room` threads run at once."""
+        total = math.prod(self.blocks.values())
+        step = max(1, room // max(1, self.width))
+        for self.first in range(0, total, step):
+            self.count = min(step, total - self.first)
+            self.epoch, self.marks = 0, {}
+            yield
+
+    def index(self, special: UOp) -> Array:
+        """The numbers of a SPECIAL, by place."""
+        block = special in self.blocks
+        extents = self.blocks if block else self.threads
+        numbers = np.arange(self.first, self.first + self.count) if block else np.arange(self.width)
+        for u, n in extents.items():  # x, the first, changes fastest
+            if u is special:
+                return (numbers % n).reshape((-1, 1) if block else (-1, 1, 1))
+            numbers = numbers // n
+        raise InvalidIR(f"{describe(special)}: not a place of this launch")
+
+    # ------------------------------------------------------------ storage of a block or thread
+    def copies(self, base: UOp) -> int:
+        """How many of a BUFFER there are."""
+        if not is_private(base):
+            return 1
+        return self.count * (self.width if base.arg.space == "reg" else 1)
+
+    def offset(self, base: UOp, size: int) -> Array:
+        """Where each thread's copy of a BUFFER begins."""
+        if self.copies(base) == 1:
+            return np.zeros(1, np.int64)
+        block = np.arange(self.count).reshape(-1, 1)
+        if base.arg.space == "reg":
+            block = block * self.width + np.arange(self.width).reshape(-1, 1, 1)
+        return block * size
+
+    def touch(self, u: UOp, base: UOp, flat: Array, ok: Array, writes: bool) -> None:
+        """Note an access to local storage; InvalidIR where another thread's is not ordered."""
+        if base.op is not Ops.BUFFER or base.arg.space != "local":
+            return
+        marks = self.marks.get(base)
+        if marks is None:
+            marks = self.marks[base] = _Marks(int(flat.max(initial=0)) + 1)
+        thread = np.arange(self.width).reshape(-1, 1, 1)
+        places, threads, active = np.broadcast_arrays(flat, thread, ok)
+        bad = marks.touch(places[active], threads[active], self.epoch, writes)
+        if bad is not None:
+            what = "writes" if writes else "reads"
+            raise InvalidIR(
+                f"{describe(u)}: thread {bad[1]} {what} element {bad[0]} of {name_of(base)}, which"
+                f" {'several threads' if bad[2] < 0 else f'thread {bad[2]}'} used since the last"
+                " barrier"
+            )
+
+    # ------------------------------------------------------------ threads together
+    def barrier(self, u: UOp, active: Array) -> None:
+        """All threads of a block are here, or none."""
+        self._together(u, active, self.width, "block")
+        self.epoch += 1
+
+    def exchange(self, u: UOp, value: Array, active: Array) -> Array:
+        """The value in the thread whose number differs in the bits of the arg."""
+        self._together(u, active, min(WARP, self.width), "warp")
+        other = np.arange(self.width) ^ u.arg
+        if u.arg >= WARP or (other >= self.width).any():
+            raise InvalidIR(f"{describe(u)}: there is no such thread in the warp")
+        full = np.broadcast_to(value, np.broadcast_shapes(value.shape, (self.width, 1, 1)))
+        return np.asarray(np.take(full, other, axis=THREADS))
+
+    def _together(self, u: UOp, active: Array, size: int, what: str) -> None:
+        full = np.broadcast_to(active, np.broadcast_shapes(active.shape, (self.width, 1, 1)))
+        for i in range(0, self.width, size):
+            team = np.take(full, np.arange(i, min(i + size, self.width)), axis=THREADS)
+            if (team.any(THREADS) != team.all(THREADS)).any():
+                raise InvalidIR(f"{describe(u)}: not all threads of the {what} get here")
+
+
+class _Marks:
+    """Who used each element of a local BUFFER last, and since which barrier."""
+
+    def __init__(self, size: int) -> None:
+        self.by = {kind: np.full(size, _NOBODY) for kind in (True, False)}
+        self.at = {kind: np.full(size, _NOBODY) for kind in (True, False)}
+
+    def _grow(self, size: int) -> None:
+        for table in (self.by, self.at):
+            for kind, a in table.items():
+                table[kind] = np.concatenate([a, np.full(max(0, size - len(a)), _NOBODY)])
+
+    def last(self, kind: bool, places: Array, epoch: int) -> Array:
+        """Who wrote (or read) places since the last barrier."""
+        return np.where(self.at[kind][places] == epoch, self.by[kind][places], _NOBODY)
+
+    def touch(
+        self, places: Array, threads: Array, epoch: int, writes: bool
+    ) -> tuple[int, int, int] | None:
+        """Note accesses. A place, the thread and who else used it, where that is a race."""
+        self._grow(int(places.max(initial=-1)) + 1)
+        for kind in (True, False) if writes else (True,):
+            before = self.last(kind, places, epoch)
+            bad = (before != _NOBODY) & (before != threads)
+            if bad.any():
+                i = int(np.argmax(bad))
+                return int(places[i]), int(threads[i]), int(before[i])
+        before = self.last(writes, places, epoch)
+        self.by[writes][places], self.at[writes][places] = threads, epoch
+        mixed = (self.by[writes][places] != threads) | (
+            (before != _NOBODY) & (before != threads)
+        )
+        self.by[writes][places[mixed]] = _SEVERAL
+        if writes and mixed.any():
+            i = int(np.argmax(mixed))
+            return int(places[i]), int(threads[i]), _SEVERAL
+        return None

@@ -1,0 +1,1 @@
+"""Patterns, rules as data, and the engine that applies them."""

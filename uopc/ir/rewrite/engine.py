@@ -1,0 +1,400 @@
+"""The rewrite engine: apply a matcher to every node of a graph, in one of four orders.
+
+    graph_rewrite(root, pm)                    sources first, to a fixed point
+    graph_rewrite(root, pm, bottom_up=True)    a node before its sources, to a fixed point
+    graph_rewrite(root, pm, walk=True)         sources first, each node once, results are final
+    graph_rewrite(root, pm, walk=True, bottom_up=True)   a node before its sources, once
+
+Nothing recurses, and no size of graph is an error. A rewrite that never ends is: nodes that wait
+for each other in a circle are found when nothing else is left to do, and a chain of rewrites that
+only grows is found by its length. The error names the rules of the cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from uopc.errors import Error, InvalidIR
+from uopc.ir.core import analysis, construct
+from uopc.ir.core.node import Node, intern
+from uopc.ir.core.ops import Op
+from uopc.ir.core.trace import Fired, current_listener
+from uopc.ir.rewrite import statistics as match_statistics
+from uopc.ir.rewrite.pattern import Hit, MatchFunction, PatternMatcher, Rule, Table, UPat
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# A chain of rewrites, each made by the one before, is endless when it is longer than this and
+# than twice the number of nodes in the graph: folding a sum of n terms takes n steps at its root.
+LONGEST_CHAIN = 10_000
+
+
+class Gate(Exception):
+    """Raised by a rule's function: leave this node and what lies below it as they are."""
+
+
+class EndlessRewriteError(Error):
+    """A set of rules that rewrites forever; the message names the cycle."""
+
+
+def graph_rewrite(
+    root: UOp,
+    pm: PatternMatcher,
+    ctx: Any = None,
+    bottom_up: bool = False,
+    walk: bool = False,
+    name: str = "rewrite",
+) -> UOp:
+    """`root` with the rules of `pm` applied to every node below it; see the module for orders.
+
+    A rule that raises `Gate` keeps its node, and with `bottom_up` everything below it.
+    EndlessRewriteError when the rules never come to an end.
+    """
+    table = match_statistics.table_of(pm)
+    return _run(root, table, ctx, bottom_up, walk, name)
+
+
+def _run(root: UOp, table: Table, ctx: Any, bottom_up: bool, walk: bool, name: str) -> UOp:
+    run = _Rewrite(root, table, ctx, name)
+    if walk:
+        return run.walk_down() if bottom_up else run.walk_up()
+    return run.nodes_first() if bottom_up else run.sources_first()
+
+
+# What `_Rewrite.state` says of a node that is not done: it is on the stack for the first time, it
+# waits for its sources, or for what it was rewritten to.
+_SCHEDULED: Final = 0
+_OPENED: Final = 1
+_FORWARDED: Final = 2
+
+
+class _Rewrite:
+    """One call of graph_rewrite."""
+
+    def __init__(self, root: UOp, table: Table, ctx: Any, name: str) -> None:
+        self.root, self.table, self.ctx, self.name = root, table, ctx, name
+        self.listener = current_listener()
+        self.stack: list[UOp] = [root]
+        # node → its final form, or one of the states above
+        self.state: dict[UOp, Any] = {root: _SCHEDULED}
+        # node → nodes that go on when it is done
+        self.waiting: dict[UOp, list[UOp]] = {}
+        # node → what it was rewritten to, and by which rule (None: it got new sources)
+        self.became: dict[UOp, tuple[UOp, Rule | None]] = {}
+        # how many rewrites led to a node; those of the given graph are not in here
+        self.chain: dict[UOp, int] = {}
+        self.longest = LONGEST_CHAIN
+
+    # ------------------------------------------------------------ to a fixed point
+    def sources_first(self) -> UOp:
+        state, stack, waiting = self.state, self.stack, self.waiting
+        table, ctx = self.table, self.ctx
+        while stack:
+            u = stack.pop()
+            src = u.src
+            if src and state[u] is _SCHEDULED:
+                self._open(u)
+                continue
+            same = True
+            for s in src:
+                new = state[s]
+                if new is not s:
+                    if new.__class__ is int:
+                        waiting.setdefault(s, []).append(u)
+                        break
+                    same = False
+            else:
+                if not same:
+                    self._on_new_sources(u, _OPENED)
+                    continue
+                match = table[u.op]
+                try:
+                    hit = None if match is None else match(u, ctx)
+                except Gate:
+                    hit = None
+                if hit is not None:
+                    self._forward(u, *self._fired(u, hit))
+                elif waiting:
+                    self._finish(u, u)
+                else:
+                    state[u] = u
+        return self._result()
+
+    def nodes_first(self) -> UOp:
+        state, stack, waiting = self.state, self.stack, self.waiting
+        table, ctx = self.table, self.ctx
+        while stack:
+            u = stack.pop()
+            if state[u] is _SCHEDULED:
+                match = table[u.op]
+                try:
+                    hit = None if match is None else match(u, ctx)
+                except Gate:
+                    self._finish(u, u)
+                    continue
+                if hit is not None:
+                    self._forward(u, *self._fired(u, hit))
+                    continue
+                if u.src:
+                    self._open(u)
+                    continue
+            same = True
+            for s in u.src:
+                new = state[s]
+                if new is not s:
+                    if new.__class__ is int:
+                        waiting.setdefault(s, []).append(u)
+                        break
+                    same = False
+            else:
+                if same:
+                    self._finish(u, u)
+                else:
+                    self._on_new_sources(u, _SCHEDULED)
+        return self._result()
+
+    def _open(self, u: UOp) -> None:
+        """Put the sources of `u` on the stack, above `u` itself; each node goes there once."""
+        state, stack = self.state, self.stack
+        state[u] = _OPENED
+        stack.append(u)
+        length = self.chain.get(u)
+        for s in reversed(u.src):
+            if s not in state:
+                state[s] = _SCHEDULED
+                stack.append(s)
+                if length is not None:
+                    self.chain[s] = length
+
+    def _on_new_sources(self, u: UOp, then: int) -> None:
+        """All sources of `u` are done and some differ: it becomes a node on the new ones."""
+        state, chain = self.state, self.chain
+        made = rebuilt(u, tuple([state[s] for s in u.src]))
+        if u in chain and made not in state:
+            chain[made] = chain[u]
+        self._forward(u, made, None, then)
+
+    def _forward(self, u: UOp, to: UOp, rule: Rule | None, then: int = _SCHEDULED) -> None:
+        """`u` will be whatever `to` becomes; a `to` not met before starts in the state `then`."""
+        state = self.state
+        self.became[u] = (to, rule)
+        found = state.get(to)
+        if found is not None and found.__class__ is not int:
+            self._finish(u, found)
+            return
+        state[u] = _FORWARDED
+        self.waiting.setdefault(to, []).append(u)
+        if found is None:
+            state[to] = then
+            self.stack.append(to)
+
+    def _finish(self, u: UOp, final: UOp) -> None:
+        """`u` is done; those that waited for it go on."""
+        state, waiting = self.state, self.waiting
+        state[u] = final
+        if u not in waiting:
+            return
+        done = [u]
+        for u in done:
+            state[u] = final
+            for w in waiting.pop(u, ()):
+                if state[w] is _FORWARDED:
+                    done.append(w)
+                else:
+                    self.stack.append(w)
+
+    def _fired(self, u: UOp, hit: Hit) -> tuple[UOp, Rule]:
+        """Check, count and report what a rule gave for `u`."""
+        made, rule = hit
+        self._report(u, made, rule)
+        if made not in self.state:
+            self.chain[made] = length = self.chain.get(u, 0) + 1
+            if length > self.longest:
+                self._check_length(u, rule, length)
+        return made, rule
+
+    def _report(self, u: UOp, made: UOp, rule: Rule) -> None:
+        if not isinstance(made, Node):
+            raise InvalidIR(f"{self.name}: rule {rule.label} gave {made!r}, not a UOp")
+        if made.origin is None:
+            made.origin = u.origin
+        if self.listener is not None:
+            self.listener(Fired(self.name, rule, u, made))
+
+    # ------------------------------------------------------------ each node once
+    def walk_up(self) -> UOp:
+        done: dict[UOp, UOp] = {}
+        for u in analysis.toposort(self.root):
+            src = tuple([done[s] for s in u.src])
+            made = u if src == u.src else rebuilt(u, src)
+            try:
+                given = self._once(made)
+            except Gate:
+                given = None
+            done[u] = made if given is None else given
+        return done[self.root]
+
+    def walk_down(self) -> UOp:
+        done: dict[UOp, UOp] = {}
+        opened: set[UOp] = set()
+        stack = [self.root]
+        while stack:
+            u = stack.pop()
+            if u in done:
+                continue
+            if u in opened:
+                src = tuple([done[s] for s in u.src])
+                done[u] = u if src == u.src else rebuilt(u, src)
+                continue
+            try:
+                made = self._once(u)
+            except Gate:
+                made = u
+            if made is not None:
+                done[u] = made
+                continue
+            opened.add(u)
+            stack.append(u)
+            stack.extend([s for s in reversed(u.src) if s not in done])
+        return done[self.root]
+
+    def _once(self, u: UOp) -> UOp | None:
+        match = self.table[u.op]
+        hit = None if match is None else match(u, self.ctx)
+        if hit is None:
+            return None
+        self._report(u, *hit)
+        return hit[0]  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------ endless rewrites
+    def _result(self) -> UOp:
+        found = self.state[self.root]
+        if found.__class__ is int:
+            raise self._circle()
+        return found  # type: ignore[no-any-return]
+
+    def _circle(self) -> EndlessRewriteError:
+        """The stack is empty and nodes still wait: for each other, in a circle."""
+        seen: dict[UOp, Rule | None] = {}
+        u = self.root
+        while u not in seen:
+            if self.state[u] is _FORWARDED:
+                to, seen[u] = self.became[u]
+            else:
+                to, seen[u] = next(s for s in u.src if self.state[s].__class__ is int), None
+            u = to
+        nodes = list(seen)
+        circle = nodes[nodes.index(u) :]
+        rules = [r for r in [seen[n] for n in circle] if r is not None]
+        return _endless(self.name, rules, u, "a rewritten node came back")
+
+    def _check_length(self, u: UOp, rule: Rule, length: int) -> None:
+        """A chain longer than any that the size of the graph explains is endless."""
+        self.longest = max(LONGEST_CHAIN, 2 * len(analysis.toposort(self.root)))
+        if length > self.longest:
+            raise _endless(self.name, self._cycle(u, rule), u, f"after {length} rewrites in a row")
+
+    def _cycle(self, u: UOp, rule: Rule) -> list[Rule]:
+        """What repeats at the end of the chain of rules that led to `u`, and `rule` on it."""
+        before = {to: (u, r) for u, (to, r) in self.became.items()}
+        rules = [rule]
+        while len(rules) < _LONGEST_CYCLE:
+            if u in before:
+                u, made_by = before[u]
+                if made_by is not None:
+                    rules.append(made_by)
+                continue
+            user = next((w for w in reversed(self.stack) if u in w.src), None)
+            if user is None:
+                break
+            u = user
+        rules.reverse()
+        for period in range(1, len(rules) // 2 + 1):
+            if rules[-period:] == rules[-2 * period : -period]:
+                return rules[-period:]
+        return list(dict.fromkeys(rules))
+
+
+_LONGEST_CYCLE = 64
+
+
+def _endless(name: str, rules: list[Rule], u: UOp, why: str) -> EndlessRewriteError:
+    cycle = " → ".join([r.label for r in [*rules, *rules[:1]]])
+    return EndlessRewriteError(f"{name} never ends at {u.op!r}: {why}; cycle of rules: {cycle}")
+
+
+# ---------------------------------------------------------------- rebuilding
+def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` on other sources, nothing folded; where their dtypes differ, its own follows."""
+    dtype = u.dtype
+    if [s.dtype for s in src] != [s.dtype for s in u.src]:
+        dtype = construct.redtyped(u, src)
+    made = intern(u.op, dtype, src, u.arg, u.tag)
+    if made.origin is None:
+        made.origin = u.origin
+    return made
+
+
+# ---------------------------------------------------------------- substitution
+_replaced = Rule(UPat(name="u"), lambda u: None, name="substitute")
+
+
+def substitute(
+    root: UOp,
+    mapping: Mapping[UOp, UOp],
+    extra_pm: PatternMatcher | None = None,
+    walk: bool = False,
+    bottom_up: bool = True,
+    name: str = "substitute",
+    as_is: frozenset[Op] = frozenset(),
+) -> UOp:
+    """`root` with every key of the mapping replaced by its value, and `extra_pm` applied.
+
+    A node is looked at before its sources, and values are looked at again: a → b, b → c gives c
+    (a value that contains its own key is an endless rewrite). With `walk` values are final. Nodes
+    of the ops `as_is` that are no keys stay with all that lies below them.
+    """
+    if not mapping and extra_pm is None:
+        return root
+    return _run(root, _lookup(mapping, extra_pm, as_is), mapping, bottom_up, walk, name)
+
+
+def _lookup(
+    mapping: Mapping[UOp, UOp], extra_pm: PatternMatcher | None, as_is: frozenset[Op]
+) -> Table:
+    def match(u: Node, ctx: Any) -> Hit | None:
+        made = mapping.get(u)  # type: ignore[call-overload]
+        if made is not None and made is not u:
+            return made, _replaced
+        if u.op in as_is:
+            raise Gate
+        return None
+
+    if extra_pm is None:
+        return _Keys(dict.fromkeys([*[u.op for u in mapping], *as_is], match))
+    return _Both(match, match_statistics.table_of(extra_pm))
+
+
+class _Keys(Table):
+    """The same function for some ops."""
+
+    def __missing__(self, op: Op) -> MatchFunction | None:
+        return None
+
+
+class _Both(Table):
+    """One function for all ops, then those of a matcher."""
+
+    def __init__(self, first: MatchFunction, then: Table) -> None:
+        self._first, self._then = first, then
+
+    def __missing__(self, op: Op) -> MatchFunction | None:
+        first, then = self._first, self._then[op]
+
+        def match(u: Node, ctx: Any) -> Hit | None:
+            return first(u, ctx) or then(u, ctx)  # type: ignore[misc]
+
+        self[op] = chosen = first if then is None else match
+        return chosen

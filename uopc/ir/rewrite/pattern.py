@@ -1,0 +1,500 @@
+"""Patterns over nodes, and matchers: lists of (pattern, function), tried in order by root op.
+
+`UPat.match` interprets a pattern and lists every way it fits; it is slow, easy to read, and the
+oracle of the tests. `PatternMatcher` compiles its rules, one function a root op (see
+`pattern_code.py`), the first time it meets the op.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import Node, const_key
+from uopc.ir.core.ops import Op, Ops
+
+Binding = Mapping[str, Node]
+RuleFunction = Callable[..., Any]
+
+_ANY_TAG: Final = ...  # stays itself when a pattern is pickled
+
+
+def _several(value: Any, kind: type, what: str) -> frozenset[Any] | None:
+    """None, one, or a collection of some kind of thing, as a set."""
+    if value is None:
+        return None
+    found = frozenset((value,) if isinstance(value, kind) else value)
+    for v in found:
+        if not isinstance(v, kind):
+            raise UserTypeError(f"UPat: {what} must be {kind.__name__}s, got {v!r}")
+    return found
+
+
+def caller() -> tuple[str, int]:
+    """File and line of the first frame outside of the pattern modules."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _OWN_MODULES:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+_OWN_MODULES = (__name__, "uopc.ir.rewrite.rules")
+
+
+def _operator(op: Op, reverse: bool = False) -> Any:
+    if reverse:
+        return lambda a, b: as_upat(b).alu(op, a)
+    return lambda a, b: a.alu(op, b)
+
+
+class UPat:
+    """Describes a node.
+
+    `op`: an Op or several; `dtype`: a dtype or several (a scalar dtype also fits its vectors);
+    `arg`: equal to the node's; `name`: what the node is called when the rule's function runs (the
+    same name twice means the same node); `tag`: the node's tag, None for untagged.
+    `src`: a tuple (these sources, in this order), a list (in any order), one UPat (every source is
+    like it), or None (not looked at). With `allow_any_len` further sources may follow.
+    """
+
+    __slots__ = (
+        "alternatives", "arg", "dtypes", "every", "location", "longer", "name", "ops", "sources",
+        "tag", "unordered",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Op | Iterable[Op] | None = None,
+        dtype: DType | Iterable[DType] | None = None,
+        src: UPat | tuple[UPat, ...] | list[UPat] | None = None,
+        arg: Any = None,
+        name: str | None = None,
+        allow_any_len: bool = False,
+        tag: Any = _ANY_TAG,
+    ) -> None:
+        self.ops: frozenset[Op] | None = _several(op, Op, "op")
+        self.dtypes: frozenset[DType] | None = _several(dtype, DType, "dtype")
+        self.arg = arg
+        self.name = name
+        self.tag = tag
+        self.longer = allow_any_len
+        self.every: UPat | None = src if isinstance(src, UPat) else None
+        self.unordered = isinstance(src, list)
+        self.sources: tuple[UPat, ...] | None = None
+        if src is not None and not isinstance(src, UPat):
+            self.sources = tuple(src)
+        self.alternatives: tuple[UPat, ...] = ()
+        self.location = caller()
+
+    # ------------------------------------------------------------ making patterns
+    @staticmethod
+    def var(name: str | None = None, dtype: DType | Iterable[DType] | None = None) -> UPat:
+        """Any node."""
+        return UPat(dtype=dtype, name=name)
+
+    @staticmethod
+    def cvar(
+        name: str | None = None, dtype: DType | Iterable[DType] | None = None, arg: Any = None
+    ) -> UPat:
+        """A constant."""
+        return UPat(Ops.CONST, dtype, arg=arg, name=name)
+
+    @staticmethod
+    def const(dtype: DType | Iterable[DType] | None, value: Any) -> UPat:
+        """The constant `value`, of any dtype when `dtype` is None."""
+        return UPat(Ops.CONST, dtype, arg=value)
+
+    @staticmethod
+    def any(*alternatives: UPat) -> UPat:
+        """One of several patterns, tried in order."""
+        out = UPat()
+        out.alternatives = alternatives
+        return out
+
+    def _with(self, **changes: Any) -> UPat:
+        out = object.__new__(UPat)
+        for slot in UPat.__slots__:
+            setattr(out, slot, changes.get(slot, getattr(self, slot)))
+        return out
+
+    def named(self, name: str) -> UPat:
+        """This pattern, its node called `name`."""
+        return self._with(name=name)
+
+    def restricted(self, dtypes: frozenset[DType]) -> UPat:
+        """This pattern, for nodes of these dtypes only."""
+        return self._with(dtypes=dtypes if self.dtypes is None else self.dtypes & dtypes)
+
+    def on(self, sources: tuple[UPat, ...]) -> UPat:
+        """This pattern with other source patterns."""
+        return self._with(sources=sources)
+
+    def allow_any_len(self) -> UPat:
+        """This pattern, also for nodes with further sources."""
+        return self._with(longer=True)
+
+    def f(self, op: Op | Iterable[Op], **fields: Any) -> UPat:
+        """A node of that op with this one as its only source."""
+        return UPat(op, src=(self,), **fields)
+
+    def _above(self, op: Op, others: Iterable[Any], fields: dict[str, Any]) -> UPat:
+        return UPat(op, src=(self, *[as_upat(o) for o in others]), **fields)
+
+    def index(self, *indices: Any, **fields: Any) -> UPat:
+        return self._above(Ops.INDEX, indices, fields)
+
+    def load(self, *gate: Any, **fields: Any) -> UPat:
+        return self._above(Ops.LOAD, gate, fields)
+
+    def store(self, *value: Any, **fields: Any) -> UPat:
+        return self._above(Ops.STORE, value, fields)
+
+    def after(self, *effects: Any, **fields: Any) -> UPat:
+        return self._above(Ops.AFTER, effects, fields)
+
+    def end(self, *ranges: Any, **fields: Any) -> UPat:
+        return self._above(Ops.END, ranges, fields)
+
+    def sink(self, *others: Any, **fields: Any) -> UPat:
+        return self._above(Ops.SINK, others, fields)
+
+    def group(self, *others: Any, **fields: Any) -> UPat:
+        return self._above(Ops.GROUP, others, fields)
+
+    def reduce(self, *ranges: Any, **fields: Any) -> UPat:
+        return self._above(Ops.REDUCE, ranges, fields)
+
+    def cast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
+        return UPat(Ops.CAST, dtype, src=(self,), **fields)
+
+    def bitcast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
+        return UPat(Ops.BITCAST, dtype, src=(self,), **fields)
+
+    def where(self, a: Any, b: Any) -> UPat:
+        """WHERE with this pattern as its condition."""
+        return self.alu(Ops.WHERE, a, b)
+
+    def alu(self, op: Op, *others: Any) -> UPat:
+        """An elementwise op on this pattern and others; either order when the op commutes."""
+        src = (self, *[as_upat(o) for o in others])
+        return UPat(op, src=list(src) if op.commutes else src)
+
+    __add__ = _operator(Ops.ADD)
+    __radd__ = _operator(Ops.ADD, reverse=True)
+    __sub__ = _operator(Ops.SUB)
+    __rsub__ = _operator(Ops.SUB, reverse=True)
+    __mul__ = _operator(Ops.MUL)
+    __rmul__ = _operator(Ops.MUL, reverse=True)
+    __truediv__ = _operator(Ops.FDIV)
+    __rtruediv__ = _operator(Ops.FDIV, reverse=True)
+    __floordiv__ = _operator(Ops.FLOORDIV)
+    __rfloordiv__ = _operator(Ops.FLOORDIV, reverse=True)
+    __mod__ = _operator(Ops.FLOORMOD)
+    __rmod__ = _operator(Ops.FLOORMOD, reverse=True)
+    __pow__ = _operator(Ops.POW)
+    __rpow__ = _operator(Ops.POW, reverse=True)
+    __and__ = _operator(Ops.AND)
+    __rand__ = _operator(Ops.AND, reverse=True)
+    __or__ = _operator(Ops.OR)
+    __ror__ = _operator(Ops.OR, reverse=True)
+    __xor__ = _operator(Ops.XOR)
+    __rxor__ = _operator(Ops.XOR, reverse=True)
+    __lshift__ = _operator(Ops.SHL)
+    __rlshift__ = _operator(Ops.SHL, reverse=True)
+    __rshift__ = _operator(Ops.SHR)
+    __rrshift__ = _operator(Ops.SHR, reverse=True)
+    __lt__ = _operator(Ops.CMPLT)
+    __le__ = _operator(Ops.CMPLE)
+    __gt__ = _operator(Ops.CMPLT, reverse=True)
+    __ge__ = _operator(Ops.CMPLE, reverse=True)
+    eq = _operator(Ops.CMPEQ)
+    ne = _operator(Ops.CMPNE)
+    maximum = _operator(Ops.MAX)
+    minimum = _operator(Ops.MIN)
+
+    def __neg__(self) -> UPat:
+        return self.alu(Ops.NEG)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a UPat has no truth value: use when=[...] or the rule's function")
+
+    # ------------------------------------------------------------ matching, interpreted
+    def match(self, u: Node, bound: Binding | None = None) -> list[dict[str, Node]]:
+        """Every way the pattern fits `u`, each as {name: node}, in the order they are tried."""
+        known = dict(bound or {})
+        if not self.fits(u):
+            return []
+        if self.name is not None and known.setdefault(self.name, u) is not u:
+            return []
+        if self.alternatives:
+            return [m for p in self.alternatives for m in p.match(u, known)]
+        found: list[dict[str, Node]] = []
+        for patterns in self.orders(len(u.src)):
+            partial = [known]
+            for p, s in zip(patterns, u.src):
+                partial = [m for known in partial for m in p.match(s, known)]
+            found += partial
+        return found
+
+    def fits(self, u: Node) -> bool:
+        """Whether op, dtype, arg and tag are as described."""
+        if self.ops is not None and u.op not in self.ops:
+            return False
+        t = u.dtype
+        if self.dtypes is not None and t not in self.dtypes and t.scalar not in self.dtypes:
+            return False
+        if self.arg is not None and not same_arg(u.arg, self.arg):
+            return False
+        return self.tag is _ANY_TAG or u.tag == self.tag
+
+    def orders(self, count: int) -> Iterator[tuple[UPat, ...]]:
+        """The ways to lay the source patterns on `count` sources."""
+        if self.every is not None:
+            yield (self.every,) * count
+        elif self.sources is None:
+            yield ()
+        elif len(self.sources) == count or (self.longer and len(self.sources) < count):
+            alike = all(shape_of(p) == shape_of(self.sources[0]) for p in self.sources)
+            if not self.unordered or alike:
+                yield self.sources
+            else:
+                yield from itertools.permutations(self.sources)
+
+    @property
+    def checks_tag(self) -> bool:
+        return self.tag is not _ANY_TAG
+
+    def __repr__(self) -> str:
+        if self.alternatives:
+            return "UPat.any(" + ", ".join(map(repr, self.alternatives)) + ")"
+        parts = [] if self.ops is None else [" | ".join(sorted(o.name for o in self.ops))]
+        if self.name is not None:
+            parts.insert(0, self.name)
+        if self.arg is not None:
+            parts.append(f"arg={self.arg!r}")
+        below = (self.every,) if self.every is not None else self.sources or ()
+        parts += [repr(p) for p in below]
+        return "UPat(" + ", ".join(parts) + ")"
+
+
+def as_upat(value: Any) -> UPat:
+    """A pattern, or a number as the pattern of that constant."""
+    if isinstance(value, UPat):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return UPat(Ops.CONST, arg=value)
+    raise UserTypeError(f"expected a UPat or a number, got {value!r}")
+
+
+def same_arg(a: Any, b: Any) -> bool:
+    """Equal args; NaN equals NaN."""
+    return bool(a == b) or (a != a and b != b)
+
+
+def shape_of(p: UPat) -> tuple[Any, ...]:
+    """What tells two patterns apart."""
+    below = None if p.sources is None else tuple([shape_of(s) for s in p.sources])
+    every = None if p.every is None else shape_of(p.every)
+    fields = (p.ops, p.dtypes, const_key(p.arg), type(p.arg), p.name, p.longer, p.unordered)
+    tag = None if p.tag is _ANY_TAG else (p.tag,)
+    return (*fields, tag, below, every, tuple([shape_of(a) for a in p.alternatives]))
+
+
+class Rule:
+    """A pattern, and the function that gives the replacement for what it matched, or None.
+
+    `name` identifies the rule in traces, statistics and errors; `location` is its file and line.
+    """
+
+    __slots__ = (
+        "by_keyword", "function", "location", "name", "optional", "parameters", "pattern",
+        "roots", "wants_ctx",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pattern: UPat,
+        function: RuleFunction,
+        name: str = "",
+        location: tuple[str, int] | None = None,
+    ) -> None:
+        self.pattern = pattern
+        self.function = function
+        self.location = location or pattern.location
+        self.name = name or _function_name(function, self.location)
+        # What the function takes, in order, `ctx` too; None when it takes any name.
+        self.parameters: tuple[str, ...] | None = None
+        self.by_keyword = False
+        self.optional: frozenset[str] = frozenset()
+        self.wants_ctx = False
+        self.roots: frozenset[Op] | None = root_ops(pattern)
+        self._read_signature()
+        if not _has_choice(pattern):
+            self.check_names(_bound_names(pattern))
+
+    def _read_signature(self) -> None:
+        try:
+            signature = inspect.signature(self.function)
+        except ValueError:  # a builtin without one: it takes what it gets
+            return
+        given = list(signature.parameters.values())
+        self.wants_ctx = "ctx" in signature.parameters
+        self.by_keyword = any(p.kind is p.KEYWORD_ONLY for p in given)
+        if not any(p.kind is p.VAR_KEYWORD for p in given):
+            self.parameters = tuple(signature.parameters)
+            self.optional = frozenset([p.name for p in given if p.default is not p.empty])
+
+    def calling(self, function: RuleFunction) -> Rule:
+        """This rule with its function wrapped in another of the same signature."""
+        out = object.__new__(Rule)
+        for slot in Rule.__slots__:
+            setattr(out, slot, getattr(self, slot))
+        out.function = function
+        return out
+
+    def check_names(self, bound: Iterable[str]) -> None:
+        """UserTypeError when the function does not take exactly what a match binds."""
+        names = set(bound)
+        if self.parameters is None:
+            return
+        wrong = names - set(self.parameters)
+        missing = set(self.parameters) - names - self.optional - {"ctx"}
+        if wrong or missing:
+            file, line = self.location
+            raise UserTypeError(
+                f"rule {self.name} ({file}:{line}): the pattern binds {sorted(names)}, "
+                f"the function takes {list(self.parameters)}"
+            )
+
+    @property
+    def place(self) -> str:
+        """file:line"""
+        return f"{self.location[0]}:{self.location[1]}"
+
+    @property
+    def label(self) -> str:
+        """Name and place; a rule without a name of its own has only a place."""
+        return self.place if self.place.endswith(self.name) else f"{self.name} ({self.place})"
+
+    def apply(self, u: Node, ctx: Any = None) -> Any:
+        """What the rule gives for `u`, found by the interpretive matcher; None when nothing."""
+        for match in self.pattern.match(u):
+            self.check_names(match)
+            given = self.function(**match, ctx=ctx) if self.wants_ctx else self.function(**match)
+            if given is not None and given is not u:
+                return given
+        return None
+
+    def __repr__(self) -> str:
+        return f"Rule({self.name})"
+
+
+def _function_name(function: RuleFunction, location: tuple[str, int]) -> str:
+    name = getattr(function, "__name__", "")
+    if name and name != "<lambda>":
+        return str(name)
+    return f"{location[0].replace(chr(92), '/').rpartition('/')[2]}:{location[1]}"
+
+
+# What a compiled matcher gives: (replacement, rule that gave it), or None.
+Hit = tuple[Any, Rule]
+MatchFunction = Callable[[Node, Any], Hit | None]
+# By root op; None where no rule fits the op.
+Table = dict[Op, MatchFunction | None]
+
+
+class PatternMatcher:
+    """Rules in order: the first whose pattern matches and whose function gives a value wins.
+
+    Takes (UPat, function) pairs and `Rule`s. The function gets the bound names as keywords, and
+    `ctx` when it has such a parameter. `a + b` has the rules of `a`, then those of `b`.
+    """
+
+    __slots__ = ("__weakref__", "rules", "table")
+
+    def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
+        self.rules: tuple[Rule, ...] = tuple([as_rule(r) for r in rules])
+        self.table: Table = _Compiled(self)
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        return PatternMatcher(self.rules + other.rules)
+
+    def rules_for(self, op: Op) -> list[Rule]:
+        """The rules that may fit a node of that op, in order."""
+        return [r for r in self.rules if r.roots is None or op in r.roots]
+
+    def rewrite(self, u: Node, ctx: Any = None) -> Any:
+        """What the first fitting rule gives for `u`, or None."""
+        function = self.table[u.op]
+        hit = None if function is None else function(u, ctx)
+        return None if hit is None else hit[0]
+
+    def interpret(self, u: Node, ctx: Any = None) -> Any:
+        """The same by the interpretive matcher: slow, for tests."""
+        for r in self.rules:
+            given = r.apply(u, ctx)
+            if given is not None:
+                return given
+        return None
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return PatternMatcher, (self.rules,)  # what was compiled is compiled again
+
+    def __repr__(self) -> str:
+        return f"PatternMatcher({len(self.rules)} rules)"
+
+
+class _Compiled(dict[Op, MatchFunction | None]):
+    """The functions of a matcher by root op, compiled when asked for."""
+
+    def __init__(self, matcher: PatternMatcher) -> None:
+        self._matcher = matcher
+
+    def __missing__(self, op: Op) -> MatchFunction | None:
+        from uopc.ir.rewrite import compile as pattern_code
+
+        rules = self._matcher.rules_for(op)
+        self[op] = function = pattern_code.compile_rules(rules, op) if rules else None
+        return function
+
+
+def as_rule(given: Rule | tuple[UPat, RuleFunction]) -> Rule:
+    """A Rule from what a PatternMatcher was given; UserError when it is none."""
+    if isinstance(given, Rule):
+        return given
+    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], UPat)):
+        raise UserError(f"PatternMatcher: a rule is a pair (UPat, function), got {given!r}")
+    if not callable(given[1]):
+        raise UserTypeError(f"PatternMatcher: {given[1]!r} is not a function")
+    return Rule(*given)
+
+
+def _below(p: UPat) -> tuple[UPat, ...]:
+    return (*p.alternatives, *(p.sources or ()), *(() if p.every is None else (p.every,)))
+
+
+def _has_choice(p: UPat) -> bool:
+    return bool(p.alternatives) or any(_has_choice(b) for b in _below(p))
+
+
+def _bound_names(p: UPat) -> set[str]:
+    own = set() if p.name is None else {p.name}
+    return own.union(*[_bound_names(b) for b in _below(p)])
+
+
+def root_ops(p: UPat) -> frozenset[Op] | None:
+    """The ops a node may have to match, None for any."""
+    if not p.alternatives:
+        return p.ops
+    out: frozenset[Op] = frozenset()
+    for a in p.alternatives:
+        ops = root_ops(a)
+        if ops is None:
+            return p.ops
+        out |= ops
+    return out if p.ops is None else out & p.ops

@@ -1,0 +1,339 @@
+"""Our own rules as data: named, two columns, with conditions, over declared numbers.
+
+    RuleSet("divmod", over=WRAPPING, rules=[
+        rule("mod-inside", x % c,         x,            when=[within(x, 0, c)]),
+        rule("div-nested", (x // c) // d, x // (c * d), when=[positive(c), positive(d)]),
+    ])
+
+`x y z` match anything, `c d e` constants, and both orders of commuting operands are tried. The
+right side is built through the folding builders, in the dtype of what it replaces. A rule that
+needs code is a function under the same kind of name: `@rule_fn("split-range", pattern)`, with a
+docstring that says before → after; it gives the new node, or None.
+
+Laws for writers of rules:
+  * never to worse code; where a rule trades, say what it costs;
+  * no general commutation or association: the matcher tries both orders, normal forms do the rest;
+  * match shapes in the pattern, not in the function;
+  * a rule is a pure function of what it matched: no context, no counters, no side effects;
+  * say over which numbers it holds. `INDEX` never wraps, `WRAPPING` is arithmetic modulo 2^bits,
+    `FLOAT` is IEEE with NaN, infinities and both zeros, `BOOL` is or/and/not. Every integer and
+    bool rule is checked by trying it (`check_rules.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from uopc.errors import InvalidIR
+from uopc.ir.builder.fold import like, make, same_kind
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.rewrite.pattern import PatternMatcher, Rule, UPat, as_upat, caller
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+class Numbers(enum.Flag):
+    """What a rule set claims to hold for: the dtype of the values it computes with."""
+
+    INDEX = enum.auto()
+    WRAPPING = enum.auto()
+    FLOAT = enum.auto()
+    BOOL = enum.auto()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of the dtypes that hold such numbers."""
+        return frozenset([k for n, kinds in _KINDS.items() if n in self for k in kinds])
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        """The scalar dtypes that hold such numbers."""
+        return _dtypes_of(self)
+
+
+INDEX, WRAPPING = Numbers.INDEX, Numbers.WRAPPING
+FLOAT, BOOL = Numbers.FLOAT, Numbers.BOOL
+INTEGERS: Final = INDEX | WRAPPING
+ANY: Final = INTEGERS | FLOAT | BOOL
+_KINDS: Final = {INDEX: ("index",), WRAPPING: ("int", "uint"), FLOAT: ("float",), BOOL: ("bool",)}
+
+
+@functools.cache
+def _dtypes_of(numbers: Numbers) -> frozenset[DType]:
+    kinds = numbers.kinds
+    return frozenset([t for t in dtypes.ALL if t.kind in kinds])
+
+
+# The variables of patterns.
+x, y, z = UPat.var("x"), UPat.var("y"), UPat.var("z")
+c, d, e = UPat.cvar("c"), UPat.cvar("d"), UPat.cvar("e")
+p, q = UPat.var("p", dtypes.bool_), UPat.var("q", dtypes.bool_)
+
+
+def no(a: UPat) -> UPat:
+    """not a"""
+    return -a
+
+
+# ---------------------------------------------------------------- conditions
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A named test of what variables stand for; `holds` takes their nodes (or numbers)."""
+
+    name: str
+    of: tuple[UPat | int, ...]
+    holds: Callable[..., bool]
+
+    def __str__(self) -> str:
+        shown = [o.name if isinstance(o, UPat) else str(o) for o in self.of]
+        return f"{self.name}({', '.join(map(str, shown))})"
+
+
+def _integer(u: UOp | int) -> int | None:
+    """The value of an integer constant, None for anything else."""
+    value = u if isinstance(u, int) else u.arg
+    return value if type(value) is int else None
+
+
+def _both(test: Callable[[int, int], bool]) -> Callable[[UOp | int, UOp | int], bool]:
+    def holds(a: UOp | int, b: UOp | int) -> bool:
+        m, n = _integer(a), _integer(b)
+        return m is not None and n is not None and test(m, n)
+
+    return holds
+
+
+def positive(a: UPat) -> Condition:
+    """a > 0, an integer constant."""
+    return Condition("positive", (a,), lambda u: (_integer(u) or 0) > 0)
+
+
+def nonzero(a: UPat) -> Condition:
+    """a ≠ 0, an integer constant."""
+    return Condition("nonzero", (a,), lambda u: bool(_integer(u)))
+
+
+def divides(a: UPat, b: UPat) -> Condition:
+    """b ≠ 0 is a multiple of a > 0, integer constants."""
+    return Condition("divides", (a, b), _both(lambda m, n: m > 0 and n != 0 and n % m == 0))
+
+
+def fits_product(a: UPat, b: UPat) -> Condition:
+    """a·b does not leave the dtype, integer constants."""
+
+    def holds(u: UOp, v: UOp) -> bool:
+        m, n = _integer(u), _integer(v)
+        low, high = analysis.type_bounds(u.dtype.scalar)
+        return m is not None and n is not None and bool(low <= m * n <= high)
+
+    return Condition("fits_product", (a, b), holds)
+
+
+def within(a: UPat, low: int | UPat, end: UPat) -> Condition:
+    """low ≤ a < end by the bounds of a; an integer and constants."""
+
+    def holds(u: UOp, first: UOp | int, last: UOp | int) -> bool:
+        m, n = _integer(first), _integer(last)
+        if m is None or n is None:
+            return False
+        least, most = analysis.bounds(u)
+        return bool(m <= least and most < n)
+
+    return Condition("within", (a, low, end), holds)
+
+
+def at_least(a: UPat, b: UPat | int) -> Condition:
+    """a ≥ b by their bounds; integers."""
+
+    def holds(u: UOp, v: UOp | int) -> bool:
+        bound = v if isinstance(v, int) else analysis.bounds(v)[1]
+        return bool(analysis.bounds(u)[0] >= bound)
+
+    return Condition("at_least", (a, b), holds)
+
+
+def negatable(a: UPat) -> Condition:
+    """−a does not leave the dtype, an integer constant."""
+
+    def holds(u: UOp) -> bool:
+        value = _integer(u)
+        low, high = analysis.type_bounds(u.dtype.scalar)
+        return value is not None and bool(low <= -value <= high)
+
+    return Condition("negatable", (a,), holds)
+
+
+def has_value(a: UPat) -> Condition:
+    """a is not INVALID."""
+    return Condition("has_value", (a,), lambda u: u.op is not Ops.INVALID)
+
+
+def exact(op: Op, u: UOp, v: UOp) -> bool:
+    """Whether u op v cannot leave the dtype of u (op: add, sub or mul)."""
+    (a, b), (lo, hi) = analysis.bounds(u), analysis.bounds(v)
+    assert op.fold is not None
+    corners = [op.fold(m, n) for m in (a, b) for n in (lo, hi)]
+    low, high = analysis.type_bounds(u.dtype.scalar)
+    return u.dtype.scalar is dtypes.index or bool(low <= min(corners) and max(corners) <= high)
+
+
+# ---------------------------------------------------------------- rules
+@dataclass(frozen=True)
+class Entry:
+    """One rule as written: left, right or function, conditions, and where it stands.
+
+    `shapes` are patterns of graphs on which a function should be tried, where its own pattern is
+    too general to meet what it looks for.
+    """
+
+    name: str
+    left: UPat
+    right: UPat | None
+    when: tuple[Condition, ...]
+    function: Callable[..., UOp | None] | None
+    location: tuple[str, int]
+    shapes: tuple[UPat, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the rule fires whenever its pattern fits."""
+        return self.right is not None and not self.when
+
+    def __str__(self) -> str:
+        text = f"{self.name}: "
+        if self.right is None:
+            return text + " ".join((self.function.__doc__ or "").split()[:30])
+        shown = f"{show(self.left)} → {show(self.right)}"
+        return text + shown + "".join(f", {w}" for w in self.when)
+
+
+def rule(name: str, left: UPat, right: Any, when: Iterable[Condition] = ()) -> Entry:
+    """left → right, where all conditions hold."""
+    return Entry(name, left, as_upat(right), tuple(when), None, caller())
+
+
+def rule_fn(
+    name: str, left: UPat, tried_on: Iterable[UPat] = ()
+) -> Callable[[Callable[..., UOp | None]], Entry]:
+    """A rule whose right side is code: a function of the names in the pattern."""
+    location = caller()
+
+    def entry(function: Callable[..., UOp | None]) -> Entry:
+        return Entry(name, left, None, (), function, location, tuple(tried_on))
+
+    return entry
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Named rules that hold for the same numbers, tried in order."""
+
+    name: str
+    over: Numbers
+    entries: tuple[Entry, ...] = field(default=())
+    rules: tuple[Rule, ...] = field(default=(), compare=False)
+
+    def __init__(self, name: str, over: Numbers, rules: Iterable[Entry]) -> None:
+        entries = tuple(rules)
+        names = [r.name for r in entries]
+        if len(set(names)) != len(names):
+            raise InvalidIR(f"rule set {name}: two rules have one name")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "over", over)
+        object.__setattr__(self, "entries", entries)
+        object.__setattr__(self, "rules", tuple([compiled(self, r) for r in entries]))
+
+
+def matcher(*sets: RuleSet) -> PatternMatcher:
+    """One matcher for some rule sets, in the order given."""
+    return PatternMatcher([r for s in sets for r in s.rules])
+
+
+# ---------------------------------------------------------------- compiling entries
+def compiled(owner: RuleSet, entry: Entry) -> Rule:
+    """The rule of a matcher: the pattern restricted to the numbers, the right side as code."""
+    pattern = typed(entry.left, owner.over)
+    name = f"{owner.name}/{entry.name}"
+    if entry.function is not None:
+        return Rule(pattern, entry.function, name, entry.location)
+    root = pattern if pattern.name is not None else pattern.named("u")
+    return Rule(root, _function(entry, root), name, entry.location)
+
+
+def typed(left: UPat, over: Numbers) -> UPat:
+    """The pattern, for nodes that compute with numbers of that kind."""
+    if over == ANY:
+        return left
+    compares = left.ops is not None and all(o.dtype == "bool" for o in left.ops)
+    if not compares:
+        return left.restricted(over.dtypes)
+    assert left.sources is not None
+    return left.on((left.sources[0].restricted(over.dtypes), *left.sources[1:]))
+
+
+def variables_of(p: UPat) -> dict[str, UPat]:
+    """The named parts of a pattern, by name."""
+    own = {} if p.name is None else {p.name: p}
+    for s in (*(p.sources or ()), *p.alternatives):
+        own |= variables_of(s)
+    return own
+
+
+def _function(entry: Entry, root: UPat) -> Callable[..., UOp | None]:
+    """`entry` as Python: test the conditions, then build the right side."""
+    assert entry.right is not None
+    scope: dict[str, Any] = {"make": make, "like": like, "same_kind": same_kind}
+    names = variables_of(root)
+    right = variables_of(entry.right)
+    lines = [f"def apply({', '.join(names)}):"]
+    for i, w in enumerate(entry.when):
+        scope[f"holds{i}"] = w.holds
+        given = [str(o.name) if isinstance(o, UPat) else str(o) for o in w.of]
+        lines.append(f"  if not holds{i}({', '.join(given)}): return None")
+    made = _expression(entry.right, str(root.name), scope)
+    values = {n for n, part in names.items() if not _constant(part)} - {root.name}
+    dropped = values - right.keys()
+    lines.append(f"  return same_kind({root.name}, {made})" if dropped else f"  return {made}")
+    exec(compile("\n".join(lines), f"<rule {entry.name}>", "exec"), scope)
+    function: Callable[..., UOp | None] = scope["apply"]
+    return function
+
+
+def _constant(p: UPat) -> bool:
+    return p.ops is not None and p.ops <= {Ops.CONST, Ops.INVALID}
+
+
+def _expression(p: UPat, root: str, scope: dict[str, Any], top: bool = True) -> str:
+    """Python that builds the right side of a rule."""
+    if p.name is not None:
+        return p.name
+    assert p.ops is not None and len(p.ops) == 1
+    (op,) = p.ops
+    if op is Ops.CONST:
+        return f"like({root}, {p.arg!r})" if top else repr(p.arg)
+    scope[op.name + "_op"] = op
+    below = [_expression(s, root, scope, False) for s in p.sources or ()]
+    return f"make({op.name}_op, {', '.join(below)})"
+
+
+# ---------------------------------------------------------------- printing
+def show(p: UPat) -> str:
+    """A pattern as an infix expression."""
+    if p.name is not None and p.sources is None:
+        return p.name
+    if p.ops is None or len(p.ops) != 1:
+        return repr(p)
+    (op,) = p.ops
+    if op is Ops.CONST:
+        return repr(p.arg)
+    below = [show(s) for s in p.sources or ()]
+    if op.symbol is not None and len(below) == 2:
+        return f"({below[0]} {op.symbol} {below[1]})"
+    return f"{op.name}({', '.join(below)})"

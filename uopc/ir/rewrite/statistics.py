@@ -1,0 +1,140 @@
+"""Which rules work: per rule the attempts, matches and time, while collection is on.
+
+Off by default. When on, matchers try their rules one by one with a clock around each, so the
+numbers compare rules with each other; the decision trees used otherwise are faster.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+from uopc.ir.core.node import Node
+from uopc.ir.core.ops import Op
+from uopc.ir.rewrite import compile as pattern_code
+from uopc.ir.rewrite.pattern import Hit, MatchFunction, PatternMatcher, Rule, Table
+
+
+@dataclass(slots=True)
+class RuleStatistics:
+    """One rule: nodes it was tried on, nodes it rewrote, and seconds spent.
+
+    `matching` is the time to test the pattern, `total` includes the rule's function.
+    """
+
+    rule: Rule
+    attempts: int = 0
+    matches: int = 0
+    matching: float = 0.0
+    total: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Matches per attempt."""
+        return self.matches / self.attempts if self.attempts else 0.0
+
+    def __str__(self) -> str:
+        times = f"{self.matching * 1e3:9.2f} / {self.total * 1e3:9.2f} ms"
+        return (
+            f"{self.matches:8d} / {self.attempts:8d}  {self.rate:6.1%} {times}  "
+            f"{self.rule.name}  {self.rule.place}"
+        )
+
+
+_on = False
+_rows: dict[Rule, RuleStatistics] = {}
+_tables: weakref.WeakKeyDictionary[PatternMatcher, Table] = weakref.WeakKeyDictionary()
+
+
+def collect(on: bool) -> None:
+    """Turn collection on or off, for the whole process."""
+    global _on
+    _on = on
+
+
+def clear() -> None:
+    """Forget what was counted."""
+    _rows.clear()
+    _tables.clear()
+
+
+def statistics() -> list[RuleStatistics]:
+    """A row for every rule that was tried, the most expensive first."""
+    return sorted(_rows.values(), key=lambda r: -r.total)
+
+
+def report() -> str:
+    """The rows as text, with sums."""
+    rows = statistics()
+    hits, tried = sum(r.matches for r in rows), sum(r.attempts for r in rows)
+    seconds = sum(r.total for r in rows)
+    lines = ["    hits / attempts    rate   matching /     total     rule"]
+    lines += [str(r) for r in rows]
+    return "\n".join([*lines, f"{hits:8d} / {tried:8d}  in {seconds * 1e3:.2f} ms: all rules"])
+
+
+def table_of(pm: PatternMatcher) -> Table:
+    """The functions of a matcher by root op; those that count while collection is on."""
+    if not _on:
+        return pm.table
+    found = _tables.get(pm)
+    if found is None:
+        found = _tables[pm] = _Counting(pm)
+    return found
+
+
+class _Counting(Table):
+    """The functions of a matcher by root op, with counters."""
+
+    def __init__(self, pm: PatternMatcher) -> None:
+        self._rules_for = pm.rules_for
+
+    def __missing__(self, op: Op) -> MatchFunction | None:
+        tried = [_counted(rule, op) for rule in self._rules_for(op)]
+
+        def match(u: Node, ctx: Any) -> Hit | None:
+            for attempt in tried:
+                hit = attempt(u, ctx)
+                if hit is not None:
+                    return hit
+            return None
+
+        self[op] = chosen = match if tried else None
+        return chosen
+
+
+def _counted(rule: Rule, op: Op) -> Callable[[Node, Any], Hit | None]:
+    """One rule compiled alone; the time in its function is taken apart from the rest."""
+    row = _rows.setdefault(rule, RuleStatistics(rule))
+    inside = 0
+
+    def timed(*args: Any, **named: Any) -> Any:
+        nonlocal inside
+        start = perf_counter_ns()
+        try:
+            return rule.function(*args, **named)
+        finally:
+            inside += perf_counter_ns() - start
+
+    function = pattern_code.compile_rules([rule.calling(timed)], op)
+
+    def attempt(u: Node, ctx: Any) -> Hit | None:
+        nonlocal inside
+        inside = 0
+        start = perf_counter_ns()
+        try:
+            hit = function(u, ctx)
+        finally:
+            total = perf_counter_ns() - start
+            row.attempts += 1
+            row.total += total * 1e-9
+            row.matching += (total - inside) * 1e-9
+        if hit is None:
+            return None
+        row.matches += 1
+        return hit[0], rule
+
+    return attempt

@@ -1,0 +1,1 @@
+"""`simplify`: rule sets, conditions, assumptions."""

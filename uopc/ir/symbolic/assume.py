@@ -1,0 +1,304 @@
+"""Values simplified for the case that a condition holds.
+
+Its clauses bound sums of dtype index. Where a bound is tighter than what is known of a sum anyway,
+a variable with that bound stands for the sum: `given` puts it in, simplifies, and takes it out.
+That makes a value twice, and of 99 in 100 nothing comes. So intervals are asked first, without
+making any of it: whether the bounds decide a comparison, a quotient, a remainder, the greater of
+two. What they leave open, the rules leave as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import VariableArg
+from uopc.ir.core.node import intern, remembered
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.ir.index.affine import Form, Terms
+from uopc.ir.symbolic.conditions import (
+    Interval,
+    Limits,
+    clauses_of,
+    limits_of,
+    meet,
+    negation,
+    within,
+)
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# Larger values are not simplified for a condition.
+_MOST_NODES = 100
+# Conditions inside of a value, each looked at under all those around it.
+_MOST_PLACES = 100
+# An access happens under any condition, since both branches are computed, and a loop is as long
+# under any: they stay as they are, and so does a value that shares with them what would change.
+_AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
+_CONDITIONAL = frozenset((Ops.WHERE, Ops.AND, Ops.OR))
+
+
+def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
+    """`u` simplified for the case that the condition holds (or not); None when it gets no smaller.
+
+    Inside u, each clause is True, and what the clauses bound is as they say.
+    """
+    return under(u, clauses_of(condition, Ops.AND if holds else Ops.OR), holds)
+
+
+def under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
+    """`given`, for clauses that all hold, or none of them."""
+    below = _below(u)
+    if below is None:
+        return None
+    known = {c: intern(Ops.CONST, c.dtype, (), holds) for c in clauses if c in below}
+    place = Place(_limits(clauses, holds), below)
+    if not (known or place.decides(u)):
+        return None
+    accesses = [s for v in below if v.op in _AS_IS for s in v.src]
+    if any([place.decides(s) for s in accesses]) or (known and _is_there(clauses, accesses)):
+        return None
+    return put_in(u, place.facts.values(), known)
+
+
+def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
+    """`u` simplified with what stands for the totals of the facts, and the known values, put in."""
+    from uopc.ir.symbolic import simplify as symbolic
+
+    there, back = dict(known), {}
+    for fact in facts:
+        found, put = solved(fact.total, fact.value)
+        there.setdefault(found, put)
+        if fact.value.op is Ops.VARIABLE:
+            back[fact.value] = fact.total
+    made = symbolic.replaced(symbolic.replaced(u, there, _AS_IS), back)
+    # Only what is smaller counts, or two equal forms take turns.
+    return made if len(analysis.toposort(made)) < len(analysis.toposort(u)) else None
+
+
+@remembered
+def _below(u: UOp) -> dict[UOp, None] | None:
+    """The nodes that conditions may change in u, and u; None where they are too many."""
+    found: dict[UOp, None] = {}
+    analysis.toposort(u, lambda v: v.op not in _AS_IS and len(found) <= _MOST_NODES, found)
+    return found if len(found) <= _MOST_NODES else None
+
+
+@remembered
+def _outside(u: UOp) -> tuple[UOp, ...]:
+    """u and what is below it, sources first, as far as the same bounds hold everywhere."""
+    stops = _AS_IS | _CONDITIONAL
+    return tuple(analysis.toposort(u, lambda v: v.op not in stops))
+
+
+def _is_there(clauses: list[UOp], roots: list[UOp]) -> bool:
+    """Whether one of the clauses stands below one of the roots."""
+    found: dict[UOp, None] = {}
+    for root in roots:
+        analysis.toposort(root, done=found)
+    return not found.keys().isdisjoint(clauses)
+
+
+def _limits(clauses: list[UOp], holds: bool) -> Limits:
+    return limits_of(clauses if holds else [negation(c) for c in clauses])
+
+
+def variable(u: UOp, low: int, high: int) -> UOp:
+    """What stands for u where it is low ≤ u ≤ high: a constant, or a variable of its own."""
+    if low == high:
+        return affine.const(low)
+    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{u.seq}", low, high))
+
+
+def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
+    """total = value as a statement on one of its monomials: k·m + rest = v  ⇒  m = k·(v − rest)
+    for k = ±1. Where the sum occurs, it is the value then."""
+    m, k = _pivot(total)
+    if m is total or abs(k) != 1 or m.op is Ops.MUL:
+        return total, value
+    rest = affine.sub(total, affine.scaled(m, k))
+    return m, affine.scaled(affine.sub(value, rest), k)
+
+
+def _pivot(total: UOp) -> tuple[UOp, int]:
+    """The monomial of a sum that it tells about, and its coefficient."""
+    terms = affine.form(total)[1]
+    simple = ((m, k) for m, k in terms.items() if abs(k) == 1 and m.op is not Ops.MUL)
+    return next(simple, None) or next(iter(terms.items()), (total, 1))
+
+
+# ---------------------------------------------------------------- what bounds decide
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """total = value, a variable with the bounds that the total has here."""
+
+    total: UOp
+    value: UOp
+    pivot: UOp  # the monomial of the total that it tells about
+    factor: int
+
+
+@remembered
+def _fact(total: UOp, limit: Interval) -> Fact | None:
+    """None where the limit says nothing new, or cannot hold."""
+    if total.dtype is not dtypes.index:
+        return None
+    own = affine.interval(*affine.form(total))
+    low, high = within(own, limit)
+    if low > high or (low, high) == own:
+        return None
+    return Fact(total, variable(total, low, high), *_pivot(total))
+
+
+class Place:
+    """A part of a graph where some values have tighter bounds than elsewhere."""
+
+    def __init__(
+        self, limits: Limits, below: dict[UOp, None], places: itertools.count[int] | None = None
+    ) -> None:
+        self.limits = limits
+        self.facts: dict[UOp, Fact] = {}  # by pivot
+        self._places = itertools.count() if places is None else places
+        # What depends on the facts, and the variables for those of them whose bounds are tighter.
+        self._touched: set[UOp] = set()
+        self._derived: dict[UOp, UOp] = {}
+        for bound in limits.items():
+            fact = _fact(*bound)
+            if fact is not None and fact.pivot in below:
+                self.facts.setdefault(fact.pivot, fact)
+
+    def decides(self, u: UOp) -> bool:
+        """Whether the bounds may make anything in u simpler; False is certain."""
+        if not self.facts:
+            return False
+        touched = self._touched
+        for v in _outside(u):
+            if v in self.facts:
+                touched.add(v)
+                if self.facts[v].value.op is Ops.CONST:
+                    return True
+            elif v.op in _CONDITIONAL:
+                if self._decides_inside(v):
+                    return True
+            elif any([s in touched for s in v.src]):
+                touched.add(v)
+                if self._decides_node(v):
+                    return True
+        return False
+
+    def _decides_inside(self, u: UOp) -> bool:
+        """The same for a selection or a junction, each part of it under what it adds."""
+        below = _below(u)
+        if below is None or next(self._places) > _MOST_PLACES:
+            return True
+        if self.facts.keys().isdisjoint(below):
+            return False
+        self._touched.add(u)
+        if u.op is Ops.WHERE:
+            p, x, y = u.src
+            return (
+                self.decides(p)
+                or self._with(clauses_of(p), True, x).decides(x)
+                or self._with(clauses_of(p, Ops.OR), False, y).decides(y)
+            )
+        parts = clauses_of(u, u.op)
+        return any(
+            self._with([q for q in parts if q is not part], u.op is Ops.AND, part).decides(part)
+            for part in parts
+        )
+
+    def _with(self, clauses: list[UOp], holds: bool, u: UOp) -> Place:
+        """The place of u, where more clauses hold (or do not)."""
+        limits = dict(self.limits)
+        for total, limit in _limits(clauses, holds).items():
+            limits[total] = meet(limits[total], limit) if total in limits else limit
+        return Place(limits, _below(u) or {}, self._places)
+
+    def _decides_node(self, v: UOp) -> bool:
+        """The same for one node whose sources depend on the facts."""
+        if v.src[0].dtype.kind != "index":
+            return False
+        test = _TESTS.get(v.op)
+        return v.op is Ops.CAST if test is None else test(self, v)
+
+    def form(self, u: UOp) -> Form:
+        """The sum that u is here: multiples of what is bounded replaced by what stands for it."""
+        constant, terms = affine.form(u)
+        out = dict(terms)
+        for m, f in terms.items():
+            fact = self.facts.get(m)
+            if fact is not None and f % fact.factor == 0:
+                for known, scale in ((fact.total, -f), (fact.value, f)):
+                    c, t = affine.form(known)
+                    constant += c * (scale // fact.factor)
+                    affine.accumulate(out, t, scale // fact.factor)
+            elif m in self._derived:
+                affine.accumulate(out, {m: -f, self._derived[m]: f}, 1)
+        return constant, out
+
+    def _derive(self, v: UOp, low: int, high: int) -> bool:
+        """Keep what is known of a value here; whether it is one number."""
+        own = analysis.bounds(v)
+        least, most = within((low, high), own)
+        if own != (least, most) and least < most:
+            self._derived[v] = variable(v, least, most)
+        return least >= most
+
+    def _division(self, v: UOp) -> bool:
+        from uopc.ir.index import division
+
+        a, n = v.src
+        if not affine.is_const(n) or n.arg <= 0:
+            return True
+        constant, terms = self.form(a)
+        if division.is_decided(constant, terms, n.arg):
+            return True
+        low, high = affine.interval(constant, terms)
+        if v.op is Ops.FLOORDIV:
+            return self._derive(v, low // n.arg, high // n.arg)
+        return self._derive(v, 0, min(high, n.arg - 1) if low >= 0 else n.arg - 1)
+
+    def _comparison(self, v: UOp) -> bool:
+        a, b = v.src
+        if any([affine.is_symbolic(affine.form(s)[1]) for s in v.src]):
+            return True
+        (c, s), (d, t) = self.form(a), self.form(b)
+        terms: Terms = dict(s)
+        affine.accumulate(terms, t, -1)
+        constant = c - d - (v.op is Ops.CMPLE)
+        low, high = affine.interval(constant, terms)
+        if v.op is Ops.CMPEQ or v.op is Ops.CMPNE:
+            return low > 0 or high < 0
+        return low >= 0 or high < 0 or affine.has_small_terms(constant, terms)
+
+    def _extremum(self, v: UOp) -> bool:
+        (a, b), (c, d) = [affine.interval(*self.form(s)) for s in v.src]
+        if a >= d or c >= b:
+            return True
+        pick = max if v.op is Ops.MAX else min
+        return self._derive(v, pick(a, c), pick(b, d))
+
+    def _product(self, v: UOp) -> bool:
+        if v not in affine.form(v)[1]:
+            return False  # a part of a sum, which is looked at as a whole
+        (a, b), (c, d) = [affine.interval(*self.form(s)) for s in v.src]
+        corners = (a * c, a * d, b * c, b * d)
+        return self._derive(v, min(corners), max(corners))
+
+
+_TESTS = {
+    Ops.FLOORDIV: Place._division,
+    Ops.FLOORMOD: Place._division,
+    Ops.CMPLT: Place._comparison,
+    Ops.CMPLE: Place._comparison,
+    Ops.CMPEQ: Place._comparison,
+    Ops.CMPNE: Place._comparison,
+    Ops.MAX: Place._extremum,
+    Ops.MIN: Place._extremum,
+    Ops.MUL: Place._product,
+}

@@ -1,0 +1,419 @@
+"""Rules for arithmetic, comparison, logic, the greater and the lesser, and casts.
+
+Sums and products of dtype index are in the normal form of `affine.py` before these rules run, and
+constants with constants, x + 0, x * 1 and the like are folded by the builders: neither is repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder.fold import combine, convert, is_partial, like, make, same_kind
+from uopc.ir.core import analysis, dtypes, ops
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.rewrite.pattern import UPat
+from uopc.ir.rewrite.rules import (
+    ANY,
+    BOOL,
+    FLOAT,
+    INTEGERS,
+    WRAPPING,
+    RuleSet,
+    at_least,
+    c,
+    d,
+    exact,
+    negatable,
+    no,
+    p,
+    rule,
+    rule_fn,
+    x,
+    y,
+)  # fmt: skip
+from uopc.ir.symbolic import conditions as clauses
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_COMMUTING = tuple([op for op in Op.all() if op.commutes])
+_ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
+_BOUNDED = (
+    *ops.COMPARISONS, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG, Ops.MAX, Ops.MIN, Ops.ADD, Ops.SUB,
+    Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR, Ops.CAST, Ops.WHERE,
+    Ops.BIND,
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------- constants stand last
+@rule_fn("constant-last", UPat(_COMMUTING, src=(c, x), name="u"))
+def _constant_last(c: UOp, x: UOp, u: UOp) -> UOp | None:
+    """2 + x → x + 2, for every op that commutes exactly (not max and min of floats: ±0)"""
+    if x.op is Ops.CONST or (x.dtype.is_float and u.op in (Ops.MAX, Ops.MIN)):
+        return None
+    return combine(u.op, (x, c))
+
+
+CONSTANTS = RuleSet("constants", over=ANY, rules=[_constant_last])
+
+# fmt: off
+# ---------------------------------------------------------------- sums and products that may wrap
+SUMS = RuleSet("sums", over=WRAPPING, rules=[
+    # Like terms: multiplication distributes over addition modulo 2^bits.
+    rule("twice",               x + x,                x * 2),
+    rule("like-terms",          x * c + x * d,        x * (c + d)),
+    rule("like-term",           x * c + x,            x * (c + 1)),
+    rule("like-terms-behind",   (y + x * c) + x * d,  y + x * (c + d)),
+    rule("like-term-behind",    (y + x * c) + x,      y + x * (c + 1)),
+    rule("term-like-behind",    (y + x) + x * c,      y + x * (c + 1)),
+    rule("twice-behind",        (y + x) + x,          y + x * 2),
+    # Constants gather at the end of sums and products.
+    rule("sum-constants",       (x + c) + d,          x + (c + d)),
+    rule("sum-constant-last",   (x + c) + y,          (x + y) + c),
+    rule("factor-constants",    (x * c) * d,          x * (c * d)),
+    rule("factor-last",         (x * c) * y,          (x * y) * c),
+    # Differences: a constant is added (unless that hides bounds), a negation is taken in.
+    rule("minus-itself",        x - x,                0),
+    rule("minus-constant",      x - c,                x + (0 - c),   when=[negatable(c)]),
+    rule("minus-negative",      x - (-y),             x + y),
+    rule("plus-negative",       x + (-y),             x - y),
+    rule("add-back",            (x - y) + y,          x),
+    rule("take-away",           (x + y) - y,          x),
+    rule("take-from-sum",       x - (x + y),          -y),
+    rule("negative-twice",      no(no(x)),               x),
+    rule("negative-product",    (-x) * c,             x * (0 - c)),
+    rule("times-minus-one",     x * -1,               -x),
+    rule("negative-difference", -(x - y),             y - x),
+])
+
+# ---------------------------------------------------------------- bits and logic
+LATTICE = RuleSet("lattice", over=INTEGERS | BOOL, rules=[
+    rule("and-itself",          x & x,                x),
+    rule("or-itself",           x | x,                x),
+    rule("and-again",           (x & y) & y,          x & y),
+    rule("or-again",            (x | y) | y,          x | y),
+    rule("xor-itself",          x ^ x,                0),
+    rule("xor-back",            (x ^ y) ^ y,          x),
+    rule("and-constants",       (x & c) & d,          x & (c & d)),
+    rule("or-constants",        (x | c) | d,          x | (c | d)),
+    rule("xor-constants",       (x ^ c) ^ d,          x ^ (c ^ d)),
+    rule("absorb-or",           (x | y) & x,          x),
+    rule("absorb-and",          (x & y) | x,          x),
+])
+
+LOGIC = RuleSet("logic", over=BOOL, rules=[
+    rule("not-not",             no(no(x)),            x),
+    rule("and-not",             x & no(x),            False),
+    rule("or-not",              x | no(x),            True),
+    rule("neither",             no(x) & no(y),        no(x | y)),
+    rule("not-both",            no(x) | no(y),        no(x & y)),
+    rule("and-or-not",          x & (no(x) | y),      x & y),
+    rule("or-and-not",          x | (no(x) & y),      x | y),
+    # Arithmetic and comparison of bools in terms of logic.
+    rule("add",                 x + y,                x | y),
+    rule("mul",                 x * y,                x & y),
+    rule("maximum",             x.maximum(y),         x | y),
+    rule("minimum",             x.minimum(y),         x & y),
+    rule("sub",                 x - y,                x ^ y),
+    rule("differs-from-true",   x.ne(True),           no(x)),
+    rule("differs-from-false",  x.ne(False),          x),
+    rule("is-true",             x.eq(True),           x),
+    rule("is-false",            x.eq(False),          no(x)),
+    rule("differs",             x.ne(y),              x ^ y),
+    rule("same",                x.eq(y),              no(x ^ y)),
+    rule("xor-true",            x ^ True,             no(x)),
+    rule("less",                x < y,                no(x) & y),
+    rule("at-most",             x <= y,               no(x) | y),
+])
+# fmt: on
+
+
+@rule_fn(
+    "clauses",
+    UPat(Ops.AND, dtypes.bool_, name="u"),
+    tried_on=[
+        (x < c) & (x < d),
+        (c < x) & (x < d),
+        (x < c) & no(x < c),
+        ((x < c) & (y < d)) & (x < c),
+        (x < c) & (y < x),
+        (x < c) & x.ne(d),
+        (x < c) & x.eq(d),
+        (x < y) & (y < x),
+    ],
+)
+def _clauses(u: UOp) -> UOp | None:
+    """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), see clauses.py"""
+    return same_kind(u, clauses.merged(u))
+
+
+@rule_fn(
+    "either-clause",
+    UPat(Ops.OR, dtypes.bool_, name="u"),
+    tried_on=[
+        (x < c) | (x < d),
+        (c < x) | (x < d),
+        (c < x) | (d < x),
+        ((x < c) | (y < d)) | (x < c),
+        (x < y) | (y <= x),
+        (x < y) | (y < x),
+    ],
+)
+def _either_clause(u: UOp) -> UOp | None:
+    """(x < 5) | (x < 7) → x < 7, (x < 5) | (3 < x) → True, see clauses.py"""
+    return same_kind(u, clauses.united(u))
+
+
+@rule_fn("not-comparison", no(UPat((Ops.CMPLT, Ops.CMPLE), src=(x, y), name="u")))
+def _not_comparison(u: UOp, x: UOp, y: UOp) -> UOp | None:
+    """not x < y → y <= x and not x <= y → y < x, for integers (floats: NaN)"""
+    if x.dtype.is_float:
+        return None
+    return make(Ops.CMPLE if u.op is Ops.CMPLT else Ops.CMPLT, y, x)
+
+
+CLAUSES = RuleSet("clauses", over=BOOL, rules=[
+    _clauses,
+    _either_clause,
+    _not_comparison,
+    rule("not-equal", no(x.eq(y)), x.ne(y)),
+    rule("not-unequal", no(x.ne(y)), x.eq(y)),
+])  # fmt: skip
+
+
+@rule_fn("mask-shifted-out", (x & c) >> d)
+def _mask_shifted_out(x: UOp, c: UOp, d: UOp) -> UOp | None:
+    """(x & c) >> d → x >> d where c only clears bits that the shift drops"""
+    width = x.dtype.bits
+    if type(c.arg) is not int or type(d.arg) is not int or not 0 <= d.arg < width:
+        return None
+    every = (1 << width) - 1
+    return make(Ops.SHR, x, d) if (c.arg | ((1 << d.arg) - 1)) & every == every else None
+
+
+@rule_fn(
+    "shift-twice",
+    UPat((Ops.SHL, Ops.SHR), src=(x, d), name="u"),
+    tried_on=[(x << c) << d, (x >> c) >> d, (x << c) >> d],
+)
+def _shift_twice(x: UOp, d: UOp, u: UOp) -> UOp | None:
+    """(x << c) << d → x << (c + d); the same for >>, while the sum is less than the width"""
+    if x.op is not u.op or x.src[1].op is not Ops.CONST:
+        return None
+    first, second = x.src[1].arg, d.arg
+    if type(first) is not int or type(second) is not int or first < 0 or second < 0:
+        return None
+    total = first + second
+    return make(u.op, x.src[0], total) if total < x.dtype.bits else None
+
+
+SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice])
+
+
+# ---------------------------------------------------------------- bounds and comparisons
+@rule_fn("one-value", UPat(_BOUNDED, name="u"))
+def _one_value(u: UOp) -> UOp | None:
+    """a < b → True where bounds say so; the same for any integer or bool with one possible value"""
+    low, high = analysis.bounds(u)
+    return like(u, low) if low == high and not is_partial(u) else None
+
+
+BOUNDS = RuleSet("bounds", over=INTEGERS | BOOL, rules=[_one_value])
+
+
+@rule_fn("constant-aside", UPat((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE), src=[x + c, d], name="u"))
+def _constant_aside(u: UOp, x: UOp, c: UOp, d: UOp) -> UOp | None:
+    """x + c < d → x < d - c, and the like, where neither side wraps"""
+    if not (exact(Ops.ADD, x, c) and exact(Ops.SUB, d, c)):
+        return None
+    rest = make(Ops.SUB, d, c)
+    return make(u.op, x, rest) if u.src[1] is d else make(u.op, rest, x)
+
+
+@rule_fn("constant-strict", UPat(Ops.CMPLE, src=[x, c], name="u"))
+def _constant_strict(u: UOp, x: UOp, c: UOp) -> UOp | None:
+    """x <= c → x < c + 1 and c <= x → c - 1 < x: one form for comparisons with a constant"""
+    if not x.dtype.is_integral or type(c.arg) is not int:
+        return None
+    low, high = analysis.type_bounds(c.dtype)
+    if u.src[1] is c:
+        return make(Ops.CMPLT, x, c.arg + 1) if c.arg < high else None
+    return make(Ops.CMPLT, c.arg - 1, x) if c.arg > low else None
+
+
+COMPARISONS = RuleSet("comparisons", over=INTEGERS, rules=[
+    rule("less-than-itself", x < x, False),
+    rule("at-most-itself", x <= x, True),
+    rule("equals-itself", x.eq(x), True),
+    rule("differs-from-itself", x.ne(x), False),
+    _constant_strict,
+    _constant_aside,
+])  # fmt: skip
+
+# ---------------------------------------------------------------- greater and lesser
+GREATER = RuleSet("greater", over=INTEGERS, rules=[
+    rule("max-itself",          x.maximum(x),                   x),
+    rule("min-itself",          x.minimum(x),                   x),
+    rule("max-decided",         x.maximum(y),                   x,  when=[at_least(x, y)]),
+    rule("min-decided",         x.minimum(y),                   y,  when=[at_least(x, y)]),
+    rule("max-constants",       x.maximum(c).maximum(d),        x.maximum(c.maximum(d))),
+    rule("min-constants",       x.minimum(c).minimum(d),        x.minimum(c.minimum(d))),
+    rule("max-again",           x.maximum(y).maximum(y),        x.maximum(y)),
+    rule("min-again",           x.minimum(y).minimum(y),        x.minimum(y)),
+    rule("max-of-min",          x.minimum(y).maximum(y),        y),
+    rule("min-of-max",          x.maximum(y).minimum(y),        y),
+])  # fmt: skip
+
+
+# ---------------------------------------------------------------- floats: only what IEEE allows
+@rule_fn("divide-by-power", x.alu(Ops.FDIV, c))
+def _divide_by_power(x: UOp, c: UOp) -> UOp | None:
+    """x / c → x * (1/c) for a power of two c; both round the exact result once"""
+    if type(c.arg) is not float or c.arg == 0 or not math.isfinite(c.arg):
+        return None
+    mantissa, exponent = math.frexp(c.arg)
+    exact_inverse = abs(mantissa) == 0.5 and abs(exponent - 1) <= _EXPONENTS[x.dtype.scalar]
+    return make(Ops.MUL, x, 1.0 / c.arg) if exact_inverse else None
+
+
+# |exponent| up to which 2^exponent and its reciprocal are both normal numbers.
+_EXPONENTS: dict[DType, int] = {
+    dtypes.float64: 1000, dtypes.float32: 120, dtypes.bfloat16: 120, dtypes.float16: 12,
+    dtypes.fp8e4m3: 4, dtypes.fp8e5m2: 12, dtypes.fp8e4m3fnuz: 4, dtypes.fp8e5m2fnuz: 12,
+}  # fmt: skip
+
+
+@rule_fn(
+    "already-whole", x.f(_ROUNDING), tried_on=[x.f(_ROUNDING).f(_ROUNDING), x.cast().f(_ROUNDING)]
+)
+def _already_whole(x: UOp) -> UOp | None:
+    """floor(trunc(x)) → trunc(x), trunc(float(i)) → float(i)"""
+    whole = x.op in _ROUNDING or (x.op is Ops.CAST and not x.src[0].dtype.is_float)
+    return x if whole else None
+
+
+FLOATS = RuleSet("floats", over=FLOAT, rules=[
+    rule("negative-twice",      no(no(x)),               x),
+    rule("minus-negative",      x - (-y),             x + y),
+    rule("plus-negative",       x + (-y),             x - y),
+    rule("times-minus-one",     x * -1.0,             -x),
+    rule("negative-product",    (-x) * c,             x * (-c)),
+    rule("negative-factors",    (-x) * (-y),          x * y),
+    rule("max-itself",          x.maximum(x),         x),
+    rule("min-itself",          x.minimum(x),         x),
+    rule("less-than-itself",    x < x,                False),
+    rule("magnitude-negative",  (-x).alu(Ops.ABS),    x.alu(Ops.ABS)),
+    rule("magnitude-twice",     x.alu(Ops.ABS).alu(Ops.ABS), x.alu(Ops.ABS)),
+    _already_whole,
+    _divide_by_power,
+])  # fmt: skip
+
+
+# ---------------------------------------------------------------- casts
+def _holds_all(source: UOp, target: DType) -> bool:
+    """Whether `target` represents every value that `source` may have."""
+    t = source.dtype.scalar
+    if t.is_float:
+        return target.is_float and target.whole_bits >= t.whole_bits and target.bits > t.bits
+    low, high = analysis.bounds(source)
+    if target.is_float:
+        return max(abs(int(low)), abs(int(high))) <= 1 << target.whole_bits
+    least, most = analysis.type_bounds(target)
+    return bool(least <= low and high <= most)
+
+
+@rule_fn("cast-twice", x.cast(name="a").cast(name="u"))
+def _cast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
+    """cast(cast(x)) → cast(x) where the first cast keeps every value"""
+    if a.dtype.kind == "bool" or not _holds_all(x, a.dtype.scalar):
+        return None
+    # A float saturates where an integer wraps.
+    saturates = a.dtype.is_float and not x.dtype.is_float and u.dtype.is_integral
+    if saturates and not _holds_all(x, u.dtype.scalar):
+        return None
+    return x if x.dtype is u.dtype else convert(x, u.dtype)
+
+
+@rule_fn(
+    "bitcast-twice",
+    x.bitcast().bitcast(name="u"),
+    tried_on=[
+        x.bitcast(dtypes.uint8).bitcast(dtypes.int8),
+        x.bitcast(dtypes.int8).bitcast(dtypes.uint8),
+    ],
+)
+def _bitcast_twice(x: UOp, u: UOp) -> UOp | None:
+    """bitcast(bitcast(x)) → bitcast(x), or x, between types of one size"""
+    if not x.dtype.bits == u.src[0].dtype.bits == u.dtype.bits:
+        return None
+    return x if x.dtype is u.dtype else intern(Ops.BITCAST, u.dtype, (x,))
+
+
+@rule_fn("bitcast-constant", c.bitcast(name="u"))
+def _bitcast_constant(c: UOp, u: UOp) -> UOp | None:
+    """bitcast(-1, uint8) → 255, between types of one size that NumPy has"""
+    t, source = u.dtype.scalar, c.dtype.scalar
+    if t.bits != source.bits or type(c.arg) is tuple or "bool" in (t.kind, source.kind):
+        return None
+    value = np.asarray(c.arg, source.numpy).view(t.numpy).item()
+    isnan = value != value or c.arg != c.arg  # a constant keeps no payload
+    return None if isnan else build.const(t, value)
+
+
+@rule_fn("cast-to-bool", x.cast(dtypes.bool_))
+def _cast_to_bool(x: UOp) -> UOp | None:
+    """bool(x) → x != 0"""
+    return make(Ops.CMPNE, x, 0)
+
+
+@rule_fn("compare-cast-bool", UPat((Ops.CMPEQ, Ops.CMPNE), src=[c, p.cast()], name="u"))
+def _compare_cast_bool(c: UOp, p: UOp, u: UOp) -> UOp | None:
+    """int(p) != 0 → p, int(p) == 0 → not p, int(p) != 2 → True, and so on"""
+    if type(c.arg) is tuple or u.src[0].dtype.kind == "bool":
+        return None
+    if c.arg not in (0, 1):
+        return like(u, u.op is Ops.CMPNE)
+    wanted = (c.arg == 1) is (u.op is Ops.CMPEQ)
+    return p if wanted else make(Ops.NEG, p)
+
+
+@rule_fn(
+    "compare-casts",
+    UPat(ops.COMPARISONS, src=(x, y), name="u"),
+    tried_on=[
+        UPat(ops.COMPARISONS, src=(x.cast(), c)),
+        UPat(ops.COMPARISONS, src=(c, x.cast())),
+        UPat(ops.COMPARISONS, src=(x.cast(), x.cast())),
+        UPat(ops.COMPARISONS, src=(x.cast(), y.cast())),
+    ],
+)
+def _compare_casts(x: UOp, y: UOp, u: UOp) -> UOp | None:
+    """int64(x) < 5 → x < 5 and int64(x) < int64(y) → x < y where the casts keep every value"""
+    small = next((s.src[0] for s in (x, y) if s.op is Ops.CAST), None)
+    if small is None or small.dtype.kind in ("bool", "index"):
+        return None
+    sides = [_narrowed(s, small.dtype.scalar) for s in (x, y)]
+    left, right = sides
+    return None if left is None or right is None else combine(u.op, (left, right))
+
+
+def _narrowed(s: UOp, t: DType) -> UOp | None:
+    """`s` in the dtype t, when it is a widening cast from t, or an integer constant of it."""
+    if s.op is Ops.CAST and s.src[0].dtype.scalar is t and _holds_all(s.src[0], s.dtype.scalar):
+        return s.src[0]
+    if s.op is not Ops.CONST or type(s.arg) is not int or t.is_float:
+        return None
+    low, high = t.bounds
+    return build.const(t, s.arg) if low <= s.arg <= high else None
+
+
+CASTS = RuleSet("casts", over=ANY, rules=[
+    _cast_twice, _bitcast_twice, _bitcast_constant, _cast_to_bool, _compare_cast_bool,
+    _compare_casts,
+])  # fmt: skip

@@ -1,0 +1,398 @@
+"""A value in normal form, written with fewer nodes: what `u.simplify()` and `render` show.
+
+Passes work on the normal form of `affine.py`, where equal values are one object. To write a value
+short, sums of dtype index are put together again: common factors are taken out, what is subtracted
+is subtracted, a quotient takes in its multiples, a comparison chooses its sides.
+
+    a*16 + c*16          →  (a + c)*16             ((a*-1)%15)*-1     →  a % -15
+    a*-3 + b + 5         →  b - a*3 + 5            (a*-1)//3 + a*2    →  (a*5)//3
+    a*a*4 + a*-1         →  a*(a*4 - 1)            a < b + 1          →  a <= b
+
+Each step is an identity of whole numbers. Of all that are possible the one that saves most nodes is
+taken, then the next, as long as one saves any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir.core import analysis
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.index import affine
+from uopc.ir.index.affine import Form, Terms, is_const
+from uopc.ir.symbolic import simplify as symbolic
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# Candidates are counted node by node: larger graphs stay in normal form.
+MOST_NODES = 150
+_MOST_TERMS = 10  # longer sums stay as they are
+_MOST_COMPARED = 4  # longer comparisons keep their sides
+_ROUNDS = 3
+_COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE))
+_SUMS = frozenset((Ops.ADD, Ops.SUB))
+
+
+def compact(root: UOp, original: UOp) -> UOp:
+    """An equal graph of no more nodes than `root`, the normal form of `original`."""
+    if max(size(root), size(original)) > MOST_NODES:
+        return root
+    best: UOp | None = None
+    last: _Writer | None = None
+    for _ in range(_ROUNDS):
+        writer = _Writer(root, original, last)
+        made = writer.written(root)
+        if last is not None and made is last.short[root]:
+            break
+        best, last = made if best is None else min(best, made, key=size), writer
+    assert best is not None
+    return min(best, root, key=size)
+
+
+def size(u: UOp) -> int:
+    """How many nodes a graph has."""
+    return len(analysis.toposort(u))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A sum in other terms; one of them may be a product, of `inner` and something."""
+
+    form: Form
+    product: UOp | None = None
+    inner: Form = (0, {})
+
+
+class _Writer:
+    """Writes the nodes of one graph, sources first. `short` is what each became.
+
+    What an earlier writer made of the rest of the graph is there already: it costs nothing.
+    """
+
+    def __init__(self, root: UOp, original: UOp, earlier: _Writer | None) -> None:
+        self.root, self.earlier = root, earlier
+        self.short: dict[UOp, UOp] = {}
+        self.there: set[UOp] = set()
+        above = analysis.toposort(root if earlier is None else earlier.short[root])
+        nodes = [*analysis.toposort(original), *above]
+        sums = dict.fromkeys([u for u in nodes if u.op in _SUMS and u.dtype.kind == "index"])
+        self.parts = [(u, *affine.form(u)) for u in sums]
+        self.sums: dict[Any, UOp] = {}
+
+    def written(self, root: UOp) -> UOp:
+        stack = [root]
+        while stack:
+            u = stack[-1]
+            missing = [s for s in symbolic.needed(u) if s not in self.short]
+            if missing and u not in self.short:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if u not in self.short:
+                self.there, self.sums = self._elsewhere(u), {}
+                self.short[u] = self._node(u)
+        return self.short[root]
+
+    def _elsewhere(self, u: UOp) -> set[UOp]:
+        """What is in the graph however u is written: below its atoms, and (as it was written
+        before) everywhere else."""
+        there: dict[UOp, None] = {}
+        if self.earlier is not None:
+            own, top = self.earlier.short[u], self.earlier.short[self.root]
+            analysis.toposort(top, gate=lambda v: v is not own, done=there)
+            there.pop(own, None)
+        stack = list(symbolic.needed(u))
+        while stack:
+            v = stack.pop()
+            if symbolic.is_sum(v) or _is_division(v):
+                stack.extend(symbolic.needed(v))
+            elif v.op is not Ops.CONST:
+                analysis.toposort(self.short[v], done=there)
+        return set(there)
+
+    def cost(self, u: UOp) -> int:
+        """How many nodes u has that are not there already."""
+        there = self.there
+        return sum([v not in there for v in analysis.toposort(u, gate=lambda v: v not in there)])
+
+    def cheapest(self, candidates: Iterable[UOp]) -> UOp:
+        return min(candidates, key=self.cost)
+
+    def _node(self, u: UOp) -> UOp:
+        if u.tag is not None or analysis.shape(u) != ():
+            return u
+        if symbolic.is_sum(u):
+            return self.sum(*affine.form(u))
+        if u.op in _COMPARISONS and u.src[0].dtype.kind == "index":
+            return self.cheapest(self._comparisons(u))
+        if _is_division(u):
+            return self._divided(u)
+        if u.op is Ops.STORE and len(u.src) == 2 and _value(u.src[1]) is u.src[0]:
+            return intern(Ops.NOOP, u.dtype)  # what is there already
+        src = tuple([self.short[s] for s in u.src])
+        return u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
+
+    # ------------------------------------------------------------ sums
+    def sum(self, constant: int, terms: Terms) -> UOp:
+        """A sum with the fewest nodes that single steps, each the best one, lead to."""
+        key = (constant, *terms.items())
+        found = self.sums.get(key)
+        if found is None:
+            self.sums[key] = found = self._sum(constant, terms)
+        return found
+
+    def _sum(self, constant: int, terms: Terms) -> UOp:
+        best = self._written(constant, terms)
+        while len(terms) <= _MOST_TERMS:
+            steps = [(self._written(*s.form), s) for s in self._steps(constant, terms)]
+            if not steps:
+                break
+            made, step = min(steps, key=lambda t: self.cost(t[0]))
+            if self.cost(made) >= self.cost(best):
+                break
+            constant, terms = self._refined(step)
+            best = self.cheapest((made, self._written(constant, terms)))
+        return best
+
+    def _steps(self, constant: int, terms: Terms) -> Iterator[_Step]:
+        """The same sum in other terms."""
+        for m, f in terms.items():
+            if m.op is Ops.FLOORMOD and _is_division(m):
+                yield _Step((constant, _without(terms, m) | {_turned(m): -f}))
+            elif _is_division(m):
+                yield from map(_Step, _absorbed(constant, terms, m, f))
+        for g in {abs(f) for f in terms.values()} - {1}:
+            yield from self._factored(constant, terms, g)
+        for a in self._shared_atoms(terms):
+            yield self._common_atom(constant, terms, a)
+        for part in self.parts:
+            yield from map(_Step, self._known_part(constant, terms, *part))
+
+    def _factored(self, constant: int, terms: Terms, g: int) -> Iterator[_Step]:
+        """a·g + b·(g + 1) + … → (a + b)·g + b + …"""
+        group: Terms = {}
+        rest: Terms = {}
+        for m, f in terms.items():
+            k = (f + 1) // g
+            r = f - k * g
+            if k and abs(r) <= 1:
+                group[m], f = k, r
+            if f:
+                rest[m] = f
+        for c in {0, constant // g if constant % g == 0 else 0}:
+            if len(group) + bool(c) < 2:
+                continue
+            left, opposite = constant - c * g, (-c, _scaled(group, -1))
+            yield self._product((left, rest), (c, group), affine.const(g), 1)
+            yield self._product((left, rest), opposite, affine.const(g), -1)
+            yield self._product((left, rest), opposite, affine.const(-g), 1)
+
+    def _common_atom(self, constant: int, terms: Terms, a: UOp) -> _Step:
+        """a·b·k + a·n → a·(b·k + n)"""
+        group: Terms = {}
+        rest: Terms = {}
+        inner = 0
+        for m, f in terms.items():
+            atoms = self._atoms(m)
+            if a not in atoms:
+                rest[m] = f
+                continue
+            atoms.remove(a)
+            if atoms:
+                group[affine.product(atoms)] = f
+            else:
+                inner = f
+        return self._product((constant, rest), (inner, group), self.short[a], 1)
+
+    def _product(self, rest: Form, inner: Form, factor: UOp, sign: int) -> _Step:
+        """rest + sign·inner·factor, the product as one term."""
+        product = affine.node(Ops.MUL, self._written(*inner), factor)
+        self.short[product] = product
+        return _Step((rest[0], rest[1] | {product: sign}), product, inner)
+
+    def _refined(self, step: _Step) -> Form:
+        """A step that is taken: what is inside of its product is written as short as it goes."""
+        constant, terms = step.form
+        if step.product is None:
+            return constant, terms
+        product = affine.node(Ops.MUL, self.sum(*step.inner), step.product.src[1])
+        self.short[product] = product
+        return constant, {product if m is step.product else m: f for m, f in terms.items()}
+
+    def _atoms(self, m: UOp) -> list[UOp]:
+        """The factors of a monomial; what is written already is one."""
+        return [m] if m in self.short else affine.factors(m)
+
+    def _shared_atoms(self, terms: Terms) -> list[UOp]:
+        """Atoms that occur in more than one monomial."""
+        seen: dict[UOp, int] = {}
+        for m in terms:
+            for a in dict.fromkeys(self._atoms(m)):
+                seen[a] = seen.get(a, 0) + 1
+        return [a for a, count in seen.items() if count > 1]
+
+    def _known_part(
+        self, constant: int, terms: Terms, part: UOp, c: int, inside: Terms
+    ) -> Iterator[Form]:
+        """A sum that is written anyway, as one term; part = Σ inside + c."""
+        first = next(iter(inside), None)
+        k = terms.get(first, 0) // inside[first] if first is not None else 0
+        known = len(inside) > 1 or c
+        if k and known and all([terms.get(m, 0) * f > 0 for m, f in _scaled(inside, k).items()]):
+            rest = dict(terms)
+            affine.accumulate(rest, inside, -k)
+            if part not in terms and len(rest) < len(terms) + (len(inside) > 1):
+                self.short[part] = part
+                yield constant - k * c, rest | {part: k}
+
+    def _written(self, constant: int, terms: Terms) -> UOp:
+        """Terms added in order; those with negative factors subtracted, or their products added."""
+        made = self._plain(constant, terms, Ops.SUB)
+        if any([f < -1 for f in terms.values()]):
+            made = self.cheapest((made, self._plain(constant, terms, Ops.ADD)))
+        return made
+
+    def _plain(self, constant: int, terms: Terms, minus: Op) -> UOp:
+        ordered = sorted(terms, key=affine.order)
+        added = [m for m in ordered if terms[m] > 0 or (minus is Ops.ADD and terms[m] < -1)]
+        out: UOp | None = None
+        for m in added:
+            out = _joined(Ops.ADD, out, self._term(m, terms[m]))
+        taken = [m for m in ordered if m not in added]
+        if out is None and constant:
+            out, constant = affine.const(constant), 0
+        if out is None and taken:
+            first = next((m for m in taken if terms[m] < -1), None)
+            if first is None:
+                total = self._plain(0, _scaled(terms, -1), minus)
+                return intern(Ops.NEG, total.dtype, (total,))
+            out = self._term(first, terms[first])
+            taken.remove(first)
+        for m in taken:
+            out = _joined(Ops.SUB, out, self._term(m, -terms[m]))
+        if out is None:
+            return affine.const(constant)
+        return affine.node(Ops.ADD, out, affine.const(constant)) if constant else out
+
+    def _term(self, m: UOp, k: int) -> UOp:
+        made = self._monomial(m)
+        return made if k == 1 else affine.node(Ops.MUL, made, affine.const(k))
+
+    def _monomial(self, m: UOp) -> UOp:
+        found = self.short.get(m)
+        if found is not None:
+            return found
+        if m.op is not Ops.MUL:
+            return self._divided(m)
+        out: UOp | None = None
+        for a in affine.factors(m):
+            out = _joined(Ops.MUL, out, self.short[a])
+        assert out is not None
+        return out
+
+    # ------------------------------------------------------------ quotients and remainders
+    def _divided(self, u: UOp) -> UOp:
+        """e // n or −e // −n; e % n."""
+        (constant, terms), n = affine.form(u.src[0]), u.src[1].arg
+        made = affine.node(u.op, self.sum(constant, terms), affine.const(n))
+        if u.op is not Ops.FLOORDIV:
+            return made
+        other = self.sum(-constant, _scaled(terms, -1))
+        return self.cheapest((made, affine.node(u.op, other, affine.const(-n))))
+
+    # ------------------------------------------------------------ comparisons
+    def _comparisons(self, u: UOp) -> Iterator[UOp]:
+        """Σ < limit, Σ = limit or Σ ≠ limit with the terms on one side or the other."""
+        constant, terms = affine.form(affine.sub(*u.src))
+        yield from self._both_ways(u, terms, -constant)
+        if len(terms) > _MOST_COMPARED or u.op is not Ops.CMPLT:
+            return
+        for n in {abs(f) for f in terms.values()}:
+            for form in _in_quotients(terms, -constant, n):
+                yield from self._both_ways(u, *form)
+
+    def _both_ways(self, u: UOp, terms: Terms, limit: int) -> Iterator[UOp]:
+        left = {m: f for m, f in terms.items() if f > 0}
+        right = {m: -f for m, f in terms.items() if f < 0}
+        yield from self._sides(u, left, right, limit)
+        if u.op is not Ops.CMPLT:
+            yield from self._sides(u, right, left, -limit)
+        for m, f in terms.items() if 1 < len(terms) <= _MOST_COMPARED else ():
+            for k in {-abs(f), 1, -1}:
+                yield from self._sides(u, _with(left, m, k), _with(right, m, k), limit)
+
+    def _sides(self, u: UOp, left: Terms, right: Terms, limit: int) -> Iterator[UOp]:
+        """left op right + limit"""
+        forms = [(u.op, limit)]
+        if u.op is Ops.CMPLT:
+            forms.append((Ops.CMPLE, limit - 1))
+        for op, c in forms:
+            yield intern(op, u.dtype, (self.sum(0, left), self.sum(c, right)))
+            if c and (right or not left):
+                yield intern(op, u.dtype, (self.sum(-c, left), self.sum(0, right)))
+
+
+def _is_division(u: UOp) -> bool:
+    """e // n or e % n for a constant n."""
+    return u.op in affine.DIVMOD_OPS and u.dtype.kind == "index" and is_const(u.src[1])
+
+
+def _value(u: UOp) -> UOp:
+    """The address that a value is read from."""
+    return u.src[0] if u.op is Ops.LOAD and len(u.src) == 1 else u
+
+
+def _joined(op: Op, total: UOp | None, term: UOp) -> UOp:
+    return term if total is None else affine.node(op, total, term)
+
+
+def _scaled(terms: Terms, k: int) -> Terms:
+    return {m: f * k for m, f in terms.items()}
+
+
+def _without(terms: Terms, m: UOp) -> Terms:
+    return {w: f for w, f in terms.items() if w is not m}
+
+
+def _with(terms: Terms, m: UOp, k: int) -> Terms:
+    out = dict(terms)
+    affine.accumulate(out, {m: k}, 1)
+    return out
+
+
+def _absorbed(constant: int, terms: Terms, q: UOp, k: int) -> Iterator[Form]:
+    """k·(e // n) + k·j·m → k·((e + n·j·m) // n) for terms m of e, or for the constant."""
+    e, n = q.src
+    c, inside = affine.form(e)
+    taken = {m: terms[m] // k for m in inside if m in terms and terms[m] % k == 0}
+    whole = constant // k if constant % k == 0 else 0
+    for moved, j in (taken, 0), ({}, whole), (taken, whole):
+        if not moved and not j:
+            continue
+        wider = dict(inside)
+        affine.accumulate(wider, moved, n.arg)
+        quotient = affine.node(Ops.FLOORDIV, affine.build(c + n.arg * j, wider), n)
+        rest = {m: f for m, f in terms.items() if m not in moved and m is not q}
+        yield constant - k * j, rest | {quotient: k}
+
+
+def _in_quotients(terms: Terms, limit: int, n: int) -> Iterator[tuple[Terms, int]]:
+    """e + n·A < c ⇔ e − c < −n·A ⇔ (e − c)//n + A < 0, and so ⇔ A − (c − 1 − e)//n < 1."""
+    whole = {m: f // n for m, f in terms.items() if f % n == 0}
+    rest = {m: f for m, f in terms.items() if f % n}
+    if n == 1 or not whole or not rest:
+        return
+    for sign, c, end in (1, -limit, 0), (-1, limit - 1, 1):
+        e = affine.build(c % n, _scaled(rest, sign))
+        quotient = affine.node(Ops.FLOORDIV, e, affine.const(n))
+        yield whole | {quotient: sign}, end - sign * (c // n)
+
+
+def _turned(m: UOp) -> UOp:
+    """−(e % n) as −e % −n."""
+    e, n = m.src
+    return affine.node(Ops.FLOORMOD, affine.scaled(e, -1), affine.const(-n.arg))

@@ -1,0 +1,307 @@
+"""Values in the text form: how an arg, a tag or a constant reads, and the reader of one line.
+
+    value  = "none" | "true" | "false" | number | word | string | tuple | call
+    tuple  = "(" [value {"," value} [","]] ")"
+    call   = word "(" [item {"," item}] ")"      item = value | word "=" value
+    number = decimal integer or float | "inf" | "-inf" | "nan"
+
+A string is bare where it is a word that means nothing else, and otherwise quoted as in JSON. The
+calls are `dtype(f32)`, a record of args.py by field (`ReduceArg(op=add, axes=(1,))`), and an Opt
+by what it prints as (`UPCAST(0, 4)`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import args, dtypes
+from uopc.ir.core.args import Opt
+from uopc.ir.core.dtypes import DType
+
+_WORD = re.compile(r"[^\W\d]\w*")
+RESERVED = frozenset(("none", "true", "false", "inf", "nan", "invalid", "over"))
+RECORDS: dict[str, type] = {
+    name: cls
+    for name, cls in vars(args).items()
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls is not args.DataArg
+}
+_WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
+_CALLS = frozenset((*RECORDS, *_WORDS, "dtype", "opaque"))  # what an Opt may not be printed as
+_DEEPEST = 50  # nested values: far more than any arg has, far less than Python's stack
+
+
+# ---------------------------------------------------------------- writing
+def write_value(value: Any) -> str:
+    """A value as text that reads back as an equal value of the same types."""
+    kind = type(value)
+    if kind is int or kind is float:
+        return repr(value)
+    if value is None or kind is bool:
+        return str(value).lower()
+    if kind is str:
+        return write_string(value)
+    if kind is tuple:
+        inner = ", ".join([write_value(v) for v in value])
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if kind is DType:
+        return f"dtype({value.short})"
+    if kind is Opt and _is_word(value.op) and value.op not in _CALLS:
+        return f"{value.op}({write_value(value.axis)}, {write_value(value.arg)})"
+    if kind.__name__ in RECORDS:
+        inner = ", ".join([f"{k}={write_value(v)}" for k, v in written_fields(value)])
+        return f"{kind.__name__}({inner})"
+    return f"opaque({write_string(repr(value))})"  # shows what it is; the reader refuses it
+
+
+def _is_word(text: str) -> bool:
+    return _WORD.fullmatch(text) is not None and text not in RESERVED
+
+
+def write_string(text: str) -> str:
+    """Bare where it is an ordinary word; else quoted, without ` : ` and ` //`, which end things."""
+    if _is_word(text):
+        return text
+    return json.dumps(text).replace("/", "\\/").replace(":", "\\u003a")
+
+
+def written_fields(record: Any) -> list[tuple[str, Any]]:
+    """The fields of a record that are required or not at their default."""
+    out = []
+    for f in dataclasses.fields(record):
+        value = getattr(record, f.name)
+        if f.default is dataclasses.MISSING or value != f.default:
+            out.append((f.name, value))
+    return out
+
+
+# ---------------------------------------------------------------- records
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def make_record(cls: type, fields: dict[str, Any]) -> Any:
+    """A record of args.py from its fields. InvalidIR: unknown, missing, or of the wrong type."""
+    hints = _hints(cls)
+    for name, value in fields.items():
+        if name not in hints:
+            raise InvalidIR(f"{cls.__name__} has no field {name!r}: expected {', '.join(hints)}")
+        if not _fits(value, hints[name]):
+            raise InvalidIR(f"{name} must be {_show_hint(hints[name])}, got {write_value(value)}")
+    for f in dataclasses.fields(cls):
+        if f.default is dataclasses.MISSING and f.name not in fields:
+            raise InvalidIR(f"expected {f.name}=...")
+    return cls(**fields)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return value in typing.get_args(hint)
+    if origin is typing.Union or origin is types.UnionType:
+        return any(_fits(value, h) for h in typing.get_args(hint))
+    if origin is tuple:
+        item = typing.get_args(hint)[0]
+        return type(value) is tuple and all(_fits(v, item) for v in value)
+    return type(value) is hint
+
+
+def _show_hint(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(typing.get_args(hint))
+    return hint.__name__ if isinstance(hint, type) and hint.__module__ == "builtins" else str(hint)
+
+
+# ---------------------------------------------------------------- reading
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<name>%\w+)
+    | (?P<number>-?(?:\d[\d.]*(?:e[+-]?\d+)?|(?:inf|nan)\b))
+    | (?P<word>[^\W\d]\w*)
+    | (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<key>@\w+)
+    | (?P<mark>[=,:()\[\]{}.])
+    | (?P<bad>\S)
+    )""",
+    re.VERBOSE,
+)
+_END = ("end", "", -1)
+
+
+def fail(line: str, number: int, column: int, message: str) -> NoReturn:
+    """InvalidIR that shows the line and points at the column."""
+    shown = line.rstrip("\n").replace("\t", " ")
+    raise InvalidIR(
+        f"line {number}, column {column + 1}: {message}\n  {shown}\n  {' ' * column}^"
+    ) from None
+
+
+class Reader:
+    """A cursor over the tokens of a part of one line."""
+
+    __slots__ = ("_at", "_depth", "_stop", "line", "number", "tokens")
+
+    def __init__(self, line: str, number: int, start: int, stop: int) -> None:
+        self.line, self.number = line, number
+        self.tokens: list[tuple[str, str, int]] = []
+        self._at, self._depth, self._stop = 0, 0, stop
+        for m in _TOKEN.finditer(line, start, stop):
+            kind = m.lastgroup or "bad"
+            column = m.start(kind)
+            if kind == "bad":
+                fail(line, number, column, f"unexpected {m[kind]!r}")
+            self.tokens.append((kind, m[kind], column))
+        self.tokens.append(_END)
+
+    def peek(self) -> tuple[str, str]:
+        """Kind and text of the next token; kind `end` at the end."""
+        token = self.tokens[self._at]
+        return token[0], token[1]
+
+    def ahead(self) -> str:
+        """The text of the token after the next one."""
+        return self.tokens[self._at + 1][1] if self.tokens[self._at] is not _END else ""
+
+    def take(self) -> str:
+        """The text of the next token, which is passed."""
+        token = self.tokens[self._at]
+        if token is not _END:
+            self._at += 1
+        return token[1]
+
+    def accept(self, mark: str) -> bool:
+        """Whether the next token is this mark or word; if so, it is passed."""
+        kind, text, _ = self.tokens[self._at]
+        if text == mark and kind in ("mark", "word"):
+            self._at += 1
+            return True
+        return False
+
+    def expect(self, mark: str) -> None:
+        if not self.accept(mark):
+            self.expected(repr(mark))
+
+    def column(self) -> int:
+        """Where the next token stands."""
+        at = self.tokens[self._at][2]
+        return self._stop if at < 0 else at
+
+    def fail(self, message: str, column: int | None = None) -> NoReturn:
+        fail(self.line, self.number, self.column() if column is None else column, message)
+
+    def expected(self, what: str) -> NoReturn:
+        got = self.tokens[self._at][1]
+        self.fail(f"expected {what}, got {got or 'the end'}")
+
+    # ------------------------------------------------------------ values
+    def value(self, hole: Callable[[], Any] | None = None) -> Any:
+        """A value. `hole` reads what stands for a symbolic dimension, where one may."""
+        kind, text = self.peek()
+        if hole is not None and (kind == "name" or (kind == "number" and self.ahead() == ":")):
+            return hole()
+        if kind == "number":
+            return self._number()
+        if kind == "string":
+            return self._string()
+        if text == "(":
+            return self._tuple(hole)
+        if kind != "word":
+            self.expected("a value")
+        self.take()
+        if text in _WORDS:
+            return _WORDS[text]
+        return self._call(text) if self.peek()[1] == "(" else text
+
+    def _number(self) -> int | float:
+        text = self.peek()[1]
+        try:
+            number: int | float = int(text) if text.lstrip("-").isdecimal() else float(text)
+        except ValueError:
+            self.expected("a number")
+        self.take()
+        return number
+
+    def _string(self) -> str:
+        try:
+            text = json.loads(self.peek()[1])
+        except ValueError:
+            self.expected("a string as in JSON")
+        self.take()
+        return str(text)
+
+    def deeper(self, by: int) -> None:
+        """Count a bracket opened or closed: what nests too deep is refused, not recursed into."""
+        self._depth += by
+        if self._depth > _DEEPEST:
+            self.fail(f"values nest deeper than {_DEEPEST}")
+
+    def _tuple(self, hole: Callable[[], Any] | None) -> tuple[Any, ...]:
+        self.expect("(")
+        self.deeper(1)
+        items = []
+        while not self.accept(")"):
+            items.append(self.value(hole))
+            if not self.accept(",") and self.peek()[1] != ")":
+                self.expected("',' or ')'")
+        self.deeper(-1)
+        return tuple(items)
+
+    def _call(self, name: str) -> Any:
+        column = self.column()
+        self.expect("(")
+        self.deeper(1)
+        items: list[Any] = []
+        fields: dict[str, Any] = {}
+        while not self.accept(")"):
+            if self.peek()[0] == "word" and self.ahead() == "=":
+                key = self.take()
+                self.take()
+                fields[key] = self.value()
+            else:
+                items.append(self.value())
+            if not self.accept(",") and self.peek()[1] != ")":
+                self.expected("',' or ')'")
+        self.deeper(-1)
+        try:
+            return _called(name, items, fields)
+        except InvalidIR as error:
+            self.fail(str(error), column)
+
+
+def read_int(text: str) -> int:
+    """Decimal digits as a number; InvalidIR when there are more than Python reads."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidIR(str(error)) from None
+
+
+def _called(name: str, items: list[Any], fields: dict[str, Any]) -> Any:
+    if name == "opaque":
+        raise InvalidIR("an opaque value is for reading only")
+    if name == "dtype" and len(items) == 1 and not fields:
+        return read_dtype(str(items[0]))
+    if name in RECORDS and not items:
+        return make_record(RECORDS[name], fields)
+    if name not in _CALLS and len(items) == 2 and not fields:
+        return make_record(Opt, {"op": name, "axis": items[0], "arg": items[1]})
+    raise InvalidIR(f"expected the fields of {name} as name=value, or OPT(axis, amount)")
+
+
+def read_dtype(text: str) -> DType:
+    """`f32`, `float32` or `f32x8`; InvalidIR when there is no such type."""
+    try:
+        found = dtypes.by_name(text)
+    except KeyError:
+        raise InvalidIR(f"expected a dtype, got {text or 'nothing'}") from None
+    if found.lanes < 1:
+        raise InvalidIR(f"a vector has at least one lane, got {text}")
+    return found

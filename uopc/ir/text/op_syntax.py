@@ -1,0 +1,458 @@
+"""How each op reads in the text form: one `Form` an op, with both directions side by side.
+
+A statement without its name and type is
+
+    op ["." suffix] [label] [operands] [dims] ["over" operands] {field "=" value}
+
+and a form says which of these parts hold the operands and the arg. Where a form cannot express a
+node (an arg that is not as the op's row says), the operands and `arg=value` are written in full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import arrays as data
+from uopc.ir.core import construct, dtypes
+from uopc.ir.core.args import DataArg, RangeArg, ReduceArg
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import Node, intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.text.literals import make_record, write_string, write_value, written_fields
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+OperandText = Callable[["UOp"], str]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Written(NamedTuple):
+    """A statement in parts: `head operands tail`."""
+
+    head: str
+    operands: tuple[UOp, ...]
+    tail: str = ""
+
+
+@dataclasses.dataclass(slots=True)
+class Parts:
+    """A statement as read. Forms take parts out; what is left over is an error."""
+
+    op: Op
+    suffix: str | None = None
+    label: Any = None
+    operands: list[UOp] = dataclasses.field(default_factory=list)
+    dims: Any = None
+    over: list[UOp] | None = None
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # What the type says: None where there is none; dims as ints and UOps.
+    dtype: DType | None = None
+    type_dims: tuple[Any, ...] | None = None
+    arrays: Arrays = dataclasses.field(default_factory=dict)
+
+    def leftover(self) -> str | None:
+        """A part that no form took, as the reader should call it."""
+        if self.operands:
+            return "operands"
+        if self.suffix is not None:
+            return f"suffix .{self.suffix}"
+        if self.label is not None:
+            return write_value(self.label)
+        if self.dims is not None:
+            return "tuple of dimensions"
+        if self.over is not None:
+            return "'over'"
+        return f"field {next(iter(self.fields))!r}" if self.fields else None
+
+
+class Form(NamedTuple):
+    """`write` gives None for a node it cannot express; `read` raises InvalidIR."""
+
+    write: Callable[[UOp, OperandText], Written | None]
+    read: Callable[[Parts], tuple[tuple[UOp, ...], Any]]
+
+
+def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
+    """The parts of a node's statement; `operand` names what stands inside them.
+
+    Where the type cannot show the shape, storage shows its dimensions itself.
+    """
+    made = FORMS[u.op].write(u, operand) if shape_known or u.op not in _IN_TYPE else None
+    if made is None:
+        made = Written(u.op.name, u.src, f" arg={write_value(u.arg)}")
+    if u.tag is not None:
+        made = made._replace(tail=f"{made.tail} tag={write_value(u.tag)}")
+    return made
+
+
+def read(parts: Parts) -> UOp:
+    """The node that a statement says. InvalidIR without a place; the caller knows it."""
+    tag = parts.fields.pop("tag", None)
+    if "arg" in parts.fields:
+        src, arg = _operands(parts), parts.fields.pop("arg")
+        if parts.op is Ops.CONST:
+            arg = constant(arg, parts.dtype).arg
+    else:
+        src, arg = FORMS[parts.op].read(parts)
+    left = parts.leftover()
+    if left is not None:
+        raise InvalidIR(f"{parts.op.name} takes no {left}")
+    return construct.checked(parts.op, parts.dtype, src, arg, tag)
+
+
+def _operands(parts: Parts) -> tuple[UOp, ...]:
+    taken, parts.operands = tuple(parts.operands), []
+    return taken
+
+
+# ---------------------------------------------------------------- constants and types
+def literal(u: UOp, always_typed: bool = False) -> str:
+    """A CONST or INVALID as an operand: `3` (index), `true`, `2.0:f32`, `(1, 2):i32x2`."""
+    value = "invalid" if u.op is Ops.INVALID else write_value(u.arg)
+    plain = u.dtype is dtypes.index or (u.dtype is dtypes.bool_ and type(u.arg) is bool)
+    return value if plain and not always_typed else f"{value}:{u.dtype.short}"
+
+
+def constant(value: Any, dtype: DType | None) -> UOp:
+    """The node of a literal; without a dtype an integer is an index, true and false are bool."""
+    if dtype is None:
+        if type(value) is float:
+            raise InvalidIR(f"a float needs a dtype: {value}:f32")
+        dtype = dtypes.bool_ if type(value) is bool else dtypes.index
+    numbers = value if type(value) is tuple else (value,)
+    if not numbers or not all(type(v) in (bool, int, float) for v in numbers):
+        raise InvalidIR(f"expected a constant, got {write_value(value)}")
+    _check_constant(numbers, dtype)
+    return intern(Ops.CONST, dtype, (), construct.const_value(dtype, value))
+
+
+def _check_constant(numbers: tuple[Any, ...], dtype: DType) -> None:
+    """A literal must be of its dtype: nothing is truncated or wrapped behind the writer's back."""
+    for v in numbers:
+        if dtype.is_float:
+            fits = type(v) is float or (type(v) is int and abs(v) < 1 << 1000)
+        elif type(v) is int and dtype.is_int:
+            fits = dtype.bounds[0] <= v <= dtype.bounds[1]
+        else:
+            fits = dtype.kind == {bool: "bool", int: "index"}.get(type(v))
+        if not fits:
+            raise InvalidIR(f"{write_value(v)} is not a value of {dtype.short}")
+
+
+def given_dtype(u: UOp) -> DType | None:
+    """The dtype that the op's rule gives to the operands; None where the node's own is free."""
+    op, src = u.op, u.src
+    rule = op.dtype
+    if rule == "first" and src:
+        first = src[0].dtype
+        if u.dtype is first and all([s.dtype is first for s in src]):
+            return first
+        if op is Ops.STACK:
+            return u.dtype if u.dtype is first.vec(len(src)) else first
+    elif rule == "given" or rule == "unchecked" or (not src and rule not in ("void", "index")):
+        return None
+    return construct.derived_dtype(op, src) if src or rule in ("void", "index") else None
+
+
+# ---------------------------------------------------------------- forms
+def _write_plain(u: UOp, operand: OperandText) -> Written | None:
+    return Written(u.op.name, u.src) if u.arg is None else None
+
+
+def _read_plain(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    return _operands(parts), None
+
+
+def _write_const(u: UOp, operand: OperandText) -> Written | None:
+    return None if u.src else Written("const " + write_value(u.arg), ())
+
+
+def _read_const(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    value, parts.label = parts.label, None
+    return (), constant(value, parts.dtype).arg
+
+
+def _scalar(field: str) -> Form:
+    """An arg that is one value: `lane %v at=3`."""
+
+    def write_scalar(u: UOp, operand: OperandText) -> Written | None:
+        if u.arg is None and type(None) in u.op.arg:
+            return Written(u.op.name, u.src)
+        fits = type(u.arg) in u.op.arg
+        return Written(u.op.name, u.src, f" {field}={write_value(u.arg)}") if fits else None
+
+    def read_scalar(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+        if field not in parts.fields and type(None) not in parts.op.arg:
+            raise InvalidIR(f"{parts.op.name}: expected {field}=...")
+        return _operands(parts), parts.fields.pop(field, None)
+
+    return Form(write_scalar, read_scalar)
+
+
+# A movement op: `reshape %a (4, %n)`, `pad %a begin=(0, 1) size=(4, %n)`.
+def _holes(dims: tuple[Any, ...], symbolic: tuple[UOp, ...], operand: OperandText) -> str | None:
+    """A tuple with a source in the place of each None; None when they do not fit."""
+    if sum([d is None for d in dims]) != len(symbolic) or not all(map(_is_dim, symbolic)):
+        return None
+    rest = iter(symbolic)
+    items = [_hole(next(rest), operand) if d is None else write_value(d) for d in dims]
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _hole(u: UOp, operand: OperandText) -> str:
+    return literal(u, always_typed=True) if is_literal(u) else operand(u)
+
+
+def _is_dim(u: UOp) -> bool:
+    """Whether a tuple or a type can show this source: a number of dtype index, or a node."""
+    return not is_literal(u) or (u.dtype is dtypes.index and type(u.arg) is int)
+
+
+def is_literal(u: UOp) -> bool:
+    """Whether a node is written as a constant wherever it is an operand."""
+    return (u.op is Ops.CONST or u.op is Ops.INVALID) and u.tag is None and not u.src
+
+
+def _filled(items: Any) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
+    """The arg and the sources of a tuple with holes."""
+    if type(items) is not tuple:
+        raise InvalidIR("expected a tuple such as (4, %n)")
+    holes = tuple([d for d in items if isinstance(d, Node)])
+    return tuple([None if isinstance(d, Node) else d for d in items]), holes  # type: ignore[return-value]
+
+
+def _write_moved(u: UOp, operand: OperandText) -> Written | None:
+    if type(u.arg) is not tuple or not u.src:
+        return None
+    text = _holes(u.arg, u.src[1:], operand)
+    return None if text is None else Written(u.op.name, u.src[:1], " " + text)
+
+
+def _read_moved(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    arg, symbolic = _filled(parts.dims)
+    parts.dims = None
+    return (*_operands(parts), *symbolic), arg
+
+
+def _write_window(u: UOp, operand: OperandText) -> Written | None:
+    if type(u.arg) is not tuple or not u.src or len(u.arg) % 2:
+        return None
+    half = len(u.arg) // 2
+    begins, sizes = u.arg[:half], u.arg[half:]
+    cut = 1 + sum([d is None for d in begins])
+    begin, size = _holes(begins, u.src[1:cut], operand), _holes(sizes, u.src[cut:], operand)
+    if begin is None or size is None:
+        return None
+    return Written(u.op.name, u.src[:1], f" begin={begin} size={size}")
+
+
+def _read_window(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    begin, first = _filled(parts.fields.pop("begin", None))
+    size, second = _filled(parts.fields.pop("size", None))
+    if len(begin) != len(size):
+        raise InvalidIR(f"{parts.op.name}: {len(begin)} begins but {len(size)} sizes")
+    return (*_operands(parts), *first, *second), begin + size
+
+
+def _as_in_row(u: UOp) -> bool:
+    """Whether the arg is the record that the op's row asks for."""
+    return type(u.arg) is u.op.arg[-1]
+
+
+# Storage: its dimensions are those of its type.
+def _in_type(dims: Any, src: tuple[UOp, ...], operand: OperandText) -> bool:
+    if type(dims) is not tuple or sum([d is None for d in dims]) != len(src):
+        return False
+    # An INDEX that stands inside its user has no name to give.
+    return all(_is_dim(s) and not operand(s).endswith("]") for s in src)
+
+
+def _from_type(parts: Parts) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
+    if parts.dtype is None or parts.type_dims is None:
+        raise InvalidIR(f"{parts.op.name}: expected a type with dimensions, such as : f32[4, 8]")
+    for d in parts.type_dims:
+        if isinstance(d, str):
+            raise InvalidIR(f"expected a number or a node as a dimension, got {d}")
+    return _filled(parts.type_dims)
+
+
+def _write_storage(u: UOp, operand: OperandText) -> Written | None:
+    if not _as_in_row(u) or not _in_type(u.arg.dims, u.src, operand):
+        return None
+    head, fields = u.op.name, written_fields(u.arg)
+    if fields[0][0] == "name":
+        head += " " + write_string(fields.pop(0)[1])
+    rest = [f" {k}={write_value(v)}" for k, v in fields if k != "dims"]
+    return Written(head + "".join(rest), ())
+
+
+def _read_storage(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    dims, symbolic = _from_type(parts)
+    fields = _with_label(parts) | {"dims": dims}
+    return symbolic, make_record(parts.op.arg[0], fields)
+
+
+def _with_label(parts: Parts) -> dict[str, Any]:
+    """The fields, with the label as the name."""
+    fields, parts.fields = parts.fields, {}
+    if parts.label is not None:
+        fields["name"], parts.label = parts.label, None
+    return fields
+
+
+def _write_iota(u: UOp, operand: OperandText) -> Written | None:
+    return Written(u.op.name, ()) if _in_type(u.arg, u.src, operand) else None
+
+
+def _read_iota(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    arg, symbolic = _from_type(parts)
+    return symbolic, arg
+
+
+def _write_data(u: UOp, operand: OperandText) -> Written | None:
+    return Written(f"data @{u.arg.key}", u.src)
+
+
+def _read_data(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    label, parts.label = parts.label, None
+    if not isinstance(label, str) or not label.startswith("@"):
+        raise InvalidIR("expected the content hash of an array, such as @9f8a0c2b51d7e346")
+    arg = _array(label[1:], parts.arrays)
+    if parts.dtype is not None and dtypes.from_numpy(arg.array.dtype) is not parts.dtype:
+        raise InvalidIR(f"array {label} holds {arg.array.dtype.name}, not {parts.dtype.name}")
+    return (), arg
+
+
+def _array(key: str, arrays: Arrays) -> DataArg:
+    if key not in arrays:
+        return data.find(key)
+    arg = data.register(np.asarray(arrays[key]))
+    if arg.key != key:
+        raise InvalidIR(f"the array given for {key} has the content hash {arg.key}")
+    return arg
+
+
+# Records: the fields of the arg by name.
+def _write_record(u: UOp, operand: OperandText) -> Written | None:
+    if u.arg is None and type(None) in u.op.arg:
+        return Written(u.op.name, u.src)
+    if not _as_in_row(u):
+        return None
+    fields = written_fields(u.arg)
+    if not fields and type(None) in u.op.arg:  # tell an arg of defaults from no arg
+        fields = [(f.name, f.default) for f in dataclasses.fields(u.arg)[:1]]
+    head = u.op.name
+    if u.op is Ops.VARIABLE:
+        head += " " + write_string(fields.pop(0)[1])
+    return Written(head, u.src, "".join([f" {k}={write_value(v)}" for k, v in fields]))
+
+
+def _read_record(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    fields = _with_label(parts) if parts.op is Ops.VARIABLE else parts.fields
+    parts.fields = {}
+    if not fields and type(None) in parts.op.arg:
+        return _operands(parts), None
+    return _operands(parts), make_record(parts.op.arg[-1], fields)
+
+
+def _write_range(u: UOp, operand: OperandText) -> Written | None:
+    arg = u.arg
+    if type(arg) is not RangeArg:
+        return None
+    dotted = arg.axis and all(a >= 0 for a in arg.axis)
+    axis = ".".join(map(str, arg.axis)) if dotted else write_value(arg.axis)
+    return Written("range", u.src, f" axis={axis} kind={write_value(arg.kind)}")
+
+
+def _write_reduce(u: UOp, operand: OperandText) -> Written | None:
+    arg = u.arg
+    if type(arg) is not ReduceArg or not u.src:
+        return None
+    tail = " over " + ", ".join([operand(s) for s in u.src[1:]]) if len(u.src) > 1 else ""
+    if arg.axes:
+        tail += f" axes={write_value(arg.axes)}"
+    return Written(f"{u.op.name}.{arg.op}", u.src[:1], tail)
+
+
+def _read_reduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    arg = make_record(ReduceArg, {"op": _suffix(parts), "axes": parts.fields.pop("axes", ())})
+    over, parts.over = parts.over or [], None
+    return (*_operands(parts), *over), arg
+
+
+def _suffix(parts: Parts) -> str:
+    suffix, parts.suffix = parts.suffix, None
+    if suffix is None:
+        raise InvalidIR(f"expected what {parts.op.name} combines with, such as .add")
+    return suffix
+
+
+def _write_hreduce(u: UOp, operand: OperandText) -> Written | None:
+    fits = type(u.arg) is str and u.arg.isidentifier()
+    return Written(f"{u.op.name}.{u.arg}", u.src) if fits else None
+
+
+def _read_hreduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
+    return _operands(parts), _suffix(parts)
+
+
+_PLAIN = Form(_write_plain, _read_plain)
+_SCALAR = _scalar("arg")
+_MOVED = Form(_write_moved, _read_moved)
+_RECORD = Form(_write_record, _read_record)
+_STORAGE = Form(_write_storage, _read_storage)
+_WINDOW = Form(_write_window, _read_window)
+_REDUCE = Form(_write_reduce, _read_reduce)
+
+_SPECIAL: dict[Op, Form] = {
+    Ops.CONST: Form(_write_const, _read_const),
+    Ops.PARAM: _STORAGE,
+    Ops.BUFFER: _STORAGE,
+    Ops.DATA: Form(_write_data, _read_data),
+    Ops.IOTA: Form(_write_iota, _read_iota),
+    Ops.PAD: _WINDOW,
+    Ops.SHRINK: _WINDOW,
+    Ops.RANGE: Form(_write_range, _read_record),
+    Ops.REDUCE: _REDUCE,
+    Ops.ALLREDUCE: _REDUCE,
+    Ops.HREDUCE: Form(_write_hreduce, _read_hreduce),
+    Ops.CONTIGUOUS: _scalar("opts"),
+    Ops.END: _scalar("opts"),
+    Ops.CAT: _scalar("axis"),
+    Ops.CARRY: _scalar("id"),
+    Ops.COPY: _scalar("device"),
+    Ops.GETTUPLE: _scalar("item"),
+    Ops.LANE: _scalar("at"),
+    Ops.LANES: _scalar("count"),
+    Ops.SHUFFLE: _scalar("lanes"),
+    Ops.MSELECT: _scalar("part"),
+    Ops.SPECIAL: _scalar("name"),
+    Ops.WMMA: _scalar("tile"),
+    Ops.SHAPED_WMMA: _scalar("tile"),
+    Ops.STORE: _scalar("mode"),
+    Ops.BARRIER: _scalar("open"),
+    Ops.TILE_LOAD: _scalar("matrices"),
+}
+
+
+def _form(op: Op) -> Form:
+    """The form of an op, from its row where the table above says nothing."""
+    found = _SPECIAL.get(op)
+    if found is not None:
+        return found
+    if dataclasses.is_dataclass(op.arg[-1]):
+        return _RECORD
+    if op.arg == (type(None),):
+        return _PLAIN
+    return _MOVED if op.arg == (tuple,) and op.operands[:1] == ("a",) else _SCALAR
+
+
+_IN_TYPE = (Ops.PARAM, Ops.BUFFER, Ops.IOTA)
+FORMS: dict[Op, Form] = {op: _form(op) for op in Op.all()}

@@ -1,0 +1,345 @@
+"""Reads the text form back: see `text.py` for the grammar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy.typing as npt
+
+from uopc.errors import InvalidIR, UserTypeError
+from uopc.ir.core import construct, dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.text import op_syntax as forms
+from uopc.ir.text.literals import RESERVED, Reader, fail, read_dtype, read_int
+from uopc.ir.text.op_syntax import Parts
+from uopc.ir.text.types import TypeText
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+_HEADER = re.compile(r"//\s*([a-z][\w-]*):\s*(.*)")
+_START = re.compile(r"\s*(let\s+)?(?:(%\w+)\s*=\s*)?([a-z_]\w*)(?=[\s.]|$)\s*")
+_REFERENCE = re.compile(r"\s*(%\w+)\s*$")
+_NAME = re.compile(r"%\w+")
+_COMMENT = re.compile(r"(?:^|\s)//")
+_TYPE = re.compile(r"\s*(\w+)(?:\[(.*)\])?(!?)\s*$")
+_OPS: dict[str, Op] = {op.name: op for op in Op.all()}
+
+
+def parse(text: str, arrays: Arrays | None = None) -> UOp:
+    """The root of the graph that the text says: the node of its last line.
+
+    `arrays` holds constant arrays by content hash; others must be alive in the process.
+    InvalidIR, with the line and a caret, where the text is not in the grammar, where an operand is
+    not defined above, or where a type does not agree with the operands.
+    """
+    if not isinstance(text, str):
+        raise UserTypeError(f"parse: expected a text, got {type(text).__name__}")
+    return _Parser({} if arrays is None else arrays).run(text)
+
+
+def parse_header(text: str) -> dict[str, str]:
+    """What the `// key: value` lines before the first statement say."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("//"):
+            break
+        m = _HEADER.match(line.strip())
+        if m is not None:
+            found.setdefault(m[1], m[2].strip())
+    return found
+
+
+class _Block:
+    """A LINEAR being read: where it opened, its fields, its list so far."""
+
+    def __init__(self, name: str | None, parts: Parts, line: str, number: int) -> None:
+        self.name, self.parts, self.line, self.number = name, parts, line, number
+
+
+class _Parser:
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self.nodes: dict[str, UOp] = {}
+        self.names: dict[UOp, str] = {}
+        self.operands: dict[str, UOp] = {}  # what a plain operand means: names and constants
+        self.types = TypeText(self.names)
+        self.type_texts: dict[str, tuple[DType, tuple[Any, ...]]] = {}
+        self.block: _Block | None = None
+        self.last: UOp | None = None
+        self.unnamed: tuple[str, int] | None = None  # the last statement without a name
+        self.line, self.number = "", 0
+
+    def run(self, text: str) -> UOp:
+        for number, line in enumerate(text.splitlines(), 1):
+            self.line, self.number = line, number
+            if "//" in line:
+                m = _COMMENT.search(line)
+                line = line if m is None else line[: m.start()]
+            if line and not line.isspace():
+                self._entry(line)
+        if self.block is not None:
+            fail(self.block.line, self.block.number, 0, "expected '}' that closes this block")
+        if self.last is None:
+            fail(self.line, max(self.number, 1), 0, "expected a statement: the text has no nodes")
+        return self.last
+
+    def _fail(self, column: int, message: str) -> NoReturn:
+        fail(self.line, self.number, column, message)
+
+    # ------------------------------------------------------------ lines
+    def _entry(self, line: str) -> None:
+        m = _START.match(line)
+        if m is None:
+            self._other_entry(line)
+            return
+        let, name, word = m.groups()
+        op = _OPS.get(word)
+        if op is None:
+            self._fail(m.start(3), f"expected an op, got {word}")
+        if let is not None and self.block is None:
+            self._fail(m.start(1), "'let' is for a node inside a block that is not in its list")
+        if op is Ops.LINEAR and line.rstrip().endswith("{"):
+            self._open(line, m.end(), name)
+            return
+        u = self._statement(line, m, op)
+        self._define(name, u, m)
+        if self.block is not None and let is None:
+            self.block.parts.operands.append(u)
+
+    def _other_entry(self, line: str) -> None:
+        column = len(line) - len(line.lstrip())
+        if line.strip() == "}":
+            self._close(column)
+            return
+        m = _REFERENCE.match(line)
+        if m is None:
+            self._fail(column, "expected a statement: [%name =] op operands [: type]")
+        u = self.nodes.get(m[1])
+        if u is None or self.block is None:
+            self._fail(column, f"expected a statement or, in a block, a node; got {m[1]}")
+        self.block.parts.operands.append(u)
+
+    def _define(self, name: str | None, u: UOp, m: re.Match[str] | None) -> None:
+        if self.unnamed is not None:
+            fail(*self.unnamed, 0, "expected a name: only the last statement needs none")
+        if name is None:
+            if self.block is None:
+                self.unnamed = self.line, self.number
+        else:
+            found = self.nodes.setdefault(name, u)
+            if found is not u:
+                self._fail(m.start(2) if m else 0, f"{name} is defined above as another node")
+            self.operands[name] = u
+            self.names.setdefault(u, name)
+        self.last = u
+
+    def _open(self, line: str, start: int, name: str | None) -> None:
+        if self.block is not None:
+            self._fail(start, "blocks do not nest")
+        parts = Parts(Ops.LINEAR)
+        reader = Reader(line, self.number, start, line.rindex("{"))
+        self._fields(reader, parts)
+        if reader.peek()[0] != "end":
+            reader.expected("a field or '{'")
+        self.block = _Block(name, parts, self.line, self.number)
+
+    def _close(self, column: int) -> None:
+        block, self.block = self.block, None
+        if block is None:
+            self._fail(column, "'}' closes nothing")
+        try:
+            u = forms.read(block.parts)
+        except InvalidIR as error:
+            fail(block.line, block.number, 0, str(error))
+        self._define(block.name, u, None)
+
+    # ------------------------------------------------------------ statements
+    def _statement(self, line: str, m: re.Match[str], op: Op) -> UOp:
+        start = m.end()
+        colon = line.rfind(" : ", m.end(3))
+        stop = len(line) if colon < 0 else colon
+        kind = "" if colon < 0 else line[colon + 3 :].strip()
+        dtype, dims = (None, None) if colon < 0 else self._type(kind, colon + 3)
+        src = self._plain(line[start:stop].rstrip(), op)
+        parts = Parts(op, dtype=dtype, type_dims=dims, arrays=self.arrays)
+        if src is None:
+            self._parts(Reader(line, self.number, start, max(start, stop)), parts)
+        try:
+            if src is not None:
+                u = construct.checked(op, dtype, src, None, None)
+            else:
+                u = forms.read(parts)
+        except InvalidIR as error:
+            self._fail(m.start(3), str(error))
+        if colon >= 0 and self.types.text(u) != kind:
+            self._check_type(u, kind, colon + 3)
+        return u
+
+    def _plain(self, body: str, op: Op) -> tuple[UOp, ...] | None:
+        """The operands of a statement of nothing but known operands; None where there is more."""
+        if type(None) not in op.arg:
+            return None
+        known = self.operands
+        src = [known.get(word) for word in body.split(", ")] if body else []
+        return None if None in src else tuple(src)  # type: ignore[arg-type]
+
+    def _parts(self, reader: Reader, parts: Parts) -> None:
+        if reader.accept("."):
+            parts.suffix = reader.take()
+        kind, text = reader.peek()
+        if kind == "key" or (_is_labelled(parts.op, kind, text) and reader.ahead() != "="):
+            parts.label = reader.take() if kind == "key" else reader.value()
+            kind, text = reader.peek()
+        if kind in ("name", "number") or text in ("(", "true", "false", "invalid"):
+            parts.operands = self._operands(reader)
+        if reader.peek()[1] == "(":
+            parts.dims = reader.value(lambda: self._operand(reader))
+        if reader.accept("over"):
+            parts.over = self._operands(reader)
+        self._fields(reader, parts)
+        if reader.peek()[0] != "end":
+            reader.expected(
+                "a field or the end" if parts.operands else "operands, fields or the end"
+            )
+
+    def _fields(self, reader: Reader, parts: Parts) -> None:
+        while reader.peek()[0] == "word" and reader.ahead() == "=":
+            column = reader.column()
+            name = reader.take()
+            if name in parts.fields:
+                reader.fail(f"{name} is given twice", column)
+            reader.expect("=")
+            if parts.op is Ops.RANGE and name == "axis" and reader.peek()[0] == "number":
+                parts.fields[name] = _dotted(reader)
+            elif name in ("begin", "size"):
+                parts.fields[name] = reader.value(lambda: self._operand(reader))
+            else:
+                parts.fields[name] = reader.value()
+
+    # ------------------------------------------------------------ operands
+    def _operands(self, reader: Reader) -> list[UOp]:
+        found = [self._operand(reader)]
+        while reader.accept(","):
+            found.append(self._operand(reader))
+        return found
+
+    def _operand(self, reader: Reader) -> UOp:
+        kind, text = reader.peek()
+        if kind != "name":
+            return self._constant(reader)
+        u = self.nodes.get(text)
+        if u is None:
+            reader.expected("an operand defined above")
+        reader.take()
+        if not reader.accept("["):
+            return u
+        reader.deeper(1)
+        indices = self._operands(reader)
+        reader.expect("]")
+        reader.deeper(-1)
+        dtype = self._dtype(reader) if reader.accept(":") else u.dtype
+        return construct.checked(Ops.INDEX, dtype, (u, *indices), None, None)
+
+    def _constant(self, reader: Reader) -> UOp:
+        kind, text = reader.peek()
+        if kind != "number" and text not in ("(", "true", "false", "invalid"):
+            reader.expected("an operand: %name or a constant")
+        column = reader.column()
+        value = reader.value()
+        dtype = self._dtype(reader) if reader.accept(":") else None
+        try:
+            if value == "invalid":
+                u = intern(Ops.INVALID, dtypes.index if dtype is None else dtype)
+            else:
+                u = forms.constant(value, dtype)
+        except InvalidIR as error:
+            reader.fail(str(error), column)
+        self.operands.setdefault(forms.literal(u), u)
+        return u
+
+    def _dtype(self, reader: Reader) -> DType:
+        column = reader.column()
+        try:
+            return read_dtype(reader.take())
+        except InvalidIR as error:
+            reader.fail(str(error), column)
+
+    # ------------------------------------------------------------ types
+    def _type(self, text: str, column: int) -> tuple[DType, tuple[Any, ...]]:
+        """dtype and dimensions: integers, nodes, or the text of an expression."""
+        found = self.type_texts.get(text)
+        if found is not None:
+            return found
+        m = _TYPE.match(text)
+        if m is None:
+            self._fail(column, "expected a type such as f32[4, %n]")
+        try:
+            dtype = read_dtype(m[1])
+            dims = () if m[2] is None else tuple([self._dim(d) for d in _split(m[2])])
+        except InvalidIR as error:
+            self._fail(column, str(error))
+        found = self.type_texts[text] = dtype, dims
+        return found
+
+    def _dim(self, text: str) -> Any:
+        if text.isdecimal():
+            return read_int(text)
+        if _NAME.fullmatch(text):
+            if text not in self.nodes:
+                raise InvalidIR(f"expected a dimension defined above, got {text}")
+            return self.nodes[text]
+        value, colon, dtype = text.partition(":")
+        if colon and value.lstrip("-").isdecimal():
+            return forms.constant(read_int(value), read_dtype(dtype.strip()))
+        return text.replace(" ", "")
+
+    def _check_type(self, u: UOp, text: str, column: int) -> None:
+        """The type says what the operands give, if not in the same words."""
+        given = self.types.text(u)
+        _, dims = self._type(text, column)
+        shape = u._shape
+        same = shape is not None and len(shape) == len(dims)
+        for said, d in zip(dims, shape or ()):
+            if type(said) is str:
+                same &= said == self.types.dim(d).replace(" ", "")
+            else:
+                same &= said is d or (type(said) is type(d) is int and said == d)
+        if not same or text.endswith("!") != given.endswith("!"):
+            self._fail(column, f"the type is {text}, but the operands give {given or 'void'}")
+
+
+def _is_labelled(op: Op, kind: str, text: str) -> bool:
+    """Whether the token after the op is its label and not an operand."""
+    if op is Ops.CONST:
+        return kind in ("number", "word") or kind == "mark"
+    return (op is Ops.PARAM or op is Ops.VARIABLE) and (
+        kind == "string" or (kind == "word" and text not in RESERVED)
+    )
+
+
+def _dotted(reader: Reader) -> tuple[int, ...]:
+    """`0.1` as (0, 1): the place of a range."""
+    try:
+        place = tuple([int(p) for p in reader.peek()[1].split(".")])
+    except ValueError:
+        reader.expected("a place such as 0 or 0.1")
+    reader.take()
+    return place
+
+
+def _split(text: str) -> list[str]:
+    """At the commas that are in no bracket."""
+    out, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            out.append(text[start:i].strip())
+            start = i + 1
+    out.append(text[start:].strip())
+    return out

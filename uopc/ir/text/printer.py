@@ -1,0 +1,287 @@
+"""Graphs as text, one node a line, sources first; `parse(print_graph(u)) is u` at every level.
+
+    // level: kernel                     header lines: `// key: value`, see parse_header
+    %1 = param a slot=0 : f32[4, 8]      storage; its dimensions are those of its type
+    %2 = range 4 axis=0 kind=loop : index
+    %3 = range 8 axis=1 kind=reduce : index
+    %4 = reduce.add %1[%2, %3] over %3 : f32
+    %5 = param o slot=1 : f32[4]
+    %6 = store %5[%2], %4                an effect has no type
+    %7 = end %6, %2
+    sink %7 name=r_4_8                   the last line is the root
+
+Grammar (`literals.py` has values, `forms.py` what each op makes of the parts):
+
+    text      = {line}
+    line      = (statement | block) [comment]    comment = "//" …, at the start or after a space
+    block     = [name "="] "linear" {field "=" value} "{" {["let"] statement | name} "}"
+    statement = [name "="] op ["." suffix] [label] [operands] [dims] ["over" operands]
+                {field "=" value} [" : " type]
+    label     = word | string | "@" hash | value             param x, data @…, const 2.0
+    operands  = operand {"," operand}
+    operand   = name | name "[" operands "]" [":" dtype] | value [":" dtype]
+    dims      = "(" [dim {"," dim}] ")"          dim = integer | operand
+    type      = dtype ["[" dim {"," dim} "]"] ["!"]
+    name      = "%" word
+
+`%a[%i]` is the INDEX of that; a value is a CONST (an integer without dtype is of dtype index, true
+and false are bool), or `invalid:f32`. A dimension that is not in the text is shown as infix. `!`
+marks a dtype that the op's rule does not give, `[?]` a shape that the rule cannot give: broken
+graphs print too. A field `tag=` is the tag, `arg=` an arg that the op's own form cannot express.
+
+A LINEAR is a block: `linear {`, its list in order, `}`, with loops indented. A node that is needed
+there but is not in the list stands before the block, or inside as `let %3 = …`. The kernels and
+lists that CALLs call stand first, each complete: a statement may be repeated and means one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import KernelArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.text import op_syntax as forms
+from uopc.ir.text.infix import infix
+from uopc.ir.text.literals import write_string
+from uopc.ir.text.parser import parse, parse_header
+from uopc.ir.text.types import TypeText
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+__all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "tree"]
+
+_TREE_LINES = 60
+_TREE_NODES = 10_000  # beyond this many a summary says "more than"
+_LISTS = frozenset((Ops.CALL, Ops.LINEAR, Ops.SINK))  # what may be, or refer to, a section
+_INLINE = frozenset((Ops.CONST, Ops.INVALID, Ops.INDEX))  # what may be written inside of lines
+_INSIDE = 60  # characters of an infix expression inside a line of a tree
+
+
+class Namer:
+    """Gives nodes numbers on first sight and keeps them, through all stages of one dump."""
+
+    def __init__(self) -> None:
+        self._names: dict[UOp, str] = {}
+        self._next = 1
+
+    def name(self, u: UOp) -> str:
+        """The name of a node, such as `%3`."""
+        found = self._names.get(u)
+        if found is None:
+            found = self._names[u] = f"%{self._next}"
+            self._next += 1
+        return found
+
+    def hand_on(self, old: UOp, new: UOp) -> None:
+        """`new` replaces `old` in the next stage and takes its name, unless it has one."""
+        if old in self._names and new not in self._names:
+            self._names[new] = self._names.pop(old)
+
+
+# ---------------------------------------------------------------- printing
+def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | None = None) -> str:
+    """The graph below `u` as text, whose nodes are in this order, where it is known; a fresh Namer
+    numbers them in the order of the lines."""
+    nodes = analysis.toposort(u) if order is None else order
+    lists = [s for s in nodes if s.op in _LISTS]
+    called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
+    blocks = {s for s in lists if _is_block(s)}
+    inner = {
+        s: None
+        for s in lists
+        if s is not u and (s in blocks or (s.op is Ops.SINK and s in called))
+    }
+    referenced = set(inner)
+    for s in nodes:
+        if s not in blocks:
+            referenced.update(s.src)
+    namer = names or Namer()
+    lines: list[str] = []
+    for root in (*inner, u):
+        if inner:
+            title = "program" if root is u else f"kernel {_kernel_name(root)}".rstrip()
+            lines.append(f"// {title}")
+        section = _Section(root, namer, referenced, inner)
+        section.write(nodes if not inner else section.order())
+        lines += section.lines if root is u else ["  " + line for line in section.lines]
+    return "\n".join(lines)
+
+
+def _is_block(u: UOp) -> bool:
+    """A list is written as a block, which has no type (so it must be void, as its row says)."""
+    return u.op is Ops.LINEAR and u.dtype is dtypes.void
+
+
+def _kernel_name(u: UOp) -> str:
+    return write_string(u.arg.name) if type(u.arg) is KernelArg else ""
+
+
+class _Section:
+    """The lines of one root and what is below it."""
+
+    def __init__(
+        self, root: UOp, namer: Namer, referenced: set[UOp], inner: dict[UOp, None]
+    ) -> None:
+        self.root, self.namer, self.referenced = root, namer, referenced
+        self.inner = inner.keys() - {root}  # roots of sections above
+        self.listed = frozenset(root.src) if _is_block(root) else frozenset()
+        self.operands: dict[UOp, str] = {}  # how each node so far is written as an operand
+        self.names: dict[UOp, str] = {}  # those of them that have a line
+        self.types = TypeText(self.names)
+        self.lines: list[str] = []
+
+    def order(self) -> dict[UOp, None]:
+        """The nodes of this section, sources first, and the roots of those it refers to."""
+        return analysis.toposort(self.root, lambda u: u not in self.inner)
+
+    def write(self, order: dict[UOp, None]) -> None:
+        """Fill `lines` with the nodes in order; the root is the last."""
+        if _is_block(self.root):
+            self._block(order)
+            return
+        for u in order:
+            within = u is not self.root and (u.op in _INLINE or u in self.inner)
+            if not within or not self._inline(u):
+                self._line(u)
+
+    def _inline(self, u: UOp) -> bool:
+        """Note how `u` is written inside other lines; False when it needs a line of its own."""
+        if forms.is_literal(u):
+            self.operands[u] = forms.literal(u)
+            return True
+        if u in self.inner:
+            self.operands[u] = self.names[u] = self.namer.name(u)
+            return True
+        if not self._is_access(u):
+            return False
+        base, *indices = [self.operands[s] for s in u.src]
+        suffix = "" if u.dtype is u.src[0].dtype else f":{u.dtype.short}"
+        self.operands[u] = f"{base}[{', '.join(indices)}]{suffix}"
+        return True
+
+    def _is_access(self, u: UOp) -> bool:
+        """An INDEX of one element, of named things, that nothing sets apart."""
+        if u.op is not Ops.INDEX or u.tag is not None or len(u.src) < 2 or u in self.listed:
+            return False
+        named = [s in self.names or forms.is_literal(s) for s in u.src]
+        return all(named) and u.src[0] in self.names and self.types.text(u) == u.dtype.short
+
+    def _line(self, u: UOp, indent: str = "", entry: str = "") -> None:
+        kind = self.types.text(u)
+        head, src, tail = forms.write(u, self.operands.__getitem__, "?" not in kind)
+        text = " " + ", ".join([self.operands[s] for s in src]) if src else ""
+        kind = " : " + kind if kind else ""
+        name = ""
+        if kind or u in self.referenced:
+            self.names[u] = found = self.namer.name(u)
+            name = found + " = "
+            self.operands.setdefault(u, found)
+        called = _kernel_name(u.src[0]) if u.op is Ops.CALL and u.src else ""
+        note = f"  // {called}" if called else ""
+        self.lines.append(f"{indent}{entry}{name}{head}{text}{tail}{kind}{note}")
+
+    # ------------------------------------------------------------ LINEAR
+    def _block(self, order: dict[UOp, None]) -> None:
+        """The list in its order; before it what it needs and does not depend on it."""
+        within: set[UOp] = set(self.listed)
+        for u in order:
+            if u in within or u is self.root:
+                continue
+            if any(s in within for s in u.src):
+                within.add(u)
+            elif not self._inline(u):
+                self._line(u)
+        head, _, tail = forms.write(self.root, self.operands.__getitem__)
+        name = self.namer.name(self.root) + " = " if self.root in self.referenced else ""
+        self.lines.append(f"{name}{head}{tail} {{")
+        self._entries(iter(order), within)
+        self.lines.append("}")
+
+    def _entries(self, rest: Iterator[UOp], within: set[UOp]) -> None:
+        depth = 1
+        done: set[UOp] = set()
+        for item in self.root.src:
+            # The order has each item's sources before it: those not in the list come as `let`.
+            while item not in done:
+                u = next(rest)
+                done.add(u)
+                if u is not item and u in within and not self._inline(u):
+                    self._line(u, "  " * depth, "let ")
+            if item.op is Ops.END and item.src and item.src[0].op is Ops.RANGE:
+                depth = max(1, depth - 1)
+            self._inline(item)
+            if item in self.inner:
+                self.lines.append("  " * depth + self.names[item])
+            else:
+                self._line(item, "  " * depth)
+            depth += item.op is Ops.RANGE
+
+
+# ---------------------------------------------------------------- one expression, one tree
+def render(u: UOp) -> str:
+    """An infix expression such as `(a+(b*4))`; what has no infix form prints as `str` does."""
+    found = infix(u)
+    return print_graph(u) if found is None else found
+
+
+def tree(u: UOp) -> str:
+    """The node above its operands, each indented below its user; the first lines of a big graph.
+
+    A shared node is printed in full once, as `%1 = …`, and later as `%1`.
+    """
+    rows, seen, complete = _tree_rows(u)
+    shared = {node for _, node, again in rows if again}
+    namer, types = Namer(), TypeText({})
+    lines = []
+    for depth, node, again in rows:
+        text = namer.name(node) if again else _tree_line(node, types)
+        label = f"{namer.name(node)} = " if node in shared and not again else ""
+        lines.append("  " * depth + label + text)
+    if not complete:
+        lines.append(_summary(u, seen))
+    return "\n".join(lines)
+
+
+def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
+    """Depth, node, and whether it was printed before; the nodes printed; whether that is all."""
+    rows: list[tuple[int, UOp, bool]] = []
+    seen: set[UOp] = set()
+    stack = [(0, u)]
+    while stack and len(rows) < _TREE_LINES:
+        depth, node = stack.pop()
+        again = node in seen and not forms.is_literal(node)
+        rows.append((depth, node, again))
+        seen.add(node)
+        if not again and not _shown_inside(node):
+            stack.extend([(depth + 1, s) for s in reversed(node.src)])
+    return rows, seen, not stack
+
+
+def _tree_line(u: UOp, types: TypeText) -> str:
+    if forms.is_literal(u):
+        return forms.literal(u)
+    head, src, tail = forms.write(u, lambda s: infix(s, _INSIDE) or "…")
+    if _shown_inside(u):
+        head += " " + ", ".join([forms.literal(s) for s in src])
+    kind = types.text(u)
+    return f"{head}{tail} : {kind}" if kind else head + tail
+
+
+def _shown_inside(u: UOp) -> bool:
+    """Whether the operands are constants, which stand in the line itself."""
+    return bool(u.src) and all(forms.is_literal(s) for s in u.src)
+
+
+def _summary(u: UOp, printed: set[UOp]) -> str:
+    """How many nodes of a big graph are not shown, without walking over all of a huge one."""
+    found = {u}
+    stack = [u]
+    while stack and len(found) <= _TREE_NODES:
+        new = [s for s in stack.pop().src if s not in found]
+        found.update(new)
+        stack.extend(dict.fromkeys(new))
+    more = len(found) - len(printed)
+    return f"… {'more than ' if stack else ''}{more} more nodes"

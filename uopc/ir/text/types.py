@@ -1,0 +1,78 @@
+"""The type of a node as text: `f32`, `f32[4, %n]`; nothing for an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Shape
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import Node
+from uopc.ir.text import op_syntax as forms
+from uopc.ir.text.infix import infix
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
+
+
+class TypeText:
+    """Types in one text. `names` says what a symbolic dimension is called there, if it has a name.
+
+    `!` is put after a dtype that the op's rule does not give, `[?]` for a shape that cannot be.
+    """
+
+    def __init__(self, names: Mapping[UOp, str]) -> None:
+        self._names = names
+        self._known: dict[tuple[DType, Shape], str] = {}
+        self._broken: set[UOp] = set()
+
+    def text(self, u: UOp) -> str:
+        """The type after ` : `, or an empty string where the op's rule gives void."""
+        given = forms.given_dtype(u)
+        mark = "" if given is None or given is u.dtype else "!"
+        if u.dtype is dtypes.void and given is dtypes.void:
+            return ""
+        dims = self._shape(u)
+        if dims is None:
+            return f"{u.dtype.short}[?]{mark}"
+        known = self._known.get((u.dtype, dims))
+        if known is not None:
+            return known + mark
+        if not all([isinstance(d, (int, Node)) for d in dims]):
+            return f"{u.dtype.short}[?]{mark}"
+        return self._typed(u.dtype, dims) + mark
+
+    def _shape(self, u: UOp) -> Shape | None:
+        """The shape, or None where the op's rule cannot give one."""
+        if u._shape is not None:
+            return u._shape  # type: ignore[no-any-return]
+        if self._broken and any(s in self._broken for s in u.src):
+            self._broken.add(u)
+            return None
+        try:
+            return analysis.shape(u)
+        except Exception:
+            # A broken graph is printed to report it, so its text must not fail as its shape does.
+            self._broken.add(u)
+            return None
+
+    def _typed(self, dtype: DType, dims: Shape) -> str:
+        if not dims:
+            made = dtype.short
+        else:
+            made = f"{dtype.short}[{', '.join([self.dim(d) for d in dims])}]"
+        if all(type(d) is int for d in dims):  # the name of a node may change, a number not
+            self._known[dtype, dims] = made
+        return made
+
+    def dim(self, d: Any) -> str:
+        """A dimension: a number, the name of a node, or an expression."""
+        if isinstance(d, int):
+            return str(d)
+        if forms.is_literal(d):
+            return forms.literal(d, always_typed=True)
+        found = self._names.get(d) or infix(d, _DIM_CHARACTERS) or "?"
+        return "?" if '"' in found else found  # a quoted name has no place in a type

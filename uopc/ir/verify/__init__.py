@@ -1,0 +1,1 @@
+"""Checks that a graph obeys its level and that no access leaves its storage."""

@@ -1,0 +1,400 @@
+"""Whether every access to storage of known size stays inside of it, under its guards.
+
+An access is proved inside by the bounds of its index, closed under what its guards say. Where no
+proof is found, a place outside is looked for: among all values of loops and variables where these
+are few, which proves it too, else among their ends. So each access
+is *inside* (proved), *outside* (with values at which it happens), or *not proved*: an index that is
+loaded from memory, say. What is called inside never leaves the storage.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import InvalidIR
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Dim
+from uopc.ir.core.evaluate import STORAGE, operands, order
+from uopc.ir.core.levels import SCALAR, Level
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.ir.rewrite import check_rules
+from uopc.ir.symbolic import assume as given
+from uopc.ir.symbolic import conditions as clauses
+from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic.conditions import Limits
+from uopc.ir.verify import verifier as verify
+from uopc.ir.verify.nodes import describe, origin
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Array = npt.NDArray[Any]
+_POINTS = 512  # places that are tried
+_EVERY = 4096  # all places are, if there are no more
+
+
+class Verdict(enum.Enum):
+    """What is known of an access."""
+
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+    NOT_PROVED = "not proved"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One index of one access: `index` into `size` elements of `address`'s storage by `user`.
+
+    `low` and `high` are the bounds that were proved; `at` are values at which it is outside.
+    """
+
+    user: UOp
+    address: UOp
+    index: UOp
+    size: Dim
+    low: Any
+    high: Any
+    verdict: Verdict
+    at: dict[str, int]
+
+    def __str__(self) -> str:
+        size = analysis.show((self.size,))[1:-1]
+        text = (
+            f"{self.user.op.name} of {self.address.src[0].op.name}[{size}] at"
+            f" {self.index.render()}, which is {self.low} to {self.high}: {self.verdict.value}"
+        )
+        where = ", ".join(f"{k} = {v}" for k, v in self.at.items())
+        return f"{text} where {where}" if where else text
+
+
+def verify_with_bounds(graph: UOp, level: Level, stage: str = "") -> None:
+    """`verify`, and where the graph is a kernel, that no access of it is outside."""
+    verify.verify(graph, level, stage)
+    if level & SCALAR:
+        verify_bounds(graph, stage)
+
+
+def verify_bounds(graph: UOp, stage: str = "") -> list[Access]:
+    """The accesses of a kernel (level indexed to linear) that are not proved to be inside.
+
+    InvalidIR for one that is outside: the access, its index with its bounds, the storage's size.
+    """
+    left = []
+    for access in accesses(graph):
+        if access.verdict is Verdict.OUTSIDE:
+            where = f"{stage}: " if stage else ""
+            line = describe(access.user, graph)
+            raise InvalidIR(f"{where}invariant in-bounds: {access}\n  {line}{origin(access.user)}")
+        if access.verdict is Verdict.NOT_PROVED:
+            left.append(access)
+    return left
+
+
+def accesses(graph: UOp) -> Iterator[Access]:
+    """Every index of every access to a PARAM, BUFFER or DATA, with its verdict."""
+    nodes = order([graph])
+    known: dict[tuple[UOp, UOp | None], list[Access]] = {}
+    for user, address, gate in _uses(nodes):
+        key = address, gate
+        if key not in known:
+            known[key] = list(_checked(user, address, gate))
+            yield from known[key]
+
+
+def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
+    """(user, INDEX of storage, gate) for every access."""
+    for u in nodes:
+        explicit = u.op in (Ops.LOAD, Ops.STORE, Ops.TILE_LOAD)
+        for i, s in enumerate(operands(u)):
+            if s.op is not Ops.INDEX or analysis.shape(s) != () or not _of_storage(s):
+                continue
+            if explicit and i == 0:
+                first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
+                gates = [*u.src[first:]]
+                if u.op is Ops.STORE:  # a value that is INVALID is not written
+                    valid = indexing.ungated(u.src[1])[1]
+                    gates += [] if valid is None else [valid]
+                yield u, s, _all(gates)
+            elif u.op not in _LISTS:
+                yield s, s, None
+
+
+# What names an address and reads nothing.
+_LISTS = frozenset((Ops.LINEAR, Ops.AFTER))
+
+
+def _of_storage(address: UOp) -> bool:
+    return _storage(address).op in STORAGE
+
+
+def _storage(address: UOp) -> UOp:
+    u = address.src[0]
+    while u.op is Ops.AFTER:
+        u = u.src[0]
+    return u
+
+
+def _all(guards: list[UOp]) -> UOp | None:
+    return clauses.junction(Ops.AND, guards) if guards else None
+
+
+def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[Access]:
+    dims = analysis.shape(_storage(address))
+    index = list(address.src[1:])
+    if len(index) == 1 and len(dims) > 1:  # flat
+        dims = (analysis.size(dims),)
+    guards = [] if gate is None else [gate]
+    for i, x in enumerate(index):
+        index[i], guard = indexing.ungated(x)
+        guards += [] if guard is None else [guard]
+    if any([x.op is Ops.INVALID for x in index]):
+        return
+    lanes = address.dtype.lanes
+    if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from the first on
+        lane = intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes)
+        index[0] = affine.add(symbolic.simplify(index[0]), lane)
+    guard = _all(guards)
+    for x, size in zip(index, dims):
+        yield _judged(user, address, x, size, guard)
+
+
+def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Access:
+    plain = symbolic.simplify(_as_arithmetic(x))
+    condition = None if guard is None else symbolic.simplify(_as_arithmetic(guard))
+    if condition is not None and _is_never(condition):
+        return Access(user, address, x, size, 0, -1, Verdict.INSIDE, {})
+    limits = limits_under(condition)
+    loops = sorted(analysis.ranges(user), key=affine.order)
+    for r in loops:
+        _add_loop(limits, r)
+    for u in order([plain]):
+        if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in limits:
+            limits[u] = limits[u.src[0]]  # no integer is too large for dtype index
+    low, high = bounds_under(plain, limits)
+    if any([analysis.bounds(r.src[0])[1] <= 0 for r in loops]):
+        return Access(user, address, x, size, low, high, Verdict.INSIDE, {})  # in no iteration
+    if low >= 0 and _below(plain, high, size, limits):
+        return Access(user, address, x, size, low, high, Verdict.INSIDE, {})
+    verdict, at = _tried(plain, size, condition, loops)
+    return Access(user, address, x, size, low, high, verdict, at)
+
+
+def _is_never(condition: UOp) -> bool:
+    """Whether a guard is a constant that holds in no lane."""
+    lanes = condition.arg if type(condition.arg) is tuple else (condition.arg,)
+    return condition.op is Ops.CONST and not any(lanes)
+
+
+def _below(x: UOp, high: int, size: Dim, limits: Limits) -> bool:
+    """x < size, where x ≤ high."""
+    if isinstance(size, int):
+        return high < size
+    last = affine.plus(build.dim_uop(size), -1)
+    if high <= analysis.bounds(last)[0] or x.dtype.kind != "index":
+        return bool(high <= analysis.bounds(last)[0])
+    return affine.at_most(x, last) or bounds_under(affine.sub(x, last), limits)[1] <= 0
+
+
+# ---------------------------------------------------------------- what guards say
+def limits_under(condition: UOp | None) -> Limits:
+    """What a condition says about the integers in it."""
+    parts = [] if condition is None else clauses.clauses_of(condition)
+    limits = clauses.limits_of(parts)
+    for part in parts:
+        if part.op not in (Ops.CMPEQ, Ops.CMPNE) or not affine.is_const(part.src[1]):
+            continue
+        (u, c), (low, high) = part.src, analysis.bounds(part.src[0])
+        if not u.dtype.is_integral:
+            continue
+        first, last = limits.get(u, (None, None))
+        if part.op is Ops.CMPEQ:
+            limits[u] = c.arg, c.arg
+        elif c.arg == (low if first is None else max(low, first)):
+            limits[u] = c.arg + 1, last
+        elif c.arg == (high if last is None else min(high, last)):
+            limits[u] = first, c.arg - 1
+    return limits
+
+
+def _add_loop(limits: Limits, r: UOp) -> None:
+    """The loop runs: r < end, for each operand of a minimum, where the end is not a number."""
+    for end in clauses.clauses_of(symbolic.simplify(r.src[0]), Ops.MIN):
+        if affine.is_const(end):
+            continue
+        facts = [(r, end)]
+        constant, terms = affine.form(end)
+        (m, k), *more = terms.items()
+        n = m.src[1] if m.op is Ops.FLOORDIV else end
+        if not more and k == 1 and affine.is_const(n) and n.arg > 0:
+            most = affine.scaled(affine.plus(r, 1 - constant), n.arg)
+            facts.append((most, affine.plus(m.src[0], 1)))  # r < e//n + c ⇔ n·(r − c + 1) ≤ e
+        for pair in facts:
+            bound = clauses.bound_of(intern(Ops.CMPLT, dtypes.bool_, pair))
+            if bound is not None:
+                limits[bound[0]] = clauses.meet(limits.get(bound[0], (None, None)), bound[1])
+
+
+def bounds_under(x: UOp, limits: Limits) -> tuple[int, int]:
+    """Bounds of an integer whose parts are within limits: the narrowest that single steps find."""
+    low, high = analysis.bounds(x)
+    if x in limits:
+        low, high = clauses.within((low, high), limits[x])
+    if x.dtype.kind != "index":
+        return low, high
+    for candidate in _rewritten(x, limits):
+        low, high = _met((low, high), affine.interval(*affine.form(candidate)))
+        low, high = _met((low, high), analysis.bounds(candidate))
+    for lhs, limit in limits.items():
+        low, high = _met((low, high), _by_multiple(x, lhs, limit, limits))
+    return low, high
+
+
+def _rewritten(x: UOp, limits: Limits) -> Iterator[UOp]:
+    """x with limited parts replaced by variables of such bounds: all atoms, then each sum too."""
+    named = {u: _variable(u, limit) for u, limit in limits.items() if u.dtype.kind == "index"}
+    atoms = {u: v for u, v in named.items() if u.op is not Ops.ADD}
+    yield symbolic.replaced(x, atoms)
+    for u, v in named.items():
+        if u.op is Ops.ADD:
+            found, put = given.solved(u, v)
+            yield symbolic.replaced(symbolic.replaced(x, {found: put}), atoms)
+
+
+def _variable(u: UOp, limit: clauses.Interval) -> UOp:
+    low, high = clauses.within(affine.interval(*affine.form(u)), limit)
+    if low > high:  # the guard never holds
+        return affine.const(low)
+    return given.variable(u, low, high)
+
+
+def _by_multiple(x: UOp, lhs: UOp, limit: clauses.Interval, limits: Limits) -> tuple[Any, Any]:
+    """x = k·lhs + rest, with lhs within its limit."""
+    nothing = float("-inf"), float("inf")
+    if lhs.dtype.kind != "index":
+        return nothing
+    terms, inside = affine.form(x)[1], affine.form(lhs)[1]
+    first = next(iter(inside), None)
+    k = 0 if first is None else terms.get(first, 0) // inside[first]
+    if k == 0:
+        return nothing
+    a, b = clauses.within(affine.interval(*affine.form(lhs)), limit)
+    rest = affine.sub(x, affine.scaled(lhs, k))
+    low, high = clauses.range_of(rest, {u: i for u, i in limits.items() if u is not lhs})
+    return low + min(k * a, k * b), high + max(k * a, k * b)
+
+
+def _met(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _as_arithmetic(root: UOp) -> UOp:
+    """Shifts and masks of indices as products, quotients and remainders."""
+    done: dict[UOp, UOp] = {}
+    for u in analysis.toposort(root):
+        src = tuple([done[s] for s in u.src])
+        made = _arithmetic(u, src)
+        done[u] = symbolic.remake(u, src) if made is None else made
+    return done[root]
+
+
+def _arithmetic(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """x >> 3 → x // 8;  x & 7 → x % 8;  x << 3 → x·8;  truncating division of x ≥ 0 → floor."""
+    if u.dtype.kind != "index" or len(src) != 2 or not affine.is_const(src[1]):
+        return None
+    a, n = src[0], src[1].arg
+    if u.op is Ops.SHR and n >= 0:
+        return affine.floordiv(a, affine.const(1 << n))
+    if u.op is Ops.SHL and n >= 0:
+        return affine.scaled(a, 1 << n)
+    if u.op is Ops.AND and n >= 0 and n & (n + 1) == 0:
+        return affine.floormod(a, affine.const(n + 1))
+    if u.op in (Ops.CDIV, Ops.CMOD) and n > 0 and analysis.bounds(a)[0] >= 0:
+        return affine.divmod_(a, src[1])[u.op is Ops.CMOD]
+    return None
+
+
+# ---------------------------------------------------------------- places outside
+_LEAVES = frozenset((Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.LANES))
+
+
+def _tried(
+    x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
+) -> tuple[Verdict, dict[str, int]]:
+    """What values of loops and variables say, and those at which the access is outside."""
+    end = build.dim_uop(size)
+    roots = [x, end, *([] if condition is None else [condition]), *loops]
+    below = order(roots)
+    if not all([_is_known(u) for u in below]):
+        return Verdict.NOT_PROVED, {}
+    # A loop whose end was simplified in one place is still one loop.
+    same: dict[object, UOp] = {}
+    free = [u for u in below if u.op in _LEAVES and same.setdefault((u.op, u.arg), u) is u]
+    every = _all_places(free)
+    leaves, happens = every or _some_places(free)
+    leaves |= {u: leaves[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
+    value, last = (check_rules.evaluate(u, leaves)[0] for u in (x, end))
+    if condition is not None:
+        happens = happens & check_rules.evaluate(condition, leaves)[0]
+    found = np.flatnonzero(happens & ((value < 0) | (value >= last)))
+    if not len(found):
+        return (Verdict.NOT_PROVED if every is None else Verdict.INSIDE), {}
+    from uopc.ir.text.infix import infix
+
+    at = {infix(u) or u.op.name: int(leaves[u][found[0]]) for u in free}
+    return Verdict.OUTSIDE, at
+
+
+Places = tuple[dict["UOp", Array], Array]  # values, and where all loops run
+
+
+def _all_places(free: list[UOp]) -> Places | None:
+    """All values together, unless there are too many or a loop's length depends on others."""
+    known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
+    spans = [range(low, high + 1) for low, high in map(analysis.bounds, free)]
+    count = math.prod([len(s) for s in spans])
+    if not free or not known or count > _EVERY:
+        return None
+    grids = np.meshgrid(*spans, indexing="ij")
+    return {u: g.ravel() for u, g in zip(free, grids)}, np.ones(count, np.bool_)
+
+
+def _some_places(free: list[UOp]) -> Places:
+    leaves: dict[UOp, Array] = {}
+    happens = np.ones(_POINTS, np.bool_)
+    rng = random.Random(0)
+    for u in free:
+        leaves[u], runs = _drawn(u, leaves, rng)
+        happens &= runs
+    return leaves, happens
+
+
+def _is_known(u: UOp) -> bool:
+    """Whether the value follows from loops and variables alone."""
+    if u.op is Ops.CONST:
+        return type(u.arg) is not tuple  # a lane of it follows from the lane
+    return u.op in _LEAVES or u.op is Ops.CAST or u.op.is_alu
+
+
+def _drawn(u: UOp, leaves: dict[UOp, Array], rng: random.Random) -> tuple[Array, Array]:
+    """Values of a loop or variable, mostly its ends; and where the loop runs at all."""
+    if u.op is Ops.VARIABLE or u.op is Ops.LANES:
+        low, high = analysis.bounds(u)
+        first, last = np.full(_POINTS, low), np.full(_POINTS, high)
+    else:
+        end = np.broadcast_to(check_rules.evaluate(u.src[0], leaves)[0], (_POINTS,))
+        first, last = np.zeros(_POINTS, np.int64), end - 1
+    part = np.array([rng.choice((0.0, 1.0, rng.random())) for _ in range(_POINTS)])
+    values = first + np.floor(part * np.maximum(last - first, 0) + 0.5).astype(np.int64)
+    return values, last >= first

@@ -1,0 +1,230 @@
+"""Checks that a graph is what its level says: the op table's rows and the named invariants.
+
+One walk over the graph, each check once a node. What is *not* checked: that indices are in bounds
+(see `verify_bounds.py`), that reads and stores are ordered (the interpreter finds it), what user
+code put in tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import analysis
+from uopc.ir.core.evaluate import operands, order
+from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
+from uopc.ir.core.ops import Ops
+from uopc.ir.verify.nodes import CHECKS, Problem, describe, origin, verify_node
+from uopc.ir.verify.threads import meetings, spaces
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+__all__ = ["describe", "verify", "verify_node"]
+
+Found = Iterator[tuple["UOp", Problem]]
+_LOOPS = INDEXED | KERNEL | VECTOR
+
+
+def verify(graph: UOp, level: Level, stage: str = "") -> None:
+    """InvalidIR when the graph, or a kernel that it calls, breaks an invariant of the level."""
+    work: list[tuple[UOp, Level]] = [(graph, level)]
+    done: set[tuple[UOp, Level]] = set()
+    while work:
+        root, at = work.pop()
+        if (root, at) in done:
+            continue
+        done.add((root, at))
+        nodes = order([root])
+        for u, problem in _problems(root, nodes, at):
+            raise InvalidIR(_message(root, u, problem, at, stage))
+        work += [(u.src[0], _body_level(u.src[0], at)) for u in nodes if u.op is Ops.CALL]
+
+
+def _body_level(body: UOp, caller: Level) -> Level:
+    """The level of what a CALL calls: a kernel is called before and after its lanes are chosen."""
+    if body.op is Ops.LINEAR:
+        return LINEAR
+    return caller if body.op is Ops.FUNCTION else KERNEL | VECTOR
+
+
+def _found(u: UOp, name: str, sentence: str) -> tuple[UOp, Problem]:
+    return u, (name, sentence)
+
+
+def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
+    wanted = Ops.LINEAR if level & (LINEAR | PROGRAM) else Ops.SINK
+    if level is not TENSOR and root.op is not wanted:
+        yield _found(root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}")
+    checks = [check for name, check in CHECKS.items() if _holds(name, level)]
+    for u in nodes:
+        if not u.op.levels & level:
+            yield _found(u, "legal-op", f"{u.op.name} is not an op of this level")
+        for check in checks:
+            problem = check(u)
+            if problem is not None:
+                yield u, problem
+    for walk in (_closed, _nested) if level & _LOOPS else ():
+        yield from walk(root, nodes)
+    if _holds("storage-spaces", level):
+        yield from spaces(nodes)
+    for walk_list in (_balanced, _placed, meetings) if level is LINEAR else ():
+        yield from walk_list(root)
+    if level is PROGRAM:
+        yield from _listed(root)
+    yield from _calls(root, nodes)
+
+
+def _holds(name: str, level: Level) -> bool:
+    """Whether an invariant holds at a level (at all of them, if there are several)."""
+    return INVARIANTS[name][0] & level == level
+
+
+def _message(root: UOp, u: UOp, problem: Problem, level: Level, stage: str) -> str:
+    name, sentence = problem
+    where = f"{stage}: " if stage else ""
+    line = describe(u, root)
+    return f"{where}level {level.text}, invariant {name}: {sentence}\n  {line}{origin(u)}"
+
+
+# ---------------------------------------------------------------- loops
+def _axis(r: UOp) -> str:
+    return ".".join(map(str, r.arg.axis))
+
+
+def _closed(root: UOp, nodes: list[UOp]) -> Found:
+    """range-closed-once"""
+    for u in nodes:
+        closed = u.src[1:] if u.op in (Ops.END, Ops.REDUCE) else ()
+        for i, r in enumerate(closed):
+            if r.op is not Ops.RANGE:
+                yield _found(
+                    u, "range-closed-once", f"operand {i + 1} is {r.op.name}, expected a range"
+                )
+            elif r in closed[:i]:
+                yield _found(u, "range-closed-once", f"range {_axis(r)} is closed twice")
+    for e in root.src if root.op is Ops.SINK else (root,):
+        for r in sorted(analysis.ranges(e), key=lambda r: (r.arg.axis, r.seq)):
+            yield _found(
+                r,
+                "range-closed-once",
+                f"range {_axis(r)} is opened and never closed, expected an END or REDUCE of it"
+                f" between here and the {root.op.name}",
+            )
+
+
+def _nested(root: UOp, nodes: list[UOp]) -> Found:
+    """ranges-nest: what closes a range says which ranges are around it; they must agree."""
+    around: dict[UOp, set[UOp]] = {}
+    for u in nodes:
+        closed = analysis.closed_ranges(u)
+        if not closed:
+            continue
+        outer = analysis.ranges(u)
+        for r in closed:
+            around.setdefault(r, set()).update(outer)
+        places = {r.arg.axis: r for r in (*outer, *closed)}
+        for r in (*outer, *closed):
+            if places[r.arg.axis] is not r:
+                yield _found(u, "ranges-nest", f"two ranges of one nest have the axis {_axis(r)}")
+    for r, outer_ranges in around.items():
+        for o in outer_ranges:
+            if r in around.get(o, ()):
+                yield _found(
+                    r,
+                    "ranges-nest",
+                    f"range {_axis(r)} is inside of {_axis(o)} and around it, expected one of them",
+                )
+
+
+# ---------------------------------------------------------------- lists
+def _placed(root: UOp) -> Found:
+    """defined-before-use: earlier in the list, and not in a loop that has ended since."""
+    home: dict[UOp, int] = {}  # node → the loop it stands in; 0 is outside of all
+    running, loops = [0], 0
+    for u in root.src:
+        for i, s in enumerate(u.src):
+            if s not in home:
+                yield _found(
+                    u, "defined-before-use", f"operand {i}, {s.op.name}, does not stand before"
+                )
+            elif s.src and s.op is not Ops.CARRY and home[s] not in running:
+                yield _found(
+                    u, "defined-before-use", f"operand {i}, {s.op.name}, is in an ended loop"
+                )
+        if u.op is Ops.RANGE:
+            loops += 1
+            running.append(loops)
+        home[u] = running[-1]
+        if u.op is Ops.END and len(running) > 1:
+            running.pop()
+
+
+def _balanced(root: UOp) -> Found:
+    """balanced-loops"""
+    opened: list[UOp] = []
+    for u in root.src:
+        if u.op is Ops.RANGE:
+            opened.append(u)
+        elif u.op is Ops.END:
+            inner = opened.pop() if opened else None
+            if inner is None or u.src[0] is not inner:
+                yield _found(
+                    u, "balanced-loops", "END of a loop that is not the innermost open one"
+                )
+            yield from _carries(u)
+    for r in opened:
+        yield _found(
+            r, "balanced-loops", f"range {_axis(r)} is opened and never ended, expected its END"
+        )
+
+
+def _carries(end: UOp) -> Found:
+    pairs = end.src[1:]
+    if len(pairs) % 2:
+        yield _found(end, "balanced-loops", "a carried register without what it holds next")
+    for carry, value in zip(pairs[::2], pairs[1::2]):
+        if carry.op is not Ops.CARRY or carry.src[1] is not end.src[0]:
+            yield _found(
+                end, "balanced-loops", f"expected a CARRY of this loop, got {carry.op.name}"
+            )
+        elif carry.dtype is not value.dtype:
+            yield _found(
+                end,
+                "balanced-loops",
+                f"the register is {carry.dtype.name}, its next value {value.dtype.name}",
+            )
+
+
+def _calls(root: UOp, nodes: list[UOp]) -> Found:
+    """The arguments of calls fit the parameters of what is called."""
+    params: dict[UOp, list[UOp]] = {}
+    for u in nodes:
+        if u.op is not Ops.CALL:
+            continue
+        body = u.src[0]
+        if body not in params:
+            params[body] = [p for p in order([body]) if p.op in (Ops.PARAM, Ops.NUMBER)]
+        for p in params[body]:
+            problem = _argument(p, operands(u))
+            if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):
+                yield _found(u, "operand-count", problem)
+
+
+def _listed(root: UOp) -> Found:
+    """A program is a list of calls."""
+    for u in root.src:
+        if u.op is not Ops.CALL:
+            yield _found(u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL")
+
+
+def _argument(param: UOp, args: tuple[UOp, ...]) -> str | None:
+    slot = param.arg.slot
+    if not 0 <= slot < len(args):
+        return f"the kernel has a parameter in slot {slot}, but gets {len(args)} arguments"
+    if param.op is Ops.NUMBER and args[slot].op is not Ops.CONST:
+        return f"argument {slot} is {args[slot].op.name}, the kernel takes a constant"
+    if args[slot].dtype is not param.dtype:
+        return f"argument {slot} is {args[slot].dtype.name}, the kernel's {param.dtype.name}"
+    return None

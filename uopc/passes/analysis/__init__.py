@@ -1,0 +1,1 @@
+"""Facts that several passes ask for."""

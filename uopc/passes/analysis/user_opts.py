@@ -1,0 +1,43 @@
+"""Opts that the user gave with a CONTIGUOUS: whose kernel they are for, and what they rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import tensor_graph
+from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Opts = tuple[Opt, ...] | None
+
+
+def has_opts(u: UOp) -> bool:
+    """Whether the kernel that stores this value has its Opts already; an empty list counts."""
+    return u.op is Ops.CONTIGUOUS and u.arg is not None
+
+
+def fixed_reduces(graph: UOp) -> set[UOp]:
+    """The REDUCEs, among other values, that a CONTIGUOUS with Opts meets first: its Opts count
+    their ranges as the user wrote them."""
+    found: set[UOp] = set()
+    order = tensor_graph.nodes(graph) if Ops.CONTIGUOUS in tensor_graph.ops(graph) else []
+    for u in reversed(order):
+        if has_opts(u) or (u in found and u.op not in (Ops.REDUCE, Ops.CONTIGUOUS)):
+            found.update(u.src)
+    return found
+
+
+def opts_of_stored(order: Iterable[UOp], stored: Collection[UOp]) -> dict[UOp, tuple[Opt, ...]]:
+    """The Opts for the kernel of each value that is stored. A CONTIGUOUS of a value that is stored
+    anyway is no second store, so that value has them; of several lists it has the first."""
+    found: dict[UOp, tuple[Opt, ...]] = {}
+    for u in order:
+        if has_opts(u):
+            found[u] = u.arg
+            if u.src[0] in stored:
+                found.setdefault(u.src[0], u.arg)
+    return found

@@ -1,0 +1,171 @@
+"""What storage has been through: its versions, and the effects that come after one.
+
+An effect (STORE or CALL) on a version of storage makes the next version. Effects that each follow
+the one before are a chain, so a version is a place in each chain: 10,000 updates of one array are
+10,000 places in one chain, not sets of up to 10,000 effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+class Version:
+    """Some effects with all that they come after; it is there once the nodes in `last` are."""
+
+    __slots__ = ("_chain", "_length", "_others", "before", "last")
+
+    def __init__(
+        self, others: dict[int, int], chain: int, length: int,
+        last: tuple[UOp, ...], before: Version | None,
+    ) -> None:  # fmt: skip
+        # How many effects of a chain have happened; what stands here goes before `_others`.
+        self._others, self._chain, self._length = others, chain, length
+        self.last, self.before = last, before
+
+    def length(self, chain: int) -> int:
+        """How many effects of a chain it has seen."""
+        return self._length if chain == self._chain else self._others.get(chain, 0)
+
+    def chains(self) -> dict[int, int]:
+        """Every chain that it has seen of, and how much."""
+        return self._others if self._chain < 0 else {**self._others, self._chain: self._length}
+
+    def tip(self) -> int:
+        """A chain that its last effect may be the last of; -1 if it has seen none."""
+        return self._chain if self._chain >= 0 else next(reversed(self._others), -1)
+
+
+NEW = Version({}, -1, 0, (), None)
+
+
+class Place(NamedTuple):
+    """Of an effect: its chain, where in it, and the how manieth found."""
+
+    chain: int
+    at: int
+    number: int
+
+
+class Versions:
+    """The chains of a program, as its effects are found, sources first."""
+
+    def __init__(self) -> None:
+        self.place: dict[UOp, Place] = {}
+        self.waits: dict[UOp, tuple[UOp, ...]] = {}  # a node that joins versions -> their last
+        self._lengths: list[int] = []
+
+    def sees(self, version: Version, effect: UOp) -> bool:
+        """Whether the effect is part of the version."""
+        place = self.place[effect]
+        return place.at < version.length(place.chain)
+
+    def after(self, effect: UOp, seen: Version) -> Version:
+        """The version that an effect makes of one."""
+        chain = seen.tip()
+        if chain < 0 or self._lengths[chain] != seen.length(chain):
+            chain = len(self._lengths)
+            self._lengths.append(0)
+        others = seen._others if chain == seen._chain else seen.chains()
+        self.place[effect] = Place(chain, self._lengths[chain], len(self.place))
+        self._lengths[chain] += 1
+        return Version(others, chain, self._lengths[chain], (effect,), seen)
+
+    def joined(self, node: UOp, versions: Iterable[Version]) -> Version:
+        """What a node has seen whose sources are of some versions."""
+        found = [v for v in dict.fromkeys(versions) if v is not NEW]
+        if len(found) == 2:
+            found = [v for v, w in zip(found, reversed(found)) if not self._within(v, w)]
+        if len(found) < 2:
+            return found[0] if found else NEW
+        chains: dict[int, int] = {}
+        for v in found:
+            for chain, length in v.chains().items():
+                chains[chain] = max(length, chains.get(chain, 0))
+        self.waits[node] = tuple([u for v in found for u in v.last])
+        return Version(chains, -1, 0, (node,), None)
+
+    def _within(self, a: Version, b: Version) -> bool:
+        """Whether one version is part of another, as far as is known at once."""
+        if a is b.before:
+            return True
+        return a.before is not None and self.sees(b, a.last[0])
+
+
+class Spans:
+    """Intervals [begin, end) in a row, under a tree of what encloses them."""
+
+    def __init__(self, spans: list[tuple[float, float]]) -> None:
+        self.levels = [spans]
+        while len(spans) > 1:
+            rest = iter(spans)
+            pairs = [(a, next(rest, a)) for a in rest]
+            spans = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs]
+            self.levels.append(spans)
+
+    def first(self, place: int, begin: float, end: float) -> int | None:
+        """The first interval from a place on that has something in common with [begin, end)."""
+        level = 0
+        while place < len(self.levels[level]):
+            low, high = self.levels[level][place]
+            if low < end and begin < high:
+                if level == 0:
+                    return place
+                level, place = level - 1, 2 * place
+                continue
+            place += 1
+            while place % 2 == 0 and level + 1 < len(self.levels):
+                level, place = level + 1, place // 2
+        return None
+
+    def hull(self) -> tuple[float, float]:
+        """What encloses them all."""
+        return self.levels[-1][0]
+
+
+class Writers:
+    """The effects on one storage, with the part [begin, end) that each writes, as found."""
+
+    def __init__(
+        self, versions: Versions, written: list[tuple[UOp, tuple[float, float]]]
+    ) -> None:
+        chains: dict[int, list[tuple[UOp, tuple[float, float]]]] = {}
+        for effect, span in written:
+            chains.setdefault(versions.place[effect].chain, []).append((effect, span))
+        self.versions, self.chains = versions, sorted(chains)
+        self.effects = {c: [e for e, _ in found] for c, found in chains.items()}
+        self.spans = {c: Spans([s for _, s in found]) for c, found in chains.items()}
+        self.hulls = Spans([self.spans[c].hull() for c in self.chains])
+
+    def following(
+        self, seen: Version, begin: float, end: float, found_after: UOp | None = None
+    ) -> Iterator[UOp]:
+        """In each chain the first effect, not in the version, that may write to an element of
+        [begin, end): those behind it come after it. With `found_after`, of those found later."""
+        at = self.hulls.first(0, begin, end)
+        while at is not None:
+            chain = self.chains[at]
+            effects = self.effects[chain]
+            place = self._place(effects, seen.length(chain), found_after)
+            found = self.spans[chain].first(place, begin, end)
+            if found is not None:
+                yield effects[found]
+            at = self.hulls.first(at + 1, begin, end)
+
+    def _place(self, effects: list[UOp], length: int, found_after: UOp | None) -> int:
+        """How many effects of a chain are among its first `length`, or were not found later."""
+        places = self.versions.place
+        number = -1 if found_after is None else places[found_after].number
+        low, high = 0, len(effects)
+        while low < high:
+            middle = (low + high) // 2
+            place = places[effects[middle]]
+            if place.at < length or place.number <= number:
+                low = middle + 1
+            else:
+                high = middle
+        return low

@@ -1,0 +1,137 @@
+"""Which values are whole storage already, so that handing them out needs no copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder.index_maps import Index
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.args import StageArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
+Effects = Mapping["UOp", set["UOp"]]
+
+
+def stores_in(effect: UOp) -> tuple[UOp, ...]:
+    """The STOREs that a closed store stands for: an END may be around a GROUP of them."""
+    body = effect.src[0] if effect.op is Ops.END else effect
+    return body.src if body.op is Ops.GROUP else (body,)
+
+
+def is_view(v: UOp) -> bool:
+    """Storage, a constant, or movement: nothing that is computed under this name."""
+    return v.op.movement or v.op in STORAGE or v.op in _WITHOUT_STORAGE
+
+
+_WITHOUT_STORAGE = (Ops.AFTER, Ops.CONST, Ops.IOTA, Ops.VARIABLE)
+
+
+def reshaped_base(v: UOp) -> UOp:
+    """What a value is a reshape of."""
+    while v.op is Ops.RESHAPE:
+        v = v.src[0]
+    return v
+
+
+def roots_of_views(order: Iterable[UOp]) -> dict[UOp, UOp]:
+    """The value or storage under the movement and AFTER of each view, nodes given sources first."""
+    found: dict[UOp, UOp] = {}
+    for u in order:
+        if (u.op.movement or u.op is Ops.AFTER) and u.src:
+            found[u] = found.get(u.src[0], u.src[0])
+    return found
+
+
+def written_views(effect: UOp) -> list[UOp]:
+    """The views, or storage, that a STORE or a CALL of a kernel writes."""
+    if effect.op is Ops.STORE:
+        return [effect.src[0]]
+    written = kernel_params.written_params(effect.src[0])
+    slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
+    return [a for slot, a in enumerate(effect.src[1:]) if slot in slots]
+
+
+def before_effects(v: UOp, known: dict[UOp, UOp]) -> UOp:
+    """What a row of AFTERs stands on; `known` keeps what was found."""
+    path: list[UOp] = []
+    while v not in known and v.op is Ops.AFTER:
+        path.append(v)
+        v = v.src[0]
+    base = known.get(v, v)
+    known.update(dict.fromkeys(path, base))
+    return base
+
+
+def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index]:
+    """The storage a view is rooted in, and where in it an index of the view lies; `known` as for
+    `before_effects`."""
+    view = before_effects(view, known)
+    while view.op.movement:
+        index, _ = indexing.source_index(view, index)
+        view = before_effects(view.src[0], known)
+    return view, index
+
+
+def whole_root(v: UOp) -> UOp | None:
+    """The root of a view that shows all of it in order (RESHAPE and AFTER only), or None."""
+    while v.op in (Ops.RESHAPE, Ops.AFTER):
+        v = v.src[0]
+    return None if v.op.movement else v
+
+
+def effects_seen(v: UOp) -> set[UOp]:
+    """The STOREs and CALLs that a view comes after, those before them included."""
+    found: set[UOp] = set()
+    stack = [v]
+    visited: set[UOp] = set()
+    while stack:
+        u = stack.pop()
+        if u in visited:
+            continue
+        visited.add(u)
+        if u.op in (Ops.STORE, Ops.CALL):
+            found.add(u)
+            stack += u.src[:1] if u.op is Ops.STORE else u.src[1:]
+        elif u.op is Ops.AFTER or u.op is Ops.GROUP:
+            stack += u.src
+        elif u.op.movement:
+            stack.append(u.src[0])
+    return found
+
+
+def is_final_storage(v: UOp, effects: Effects) -> bool:
+    """Whether a value is the whole of some storage as the program leaves it. A param that nothing
+    writes is the caller's: its value is copied."""
+    root = whole_root(v)
+    if root is None or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):
+        return False
+    written = effects.get(root, set())
+    if root.op in (Ops.PARAM, Ops.BUFFER) and not written:
+        return False
+    return written <= effects_seen(v)
+
+
+def placed_outputs(
+    old: tuple[UOp, ...], values: tuple[UOp, ...], effects: Effects
+) -> tuple[UOp, ...]:
+    """Each output has storage of its own; what an assignment returns is the caller's array."""
+    out: list[UOp] = []
+    taken: set[UOp] = set()
+    for i, (before, v) in enumerate(zip(old, values)):
+        root = whole_root(v)
+        if v.dtype.kind == "void":
+            out.append(v)
+        elif root is not None and root not in taken and is_final_storage(before, effects):
+            if root.op is not Ops.PARAM:
+                taken.add(root)
+            out.append(v)
+        else:
+            out.append(intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False)))
+    return tuple(out)

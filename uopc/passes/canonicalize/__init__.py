@@ -1,0 +1,1 @@
+"""The pass canonicalize and its helpers."""

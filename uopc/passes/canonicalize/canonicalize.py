@@ -1,0 +1,201 @@
+"""Bring a tensor graph to one form: what changes nothing goes, empty values become constants.
+
+Before (tensor)                          After (tensor)
+  %1 = param x : f32[0, 4]                 %1 = expand 0.0:f32 (4,) : f32[4]
+  %2 = reduce.add %1 axes=(0,) : f32[4]    %2 = param y : f32[4]
+  %3 = param y : f32[4]                    %3 = add %1, %2 : f32[4]
+  %4 = detach %3 : f32[4]                  sink %3
+  %5 = add %2, %4 : f32[4]
+  sink %5
+
+DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a reduce over nothing is its
+identity, and a large reduce to few elements is cut in two, so that its first half runs in parallel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import movement
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
+from uopc.passes.analysis.views import STORAGE
+from uopc.passes.canonicalize.inline_functions import FunctionCalls
+from uopc.passes.contract import Context, Pass
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD)
+
+# A reduce of at least this many elements to one is cut in two (documented threshold).
+SPLIT_RATIO = 32768
+# The first half keeps at most this many elements, in 8 to 256 pieces.
+SPLIT_SIZE = 1 << 22
+SPLIT_PIECES = range(256, 7, -1)
+
+
+def canonicalize(graph: UOp, context: Context) -> UOp:
+    """One walk, sources first."""
+
+    reads: set[UOp] = set()  # values that storage is read for
+    fixed = fixed_reduces(graph)
+    calls = FunctionCalls(graph, context.schedule)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op in STORAGE or not reads.isdisjoint(u.src):
+            reads.add(u)
+        if u.op in _TRANSPARENT:
+            return src[0]
+        if u.op is Ops.BIND:
+            return src[0]
+        if u.op is Ops.REDUCE:
+            return _reduce(u, src[0], context.optimize and u in reads and u not in fixed)
+        if u.op is Ops.GETTUPLE:
+            return calls.value(u, src[0])
+        if u.op is Ops.STORE:
+            src = (src[0], _known_value(src[1]), *src[2:])
+            return _store_through_bitcast(u, src)
+        if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
+            return movement.reshape(src[0].src[0], analysis.shape(u))
+        if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
+            return src[0]
+        if u.op is Ops.CAT:
+            return _without_empty_parts(u, src)
+        if u.op.movement or u.op.is_alu:
+            return _emptied(u, src)
+        return None
+
+    return remake.rewritten(graph, change, outside_kernels=True)
+
+
+def _known_value(v: UOp) -> UOp:
+    """after x, (store x, invalid)  →  invalid, where it is read: what is there is no value"""
+    view = v
+    while view.op.movement:
+        view = view.src[0]
+    if view.op is not Ops.AFTER or len(view.src) != 2:
+        return v
+    shown, effect = view.src
+    if effect.op is not Ops.STORE or effect.src[0] is not shown:
+        return v
+    stored = effect.src[1]
+    while stored.op.movement:
+        stored = stored.src[0]
+    if stored.op is not Ops.INVALID:
+        return v
+    return build.filled(intern(Ops.INVALID, v.dtype), analysis.shape(v))
+
+
+def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """store (bitcast x), v  →  store x, (bitcast v)"""
+    target, value = src[:2]
+    while target.op is Ops.BITCAST:
+        target = target.src[0]
+        value = intern(Ops.BITCAST, target.dtype, (value,))
+    return intern(Ops.STORE, u.dtype, (target, value, *src[2:]), u.arg, u.tag)
+
+
+def _empty(dims: analysis.Shape) -> bool:
+    return 0 in dims
+
+
+def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """A value without elements is a constant; a padded one without a source, zeros."""
+    dims = analysis.shape(u)
+    if _empty(dims) or (u.op is Ops.PAD and _empty(analysis.shape(src[0]))):
+        return build.filled(build.const(u.dtype, 0), dims)
+    return None
+
+
+def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """cat a, (nothing), b  →  cat a, b"""
+    kept = tuple([s for s in src if not _empty(analysis.shape(s))])
+    if not kept or len(kept) == len(src):
+        return _emptied(u, src)
+    return kept[0] if len(kept) == 1 else intern(Ops.CAT, u.dtype, kept, u.arg)
+
+
+def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
+    """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
+    once. Large: two reduces, unless it reads nothing and has a closed form."""
+    dims = analysis.shape(value)
+    if any(isinstance(dims[a], int) and dims[a] == 0 for a in u.arg.axes):
+        identity = build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
+        return build.filled(identity, analysis.shape(u))
+    if _empty(dims):
+        return build.filled(build.const(u.dtype, 0), analysis.shape(u))
+    long = tuple([a for a in u.arg.axes if not (isinstance(dims[a], int) and dims[a] == 1)])
+    if not long:
+        return movement.reshape(value, analysis.shape(u))
+    if long != u.arg.axes:
+        kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
+        return movement.reshape(_reduced(kept, is_split), analysis.shape(u))
+    if u.dtype.is_float and u.dtype.bits < 32:
+        wide = intern(Ops.REDUCE, dtypes.float32, (build.cast(value, dtypes.float32),), u.arg)
+        return build.cast(_reduced(wide, is_split), u.dtype)
+    return _split(u, value, dims) if is_split else None
+
+
+def _reduced(u: UOp, is_split: bool) -> UOp:
+    made = _reduce(u, u.src[0], is_split)
+    return u if made is None else made
+
+
+def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:
+    """reduce over n  →  reduce over p of (reduce over n/p), with a new axis for the pieces."""
+    if not all(isinstance(d, int) for d in dims):
+        return None
+    ints = [int(d) for d in dims]
+    result = 1
+    for i, d in enumerate(ints):
+        result *= 1 if i in u.arg.axes else d
+    whole = 1
+    for d in ints:
+        whole *= d
+    if whole // result < SPLIT_RATIO:
+        return None
+    for axis in u.arg.axes:
+        if _is_repeated(value, axis):
+            continue
+        for pieces in SPLIT_PIECES:
+            if ints[axis] % pieces == 0 and result * pieces <= SPLIT_SIZE:
+                return _in_pieces(u, value, ints, axis, pieces)
+    return None
+
+
+def _is_repeated(value: UOp, axis: int) -> bool:
+    """Whether an axis only repeats one element."""
+    return value.op is Ops.EXPAND and _is_one(value.src[0], len(analysis.shape(value)) - axis)
+
+
+def _is_one(value: UOp, last: int) -> bool:
+    """Whether a value has one element along its last axis, its last but one, …, or no such axis."""
+    dims = analysis.shape(value)
+    return last > len(dims) or dims[-last] == 1
+
+
+def _in_pieces(u: UOp, value: UOp, dims: list[int], axis: int, pieces: int) -> UOp:
+    """The pieces' axis is as far outside as the axis that is cut, and outside of axes along which
+    an operand is repeated: a piece of a product of matrices is a small matrix in one place."""
+    cut = dims[:axis] + [pieces, dims[axis] // pieces] + dims[axis + 1 :]
+    parts = value.src if value.op.is_alu else ()
+    repeated = [any([_is_one(s, len(dims) - i) for s in parts]) for i in range(axis)]
+    place = next((i for i in range(axis) if repeated[i] and dims[i] > 1), axis)
+    order = [i for i in range(len(cut)) if i != axis]
+    moved = movement.reshape(value, tuple(cut))
+    moved = movement.permute(moved, (*order[:place], axis, *order[place:]))
+    axes = tuple([i + 1 if i >= place else i for i in u.arg.axes])
+    first = intern(Ops.REDUCE, u.dtype, (moved,), ReduceArg(u.arg.op, axes))
+    stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
+    kept = place - sum(i < place for i in u.arg.axes)
+    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (kept,)))
+
+
+PASS = Pass("canonicalize", TENSOR, TENSOR, canonicalize, "graph", reassociates=True)

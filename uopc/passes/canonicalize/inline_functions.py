@@ -1,0 +1,198 @@
+"""Calls of functions: the value inlined, or the kernels of a function that is scheduled once.
+
+A call of a precompiled function becomes the calls of its kernels, with storage of its own for what
+they leave for each other; so n calls take n times the kernels of one to put in order, and not n
+times its body. What is no whole storage (a part of an array, a constant) is not handed to a kernel:
+such a call is inlined, and its value stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import movement
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.args import ParamArg
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.contract import Schedule, Scheduled
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))
+
+
+class FunctionCalls:
+    """The calls in a graph; `schedule` gives the program of a function, or there is none."""
+
+    def __init__(self, graph: UOp, schedule: Schedule | None) -> None:
+        self.graph, self.schedule = graph, schedule
+        self._params: dict[UOp, list[UOp]] = {}  # of a FUNCTION
+        self._buffers: dict[UOp, set[UOp]] = {}  # those in its body
+        self._outputs: dict[UOp, tuple[UOp, ...] | None] = {}  # of a CALL
+        self._whole: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}
+        self._first = -1  # slots of BUFFERs made here
+        self._slots: Iterator[int] = itertools.count()
+
+    def value(self, u: UOp, called: UOp) -> UOp:
+        """What a GETTUPLE of a call, or of a TUPLE, stands for.
+
+        UserError when an argument is missing or has another dtype or shape than its param.
+        """
+        place: int = u.arg
+        if called.op is Ops.TUPLE:
+            return called.src[place]
+        if called.op is not Ops.CALL or called.src[0].op is not Ops.FUNCTION:
+            raise InvalidIR(f"gettuple: expected a tuple or a function's call, got {called.op!r}")
+        if called not in self._outputs:
+            self._outputs[called] = self._scheduled(called)
+        outputs = self._outputs[called]
+        return self._inlined(called, place) if outputs is None else outputs[place]
+
+    def _parameters(self, call: UOp) -> list[UOp]:
+        """The PARAMs of the function, which the arguments of the call fit."""
+        function, args = call.src[0], call.src[1:]
+        if function not in self._params:
+            order = analysis.toposort(function, analysis.outside_kernels(function))
+            self._params[function] = [p for p in order if p.op is Ops.PARAM and p.arg.slot >= 0]
+            self._buffers[function] = {b for b in order if b.op is Ops.BUFFER}
+        params = self._params[function]
+        if any(p.arg.slot >= len(args) for p in params):
+            raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
+        for p in params:
+            given = args[p.arg.slot]
+            same = analysis.shape(given) == analysis.shape(p) or any(p.src)
+            if given.dtype is not p.dtype or not same:
+                raise UserError(
+                    f"function {function.arg.name!r}: argument {p.arg.slot} must be "
+                    f"{p.dtype.name}{analysis.show(analysis.shape(p))}, got "
+                    f"{given.dtype.name}{analysis.show(analysis.shape(given))}"
+                )
+        return params
+
+    # ------------------------------------------------------------ inlined
+    def _inlined(self, call: UOp, place: int) -> UOp:
+        """gettuple i of (call (function out0, out1, …) args…)  →  out i with args for params
+
+        The value of a precompiled function is stored: so its kernels do not depend on who calls it.
+        """
+        function, args = call.src[0], call.src[1:]
+        params = self._parameters(call)
+        order = analysis.toposort(function, analysis.outside_kernels(function))
+        mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
+        mapping |= {p: args[p.arg.slot] for p in params}
+        value = remake.rebuild(function.src[place], mapping)
+        return intern(Ops.CONTIGUOUS, value.dtype, (value,)) if function.arg.precompile else value
+
+    # ------------------------------------------------------------ scheduled once
+    def _scheduled(self, call: UOp) -> tuple[UOp, ...] | None:
+        """The outputs of a call as storage after the kernels of its function; None to inline it."""
+        function, args = call.src[0], call.src[1:]
+        params = self._parameters(call)
+        given = [args[p.arg.slot] for p in params]
+        if self.schedule is None or not function.arg.precompile:
+            return None
+        if any(p.src for p in params) or any(s.dtype is dtypes.void for s in function.src):
+            return None
+        bases = [_base(a) for a in given]
+        if any(b.op.movement or b.op in _NO_KERNEL_TAKES for b in bases):
+            return None
+        made = self.schedule(function)
+        written = {r for c in made.program.src for r in _written(c)}
+        if len(set(bases)) < len(bases) and any(p in written for p in params):
+            return None
+        return self._kernels(call, made)
+
+    def _kernels(self, call: UOp, made: Scheduled) -> tuple[UOp, ...]:
+        function, args = call.src[0], call.src[1:]
+        now: dict[UOp, UOp] = {p: args[p.arg.slot] for p in self._parameters(call)}
+        for c in made.program.src:
+            roots = [_root(a) for a in c.src[1:] if a.op is not Ops.VARIABLE]
+            for r in roots:
+                if r not in now:
+                    now[r] = self._own_buffer(r, function) if r.op is Ops.BUFFER else r
+            whole = self._of_whole_storage(c, len(roots))
+            effect = intern(Ops.CALL, dtypes.void, (whole, *[now[r] for r in roots]))
+            effect.origin = effect.origin or call.origin
+            for r in _written(c):
+                now[r] = intern(Ops.AFTER, r.dtype, (now[r], effect))
+        out = []
+        for value, storage in zip(function.src, made.outputs):
+            root = _root(storage)
+            shown = movement.reshape(now.get(root, root), analysis.shape(value))
+            if root.op is not Ops.BUFFER:  # not to be written to in place of the value
+                shown = intern(Ops.CONTIGUOUS, shown.dtype, (shown,))
+            out.append(shown)
+        return tuple(out)
+
+    def _own_buffer(self, buffer: UOp, function: UOp) -> UOp:
+        """Storage of this call in place of that of the function, unless it is the caller's."""
+        if self._first < 0:
+            order = analysis.toposort(self.graph, analysis.outside_kernels(self.graph))
+            used = [u.arg.slot for u in order if u.op is Ops.BUFFER]
+            self._first = 1 + max(used, default=-1)
+            self._slots = itertools.count(self._first)
+        if buffer.arg.slot < self._first and buffer in self._buffers[function]:
+            return buffer
+        arg = dataclasses.replace(buffer.arg, slot=next(self._slots))
+        return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
+
+    def _of_whole_storage(self, call: UOp, count: int) -> UOp:
+        """The kernel of a call that takes all of the storage that it was given parts of."""
+        kernel, args = call.src[0], call.src[1 : 1 + count]
+        if not any(a.op is Ops.SLICE for a in args):
+            return kernel
+        key = kernel, args
+        if key not in self._whole:
+            self._whole[key] = _widened(kernel, args)
+        return self._whole[key]
+
+
+def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
+    """The kernel with its params as large as what the SLICEs in `args` are of."""
+    begins: dict[UOp, int] = {}  # new param -> where the part began
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is Ops.PARAM and args[u.arg.slot].op is Ops.SLICE:
+            part = args[u.arg.slot]
+            size = analysis.size(analysis.shape(part.src[0]))
+            assert isinstance(size, int)
+            param = intern(Ops.PARAM, u.dtype, (), ParamArg("", (size,), u.arg.slot))
+            begins[param] = part.arg[0]
+            return param
+        if u.op is Ops.INDEX and src[0] in begins:
+            place, guard = indexing.ungated(src[1])
+            moved = affine.plus(place, begins[src[0]])
+            index = (moved,) if guard is None else indexing.gated((moved,), guard)
+            return intern(Ops.INDEX, u.dtype, (src[0], *index), u.arg, u.tag)
+        return None
+
+    return remake.rewritten(kernel, change)
+
+
+def _root(storage: UOp) -> UOp:
+    while storage.op in (Ops.AFTER, Ops.SLICE):
+        storage = storage.src[0]
+    return storage
+
+
+def _base(value: UOp) -> UOp:
+    """What a view shows all of, in order."""
+    while value.op in (Ops.RESHAPE, Ops.AFTER):
+        value = value.src[0]
+    return value
+
+
+def _written(call: UOp) -> list[UOp]:
+    """The storage that a launch writes."""
+    slots = [p.arg.slot for p in kernel_params.written_params(call.src[0]) if p.op is Ops.PARAM]
+    return [_root(call.src[1 + slot]) for slot in slots]

@@ -1,0 +1,1 @@
+"""The pass decompose and the expansions it uses."""

@@ -1,0 +1,383 @@
+"""Replace what the target has no instruction for: functions, divisions, narrow arithmetic.
+
+Before (vector)                            After (vector)
+  %1 = param "" slot=0 : i32[4]              %1 = param "" slot=0 : i32[4]
+  %2 = range 4 axis=0.0 kind=loop : index    %2 = range 4 axis=0.0 kind=loop : index
+  %3 = param "" slot=1 : i32[4]              %3 = param "" slot=1 : i32[4]
+  %4 = load %3[%2] : i32                     %4 = load %3[%2] : i32
+  %5 = floordiv %4, 10:i32 : i32             %5 = cmod %4, 10:i32 : i32
+  %6 = store %1[%2], %5                      %6 = cmpne %5, 0:i32 : bool
+  %7 = end %6, %2                            %7 = cmplt %5, 0:i32 : bool
+  sink %7 name=E_4 opts=()                   %8 = and %6, %7 : bool
+                                             %9 = cdiv %4, 10:i32 : i32
+                                             %10 = sub %9, 1:i32 : i32
+                                             %11 = where %8, %10, %9 : i32
+                                             %12 = store %1[%2], %11
+                                             %13 = end %12, %2
+                                             sink %13 name=E_4 opts=()
+
+Quotients become the machine's truncating ones with operands that cannot trap; shifts by an unknown
+count are guarded; float16 functions are computed in float32 and rounded once. Conversions of narrow
+floats are spelled out where the machine has none.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.levels import VECTOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.passes.contract import Context, Pass
+from uopc.passes.decompose.expansion_cache import applied
+from uopc.passes.decompose.float_division import float_division
+from uopc.passes.decompose.merge_branches import joined_branches
+from uopc.passes.decompose.narrow_indices import narrowed
+from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
+from uopc.passes.decompose.soft_fma import unfused
+from uopc.passes.decompose.soft_rounding import rounded
+from uopc.passes.decompose.transcendental import DECOMPOSITIONS
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Source = tuple["UOp", ...]
+_FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
+# Functions that end in a SCALE, where the machine has it.
+_SCALED = frozenset((Ops.EXP, Ops.EXP2, Ops.POW))
+_SCALE_BITS = (128, 256, 512)  # of the vectors that there is an instruction for
+_FAR = 1 << 48  # indices up to this are divided without a division of integers
+_ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
+
+
+class Native(NamedTuple):
+    """What the machine has instructions for."""
+
+    floats: frozenset[DType]  # narrow ones that it converts float32 to and from
+    scales: bool
+
+    def computes(self, t: DType) -> bool:
+        """Whether values of a type have arithmetic, or are only converted."""
+        return t not in SOFTWARE and (t is not dtypes.float16 or t in self.floats)
+
+
+def _raw(op: Op, a: UOp, b: UOp) -> UOp:
+    """A machine instruction, not rewritten again."""
+    lanes = max(a.dtype.lanes, b.dtype.lanes)
+    return intern(op, a.dtype.scalar.vec(lanes), (a, b))
+
+
+def _const(u: UOp, value: int | float | bool) -> UOp:
+    return build.const(u.dtype.scalar, value)
+
+
+def _is_signed(t: DType) -> bool:
+    return t.kind in ("int", "index")
+
+
+# ------------------------------------------------------------ integer division
+def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
+    """CDIV or CMOD with operands that cannot trap: 0 for b = 0, wrapping for least // -1."""
+    low, high = analysis.bounds(b)
+    zero, one = _const(a, 0), _const(b, 1)
+    may_be_zero = low <= 0 <= high
+    overflows = _is_signed(a.dtype) and low <= -1 <= high
+    overflows &= analysis.bounds(a)[0] == analysis.type_bounds(a.dtype.scalar)[0]
+    if not may_be_zero and not overflows:
+        return _raw(op, a, b)
+    is_zero, is_minus_one = b.eq(0), b.eq(-1) if overflows else None
+    unsafe = is_zero if is_minus_one is None else is_zero | is_minus_one
+    result = _raw(op, a, unsafe.where(one, b))
+    if is_minus_one is not None:
+        result = is_minus_one.where(-a if op is Ops.CDIV else zero, result)
+    return is_zero.where(zero, result)
+
+
+def by_multiplication(a: UOp, d: int) -> UOp | None:
+    """floor(a / d) as (a·m) >> s where 64 bits hold it, else by way of floats: vectors have no
+    division of integers.
+
+    With m = ceil(2^s / d) and e = m·d - 2^s, the quotient is exact for 0 ≤ a where a·e < 2^s.
+    A negative least value is moved to 0 by a multiple of d first, and the twos in d are shifted
+    out, so that the product is shorter.
+    """
+    low, high = analysis.bounds(a)
+    if a.dtype.scalar is not dtypes.index or low < -_FAR or high > _FAR:
+        return None
+    moved = max(0, -(low // d))
+    twos = (d & -d).bit_length() - 1
+    most, odd = max(high + moved * d, 1) >> twos, d >> twos
+    shift = next(s for s in itertools.count() if most * (-(1 << s) % odd) < 1 << s)
+    factor = -(-(1 << shift) // odd)
+    if most * factor >= 1 << 63:
+        # Both are floats exactly, and a quotient this short is not rounded up to the next integer.
+        exact = a.cast(dtypes.float64) / _const(a, d).cast(dtypes.float64)
+        return exact.floor().cast(dtypes.index)
+    steps = ((Ops.ADD, moved * d), (Ops.SHR, twos), (Ops.MUL, factor), (Ops.SHR, shift),
+             (Ops.SUB, moved))  # fmt: skip
+    for op, amount in steps:
+        if amount != (1 if op is Ops.MUL else 0):
+            a = _raw(op, a, _const(a, amount))
+    return a
+
+
+def _lanes_division(u: UOp, src: Source) -> UOp | None:
+    """FLOORDIV or FLOORMOD of an index in lanes by a constant."""
+    a, b = src
+    rounds_down = u.op in (Ops.FLOORDIV, Ops.FLOORMOD) or _same_either_way(a, b)
+    if a.dtype.lanes == 1 or b.op is not Ops.CONST or type(b.arg) is tuple or b.arg <= 0:
+        return None
+    quotient = by_multiplication(a, b.arg) if rounds_down else None
+    if quotient is None or u.op in (Ops.FLOORDIV, Ops.CDIV):
+        return quotient
+    return _raw(Ops.SUB, a, _raw(Ops.MUL, quotient, _const(a, b.arg)))
+
+
+def _integer_division(u: UOp, src: Source) -> UOp:
+    a, b = src
+    power = _power_of_two(b)
+    multiplied = _lanes_division(u, src) if power is None else None
+    if multiplied is not None:
+        return multiplied
+    if u.op in (Ops.CDIV, Ops.CMOD) or _same_either_way(a, b):
+        return _truncating(Ops.CDIV if u.op in (Ops.CDIV, Ops.FLOORDIV) else Ops.CMOD, a, b)
+    if power is not None:
+        if u.op is Ops.FLOORDIV:
+            return _raw(Ops.SHR, a, _const(a, power))
+        return a & _const(a, (1 << power) - 1)
+    remainder = _truncating(Ops.CMOD, a, b)
+    wrong_sign = remainder.ne(0) & ((remainder < 0) ^ (b < 0))
+    if u.op is Ops.FLOORMOD:
+        return wrong_sign.where(remainder + b, remainder)
+    quotient = _truncating(Ops.CDIV, a, b)
+    return wrong_sign.where(quotient - _const(quotient, 1), quotient)
+
+
+def _same_either_way(a: UOp, b: UOp) -> bool:
+    """Operands of one sign: rounding down and toward zero agree."""
+    return bool(analysis.bounds(a)[0] >= 0 and analysis.bounds(b)[0] >= 0)
+
+
+def _power_of_two(b: UOp) -> int | None:
+    if b.op is Ops.CONST and type(b.arg) is int and b.arg > 0 and b.arg & (b.arg - 1) == 0:
+        return b.arg.bit_length() - 1
+    return None
+
+
+# ------------------------------------------------------------ the rest
+def _shift(u: UOp, src: Source) -> UOp | None:
+    """Counts outside of the width give 0, or the sign."""
+    a, b = src
+    low, high = analysis.bounds(b)
+    last = a.dtype.bits - 1
+    if low >= 0 and high <= last:
+        return None
+    inside = (b <= _const(b, last)) if low >= 0 else (b >= 0) & (b <= _const(b, last))
+    if u.op is Ops.SHR and _is_signed(a.dtype):
+        return _raw(Ops.SHR, a, inside.where(b, _const(b, last)))
+    return inside.where(_raw(u.op, a, inside.where(b, _const(b, 0))), _const(a, 0))
+
+
+def _integer_power(src: Source) -> UOp:
+    """Square and multiply over the bits of the exponent; negative exponents keep 1, -1 and 0."""
+    base, exponent = src
+    if base.dtype.kind == "bool":
+        return base | exponent.ne(True)
+    bits = max(1, min(analysis.bounds(exponent)[1].bit_length(), exponent.dtype.bits))
+    result, square = _const(base, 1), base
+    for i in range(bits):
+        taken = (_raw(Ops.SHR, exponent, _const(exponent, i)) & 1).ne(0)
+        result = taken.where(result * square, result)
+        square = square * square
+    if analysis.bounds(exponent)[0] >= 0:
+        return result
+    odd = (exponent & 1).ne(0)
+    negative = base.eq(1).where(_const(base, 1), _const(base, 0))
+    negative = base.eq(-1).where(odd.where(_const(base, -1), _const(base, 1)), negative)
+    return (exponent < 0).where(negative, result)
+
+
+def _threefry(src: Source) -> UOp:
+    """Twenty rounds on 32-bit halves."""
+    x, key = src
+    low, high = x.cast(dtypes.uint32), (x >> 32).cast(dtypes.uint32)
+    keys = [key.cast(dtypes.uint32), (key >> 32).cast(dtypes.uint32)]
+    keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
+    low, high = low + keys[0], high + keys[1]
+    for block in range(5):
+        for r in semantics.THREEFRY_ROTATIONS[block % 2]:
+            low = low + high
+            high = ((high << r) | (high >> (32 - r))) ^ low
+        low = low + keys[(block + 1) % 3]
+        high = high + keys[(block + 2) % 3] + (block + 1)
+    return (high.cast(dtypes.uint64) << 32) | low.cast(dtypes.uint64)
+
+
+def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
+    """An op of a narrow float type in float32, rounded once where it rounds."""
+    wide = tuple([_widened(s, native) for s in src])
+    lanes = max(s.dtype.lanes for s in src)
+    out = dtypes.float32 if u.dtype.is_float else u.dtype.scalar
+    done = intern(u.op, out.vec(lanes), wide)
+    inner = _decomposed(done, wide, native)
+    done = done if inner is None else inner
+    if not u.dtype.is_float:
+        return done
+    target = u.dtype.scalar
+    if native.computes(target):
+        return done.cast(target)
+    return _narrowed(done, target, native, exact=u.op in _SELECTS)
+
+
+def _widened(s: UOp, native: Native) -> UOp:
+    """As float32, where it is a float."""
+    t = s.dtype.scalar
+    if native.computes(t):
+        return s.cast(dtypes.float32) if t.is_float else s
+    if s.op is Ops.CONST:
+        return s.cast(dtypes.float32)
+    return _converted(s, dtypes.float32) if t in native.floats else widen(s)
+
+
+def _narrowed(a: UOp, target: DType, native: Native, exact: bool = False) -> UOp:
+    """The float32 `a` rounded to `target`. A machine's conversion makes infinity the greatest one:
+    where it must stay (`exact`), ours is used."""
+    infinite = exact and target is dtypes.fp8e5m2
+    if target in native.floats and not infinite:
+        return _converted(a, target)
+    return narrow(a, target, exact)
+
+
+def _converted(a: UOp, target: DType) -> UOp:
+    """The machine's own conversion, not rewritten again."""
+    return intern(Ops.CAST, target.vec(a.dtype.lanes), (a,))
+
+
+def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
+    """Conversions that go by way of float32: narrow formats, and float64 to one of them."""
+    a, target = src[0], u.dtype.scalar
+    if not native.computes(a.dtype.scalar):
+        wide = _widened(a, native)
+        return wide.cast(target) if native.computes(target) else _narrowed(wide, target, native)
+    if not target.is_float or target.bits > 16:
+        return None
+    if a.dtype.scalar is dtypes.float64:
+        a = _rounded_to_odd(a)
+    elif not native.computes(target):
+        a = a.cast(dtypes.float32)
+    else:
+        return None
+    return _converted(a, target) if native.computes(target) else _narrowed(a, target, native)
+
+
+def _rounded_to_odd(a: UOp) -> UOp:
+    """float64 → float32 such that rounding it again to fewer bits rounds only once."""
+    single = _converted(a, dtypes.float32)
+    back = single.cast(dtypes.float64)
+    bits = single.bitcast(dtypes.uint32)
+    inexact = back.ne(a) & a.eq(a) & (bits & 1).eq(0)
+    # Truncate toward zero where rounding went outward, then mark what was lost in the last bit.
+    outward = abs(back) > abs(a)
+    truncated = (inexact & outward).where(bits - 1, bits)
+    return inexact.where(truncated | 1, bits).bitcast(dtypes.float32)
+
+
+def _between(src: Source) -> UOp | None:
+    """-1 < x and x < c, on vectors of 32 bits: one comparison of numbers without a sign."""
+    below, above = src
+    if below.op is not Ops.CMPLT or above.op is not Ops.CMPLT or below.src[1] is not above.src[0]:
+        return None
+    x, least, most = above.src[0], below.src[0], above.src[1]
+    narrow = x.dtype.scalar is dtypes.int32 and x.dtype.lanes > 1
+    if not narrow or least.op is not Ops.CONST or most.op is not Ops.CONST:
+        return None
+    if least.arg != -1 or type(most.arg) is tuple or most.arg < 0:
+        return None
+    below_most: UOp = x.bitcast(dtypes.uint32) < build.const(dtypes.uint32, most.arg)
+    return below_most
+
+
+_SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, but for its sign
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
+
+
+def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
+    op, t = u.op, u.dtype.scalar
+    if op.is_alu and op is not Ops.WHERE:
+        operand = src[0].dtype.scalar
+        if not native.computes(operand):
+            return _narrow_float(u, src, native)
+        if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
+            return _narrow_float(u, src, native)
+    if op in _DIVISIONS:
+        return float_division(op, *src) if t.is_float else _integer_division(u, src)
+    if op is Ops.POW and not t.is_float:
+        return _integer_power(src)
+    if op in _SCALED and native.scales and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
+        return applied(_FUNCTIONS[op], src, scales=True)
+    if op in _FUNCTIONS:
+        return applied(_FUNCTIONS[op], src)
+    if op in (Ops.SHL, Ops.SHR):
+        return _shift(u, src)
+    if op is Ops.THREEFRY:
+        return _threefry(src)
+    if op is Ops.MULACC and not t.is_float:
+        return src[0] * src[1] + src[2]
+    if op in (Ops.MAX, Ops.MIN) and t.kind == "bool":
+        return src[0] | src[1] if op is Ops.MAX else src[0] & src[1]
+    if op is Ops.AND and t.kind == "bool":
+        return _between(src)
+    return _cast(u, src, native) if op is Ops.CAST else None
+
+
+# Ops with decompositions; others have some for bool and narrow floats only.
+_WITH_OTHERS = frozenset((
+    *_FUNCTIONS, *_DIVISIONS, *_SCALED, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
+))  # fmt: skip
+
+
+def _may_change(u: UOp) -> bool:
+    t = u.src[0].dtype if u.src else u.dtype
+    return u.op in _WITH_OTHERS or (
+        u.op.is_alu and (t.kind == "bool" or (t.kind == "float" and t.bits <= 16))
+    )
+
+
+def _change(native: Native, u: UOp, src: Source) -> UOp:
+    """The decomposition at the width of the node."""
+    made = _decomposed(u, src, native)
+    return _renewed(u, src) if made is None else _as_wide(u, made)
+
+
+def _renewed(u: UOp, src: Source) -> UOp:
+    return u if src == u.src else _as_wide(u, remake.as_written(u, src))
+
+
+def _as_wide(u: UOp, made: UOp) -> UOp:
+    """At the width of the node: what became one value for all lanes is spread."""
+    lanes = u.dtype.lanes
+    if made.dtype.lanes == lanes:
+        return made
+    return intern(Ops.STACK, made.dtype.vec(lanes), (made,) * lanes)
+
+
+def decompose(kernel: UOp, context: Context) -> UOp:
+    """The kernel in operations that its target has."""
+    target = context.target
+    native = Native(target.native_floats, target.scales)
+    only = {u for u in analysis.order(kernel) if _may_change(u)}
+    made = remake.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
+    if not target.fuses:
+        made = remake.rewritten(made, unfused)
+    if not target.rounds:
+        made = remake.rewritten(made, rounded)
+    return joined_branches(narrowed(made))
+
+
+PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

@@ -1,0 +1,67 @@
+"""A function spelled out once for each type, and copied for each place that it stands at.
+
+A sine is 150 nodes with its branch for huge angles, and each is the outcome of builders that fold,
+compare types and find shapes: 1.5 ms. What they give depends on the operands' types alone, so every
+place but the first takes a copy of the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from uopc.ir.core import analysis
+from uopc.ir.core.args import NumberArg, RangeArg
+from uopc.ir.core.node import intern, while_compiling
+from uopc.ir.core.ops import Ops
+from uopc.passes.decompose.cold_branch import branch_axis
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Function = Callable[..., "UOp"]
+
+
+class _Body(NamedTuple):
+    """What a function is made of, sources first: nodes that depend on its operands."""
+
+    operands: tuple[UOp, ...]
+    nodes: tuple[UOp, ...]
+    result: UOp
+
+
+_bodies: dict[object, _Body] = while_compiling({})
+
+
+def applied(function: Function, src: tuple[UOp, ...], **options: bool) -> UOp:
+    """`function(*src, **options)`, by a copy of what it is for operands of these types."""
+    if any([s.op is Ops.CONST for s in src]) or len(set(src)) < len(src):
+        return function(*src, **options)  # something may fold
+    key = function, tuple([s.dtype for s in src]), tuple(options.items())
+    body = _bodies.get(key)
+    if body is None:
+        body = _bodies[key] = _spelled_out(function, src, options)
+    return _copied(body, src)
+
+
+def _spelled_out(function: Function, src: tuple[UOp, ...], options: dict[str, bool]) -> _Body:
+    # Nothing else is a number in these slots.
+    types = [s.dtype for s in src]
+    operands = tuple([intern(Ops.NUMBER, t, (), NumberArg(-1 - i)) for i, t in enumerate(types)])
+    result = function(*operands, **options)
+    depends: dict[UOp, None] = dict.fromkeys(operands)
+    for u in analysis.toposort(result):
+        if not depends.keys().isdisjoint(u.src):
+            depends[u] = None
+    return _Body(operands, tuple(depends)[len(operands) :], result)
+
+
+def _copied(body: _Body, src: tuple[UOp, ...]) -> UOp:
+    made = dict(zip(body.operands, src))
+    axis = branch_axis(src)
+    for u in body.nodes:
+        arg = RangeArg((axis,), u.arg.kind) if u.op is Ops.RANGE else u.arg
+        copy = intern(u.op, u.dtype, tuple([made.get(s, s) for s in u.src]), arg, u.tag)
+        copy._shape = ()
+        made[u] = copy
+    return made[body.result]

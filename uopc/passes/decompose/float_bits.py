@@ -1,0 +1,41 @@
+"""Floats taken apart into bits and put together, and polynomials: what functions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import dtypes
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+def bits_of(x: UOp) -> UOp:
+    """The bits of a float, as an unsigned integer of its size."""
+    return x.bitcast(dtypes.uint64 if x.dtype.bits == 64 else dtypes.uint32)
+
+
+def float_of(bits: UOp) -> UOp:
+    """The float with these bits: what `bits_of` takes apart."""
+    return bits.bitcast(dtypes.float64 if bits.dtype.bits == 64 else dtypes.float32)
+
+
+def polynomial(x: UOp, coefficients: Sequence[float | UOp]) -> UOp:
+    """c0 + c1 x + c2 x^2 + ... by Horner's rule; c0 first."""
+    last = coefficients[-1]
+    result = x.const_like(last) if isinstance(last, float) else last
+    for c in reversed(coefficients[:-1]):
+        result = result.mulacc(x, c)
+    return result
+
+
+def sign_of(x: UOp) -> UOp:
+    """The sign bit of x alone."""
+    sign: UOp = bits_of(x) & (1 << (x.dtype.bits - 1))
+    return sign
+
+
+def with_sign(magnitude: UOp, sign: UOp) -> UOp:
+    """The float with its sign flipped where `sign` has the sign bit."""
+    return float_of(bits_of(magnitude) ^ sign)

@@ -1,0 +1,128 @@
+"""Quotients of floats rounded to integers, and their remainders: exact for every pair of operands.
+
+C's fmod and NumPy's mod and floor_divide, for float32 and float64 as straight-line expressions.
+Everything is done on magnitudes x = |a|, s = |b|. Where x/s is small, its rounded value n gives
+the remainder x - n s in one fused operation: it is below s, so it is representable, so it is exact.
+Elsewhere (`seldom`) the quotient has up to 277 bits, or 2098, and is taken off in parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Op, Ops
+from uopc.passes.decompose.cold_branch import seldom
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# x/s below these is rounded with an error below 1/8: the remainder stays below 5/8 s.
+_NEAR_32: Final = 2.0**21
+_NEAR_64: Final = 2.0**50
+_STEPS_32, _STEP_32 = 6, 47  # 6 * 47 bits are more than any float32 quotient has
+_EXPONENT_64: Final = 0x7FF << 52
+_SIGN: Final = {32: 1 << 31, 64: 1 << 63}
+_BITS: Final = {32: dtypes.uint32, 64: dtypes.uint64}
+
+
+def float_division(op: Op, a: UOp, b: UOp) -> UOp:
+    """CDIV, CMOD, FLOORDIV or FLOORMOD of two floats of 32 or 64 bits."""
+    if op is Ops.CDIV:
+        return (a / b).trunc()
+    x, s = abs(a), abs(b)
+    rest = _remainder(x, s)
+    if op is Ops.CMOD:
+        return _with_sign(rest, _bits(a))
+    opposite = (a < 0) ^ (b < 0)
+    between = opposite & rest.ne(0)
+    if op is Ops.FLOORMOD:
+        return _with_sign(between.where(s - rest, rest), _bits(b))
+    # As NumPy rounds: the difference, the quotient and the step down once each.
+    size = (x - rest) / s
+    quotient = opposite.where(-size, size)
+    quotient = between.where(quotient - 1.0, quotient)
+    whole = quotient.floor()
+    whole = (quotient - whole > 0.5).where(whole + 1.0, whole)
+    whole = quotient.eq(0).where(_with_sign(quotient, _bits(a) ^ _bits(b)), whole)
+    return b.eq(0).where(a / b, whole)
+
+
+def _remainder(x: UOp, s: UOp) -> UOp:
+    """x modulo s, 0 <= x; NaN for s = 0, infinite x, and NaN."""
+    near = (-(x / s).round()).mulacc(s, x)
+    near = (near < 0).where(near + s, near)
+    near = (x < s).where(x, near)
+    return seldom(_is_far(x, s), near, _with_far, x, s)
+
+
+def _is_far(x: UOp, s: UOp) -> UOp:
+    far: UOp = x >= s * (_NEAR_32 if x.dtype.bits == 32 else _NEAR_64)
+    return far
+
+
+def _with_far(near: UOp, x: UOp, s: UOp) -> UOp:
+    """The remainders of near and far quotients."""
+    far = _far_remainder_32(x, s) if x.dtype.bits == 32 else _far_remainder_64(x, s)
+    rest: UOp = _is_far(x, s).where(far, near)
+    return rest
+
+
+def _far_remainder_32(x: UOp, s: UOp) -> UOp:
+    """In float64, where s 2^k does not overflow: off with multiples of s 2^235, 2^188, … 2^0."""
+    rest, divisor = x.cast(dtypes.float64), s.cast(dtypes.float64)
+    minus_inverse = -1.0 / divisor
+    for i in reversed(range(_STEPS_32)):
+        scale = 2.0 ** (_STEP_32 * i)
+        rest = (rest * (minus_inverse * (1 / scale))).round().mulacc(divisor * scale, rest)
+    return (rest < 0).where(rest + divisor, rest).cast(dtypes.float32)
+
+
+def _far_remainder_64(x: UOp, s: UOp) -> UOp:
+    """x = k 2^n u, s = m u with integers k, m below 2^53: k (2^n mod m) mod m, times u.
+
+    2^n is (2^h)^32 2^l with n = 32 h + l. Residues are in [-m/2, m/2], up to a few units.
+    """
+    x_scale, s_scale = _exponent_64(x), _exponent_64(s)
+    k = x / _float(x_scale) * 2.0**52
+    m = s / _float(s_scale) * 2.0**52
+    n = (x_scale - s_scale) >> 52
+    power = _residue(_residue(_float(((n >> 5) + 1023) << 52), m), m)
+    for _ in range(5):
+        power = _product(power, power, m)
+    power = _residue(power * _float(((n & 31) + 1023) << 52), m)
+    rest = _product(power, _residue(k, m), m)
+    return (rest < 0).where(rest + m, rest) * 2.0**-52 * _float(s_scale)
+
+
+def _exponent_64(x: UOp) -> UOp:
+    """The bits of the greatest power of two up to x; the least normal one for less."""
+    field: UOp = _bits(x) & _EXPONENT_64
+    return field.maximum(1 << 52)
+
+
+def _residue(v: UOp, m: UOp) -> UOp:
+    """v modulo m, within |v| 2^-53 of [-m/2, m/2]; exact because it is an integer below 2^53."""
+    return (-(v / m).round()).mulacc(m, v)
+
+
+def _product(v: UOp, w: UOp, m: UOp) -> UOp:
+    """v w modulo m, in [-m/2, m/2]. The product as high + low, |high/m| <= 2^51, |low| <= m/4."""
+    high = v * w
+    low = v.mulacc(w, -high)
+    rest = _residue(high, m)
+    return (-((rest + low) / m).round()).mulacc(m, rest) + low
+
+
+def _bits(x: UOp) -> UOp:
+    return x.bitcast(_BITS[x.dtype.bits])
+
+
+def _float(bits: UOp) -> UOp:
+    return bits.bitcast(dtypes.float64)
+
+
+def _with_sign(x: UOp, sign: UOp) -> UOp:
+    """|x| with the top bit of `sign`."""
+    mask = _SIGN[x.dtype.bits]
+    return ((sign & mask) | _bits(abs(x))).bitcast(x.dtype.scalar)

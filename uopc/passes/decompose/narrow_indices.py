@@ -1,0 +1,80 @@
+"""Index arithmetic on lanes in 32 bits, where bounds say that no value needs more.
+
+    a = 3*lanes + i : indexx16      →      a = 3*cast(lanes) + cast(i) : i32x16
+
+A register holds twice as many of them, and they have a multiplication of their own. What is
+computed from bounds that fit is the same number, so whatever is taken from such a vector (a lane of
+it, say, for an address) is cast back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import COMPARISONS, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_SAME = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND, Ops.SHL, Ops.SHR))
+
+
+def narrowed(kernel: UOp) -> UOp:
+    """The kernel with its vectors of indices in int32."""
+    if not any(_is_wide(u) and _computes(u) for u in analysis.order(kernel)):
+        return kernel
+    return remake.rewritten(kernel, _change, renew=remake.as_written)
+
+
+def _is_wide(u: UOp) -> bool:
+    return u.dtype.lanes > 1 and u.dtype.scalar is dtypes.index
+
+
+def _computes(u: UOp) -> bool:
+    return u.op is Ops.WHERE or u.op in _SAME
+
+
+def _fits(u: UOp) -> bool:
+    low, high = analysis.bounds(u)
+    return bool(low >= -(1 << 31) and high < 1 << 31)
+
+
+def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    if u.op is Ops.LANE and _is_cast(src[0]):
+        return _back(intern(Ops.LANE, dtypes.int32, src[0].src, u.arg))
+    if u.op is Ops.CAST and _is_cast(src[0]):
+        return intern(Ops.CAST, u.dtype, src[0].src)
+    if _is_wide(u) and _computes(u):
+        chosen = u.op is Ops.WHERE
+        if not all([_fits(s) for s in (u, *u.src[chosen:])]):
+            return None
+        narrow = (*src[:chosen], *_narrow(src[chosen:]))
+        return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), narrow))
+    if u.op in COMPARISONS and any([_is_wide(s) for s in u.src]) and all(map(_fits, u.src)):
+        return intern(u.op, u.dtype, _narrow(src))
+    return None
+
+
+def _is_cast(u: UOp) -> bool:
+    """Whether a vector of indices is one of int32."""
+    return u.op is Ops.CAST and _is_wide(u) and u.src[0].dtype.scalar is dtypes.int32
+
+
+def _back(u: UOp) -> UOp:
+    return intern(Ops.CAST, dtypes.index.vec(u.dtype.lanes), (u,))
+
+
+def _narrow(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    return tuple([_in_int32(s) for s in src])
+
+
+def _in_int32(u: UOp) -> UOp:
+    t = dtypes.int32.vec(u.dtype.lanes)
+    if _is_cast(u):
+        return u.src[0]
+    if u.op is Ops.CONST:
+        return intern(Ops.CONST, t, (), u.arg)
+    return intern(Ops.CAST, t, (u,))

@@ -1,0 +1,82 @@
+"""Huge float64 angles modulo pi: by a window into the bits of 1/pi (Payne and Hanek 1983).
+
+Some fifty integer operations for each element: `seldom` keeps them off the way of small angles.
+`python -m tests.ulp --coefficients` prints the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from uopc.ir.core import dtypes
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# fmt: off
+REDUCE_LIMIT: Final = 2.0**40
+PI_LEAD: Final = 16
+INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8A5664F10,
+    0xE4107F9458EAF7AE, 0xF1586DC91B8E9093, 0x74B801924BBA8274, 0x64873F877AC72C4A,
+    0x69CFBA208D7D4BAE, 0xD1213A671C09AD17, 0xDF904E64758E60D4, 0xCE7D272117E2EF7E,
+    0x4A0EC7FE25FFF781, 0x6603FBCBC462D682, 0x9B47DB4D9FB3C9F2, 0xC26DD3D18FD9A797,
+    0xFA8B5D49EEB1FAF9, 0x7C5ECF41CE7DE294, 0xA4BA9AFED7EC47E3, 0x57421580CC11BF1E)
+# fmt: on
+
+
+def is_huge(x: UOp) -> UOp:
+    """Where the short reduction is not enough, infinities among them: there it gives NaN."""
+    huge: UOp = abs(x) > REDUCE_LIMIT
+    return huge
+
+
+def where_huge(x: UOp, far: UOp, near: UOp) -> UOp:
+    """What the long reduction gives, or what the short one does."""
+    chosen: UOp = (is_huge(x) & (abs(x) < math.inf)).where(far, near)
+    return chosen
+
+
+def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
+    """m (53 bits) times the 192 bits of w, modulo 2^192: the top word, the next, what is to add."""
+    low32 = 0xFFFFFFFF
+    m0, m1 = m & low32, m >> 32
+    c0, c1 = w[1] & low32, w[1] >> 32
+    d0, d1 = w[2] & low32, w[2] >> 32
+    middle = m1 * c0 + ((m0 * c0) >> 32)
+    cross = m0 * c1 + (middle & low32)
+    top = m * w[0] + m1 * c1 + (middle >> 32) + (cross >> 32)
+    return top, m * w[1], m1 * d1 + ((m0 * d1) >> 32) + ((m1 * d0) >> 32)
+
+
+def payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp, UOp]:
+    """|x| = n pi + r from the bits of 1/(2 pi): r, what it lost in rounding, -0.0 for odd n or 0.0.
+
+    |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
+    The word of the table is chosen by four levels of selects, then shifted into place.
+    """
+    bits = x.bitcast(dtypes.uint64)
+    m = (bits & ((1 << 52) - 1)) | (1 << 52)
+    offset = ((bits >> 52) & 0x7FF) - (1075 - PI_LEAD - turn)
+    words = [m.const_like(w) for w in INVERSE_TWO_PI_BITS]
+    for level in (8, 4, 2, 1):
+        beyond = (offset & (level * 64)).ne(0)
+        count = min(len(words) - level, level + 3)
+        words = [beyond.where(words[j + level], words[j]) for j in range(count)]
+    left = offset & 63
+    right = 63 - left  # after a shift by 1: no count reaches the width
+    window = [(words[j] << left) | ((words[j + 1] >> 1) >> right) for j in range(3)]
+    top, low, extra = _times_window(m, window)
+    top = top + quarter
+    odd = (top ^ (top << 1)) & (1 << 63)
+    top = top ^ odd
+    # The signed top word in two exact floats: its upper 55 bits, and 9 bits joined to 53 of the low
+    # word and what is to add: with a carry they fit.
+    rest = ((top & 0x1FF) << 53) + (low >> 11) + (extra >> 11)
+    high_part = (top & 0xFFFFFFFFFFFFFE00).bitcast(dtypes.int64).cast(dtypes.float64)
+    rest_part = rest.bitcast(dtypes.int64).cast(dtypes.float64)
+    scale = 2.0**-63
+    tail = high_part.mulacc(pi[1] * scale, rest_part * (pi[0] * 2.0**-116))
+    r = high_part.mulacc(pi[0] * scale, tail)
+    return r, high_part.mulacc(pi[0] * scale, -r) + tail, odd.bitcast(dtypes.float64)

@@ -1,0 +1,103 @@
+"""float16, bfloat16 and the 8-bit floats in integer arithmetic: exact conversions to and from
+float32.
+
+Widening is exact; narrowing rounds to nearest, ties to even; the 8-bit types saturate at their
+greatest finite value, unless the value is known to be one of the type; NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+@dataclass(frozen=True)
+class Format:
+    """A float of at most 16 bits: its mantissa bits, exponent bias, what greater values become,
+    and NaN."""
+
+    mantissa: int
+    bias: int
+    limit: float
+    nan: int
+    negative_zero: bool = True
+    bits: DType = dtypes.uint8
+
+    @property
+    def infinity(self) -> int:
+        """Its bits; 0 where the greatest exponent has numbers as well."""
+        return 0x1F << self.mantissa if self.bias == 15 else 0
+
+
+FORMATS: dict[DType, Format] = {
+    dtypes.fp8e4m3: Format(3, 7, 448.0, 0x7F),
+    dtypes.fp8e5m2: Format(2, 15, 57344.0, 0x7E),
+    dtypes.fp8e4m3fnuz: Format(3, 8, 240.0, 0x80, negative_zero=False),
+    dtypes.fp8e5m2fnuz: Format(2, 16, 57344.0, 0x80, negative_zero=False),
+    # The limit is what infinity would be as a number: what rounds to it is infinite.
+    dtypes.float16: Format(10, 15, 65536.0, 0x7E00, bits=dtypes.uint16),
+}
+# What no machine computes with; float16 too where one has no conversions for it.
+SOFTWARE = frozenset((dtypes.bfloat16, *FORMATS)) - {dtypes.float16}
+
+
+def widen(a: UOp) -> UOp:
+    """The float32 with the value of `a`."""
+    if a.dtype.scalar is dtypes.bfloat16:
+        bits = a.bitcast(dtypes.uint16).cast(dtypes.uint32)
+        return (bits << 16).bitcast(dtypes.float32)
+    form = FORMATS[a.dtype.scalar]
+    bits, top = a.bitcast(form.bits).cast(dtypes.uint32), 1 << (form.bits.bits - 1)
+    size, sign = bits & (top - 1), (bits & top) << (32 - form.bits.bits)
+    shift = 23 - form.mantissa
+    normal = ((size << shift) + ((127 - form.bias) << 23)).bitcast(dtypes.uint32)
+    tiny = (size.cast(dtypes.float32) * 2.0 ** (1 - form.bias - form.mantissa)).bitcast(
+        dtypes.uint32
+    )
+    value = (size < (1 << form.mantissa)).where(tiny, normal)
+    if form.infinity:
+        special = (size << shift) | (0xFF << 23)
+        value = (size >= form.infinity).where(special, value)
+    elif form.negative_zero:
+        value = size.eq(form.nan).where(build.const(dtypes.uint32, 0x7FC00000), value)
+    result = value | sign
+    if not form.negative_zero:
+        result = bits.eq(form.nan).where(build.const(dtypes.uint32, 0x7FC00000), result)
+    return result.bitcast(dtypes.float32)
+
+
+def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
+    """The float32 `a` rounded to `target`; `exact`: it is one of its values, infinity perhaps."""
+    bits = a.bitcast(dtypes.uint32)
+    if target is dtypes.bfloat16:
+        rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+        quiet = (bits >> 16) | 0x40
+        return a.ne(a).where(quiet, rounded).cast(dtypes.uint16).bitcast(target)
+    form = FORMATS[target]
+    width = form.bits.bits
+    sign = (bits >> (32 - width)) & (1 << (width - 1))
+    size = abs(a).minimum(build.const(dtypes.float32, form.limit))
+    size_bits, shift = size.bitcast(dtypes.uint32), 23 - form.mantissa
+    odd = (size_bits >> shift) & 1
+    normal = ((size_bits + (odd + ((1 << (shift - 1)) - 1))) >> shift) - (
+        (127 - form.bias) << form.mantissa
+    )
+    scale = 2.0 ** (form.bias - 1 + form.mantissa)
+    tiny = (size * scale).round().cast(dtypes.uint32)
+    value = (size < 2.0 ** (1 - form.bias)).where(tiny, normal)
+    if exact and target is dtypes.fp8e5m2:  # the one that has infinities
+        value = abs(a).eq(math.inf).where(build.const(dtypes.uint32, form.infinity), value)
+    if form.negative_zero:
+        value = value | sign
+    else:
+        value = value.eq(0).where(value, value | sign)
+    nan = build.const(dtypes.uint32, form.nan)  # one: the sign of a NaN means nothing
+    return a.ne(a).where(nan, value).cast(form.bits).bitcast(target)

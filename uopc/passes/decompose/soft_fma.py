@@ -1,0 +1,73 @@
+"""a*b + c with one rounding, on machines that have no instruction for it (x86 before AVX2)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.passes.decompose.float_bits import bits_of, float_of
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_SPLIT = 2.0**27 + 1  # a float64 times this parts into two halves of 26 bits
+_TINY = 2.0**-600  # no product of two finite numbers times this is infinite
+_LARGE, _SCALE = 2.0**900, 2.0**100  # beyond this, parts could overflow: all is scaled by that
+
+
+def unfused(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """A MULACC of floats as products and sums that round each."""
+    if u.op is not Ops.MULACC or not u.dtype.is_float:
+        return None
+    a, b, c = src
+    if u.dtype.bits == 64:
+        return _fused(a, b, c)
+    a, b, c = [x.cast(dtypes.float64) for x in src]
+    return _odd_sum(a * b, c).cast(u.dtype.scalar)  # such a product is exact
+
+
+def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
+    """By the exact parts of product and sums, the small ones added to an odd last bit: then the
+    last sum is the only one that rounds. Infinities have no parts: there the plain sum is right."""
+    far = (abs(a) > _LARGE) | (abs(b) > _LARGE) | (abs(c) > _LARGE)
+    down, up = far.where(a.const_like(1 / _SCALE), 1.0), far.where(a.const_like(_SCALE), 1.0)
+    larger = abs(a) > abs(b)
+    a, b, c = larger.where(a * down, a), larger.where(b, b * down), c * down
+    high, low = _product(a, b)
+    middle, lost = _sum(c, low)
+    total, rest = _sum(high, middle)
+    exact = total + _odd_sum(lost, rest)
+    small = (abs(c) < math.inf).where(c.const_like(1.0), _TINY)  # next to an infinite c
+    return exact.eq(exact).where(exact, (a * small) * (b * small) + c) * up
+
+
+def _sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """a + b, and what rounding took from it."""
+    total = a + b
+    moved = total - a
+    return total, (a - (total - moved)) + (b - moved)
+
+
+def _product(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """a * b, and what rounding took from it."""
+    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    total = a * b
+    return total, al * bl - (((total - ah * bh) - al * bh) - ah * bl)
+
+
+def _halves(a: UOp) -> tuple[UOp, UOp]:
+    moved = a * _SPLIT
+    high = moved - (moved - a)
+    return high, a - high
+
+
+def _odd_sum(a: UOp, b: UOp) -> UOp:
+    """a + b, of the two floats around it the one with an odd last bit: rounding that again to fewer
+    bits rounds as if it were done once."""
+    total, lost = _sum(a, b)
+    bits = bits_of(total)
+    inexact = ((lost < 0.0) | (lost > 0.0)) & (bits & 1).eq(0)
+    outward = (lost < 0.0).eq(total < 0.0)  # the exact sum is farther from 0
+    return float_of(inexact.where(outward.where(bits + 1, bits - 1), bits))

@@ -1,0 +1,395 @@
+"""Make memory accesses explicit: neighbours fold into one vector load or store.
+
+Before (vector)                              After (vector)
+  %1 = param "" slot=0 : f32[64]               %1 = param "" slot=0 : f32[64]
+  %2 = range 8 axis=0.0.0 kind=loop : index    %2 = range 8 axis=0.0.0 kind=loop : index
+  %3 = mul %2, 8 : index                       %3 = mul %2, 8 : index
+  %4 = lanes count=8 : indexx8                 %4 = param "" slot=1 : f32[64]
+  %5 = add %3, %4 : indexx8                    %5 = load %4[%3]:f32x8 : f32x8
+  %6 = param "" slot=1 : f32[64]               %6 = param "" slot=2 : f32[1]
+  %7 = param "" slot=2 : f32[1]                %7 = load %6[0] : f32
+  %8 = add %6[%5]:f32x8, %7[0] : f32x8         %8 = add %5, %7 : f32x8
+  %9 = store %1[%5]:f32x8, %8                  %9 = store %1[%3]:f32x8, %8
+  %10 = end %9, %2                             %10 = end %9, %2
+  sink %10 name=E_64 opts=(VECTOR(0, 8),)      sink %10 name=E_64 opts=(VECTOR(0, 8),)
+
+The flat index as a sum says what its lanes do: step 1 is one vector access, step -1 a reversed one,
+no step one scalar, a small step some vectors and shuffles, anything else one access a lane. A
+guard becomes the access's gate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.levels import VECTOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.contract import Context, Pass
+from uopc.passes.devectorize import transpose as transposed_loads
+from uopc.passes.devectorize.gather import first_inside, some_place
+from uopc.passes.devectorize.partial_stores import store_pieces
+from uopc.passes.optimize.schedule import thresholds as machine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+    from uopc.target import Target
+
+
+_MASKED_BITS = 32  # machines without AVX-512 have no masks for elements narrower than this
+
+
+class _Memory:
+    """Rewrites of accesses; lanes of index expressions are taken apart by memo."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.predicated = target.gpu is not None  # loads have gates of their own
+        self.masks_apart = self.predicated or target.masks_apart
+        self.lanes: dict[tuple[UOp, int], UOp] = {}
+        self.whole: set[UOp] = set()  # not simpler a lane at a time
+        self.transposed: dict[UOp, UOp] = {}  # the values of vectors that are read in blocks
+
+    def transpose(self, kernel: UOp) -> None:
+        """Find the blocks of vectors that rows of memory go through."""
+        for block in transposed_loads.columns(kernel, lane_step):
+            self.transposed |= transposed_loads.transposed(block, self.row)
+
+    def row(self, u: UOp, dtype: DType, i: int) -> UOp:
+        """Neighbours, from where lane i of a vector is."""
+        return _load(u, dtype, self.lane(u.src[1], i), None)
+
+    def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is Ops.STORE:
+            return self.store(u, src)
+        if u.op is Ops.LOAD:
+            return src[0] if len(src) == 1 else self.gated_load(src)
+        if u.op is Ops.TILE_LOAD or (u.op is Ops.INDEX and src[1].op is not Ops.INDEX):
+            return None
+        if any([s.op is Ops.INDEX for s in src]):
+            loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
+            return loaded[1] if _is_gate(u, loaded) else remake.remake(u, loaded)
+        return None
+
+    def gated_load(self, src: tuple[UOp, ...]) -> UOp:
+        """A LOAD with a gate, as an INDEX under a guard: `load` makes it explicit for its user."""
+        address, gate = src
+        index = indexing.gated(address.src[1:], gate)
+        return intern(Ops.INDEX, address.dtype, (address.src[0], *index))
+
+    def load(self, u: UOp) -> UOp:
+        """The value of an INDEX."""
+        if u in self.transposed:
+            return self.transposed[u]
+        flat, gate = indexing.ungated(u.src[1])
+        lanes = u.dtype.lanes
+        if gate is not None and gate.op is Ops.CONST and gate.arg is False:
+            return build.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
+        step = lane_step(flat)
+        if lanes == 1 or (step == 0 and (gate is None or gate.dtype.lanes == 1)):
+            return _load(u, u.dtype.scalar, flat, gate)
+        if step == 1:
+            return self.neighbours(u, self.lane(flat, 0), gate)
+        if step == -1:
+            gate = None if gate is None else _reversed(gate, lanes)
+            return _reversed(self.neighbours(u, self.lane(flat, lanes - 1), gate), lanes)
+        wide = gate is None or gate.dtype.lanes == 1 or u.dtype.bits >= _MASKED_BITS
+        if wide and not self.predicated and step is not None and _is_small(step, lanes):
+            return self.strided(u, flat, gate, step)
+        if gate is not None and not self.predicated and self.lane(gate, 0).op is Ops.LANE:
+            return self.gathered(u, flat, gate)
+        run = self.run(flat, gate)
+        parts = []
+        for i in range(0, lanes, run):
+            gate_i = None if gate is None else self.lane(gate, i)
+            parts.append(_load(u, u.dtype.scalar.vec(run), self.lane(flat, i), gate_i))
+        return intern(Ops.STACK, u.dtype, tuple(parts))
+
+    def neighbours(self, u: UOp, first: UOp, gate: UOp | None) -> UOp:
+        """As many elements as `u` has lanes, from `first` on. What is under a mask is read a
+        register at a time: LLVM ends the process over a wider one whose upper half is closed."""
+        lanes, register = u.dtype.lanes, self.target.lanes(u.dtype.bits)
+        if gate is None or self.predicated:
+            return _load(u, u.dtype, first, gate)
+        if gate.dtype.lanes == 1 or lanes <= register or lanes % register:
+            return self.masked(u, u.dtype, first, gate)
+        parts = [
+            self.masked(u, u.dtype.scalar.vec(register), affine.plus(first, i),
+                        self.part(gate, i, register))
+            for i in range(0, lanes, register)
+        ]  # fmt: skip
+        return intern(Ops.STACK, u.dtype, tuple(parts))
+
+    def masked(self, u: UOp, dtype: DType, first: UOp, gate: UOp) -> UOp:
+        """A vector under a mask. One that lies outside of its storage, so that no lane is read,
+        begins inside instead: where there is no memory, masked lanes are no fault, but as slow as
+        one (1,024 sums of 16 such vectors, half of them outside: 41 µs instead of 0.9)."""
+        first = first_inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
+        return _load(u, dtype, first, gate)
+
+    def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
+        """Every step-th element: vectors of neighbours that cover them, and shuffles. The last
+        vector ends with the last element, so none reads outside of what the lanes read."""
+        lanes, first = u.dtype.lanes, self.lane(flat, 0)
+        begins = _covering(lanes, step)
+        loads = [
+            self.neighbours(u, affine.plus(first, b), _spread(gate, lanes, b, step)) for b in begins
+        ]
+        found, reach = loads[0], lanes
+        for n in range(1, len(begins)):
+            order = []
+            for i in range(lanes):
+                old = i if n > 1 else i * step  # where lane i is in what is found so far
+                new = lanes + i * step - begins[n]
+                order.append(old if i * step < reach else min(new, 2 * lanes - 1))
+            found = intern(Ops.SHUFFLE, u.dtype, (found, loads[n]), tuple(order))
+            reach = begins[n] + lanes
+        return found
+
+    def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
+        """Elements at computed places: where the gate is false some element is read, then left out.
+        The gate stays a vector, which is not taken apart for each load."""
+        place = some_place(flat, analysis.size(analysis.shape(u.src[0])))
+        if place is None:
+            place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
+        scalar = u.dtype.scalar
+        places = [build.cast(self.lane(place, i), dtypes.index) for i in range(u.dtype.lanes)]
+        parts = [_load(u, scalar, i, None) for i in places]
+        read = intern(Ops.STACK, u.dtype, tuple(parts))
+        chosen: UOp = gate.where(read, build.const(scalar, 0))
+        return chosen
+
+    def store(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        target, value = src[0], src[1]
+        if value.op is Ops.INDEX:
+            value = self.load(value)
+        flat, gate = indexing.ungated(target.src[1])
+        if len(src) == 3:
+            extra = self.load(src[2]) if src[2].op is Ops.INDEX else src[2]
+            gate = extra if gate is None else indexing.both(gate, extra)
+        if gate is not None and gate.op is Ops.CONST and gate.arg is False:
+            return intern(Ops.GROUP, dtypes.void, ())
+        storage = target.src[0]
+        lanes = max(target.dtype.lanes, value.dtype.lanes)
+        if lanes == 1:
+            return _store(storage, flat, value, gate, u.arg)
+        if lane_step(flat) == 1:
+            first, value = self.lane(flat, 0), _splat(value, lanes)
+            pieces = None if gate is None or self.masks_apart else self.pieces(gate)
+            if pieces is None:
+                return _store(storage, first, value, gate, u.arg)
+            stores = [
+                _store(storage, affine.plus(first, at), self.part(value, at, n), None, u.arg)
+                for at, n in pieces
+            ]
+            return intern(Ops.GROUP, dtypes.void, tuple(stores))
+        run = self.run(flat, gate)
+        stores = []
+        for i in range(0, lanes, run):
+            gate_i = None if gate is None else self.lane(gate, i)
+            part = self.part(value, i, run)
+            stores.append(_store(storage, self.lane(flat, i), part, gate_i, u.arg))
+        return intern(Ops.GROUP, dtypes.void, tuple(stores))
+
+    def pieces(self, gate: UOp) -> list[tuple[int, int]] | None:
+        """What is stored under a gate of lanes, if that is known."""
+        lanes = [self.lane(gate, i) for i in range(gate.dtype.lanes)]
+        return store_pieces(lanes) if len(lanes) > 1 else None
+
+    def run(self, flat: UOp, gate: UOp | None) -> int:
+        """How many lanes, from each multiple of that number on, are neighbours under one gate."""
+        lanes, run = flat.dtype.lanes, 1
+        places = [self.lane(flat, i) for i in range(lanes)]
+        gates = [gate if gate is None else self.lane(gate, i) for i in range(lanes)]
+        while run * 2 <= lanes and lanes % (run * 2) == 0:
+            for i in range(0, lanes, run * 2):
+                follows = places[i + run] is affine.plus(places[i], run)
+                if not follows or gates[i] is not gates[i + run]:
+                    return run
+            run *= 2
+        return run
+
+    def part(self, value: UOp, first: int, count: int) -> UOp:
+        """Some neighbouring lanes of a value."""
+        if count == 1 or value.dtype.lanes == 1:
+            return self.lane(value, first) if count == 1 else _splat(value, count)
+        if count == value.dtype.lanes:
+            return value
+        lanes = tuple(range(first, first + count))
+        return intern(Ops.SHUFFLE, value.dtype.scalar.vec(count), (value, value), lanes)
+
+    def lane(self, u: UOp, i: int) -> UOp:
+        """Lane i of a value. Index arithmetic is redone on lanes where that makes it simple; other
+        vectors are computed whole and taken apart."""
+        if u.dtype.lanes == 1:
+            return u
+        stack = [u]
+        while stack:
+            v = stack[-1]
+            if (v, i) in self.lanes:
+                stack.pop()
+                continue
+            if v in self.whole or not _is_arithmetic(v) or any(x in self.whole for x in v.src):
+                self.lanes[(v, i)] = _take_lane(v, i)
+                stack.pop()
+                continue
+            missing = [s for s in v.src if s.dtype.lanes > 1 and (s, i) not in self.lanes]
+            if missing:
+                stack += missing
+                continue
+            src = tuple([s if s.dtype.lanes == 1 else self.lanes[(s, i)] for s in v.src])
+            narrow = intern(v.op, v.dtype.scalar, v.src, v.arg) if v.op is Ops.CAST else v
+            redone = remake.remake(narrow, src)
+            if not _is_simple(v, redone, src):
+                self.whole.add(v)
+                redone = _take_lane(v, i)
+            self.lanes[(v, i)] = redone
+            stack.pop()
+        return self.lanes[(u, i)]
+
+
+def _is_arithmetic(u: UOp) -> bool:
+    """Expressions over LANES and scalars that are better computed a lane at a time."""
+    index_like = u.dtype.scalar is dtypes.index or (
+        u.dtype.kind == "bool"
+        and all(s.dtype.scalar in (dtypes.index, dtypes.bool_) for s in u.src)
+    )
+    return index_like and (u.op.is_alu or u.op is Ops.CAST) and u.op is not Ops.LOAD
+
+
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
+
+
+def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
+    """Whether one lane's index arithmetic has lost the divisions that differ from lane to lane, and
+    stands on no vector's lane."""
+    if lane.op is Ops.CONST:
+        return True
+    if any(_is_taken(s) for s, of in zip(src, whole.src, strict=True) if of.dtype.lanes > 1):
+        return whole.op is Ops.CAST and src[0].op is Ops.LOAD
+    if lane.dtype is not dtypes.index:
+        return lane.op not in _DIVISIONS
+    common = affine.form(whole)[1]
+    return all(m.op not in _DIVISIONS or m in common for m in affine.form(lane)[1])
+
+
+def _is_taken(lane: UOp) -> bool:
+    """What is taken from a vector, or read in its place."""
+    return (lane.src[0] if lane.op is Ops.CAST else lane).op in (Ops.LANE, Ops.LOAD)
+
+
+def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
+    """Whether a WHERE chooses 0 where its load reads nothing, and so gives 0 anyway."""
+    if u.op is not Ops.WHERE or src[1].op not in (Ops.LOAD, Ops.WHERE) or len(src[1].src) < 2:
+        return False
+    gate, other = src[1].src[src[1].op is Ops.LOAD], src[2]
+    zero = other.op is Ops.CONST and other.arg == 0 and str(other.arg)[0] != "-"
+    return zero and (src[0] is gate or _terms(src[0]) <= _terms(gate))
+
+
+def _terms(condition: UOp) -> set[UOp]:
+    """The conditions that an AND joins."""
+    found: set[UOp] = set()
+    stack = [condition]
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.AND:
+            stack += u.src
+        else:
+            found.add(u)
+    return found
+
+
+def _take_lane(u: UOp, i: int) -> UOp:
+    if u.op is Ops.LANES:
+        return affine.const(i)
+    if u.op is Ops.CONST:
+        return build.const(u.dtype.scalar, u.arg[i] if type(u.arg) is tuple else u.arg)
+    if u.op is Ops.STACK:
+        return u.src[i]
+    if u.op is Ops.LOAD and len(u.src) == 1 and u.dtype.kind in ("int", "uint"):
+        place = u.src[0]  # to read one integer costs less than to take it out of a vector
+        return _load(place, u.dtype.scalar, affine.plus(place.src[1], i), None)
+    return intern(Ops.LANE, u.dtype.scalar, (u,), i)
+
+
+def lane_step(flat: UOp) -> int | None:
+    """By how much a flat index grows from lane to lane; None where that differs."""
+    if flat.dtype.lanes == 1:
+        return 0
+    step = 0
+    for m, k in affine.form(flat)[1].items():
+        if m.op is Ops.LANES:
+            step += k
+        elif m.dtype.lanes > 1:
+            return None
+    return step
+
+
+def _splat(value: UOp, lanes: int) -> UOp:
+    if value.dtype.lanes == lanes:
+        return value
+    return intern(Ops.STACK, value.dtype.vec(lanes), (value,) * lanes)
+
+
+def _reversed(value: UOp, lanes: int) -> UOp:
+    if value.dtype.lanes == 1:
+        return value
+    parts = [intern(Ops.LANE, value.dtype.scalar, (value,), i) for i in reversed(range(lanes))]
+    return intern(Ops.STACK, value.dtype, tuple(parts))
+
+
+def _covering(lanes: int, step: int) -> list[int]:
+    """Where vectors begin that cover every step-th element, the last ending with the last one."""
+    last = (lanes - 1) * (step - 1)
+    return [*range(0, last, lanes), last]
+
+
+def _is_small(step: int, lanes: int) -> bool:
+    """Whether lanes are so near one another that few vectors cover them."""
+    return 2 <= step <= machine.MOST_STEP and 2 * len(_covering(lanes, step)) <= lanes
+
+
+def _spread(gate: UOp | None, lanes: int, begin: int, step: int) -> UOp | None:
+    """The gate of a vector from element `begin` on; each step-th element has that of a lane."""
+    if gate is None or gate.dtype.lanes == 1:
+        return gate
+    closed = build.const(gate.dtype.scalar, (False,) * lanes)
+    order = [at // step if at % step == 0 else lanes for at in range(begin, begin + lanes)]
+    return intern(Ops.SHUFFLE, gate.dtype, (gate, closed), tuple(order))
+
+
+def _gate(gate: UOp | None) -> tuple[UOp, ...]:
+    """The gate as a source, unless it is always open."""
+    return () if gate is None or analysis.bounds(gate)[0] == 1 else (gate,)
+
+
+def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
+    """A LOAD of `dtype` (its lanes are neighbours) from the storage of the INDEX `u`."""
+    if gate is not None and analysis.bounds(gate)[1] == 0:
+        return _splat(build.const(dtype.scalar, 0), dtype.lanes)
+    address = intern(Ops.INDEX, dtype, (u.src[0], flat))
+    made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
+    made.origin = u.origin
+    return made
+
+
+def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:
+    address = intern(Ops.INDEX, value.dtype, (storage, flat))
+    return intern(Ops.STORE, dtypes.void, (address, value, *_gate(gate)), mode)
+
+
+def devectorize(kernel: UOp, context: Context) -> UOp:
+    """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
+    memory = _Memory(context.target)
+    memory.transpose(kernel)
+    return remake.rewritten(kernel, memory.change)
+
+
+PASS = Pass("devectorize", VECTOR, VECTOR, devectorize, "kernel")

@@ -1,0 +1,89 @@
+"""Vectors that are columns of a block in memory: rows are loaded and shuffled, not lanes gathered.
+
+A vector whose lanes are `step` elements apart takes a load a lane. Where the copies of a body read
+the vectors right beside it too, the same elements are rows of neighbours: one load brings a piece
+of each of several vectors, and shuffles put the pieces in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.core import analysis
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# Bits of the pieces that rows are loaded in: shuffles within pieces of 128 bits are cheap on every
+# machine with wider vectors, and joining pieces is part of the load.
+PIECE_BITS = 128
+
+LaneStep = Callable[["UOp"], int | None]
+LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
+
+
+def columns(kernel: UOp, lane_step: LaneStep) -> list[list[UOp]]:
+    """Blocks of vectors that lie beside one another, as many as a piece has elements."""
+    groups: dict[object, dict[int, UOp]] = {}
+    for u in analysis.order(kernel):
+        if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
+            continue
+        flat, gate = indexing.ungated(u.src[1])
+        step = lane_step(flat)
+        if gate is not None or step is None or -1 <= step <= 1:
+            continue
+        constant, terms = affine.form(flat)
+        key = (u.src[0], u.dtype, frozenset(terms.items()))
+        groups.setdefault(key, {})[constant] = u
+    return [block for g in groups.values() for block in _blocks(g)]
+
+
+def _blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
+    """Runs of neighbours, cut to the size of a piece."""
+    run: list[UOp] = []
+    for at in sorted(group):
+        u = group[at]
+        if run and at - 1 not in group:
+            run = []
+        run.append(u)
+        if len(run) == piece(u.dtype) and u.dtype.lanes % len(run) == 0:
+            yield run
+            run = []
+
+
+def piece(t: DType) -> int:
+    """Elements of a piece."""
+    return max(2, PIECE_BITS // t.scalar.bits)
+
+
+def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
+    """The value of each vector of a block, from loads of its rows."""
+    n, t = len(block), block[0].dtype
+    narrow = t.scalar.vec(n)
+    rows = [load_row(block[0], narrow, i) for i in range(t.lanes)]
+    joined = []
+    for i in range(n):
+        parts = tuple(rows[i::n])
+        joined.append(parts[0] if len(parts) == 1 else intern(Ops.STACK, t, parts))
+    width = n
+    while width > 1:  # interleaving the halves of a list log n times transposes it
+        pairs = zip(joined[: n // 2], joined[n // 2 :])
+        joined = [s for a, b in pairs for s in (_interleaved(a, b, n, 0), _interleaved(a, b, n, 1))]
+        width //= 2
+    return dict(zip(block, joined))
+
+
+def _interleaved(a: UOp, b: UOp, n: int, half: int) -> UOp:
+    """In each piece of n lanes: the lanes of one half of a and b in turns."""
+    lanes = a.dtype.lanes
+    order = []
+    for first in range(half * (n // 2), lanes, n):
+        for i in range(first, first + n // 2):
+            order += [i, lanes + i]
+    return intern(Ops.SHUFFLE, a.dtype, (a, b), tuple(order))

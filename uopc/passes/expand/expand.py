@@ -1,0 +1,246 @@
+"""Spell out the copies and lanes: no upcast, unroll or lane ranges remain.
+
+Before (kernel)                              After (vector)
+  %1 = param "" slot=0 : f32[64]               %1 = param "" slot=0 : f32[64]
+  %2 = range 8 axis=0.0.0 kind=loop : index    %2 = range 8 axis=0.0.0 kind=loop : index
+  %3 = mul %2, 8 : index                       %3 = mul %2, 8 : index
+  %4 = range 8 axis=0.0.1 kind=lane : index    %4 = lanes count=8 : indexx8
+  %5 = add %3, %4 : index                      %5 = add %3, %4 : indexx8
+  %6 = param "" slot=1 : f32[64]               %6 = param "" slot=1 : f32[64]
+  %7 = mul %6[%5], 2.0:f32 : f32               %7 = mul %6[%5]:f32x8, 2.0:f32 : f32x8
+  %8 = store %1[%5], %7                        %8 = store %1[%5]:f32x8, %7
+  %9 = end %8, %2, %4                          %9 = end %8, %2
+  sink %9 name=E_64 opts=(VECTOR(0, 8),)       sink %9 name=E_64 opts=(VECTOR(0, 8),)
+
+A node has a copy for each iteration of the unrolled ranges that it is inside of: what does not
+depend on a range is not copied. A reduce gets one accumulator a copy, combined after the loop, and
+its lanes are combined last. On a GPU the sums of SHAPED_WMMAs become WMMAs of what each lane of a
+warp has of their tiles (`fragments.py`); elsewhere the product is computed in loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder.rebuild import remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.levels import KERNEL, VECTOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.index import affine
+from uopc.passes.analysis.shared_tiles import filled_together
+from uopc.passes.contract import Context, Pass
+from uopc.passes.expand.fragments import Fragments, fragments, is_tensor_sum
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_COPIED = ("upcast", "unroll")
+Ranges = tuple["UOp", ...]
+
+
+class _Expansion:
+    """Every node becomes its copies, sources first: one for each combination of iterations of the
+    unrolled ranges that it is inside of, the last range fastest."""
+
+    def __init__(self, kernel: UOp, tensor_cores: bool) -> None:
+        self.kernel = kernel
+        self.made: dict[UOp, list[UOp]] = {}
+        self._sorted: dict[frozenset[UOp], Ranges] = {}
+        self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
+        self.fragments: dict[UOp, Fragments] = {}
+        self.places: dict[UOp, UOp] = {}  # row or column of a tile -> where a lane has it
+        self.lane: dict[UOp, UOp] = {}  # row or column of a tile -> the lanes of its warp
+        shared = filled_together(analysis.order(kernel)) if tensor_cores else {}
+        for u in analysis.order(kernel) if tensor_cores else ():
+            if u.op is Ops.SHAPED_WMMA:
+                made = self.fragments[u] = fragments(u, shared)
+                self.places |= made.places
+                self.lane |= dict.fromkeys(made.places, made.lane)
+
+    def expand(self) -> UOp:
+        for u in self._order():
+            if u not in self.fragments:  # the sum of its products is made of fragments
+                self.made[u] = self._copies(u)
+        return self.made[self.kernel][0]
+
+    def _order(self) -> Mapping[UOp, None]:
+        """Sources first; what stands for parts of tiles comes before the tiles' readers."""
+        if not self.fragments:
+            return analysis.order(self.kernel)
+        order: dict[UOp, None] = {}
+        tiles = self.fragments.values()
+        for u in [*self.lane.values(), *self.places.values()]:
+            analysis.toposort(u, done=order)
+        for u in [t for f in tiles for t in (f.lane, f.a, f.b)] + [self.kernel]:
+            analysis.toposort(u, lambda n: n not in self.fragments, order)
+        return order
+
+    def copied_ranges(self, u: UOp) -> Ranges:
+        """The unrolled ranges around a node, in a fixed order."""
+        around = analysis.ranges(u)
+        found = self._sorted.get(around)
+        if found is None:
+            wide = [r for r in around if r.arg.kind in _COPIED]
+            found = self._sorted[around] = tuple(sorted(wide, key=lambda r: r.arg.axis))
+        return found
+
+    def copy(self, u: UOp, where: dict[UOp, int]) -> UOp:
+        """The copy of a node at an iteration of each range around it."""
+        at = 0
+        for r in self.copied_ranges(u):
+            at = at * _length(r) + where[r]
+        return self.made[u][at]
+
+    def _column(self, u: UOp, wide: Ranges) -> list[UOp]:
+        """The copies of a node that the copies of a user read, given the ranges around that."""
+        own, made = self.copied_ranges(u), self.made[u]
+        if own == wide:
+            return made
+        picked = self._picked.get((own, wide))
+        if picked is None:
+            picked = [0]
+            for r in wide:
+                step = math.prod([_length(q) for q in own[own.index(r) + 1 :]]) if r in own else 0
+                picked = [i + step * k for i in picked for k in range(_length(r))]
+            self._picked[(own, wide)] = picked
+        return [made[i] for i in picked]
+
+    def _copies(self, u: UOp) -> list[UOp]:
+        wide = self.copied_ranges(u)
+        if u.op is Ops.RANGE and u.arg.kind in _COPIED:
+            at = wide.index(u)
+            lengths = [_length(r) for r in wide]
+            after = math.prod(lengths[at + 1 :])
+            return [affine.const(i // after % lengths[at]) for i in range(math.prod(lengths))]
+        if u.op is Ops.RANGE and u.arg.kind == "lane":
+            n = u.src[0].arg
+            return [intern(Ops.LANES, dtypes.index.vec(n), (), n)]
+        if _runs_once(u):
+            return [affine.const(0)]
+        if u in self.places:
+            return self._column(self.places[u], wide)
+        if u.op in (Ops.REDUCE, Ops.END):
+            tensor = is_tensor_sum(u) and u.src[0] in self.fragments
+            close = self._tensor_sum if tensor else self._close
+            return [close(u, dict(zip(wide, at))) for at in _iterations(wide)]
+        if not u.src:
+            return [u]
+        columns = [self._column(s, wide) for s in u.src]
+        if u.op is Ops.SHAPED_WMMA:
+            return [
+                build.alu(build.cast(a, u.dtype), Ops.MUL, build.cast(b, u.dtype))
+                for a, b in zip(*columns[:2])
+            ]
+        return [_remade(u, src) for src in zip(*columns)]
+
+    def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
+        """A REDUCE or END: one for each copy of the ranges that it closes."""
+        closed = analysis.closed_ranges(u)
+        lanes = [r for r in closed if r.arg.kind == "lane"]
+        wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
+        loops = [r for r in closed if r not in wide and r not in lanes and not _runs_once(r)]
+        bodies = [self.copy(u.src[0], where | dict(zip(wide, at))) for at in _iterations(wide)]
+        loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
+        ranges = tuple([self.copy(r, where) for r in loops])
+        if u.op is Ops.END:
+            body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
+            return intern(Ops.END, dtypes.void, (body, *ranges)) if ranges else body
+        return _combine(u, bodies, ranges, lanes)
+
+    def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
+        """The sum of SHAPED_WMMAs: all copies of a tile's depth go to one accumulator."""
+        tile = self.fragments[u.src[0]]
+        closed = [r for r in analysis.closed_ranges(u) if r is not u.src[0].src[4]]
+        wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], [])
+        ranges = tuple([self.copy(r, where) for r in closed if r not in wide])
+        lane = self.copy(tile.lane, {})
+        of_a, of_b, count = tile.counts
+        t = u.dtype.vec(count)
+        bodies = []
+        for at in _iterations(wide):
+            here = where | dict(zip(wide, at))
+            a, b = self.copy(tile.a, here), self.copy(tile.b, here)
+            src = (_lanes_of(a, of_a), _lanes_of(b, of_b), lane)
+            bodies.append(intern(Ops.WMMA, t, src, tile.shape))
+        total = bodies[0]
+        for body in bodies[1:]:
+            total = intern(Ops.ADD, t, (total, body))
+        return intern(Ops.REDUCE, t, (total, *ranges), u.arg) if ranges else total
+
+
+def _length(r: UOp) -> int:
+    return int(r.src[0].arg)
+
+
+def _runs_once(u: UOp) -> bool:
+    """Whether a node is a loop of one iteration, which is none."""
+    if u.op is not Ops.RANGE or u.arg.kind not in ("loop", "reduce"):
+        return False
+    return u.src[0].op is Ops.CONST and u.src[0].arg == 1
+
+
+def _iterations(wide: Iterable[UOp]) -> Iterator[tuple[int, ...]]:
+    """All iterations of some unrolled ranges, the last one fastest."""
+    return itertools.product(*[range(_length(r)) for r in wide])
+
+
+def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
+    """The ranges of copies, slowest first: copies of vectors side by side come one after another.
+
+    In a tile of rows by vectors that keeps one row's elements and all vectors in registers at a
+    time; the other way round, all rows' elements would be alive at once.
+    """
+
+    def shared(r: UOp) -> int:
+        return max([_common(r.arg.axis, q.arg.axis) for q in lanes], default=0)
+
+    return sorted(wide, key=lambda r: (shared(r), r.arg.axis))
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How long the common beginning of two axes is."""
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def _lanes_of(b: UOp, n: int) -> UOp:
+    """A value with n lanes: one that has none is the same in each."""
+    return b if b.dtype.lanes == n else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
+
+
+def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
+    """The accumulators of a reduce, combined pairwise, then their lanes."""
+    op = u.arg.op
+    if lanes:
+        n = lanes[0].src[0].arg
+        bodies = [_lanes_of(b, n) for b in bodies]
+    parts = bodies
+    if ranges:
+        parts = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
+    while len(parts) > 1:
+        pairs = [build.alu(a, Op.by_name(op), b) for a, b in zip(parts[::2], parts[1::2])]
+        parts = pairs + parts[len(parts) - len(parts) % 2 :]
+    return intern(Ops.HREDUCE, u.dtype, (parts[0],), op) if lanes else parts[0]
+
+
+def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The node on its expanded sources, as wide as the widest of them."""
+    if src == u.src:
+        return u
+    if u.op is Ops.INDEX:
+        wide = max([s.dtype.lanes for s in src[1:]])
+        return intern(Ops.INDEX, u.dtype.scalar.vec(wide), src)
+    if u.op in (Ops.CAST, Ops.BITCAST):
+        return remake(intern(u.op, u.dtype.scalar.vec(src[0].dtype.lanes), src), src)
+    return remake(u, src)
+
+
+def expand(kernel: UOp, context: Context) -> UOp:
+    return _Expansion(kernel, context.target.gpu is not None).expand()
+
+
+PASS = Pass("expand", KERNEL, VECTOR, expand, "kernel", reassociates=True)

@@ -1,0 +1,1 @@
+"""The pass linearize and its helpers."""

@@ -1,0 +1,1 @@
+"""The pass optimize: `opts/` transforms loops, `schedule/` chooses the transformations."""

@@ -1,0 +1,1 @@
+"""The Opts: one loop transformation each."""

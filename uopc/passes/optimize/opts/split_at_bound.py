@@ -1,0 +1,141 @@
+"""BOUND: a loop cut where a comparison with the loops around it turns, so that it folds there.
+
+    for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
+    →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]
+              for j < 8:         y[i, j'] = j' < i ? x[i, j'] : 0    with j' = 8·⌊i / 8⌋ + j
+              for j < …:         y[i, j'] = 0
+
+The parts are whole blocks of n iterations, so that vectors stay whole; only the block, or the few,
+in which the comparison turns has it still. What the mask leaves out is not read, and a reduce has
+no loop over it where it would add nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import alu as build
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.optimize.opts.legality import Piece, Refused, closers, in_pieces, parts
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_AROUND = ("loop", "thread")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A comparison that has one value before iteration `first` of a loop, and the other from
+    `first + width` on, whatever the loops inside are at."""
+
+    comparison: UOp
+    before: bool
+    first: UOp
+    width: int
+
+    @property
+    def end(self) -> UOp:
+        """From where on it has the other value."""
+        return affine.plus(self.first, self.width)
+
+
+def bound(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Cut r, in blocks of n, before and behind those in which a comparison turns."""
+    if n < 1:
+        raise Refused(f"the amount {n} is too small")
+    length = r.src[0]
+    if not affine.is_multiple(length, n):
+        raise Refused(f"the range is not known to be a multiple of {n}")
+    turns = find_turns(kernel, r)
+    if not turns:
+        raise Refused("it is compared with no loop around it")
+    turn = turns[0]
+    blocks, middle = affine.floordiv(length, affine.const(n)), -(-turn.width // n) + (n > 1)
+    least, most = analysis.bounds(blocks)
+    if middle >= most:
+        raise Refused(f"the comparison turns in all blocks of {n}")
+    last = affine.plus(blocks, -middle)
+    at = _least(affine.floordiv(turn.first, affine.const(n)), last)
+    if analysis.bounds(at)[0] < 0:
+        at = intern(Ops.MAX, dtypes.index, (at, affine.const(0)))
+    between = affine.const(middle)
+    if least < middle:
+        between = _least(between, affine.sub(blocks, at))
+    start, size = affine.scaled(at, n), affine.scaled(between, n)
+    rest = affine.sub(affine.sub(length, start), size)
+    later = [t for t in turns if affine.at_most(turn.first, t.first)]
+    sooner = [t for t in turns if affine.at_most(t.end, turn.end)]
+    before, behind = [
+        {t.comparison: build.const(dtypes.bool_, t.before == v) for t in decided}
+        for v, decided in ((True, later), (False, sooner))
+    ]
+    inner = [Piece(size)] if middle else []
+    return in_pieces(kernel, r, [Piece(start, before), *inner, Piece(rest, behind)])
+
+
+def _least(a: UOp, b: UOp) -> UOp:
+    return a if affine.at_most(a, b) else intern(Ops.MIN, dtypes.index, (a, b))
+
+
+def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
+    """The comparisons that turn as r goes on, where the loops around it say; that first which
+    leaves the fewest in the parts of the loop before and behind it."""
+    found = [t for u in parts(kernel).comparisons if (t := _turn(kernel, u, r)) is not None]
+    if len(found) < 2:
+        return found
+    length = int(analysis.bounds(r.src[0])[1])
+    places = [int(min(analysis.bounds(t.first)[1], length)) for t in found]
+
+    def left(at: int) -> int:
+        before, behind = sum([p < at for p in places]), sum([p > at for p in places])
+        return at * before + (length - at) * behind
+
+    costs = {at: left(at) for at in set(places)}
+    order = sorted(range(len(found)), key=lambda i: costs[places[i]])
+    return [found[i] for i in order]
+
+
+def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
+    """Where a comparison Σ < 0 turns, as a loop goes on; None if loops around do not decide it."""
+    if u.op not in (Ops.CMPLT, Ops.CMPLE) or r not in analysis.ranges(u):
+        return None
+    constant, terms = affine.form(affine.sub(*u.src))
+    constant -= u.op is Ops.CMPLE
+    step = terms.get(r, 0)
+    others = {m: k for m, k in terms.items() if m is not r}
+    around = {m: k for m, k in others.items() if _is_around(kernel, m, r)}
+    inside = {m: k for m, k in others.items() if m not in around}
+    if not step or not around or any(r in analysis.ranges(m) for m in others):
+        return None
+    low, high = affine.interval(constant, inside)
+    if step > 0:  # holds while step·r < -Σ; ends for good where it does not for the least Σ
+        first, last = [_quotient(around, -end, step, -1) for end in (high, low)]
+    else:  # holds from where |step|·r > Σ
+        first, last = [_quotient(around, end, -step, 1) for end in (low, high)]
+    width = analysis.bounds(affine.sub(last, first))[1] if low < high else 0
+    return Turn(u, step > 0, first, width)
+
+
+def _quotient(around: dict[UOp, int], constant: int, step: int, sign: int) -> UOp:
+    """The first iteration that is not below ⌈-Σ / step⌉, or the first above ⌊Σ / step⌋."""
+    total = affine.build(constant, {m: sign * k for m, k in around.items()})
+    if sign < 0:
+        return affine.floordiv(affine.plus(total, step - 1), affine.const(step))
+    return affine.plus(affine.floordiv(total, affine.const(step)), 1)
+
+
+def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
+    """Whether a value is the same in all iterations of r, in one order of loops with it."""
+    found = analysis.ranges(m)
+    if not found or any(q.arg.kind not in _AROUND for q in found):
+        return False
+    for u in closers(kernel, r):
+        before = [q for q in u.src[1:] if u.op is Ops.END and q.arg.axis < r.arg.axis]
+        if not found <= analysis.ranges(u).union(before):
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""The auto-scheduler: chooses a list of Opts for a kernel."""

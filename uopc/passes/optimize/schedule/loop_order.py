@@ -1,0 +1,199 @@
+"""The nest in which least is computed, chosen for kernels whose body is long.
+
+A value is computed in the innermost loop that it depends on. So loops change places where what few
+of them need would be computed again in others; a loop over a flattened shape becomes the loops it
+was made from, which index without divisions and need not all be around; and a short loop that only
+chooses among values becomes copies, each with the value that it takes:
+
+    for c, m < 4 + 3·50: y[c, m] = m < 4 ? x[c, m] : m < 54 ? sin(x[m]) · c : …
+    →  for m < 4: …; for j < 50: for c: y[c, 4 + j] = sin(x[4 + j]) · c; y[c, 54 + j] = …
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, expanded_size, length_of
+from uopc.passes.optimize.schedule.scheduler import Chooser
+from uopc.passes.place_stages import fusion_cost as storage_cost
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+def nest(chooser: Chooser) -> bool:
+    """Order and split the loops of a kernel without reduces, where its body is long, and copy
+    what only chooses; whether it has several nests now."""
+    k = chooser.facts
+    if any(u.op is Ops.BUFFER for u in k.order):
+        return False
+    if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.outputs):
+        return False
+    if not k.reduces and is_long(k):
+        _hoist(chooser, k)
+        _unflatten(chooser)
+    _copy_choices(chooser)
+    return any(o.op == "CUT" for o in chooser.opts)
+
+
+def is_long(k: KernelFacts) -> bool:
+    """Whether a second copy of the body costs more compile time than it saves."""
+    return expanded_size(k) >= machine.LONG_BODY
+
+
+# ---------------------------------------------------------------- the order of loops
+def _hoist(chooser: Chooser, k: KernelFacts) -> None:
+    """Exchange two loops, as long as that at least halves what is computed."""
+    ends = [u for u in k.order if u.op is Ops.END]
+    bytes_written = sum(a.node.dtype.itemsize for a in k.accesses if a.written)
+    for r in k.axes:
+        bytes_written *= length_of(r) or 1
+    if len(ends) != 1 or bytes_written > machine.CROSSED_BYTES:
+        return
+    costs = _costs(k)
+    order = list(k.axes)
+    while True:
+        swaps = [_swapped(order, a, b) for a, b in itertools.combinations(range(len(order)), 2)]
+        better = min(swaps, key=lambda o: _work(costs, o), default=order)
+        if 2 * _work(costs, better) > _work(costs, order):
+            return
+        a, b = [i for i, (x, y) in enumerate(zip(order, better)) if x is not y]
+        axes = chooser.axes
+        if not chooser.attempt("SWAP", axes[a], b):
+            return
+        order = better
+
+
+def _swapped(order: list[UOp], a: int, b: int) -> list[UOp]:
+    made = list(order)
+    made[a], made[b] = made[b], made[a]
+    return made
+
+
+def _costs(k: KernelFacts) -> dict[frozenset[UOp], float]:
+    """What is computed in the loops of each set."""
+    found: dict[frozenset[UOp], float] = {}
+    for u in k.order:
+        around = analysis.ranges(u)
+        found[around] = found.get(around, 0.0) + _cost(u)
+    return found
+
+
+def _cost(u: UOp) -> float:
+    """That of a node without its sources; arithmetic on indices is mostly free."""
+    free = u.op.is_alu and u.dtype.scalar is dtypes.index
+    return 0.0 if free else storage_cost.op_cost(u)
+
+
+def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
+    """All that is computed if loops are in this order, outer first."""
+    total = 0.0
+    for around, cost in costs.items():
+        inner = max([i for i, r in enumerate(order) if r in around], default=-1)
+        for r in order[: inner + 1]:
+            cost *= length_of(r) or 1
+        total += cost
+    return total
+
+
+# ---------------------------------------------------------------- flattened loops
+def _unflatten(chooser: Chooser) -> None:
+    """A loop that is only used divided by a constant, and modulo it, becomes two."""
+    for r in chooser.axes:
+        length = length_of(r) or 0
+        found = _division(chooser.facts, r)
+        if found is None:
+            continue
+        first, d = found
+        if (length - first) % d or (length - first) // d < 2:
+            continue
+        rest: UOp | None = r
+        if first and chooser.attempt("CUT", r, first):
+            rest = chooser.part(r, 1)
+        if rest is not None and length_of(rest) == length - first:
+            chooser.attempt("TILE", rest, d)
+
+
+def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
+    """The first iteration at which a quotient of the loop changes, and the divisor; if one."""
+    found: set[tuple[int, int]] = set()
+    for u in k.order:
+        if u.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or r not in analysis.ranges(u.src[0]):
+            continue
+        constant, terms = affine.form(u.src[0])
+        if u.dtype.scalar is not dtypes.index or u.src[1].op is not Ops.CONST or terms != {r: 1}:
+            return None
+        found.add((-constant % u.src[1].arg, u.src[1].arg))
+    return found.pop() if len(found) == 1 else None
+
+
+# ---------------------------------------------------------------- loops that choose
+def _copy_choices(chooser: Chooser) -> None:
+    """Copies of the body for a short loop, where most of it is for some iterations only."""
+    for r in reversed(chooser.facts.outputs):
+        k = chooser.facts
+        n = length_of(r)
+        if r not in k.outputs or n is None or not 1 < n <= machine.MOST_CHOICES:
+            continue
+        if not any(_chooses(u, r) for u in k.order):
+            continue
+        closed = next(u.src[1:] for u in k.order if u.op is Ops.END and r in u.src[1:])
+        inner = {q for q in closed if q.arg.axis >= r.arg.axis}
+        inside = [u for u in k.order if inner & analysis.ranges(u)]
+        taken = copies_taken(k, r)
+        if sum(taken.values()) > machine.MOST_COPIES:
+            continue
+        computed = sum(_cost(u) * taken[u] for u in inside)
+        if 3 * computed <= 2 * n * sum(_cost(u) for u in inside):
+            chooser.attempt("UPCAST", r, n)
+
+
+def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
+    """In how many copies of the body for a short loop each node is computed: WHERE takes one arm
+    in each; what does not depend on the loop is computed once for all."""
+    n = length_of(r) or 1
+    wanted = dict.fromkeys(k.order, 0)  # bit i: in iteration i
+    wanted[k.order[-1]] = (1 << n) - 1
+    known: dict[UOp, tuple[int, int]] = {}
+    for u in reversed(k.order):
+        here = wanted[u]
+        if _chooses(u, r):
+            if u.src[0] not in known:
+                known[u.src[0]] = _holds(u.src[0], r, n)
+            true, false = known[u.src[0]]
+            for s, mask in zip(u.src, (here, here & true, here & false)):
+                wanted[s] |= mask
+            continue
+        for s in u.src:
+            wanted[s] |= here
+    return {
+        u: mask.bit_count() if r in analysis.ranges(u) else min(mask, 1)
+        for u, mask in wanted.items()
+    }
+
+
+def _chooses(u: UOp, r: UOp) -> bool:
+    """Whether a loop alone says which of two values this is."""
+    if u.op is not Ops.WHERE or analysis.ranges(u.src[0]) != {r}:
+        return False
+    said = analysis.toposort(u.src[0], gate=lambda v: v.op.is_alu)
+    return all([v.op.is_alu or v is r or v.op is Ops.CONST for v in said])
+
+
+def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:
+    """Bits of the iterations in which a condition may hold, and of those in which it may not."""
+    true = false = 0
+    for i in range(n):
+        value = remake.rebuild(condition, {r: affine.const(i)})
+        known = value.arg if value.op is Ops.CONST else None
+        true |= (known is not False) << i
+        false |= (known is not True) << i
+    return true, false
+
+

@@ -1,0 +1,256 @@
+"""Walk the pipeline: a graph goes in, linear kernels and their launches come out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import Error, UserError
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.args import KernelArg
+from uopc.ir.core.level_of import level_of
+from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import Fired, tracing
+from uopc.passes import PIPELINE
+from uopc.passes.contract import Context, Pass, Schedule, Scheduled
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_PASSES = tuple([p for _, p in PIPELINE])
+INPUT = "input"  # the stage before the first pass
+Numbered = tuple[int, Pass]
+
+
+@dataclass
+class StageRun:
+    """One pass as it ran: on the graph, or on all kernels (`before[i]` became `after[i]`)."""
+
+    number: int
+    name: str
+    level: Level
+    before: list[UOp]
+    after: list[UOp]
+    begin: float = 0.0  # on the clock of time.perf_counter
+    seconds: float = 0.0
+    rewrites: Sequence[Fired] = ()  # where they were listened to
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+@dataclass
+class Lowered:
+    """A program of CALLs whose kernels are linear, and how it came about."""
+
+    outputs: tuple[UOp, ...]  # what the caller gets: storage after its effects, at indexed level
+    calls: list[tuple[UOp, tuple[UOp, ...]]]  # (linear kernel, storage and variables), in order
+    kernels: list[UOp]  # the distinct linear kernels, in order of first use
+    origins: dict[UOp, list[UOp]] = field(default_factory=dict)  # the user's nodes in each kernel
+    runs: list[StageRun] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+    # The LINEAR of CALLs that the kernels stand in as they were before the first run on kernels.
+    program: UOp | None = None
+    context: Context | None = None
+
+    def located(self, kernel: UOp) -> list[UOp]:
+        """The user's nodes in a linear kernel. One that graphs of other lines have as well may have
+        been built by these first: it says nothing of this graph."""
+        return [u for u in self.origins.get(kernel, ()) if _line(u) in self._lines]
+
+    @functools.cached_property
+    def _lines(self) -> set[tuple[str, int] | None]:
+        """The source lines of the graph as the user gave it."""
+        return {_line(u) for u in analysis.order(self.runs[0].before[0])} - {None}
+
+
+def _line(u: UOp) -> tuple[str, int] | None:
+    """The line that built a node, unless it is a number, which is the same node for all."""
+    if u.origin is None or u.op is Ops.CONST:
+        return None
+    return u.origin[0].co_filename, u.origin[1]
+
+
+Verify = Callable[["UOp", Level, str], None]
+
+
+class Lowering:
+    """One walk over the pipeline. `runs` grows pass by pass, so it is there when a pass fails.
+
+    `verify(graph, level, stage)` is called on what each pass gives; `trace` keeps every rewrite.
+    """
+
+    def __init__(
+        self, context: Context, verify: Verify | None = None, trace: bool = False
+    ) -> None:
+        self.context, self.verify, self.trace = context, verify, trace
+        self.runs: list[StageRun] = []
+        self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
+
+    def lower(self, graph: UOp, start: str = INPUT) -> Lowered:
+        """Run every pass on a SINK of tensor values, or on one kernel written by hand.
+
+        With `start`, the graph is what the pass of that name gave, and the passes after it run.
+        """
+        first, rest = _plan(graph, start)
+        self.runs.append(first)
+        self._check(first)
+        outputs: tuple[UOp, ...] = ()
+        program = graph
+        whole = [s for s in rest if s[1].scope == "graph"]
+        if whole:
+            for number, p in whole:
+                if p.accepts is INDEXED:
+                    outputs = program.src
+                program = self._run(p, number, [program])[0]
+        elif level_of(graph) is not PROGRAM:
+            program = _call_of(graph)
+        self.program = program
+        return self._lower_kernels(program, outputs, [s for s in rest if s[1].scope == "kernel"])
+
+    def _lower_kernels(
+        self, program: UOp, outputs: tuple[UOp, ...], passes: list[Numbered]
+    ) -> Lowered:
+        """What becomes of the kernels that a program calls; those that become equal are one."""
+        now = {c.src[0]: c.src[0] for c in program.src}
+        for number, p in passes:
+            before = list(dict.fromkeys(now.values()))
+            became = dict(zip(before, self._run(p, number, before)))
+            now = {k: became[n] for k, n in now.items()}
+        unnamed = list(dict.fromkeys(now.values()))
+        final = _named(unnamed)
+        if passes:
+            self.runs[-1].after = final
+        became = dict(zip(unnamed, final))
+        now = {k: became[n] for k, n in now.items()}
+        words = {n: _words(n) for n in final}
+        calls = []
+        for c in program.src:
+            n = now[c.src[0]]
+            by_slot, variables = words[n]
+            calls.append((n, (*c.src[1 : 1 + by_slot], *variables)))
+        origins: dict[UOp, list[UOp]] = {}
+        for k, n in now.items():
+            located = [u for u in analysis.toposort(k) if u.origin is not None]
+            origins.setdefault(n, []).extend(located)
+        context = self.context
+        return Lowered(
+            outputs, calls, final, origins, self.runs, context.notes, program, context
+        )  # fmt: skip
+
+    def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
+        """One pass over every graph it applies to."""
+        fired: list[Fired] = []
+        listening = tracing(fired.append) if self.trace else contextlib.nullcontext()
+        start = time.perf_counter()
+        try:
+            with listening:
+                after = [p.run(g, self.context) for g in graphs]
+        except Error as error:
+            error.add_note(f"in pass {p.name}")
+            raise
+        seconds = time.perf_counter() - start
+        run = StageRun(number, p.name, p.promises, graphs, after, start, seconds, fired)
+        self.runs.append(run)
+        self._check(run)
+        return after
+
+    def _check(self, run: StageRun) -> None:
+        if self.verify is None:
+            return
+        for g in run.after:
+            inside = run.level is not PROGRAM and level_of(g) is PROGRAM  # a stage file of kernels
+            for k in {c.src[0]: None for c in g.src} if inside else (g,):
+                self.verify(k, run.level, run.name)
+            if inside:
+                self.verify(g, PROGRAM, run.name)
+
+
+def lower(graph: UOp, context: Context, verify: Verify | None = None) -> Lowered:
+    """The stages of a SINK of tensor values, or of one kernel written by hand."""
+    return Lowering(context, verify).lower(graph)
+
+
+def function_schedule(context: Context) -> Schedule:
+    """What schedules each FUNCTION once: its body as a program. `context.notes` counts them."""
+    known: dict[UOp, Scheduled] = {}
+
+    def schedule(function: UOp) -> Scheduled:
+        if function not in known:
+            program = intern(Ops.SINK, dtypes.void, function.src)
+            outputs: tuple[UOp, ...] = ()
+            for p in itertools.takewhile(lambda p: p.accepts is not PROGRAM, _PASSES):
+                outputs = program.src if p.accepts is INDEXED else outputs
+                program = p.run(program, context)
+            known[function] = Scheduled(program, outputs)
+            context.notes["functions"] = len(known)
+        return known[function]
+
+    return schedule
+
+
+def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
+    """The stage that a graph is, and the passes that are left to run on it."""
+    if start != INPUT:
+        names = [p.name for _, p in PIPELINE]
+        if start not in names:
+            raise UserError(f"no stage {start!r}; there are {', '.join((INPUT, *names))}")
+        at = names.index(start)
+        number, p = PIPELINE[at]
+        return StageRun(number, p.name, p.promises, [graph], [graph]), list(PIPELINE[at + 1 :])
+    level = level_of(graph)
+    first = StageRun(0, INPUT, level, [graph], [graph])
+    if level is TENSOR:
+        if isinstance(graph.arg, KernelArg) and graph.arg.opts is not None:
+            raise UserError("a SINK of values is no kernel: give Opts as value.contiguous(opts)")
+        return first, list(PIPELINE)
+    final = level is LINEAR or any(c.src[0].op is Ops.LINEAR for c in graph.src if c.src)
+    return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]
+
+
+def _words(kernel: UOp) -> tuple[int, list[UOp]]:
+    """How many arguments by slot a linear kernel is called with, and its variables: a pass may have
+    found that it needs less than it was called with."""
+    places = kernel_params.word_places(kernel)
+    by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
+    return 1 + max(by_slot, default=-1), [u for u in places if u.op is Ops.VARIABLE]
+
+
+def _named(kernels: list[UOp]) -> list[UOp]:
+    """Kernels of one name get a number behind it: r_8_4, r_8_4n1, …"""
+    taken: set[str] = set()
+    seen: dict[str, int] = {}
+    out = []
+    for k in kernels:
+        arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg("kernel")
+        name, n = arg.name, seen.get(arg.name, 0)
+        while name in taken:
+            n += 1
+            name = f"{arg.name}n{n}"
+        taken.add(name)
+        seen[arg.name] = n
+        out.append(intern(k.op, k.dtype, k.src, dataclasses.replace(arg, name=name)))
+    return out
+
+
+def _call_of(kernel: UOp) -> UOp:
+    """A kernel written by hand, called with its PARAMs as the program's arguments."""
+    params = sorted(
+        (u for u in analysis.toposort(kernel) if u.op is Ops.PARAM), key=lambda u: u.arg.slot
+    )
+    slots = [u.arg.slot for u in params]
+    if slots != list(range(len(slots))):
+        raise UserError(f"a kernel's params must fill the slots 0 to {len(slots) - 1}, got {slots}")
+    args = (*params, *analysis.variables(kernel))
+    call = intern(Ops.CALL, dtypes.void, (kernel, *args))
+    return intern(Ops.LINEAR, dtypes.void, (call,))

@@ -1,0 +1,1 @@
+"""The pass place-stages and its cost model."""

@@ -1,0 +1,111 @@
+"""CONTIGUOUS and COPY that change nothing, and values that are stored only to be overwritten.
+
+The memory of every device that a program names is the CPU's, so a COPY is a value like any other,
+unless something is written to it. A CONTIGUOUS of a part of storage that lies in one piece shows
+that part, if nothing overwrites it later and it has no Opts. A computed value that one STORE
+overwrites as a whole is what is stored: nobody else knows its storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import movement
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, tensor_graph
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.analysis.user_opts import has_opts
+from uopc.passes.analysis.views import (
+    STORAGE,
+    Effects,
+    effects_seen,
+    is_view,
+    roots_of_views,
+    whole_root,
+    written_views,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+def without_needless_copies(graph: UOp) -> UOp:
+    """contiguous (shrink (param x))  →  shrink (param x), where that is one piece."""
+    order, ops = tensor_graph.nodes(graph), tensor_graph.ops(graph)
+    if ops.isdisjoint((Ops.CONTIGUOUS, Ops.COPY, Ops.AFTER)):
+        return graph
+    roots = roots_of_views(order)
+    effects = effects_by_root(order, roots)
+    written = effects_by_root(order, roots, written_only=True)
+    needless = {u for u in order if _is_needless(u, effects, written)}
+    plain = Ops.INVALID not in ops  # else some elements may stay as they are
+    replaced = {u for u in order if plain and _is_replaced(u, effects, roots)}
+    if not needless and not replaced:
+        return graph
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u in replaced:
+            return movement.expand(src[1].src[1], analysis.shape(u))
+        return src[0] if u in needless else None
+
+    return remake.rewritten(graph, change, outside_kernels=True)
+
+
+def effects_by_root(
+    order: list[UOp], roots: Mapping[UOp, UOp], written_only: bool = False
+) -> dict[UOp, set[UOp]]:
+    """The STOREs and CALLs on each value that is written to, or handed to a kernel."""
+    found: dict[UOp, set[UOp]] = {}
+    for u in order:
+        if u.op in (Ops.STORE, Ops.CALL):
+            whole = u.op is Ops.CALL and not written_only
+            for v in u.src[1:] if whole else written_views(u):
+                found.setdefault(roots.get(v, v), set()).add(u)
+    return found
+
+
+def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
+    """after x, (store x, v)  →  v, where x is computed and this is its only effect"""
+    if u.op is not Ops.AFTER or len(u.src) != 2:
+        return False
+    target, store = u.src
+    if store.op is not Ops.STORE or len(store.src) != 2 or store.src[0] is not target:
+        return False
+    root = roots.get(target, target)
+    if root.op in STORAGE or is_view(root) or effects.get(root) != {store}:
+        return False
+    return whole_root(target) is root
+
+
+def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
+    """`effects`: on what a kernel takes too, which has storage; `written`: on what changes."""
+    if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
+        return False
+    if u in effects and whole_root(u.src[0]) is None:
+        return False
+    if u.op is Ops.COPY:
+        return True
+    view = u.src[0]
+    root = _piece_of(view)
+    while root is not None and root.op is Ops.BITCAST and root not in effects:
+        root = _piece_of(root.src[0])
+    if root is None:
+        return False
+    stored = root.op in (Ops.PARAM, Ops.DATA, Ops.CONTIGUOUS) or root in effects
+    return stored and written.get(root, set()) <= effects_seen(view)
+
+
+def _piece_of(view: UOp) -> UOp | None:
+    """The root of a view that shows neighbours of it, in order; None for any other view."""
+    index, _ = indexing.loop_index(analysis.shape(view))
+    flat = indexing.flat_index(analysis.shape(view), index)
+    while view.op.movement or view.op is Ops.AFTER:
+        if view.op is Ops.PAD:
+            return None
+        index, _ = indexing.source_index(view, index)
+        view = view.src[0]
+    place = indexing.flat_index(analysis.shape(view), index)
+    return view if affine.sub(place, flat).op is Ops.CONST else None

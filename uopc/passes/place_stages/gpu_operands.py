@@ -1,0 +1,57 @@
+"""Operands of products that are stored for a machine whose products run in tiles.
+
+On a GPU a product is fast where its operands are in memory as they are multiplied: every thread, or
+tensor core, reads an element of an operand that a whole row or column of the result uses. Computed
+in place, a normalisation is done again for each column, or keeps the product out of its tile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis
+from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.views import STORAGE
+from uopc.passes.place_stages import fusion_cost as storage_cost
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+    from uopc.passes.place_stages.value_costs import Measures
+
+# An operand of more than a few operations is stored where it is used at least so often, in products
+# of at least so many terms: 20 µs of a device without tensor cores.
+LEAST_USES, LEAST_TERMS = 32, 1 << 28
+CHEAP_OPERAND = 8.0
+
+
+def computed_operands(facts: Measures) -> dict[UOp, str]:
+    """Operands of large products that are computed, by a reduce or many operations, and why they
+    are stored."""
+    found: dict[UOp, str] = {}
+    reduced: set[UOp] = set()  # what a reduce over storage is needed for, and not stored itself
+    for u in facts.order:
+        if u not in facts.fixed and u.op not in STORAGE:
+            own = u.op is Ops.REDUCE and facts.of[u].reads
+            if own or any([s in reduced for s in u.src]):
+                reduced.add(u)
+        if u.op is not Ops.REDUCE or not storage_cost.is_contraction(u):
+            continue
+        terms = analysis.size(analysis.shape(u.src[0]))
+        for s in u.src[0].src:
+            v = _as_stored(s)
+            elements = analysis.size(analysis.shape(v))
+            if not isinstance(terms, int) or not isinstance(elements, int) or not elements:
+                continue
+            if terms < LEAST_TERMS or terms < LEAST_USES * elements:
+                continue
+            is_computed = v.op not in STORAGE and v not in facts.fixed and v.op is not Ops.CONST
+            if is_computed and (v in reduced or facts.of[v].cost > CHEAP_OPERAND):
+                found[v] = f"an operand of a product, each element used {terms // elements} times"
+    return found
+
+
+def _as_stored(s: UOp) -> UOp:
+    """The value under the views of an operand, before it is widened."""
+    while s.op.movement or (s.op is Ops.CAST and s.dtype.itemsize >= s.src[0].dtype.itemsize):
+        s = s.src[0]
+    return s

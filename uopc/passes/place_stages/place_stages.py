@@ -1,0 +1,377 @@
+"""Choose what is stored: a STAGE around each value that is computed once and read back.
+
+Before (tensor)
+    %1 = param x : f32[64, 64]
+    %2 = reduce.add %1 axes=(0,) : f32[64]
+    %3 = fdiv %1, %2 : f32[64, 64]
+    sink %3
+After (tensor)
+    %1 = param x : f32[64, 64]
+    %2 = reduce.add %1 axes=(0,) : f32[64]
+    %3 = stage %2 reason="each element would be computed 64 times, at 1 places" : f32[64]
+    %4 = fdiv %1, %3 : f32[64, 64]
+    %5 = stage %4 reason="output 0" : f32[64, 64]
+    sink %5
+
+One walk from the outputs to the inputs. A demand on a value is the index at which a reader wants
+it and the loops around that read, outer first. Values a user, an output or an effect fixes are
+stored; for the rest the demands say how often an element would be computed, and `storage_cost`
+decides. A loop counts only down to the innermost range the index uses: what does not depend on the
+loops further in is computed outside of them, so a row's maximum costs nothing inside its row.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import Unsupported
+from uopc.ir.builder import (
+    alu as build,
+)
+from uopc.ir.builder import (
+    index_maps as indexing,
+)
+from uopc.ir.builder import (
+    lookup_tables as tables,
+)
+from uopc.ir.builder import (
+    rebuild as remake,
+)
+from uopc.ir.builder.index_maps import Index
+from uopc.ir.core import analysis, dtypes, tensor_graph, trace
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.args import Space, StageArg
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.analysis.user_opts import Opts, opts_of_stored
+from uopc.passes.analysis.views import (
+    STORAGE,
+    before_effects,
+    is_final_storage,
+    is_view,
+    placed_outputs,
+    reshaped_base,
+    root_index,
+)  # fmt: skip
+from uopc.passes.contract import Context, Pass
+from uopc.passes.place_stages import fusion_cost as storage_cost
+from uopc.passes.place_stages import store_cycles as circular_waits
+from uopc.passes.place_stages.copy_elision import without_needless_copies
+from uopc.passes.place_stages.demand import (
+    Demand,
+    closed_index,
+    distinct_evaluations,
+    part,
+    reduce_index,
+)
+from uopc.passes.place_stages.gpu_operands import computed_operands
+from uopc.passes.place_stages.value_costs import FORCED, Measures
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_MOVES_ITSELF = "reads the storage it is written to at other places"
+_CIRCLE = "another store overwrites what it reads, and it what that one reads"
+# A value read at more different places than this is stored rather than analysed further.
+MOST_DEMANDS = 64
+
+
+class _Placement:
+    """The walk: demands flow from readers to sources."""
+
+    def __init__(self, graph: UOp, facts: Measures, explained: bool = False) -> None:
+        self.explained = explained  # keep what was asked and decided, for the dump
+        self.graph, self.facts, self.order = graph, facts, facts.order
+        self.known: dict[UOp, UOp] = {}  # AFTER -> what it and the AFTERs below it stand on
+        self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
+        self.copied: dict[UOp, str] = {}
+        self.reasons = dict(facts.fixed)
+        self.notes: dict[UOp, str] = {}
+        self.axes = itertools.count(1)
+
+    def run(self, copied: dict[UOp, str]) -> None:
+        """`copied`: STOREs whose value must exist before they begin, and why."""
+        self.copied = copied
+        for v in self.copied_outputs():
+            self._start(v, v)
+        for u in reversed(self.order):
+            if u.op is Ops.STORE:
+                self._start_store(u)
+            elif u.op is Ops.CALL:
+                for a in u.src[1:]:
+                    self._start(u, a)
+            elif u.dtype is dtypes.void or u.op in STORAGE or u.op is Ops.CONST:
+                continue
+            elif u in self.reasons and storage_cost.is_stored_by_part(u):
+                for s in u.src:
+                    self._start(u, s)
+            elif u in self.reasons:
+                index, loops = indexing.loop_index(analysis.shape(u))
+                self._pass_on(u, Demand(u, index, loops))
+            elif u in self.demands:
+                self._decide(u)
+
+    def copied_outputs(self) -> list[UOp]:
+        """Outputs that show storage as it is at some time, so that they are copied then."""
+        shown = [
+            v for v in self.graph.src if v.dtype is not dtypes.void and is_view(reshaped_base(v))
+        ]
+        return [v for v in shown if not is_final_storage(v, self.facts.effects)]
+
+    def _start(self, reader: UOp, value: UOp) -> None:
+        """A stored value has a loop for each axis longer than 1."""
+        index, loops = indexing.loop_index(analysis.shape(value))
+        self._demand(value, Demand(reader, index, loops))
+
+    def _start_store(self, u: UOp) -> None:
+        index, loops = indexing.loop_index(analysis.shape(u.src[0]))
+        for s in u.src[1:]:
+            mapped = indexing.broadcast_index(index, analysis.shape(s))
+            if u in self.copied:  # read in a loop nest of its own
+                own = self.copied[u] is _MOVES_ITSELF and storage_cost.fits_tile(s)
+                self._start(u if own else s, s)
+            else:
+                self._demand(s, Demand(u, mapped, loops))
+
+    def self_reads(self) -> set[UOp]:
+        """STOREs whose value reads the storage it goes to at other places than it is written."""
+        writes: dict[tuple[UOp, UOp], Index] = {}
+        for u in self.order:
+            if u.op is Ops.STORE:
+                written, _ = indexing.loop_index(analysis.shape(u.src[0]))
+                root, place = root_index(u.src[0], written, self.known)
+                writes[root, u] = place
+        found: set[UOp] = set()
+        for root in {root: None for root, _ in writes}:
+            for reader, index in self.demands.get(root, ()):
+                place = writes.get((root, reader), index)
+                if index != place and circular_waits.meet(root, index, place):
+                    found.add(reader)
+        return found
+
+    def circular_stores(self, copied: Iterable[UOp]) -> set[UOp]:
+        """STOREs that would wait for others that wait for them."""
+        return circular_waits.stores_to_copy(
+            self.order, self.copied_outputs(), self.reasons, self.facts.effects, self.demands,
+            copied,
+        )  # fmt: skip
+
+    def _demand(self, u: UOp, demand: Demand) -> None:
+        found = self.demands.get(u)
+        if found is None:
+            self.demands[u] = {demand.key: demand}
+            return
+        known = found.setdefault(demand.key, demand)
+        if known.share < demand.share:
+            found[demand.key] = demand
+
+    def _decide(self, u: UOp) -> None:
+        kept = self.explained or u in self.facts.effects
+        demands = list((self.demands[u] if kept else self.demands.pop(u)).values())
+        if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not self.facts.of[u].partial:
+            choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
+            if self.explained and (choice.stored or not u.op.movement):
+                self.notes[u] = choice.reason
+            if choice.stored:
+                self.reasons[u] = choice.reason
+                index, loops = indexing.loop_index(analysis.shape(u))
+                demands = [Demand(u, index, loops)]
+        for d in demands:
+            self._pass_on(u, d)
+
+    def _unravelled(self, demands: list[Demand]) -> storage_cost.Choice:
+        """Movement is arithmetic on indices, until that gets too much."""
+        deepest = max([tables.divisions(x) for d in demands for x in d.index], default=0)
+        words = "its index is {} divisions deep"
+        return storage_cost.Choice(deepest > tables.MOST_DIVISIONS, words, (deepest,))
+
+    def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
+        value = self.facts.of[u]
+        if len(demands) > MOST_DEMANDS and value.cost > storage_cost.LOAD:
+            return storage_cost.Choice(True, "read at {} different places", (len(demands),))
+        evaluations = sum([d.evaluations for d in demands])
+        apart = evaluations
+        if evaluations > value.elements and not value.has_reduce:
+            evaluations = sum([d.evaluations_once_nested for d in demands])
+            if value.cost > storage_cost.CHEAP_VALUE:
+                apart = max(value.elements, distinct_evaluations(demands, value.elements))
+        choice = storage_cost.choose_storage(value, evaluations, apart, len(demands))
+        again = evaluations > value.elements
+        if not choice.stored and any([d.shares_nothing(again) for d in demands]):
+            whole = storage_cost.whole_cost(u, self.reasons, self.facts.loops)
+            choice = storage_cost.choose_scattered(value, whole, evaluations, choice)
+        apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
+        if apart or (value.contracts and any([d.in_reduce for d in demands])):
+            choice = storage_cost.choose_tiling(value, choice)
+        if choice.stored and value.shared and storage_cost.is_light(value.light, value.read):
+            # It stands on a reduce with other readers: storing that one serves them all.
+            return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")
+        return choice
+
+    def _pass_on(self, u: UOp, demand: Demand) -> None:
+        """The demands that a read of `u` makes on its sources."""
+        index, loops = demand.index, demand.around
+        if u.op.is_alu or u.op is Ops.CAST:
+            self._pass_on_elements(u, demand, loops)
+        elif u.op is Ops.AFTER:
+            self._demand(before_effects(u, self.known), demand)
+        elif u.op.movement:
+            mapped, _ = indexing.source_index(u, index)
+            share = part(u.src[0], u) if u.op is Ops.PAD else 1.0
+            self._demand(u.src[0], demand.moved(mapped, loops, share))
+        elif u.op is Ops.REDUCE:
+            mapped, inner = reduce_index(u, index, self.axes)
+            self._demand(u.src[0], demand.moved(mapped, loops + inner))
+        elif u.op is Ops.INDEX:
+            self._pass_on_gather(u, demand, loops)
+        elif u.op in (Ops.STACK, Ops.CAT):
+            self._pass_on_parts(u, demand, loops)
+        else:
+            self._pass_on_elements(u, demand, loops)
+
+    def _pass_on_elements(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+        for s in u.src:
+            if s.op is not Ops.CONST or s in self.facts.effects:
+                mapped = indexing.broadcast_index(demand.index, analysis.shape(s))
+                self._demand(s, demand.moved(mapped, loops))
+
+    def _pass_on_gather(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+        rows = len(u.src) - 1
+        rank = len(analysis.shape(u)) - (len(analysis.shape(u.src[0])) - rows)
+        place, rest = demand.index[:rank], demand.index[rank:]
+        gathered = []
+        for s in u.src[1:]:
+            mapped = indexing.broadcast_index(place, analysis.shape(s))
+            self._demand(s, demand.moved(mapped, loops))
+            gathered.append(closed_index(s, mapped))
+        read = demand.gathered or any(map(_is_read, gathered))
+        place = *gathered, *rest
+        self._demand(u.src[0], Demand(demand.reader, place, loops, demand.share, read))
+
+    def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+        """Each part of a STACK or CAT is computed for its own piece of the loop."""
+        begin: analysis.Dim = 0
+        axis = 0 if u.op is Ops.STACK else u.arg
+        at = demand.index[axis]
+        for s in u.src:
+            if u.op is Ops.STACK:
+                mapped = demand.index[1:]
+            else:
+                moved = affine.sub(at, build.dim_uop(begin))
+                mapped = (*demand.index[:axis], moved, *demand.index[axis + 1 :])
+                begin = begin + analysis.shape(s)[axis]
+            made = demand.moved(mapped, loops, demand.chosen(at, part(s, u)))
+            if not analysis.ranges(at) <= set(made.around):
+                made = demand.moved(mapped, loops)  # the parts' loop is further in
+            self._demand(s, made)
+
+    def decided(self) -> dict[str, Any]:
+        """What was asked of each value, and why it is stored or not."""
+        return {"demands": self.demands, "storage": self.notes, "stored": self.reasons}
+
+    def placed(self, context: Context) -> UOp:
+        """The graph with its STAGEs."""
+        found = self.decided() if self.explained else None
+        tiles = context.target.gpu is not None
+        context.notes["placement"] = functools.partial(
+            explained, self.graph, self.copied, tiles, found
+        )
+        opts = opts_of_stored(self.order, self.reasons)
+
+        def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            reason = self.reasons.get(u)
+            if reason is not None:
+                forced = u.op in FORCED
+                value = src[0] if forced else remake.remake(u, src)
+                return _stage(value, reason, not forced, opts.get(u))
+            if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
+                return _called(u, src)
+            if u in self.copied:
+                copies = [_copied(s, self.copied[u]) for s in src[1:]]
+                return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
+            if u is self.graph:
+                outputs = placed_outputs(u.src, src, self.facts.effects)
+                return intern(u.op, u.dtype, outputs, u.arg, u.tag)
+            return None
+
+        return remake.rewritten(self.graph, change, outside_kernels=True)
+
+
+def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """A hand-written kernel takes whole storage: views that move elements are copied for it."""
+    written = {p.arg.slot for p in kernel_params.written_params(src[0]) if p.op is Ops.PARAM}
+    args = []
+    for slot, a in enumerate(src[1:]):
+        view = a
+        while view.op in (Ops.RESHAPE, Ops.AFTER):
+            view = view.src[0]
+        if view.op.movement:
+            if slot in written:
+                raise Unsupported(f"kernel argument {slot} is written, but is a {view.op.name}")
+            a = _stage(a, "argument of a kernel", False)
+        args.append(a)
+    return intern(u.op, u.dtype, (src[0], *args), u.arg, u.tag)
+
+
+def _stage(value: UOp, reason: str, removable: bool, opts: Opts = None) -> UOp:
+    if value.op is Ops.STAGE:
+        if opts in (None, value.arg.opts):
+            return value
+        value = value.src[0] if value.arg.removable else value  # once more, by these Opts
+    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable, opts=opts))
+
+
+def _copied(value: UOp, reason: str) -> UOp:
+    """A value that exists before any of it is written: in a tile of that kernel where it fits."""
+    space: Space = "global"
+    if reason is _MOVES_ITSELF and storage_cost.fits_tile(value):
+        space = "local"
+    if value.op is Ops.STAGE:
+        return value
+    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False, "", space))
+
+
+def _measured(graph: UOp, tiles: bool) -> Measures:
+    """`tiles`: products run in tiles, and want their operands in memory."""
+    facts = Measures(graph, tensor_graph.nodes(graph))
+    operands = computed_operands(facts) if tiles else {}
+    return Measures(graph, facts.order, operands) if operands else facts
+
+
+def _is_read(index: UOp) -> bool:
+    return index.op is Ops.INDEX
+
+
+def explained(
+    graph: UOp, copied: dict[UOp, str], tiles: bool, found: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What place-stages decided of a graph and why; if that was not kept, it is decided again."""
+    if found is None:
+        placement = _Placement(graph, _measured(graph, tiles), explained=True)
+        placement.run(copied)
+        found = placement.decided()
+    return found
+
+
+def place_stages(graph: UOp, context: Context) -> UOp:
+    """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
+    graph = without_needless_copies(graph)
+    facts = _measured(graph, context.target.gpu is not None)
+    watched = trace.current_listener() is not None
+    placement = _Placement(graph, facts, watched)
+    placement.run({})
+    copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
+    apart = [u for u in copied if not all([storage_cost.fits_tile(s) for s in u.src[1:]])]
+    copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
+    if copied:  # a value staged on its own reads in a kernel of its own: this ends here
+        placement = _Placement(graph, facts, watched)
+        placement.run(copied)
+    return placement.placed(context)
+
+
+PASS = Pass("place-stages", TENSOR, TENSOR, place_stages, "graph")

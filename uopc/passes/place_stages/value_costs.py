@@ -1,0 +1,297 @@
+"""What is known of every value before it is decided what is stored.
+
+What a user, an output or an effect fixes is stored whatever it costs. Of the rest: what an element
+costs, whether a loop over storage is inside, what it reads. An operand that several operations of
+one element use counts once: it is computed once at that index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.views import (
+    STORAGE,
+    is_view,
+    reshaped_base,
+    roots_of_views,
+    written_views,
+)
+from uopc.passes.place_stages import fusion_cost as storage_cost
+from uopc.passes.place_stages.demand import count
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
+# Beyond this many operands that are used more than once below a value, they are no longer told
+# apart: what stands on the value counts it as a whole.
+MOST_SHARED = 32
+# What has each element of its source at most once, but not as many.
+_IN_PART = (Ops.PAD, Ops.SHRINK)
+# What has each element of its sources once, in the share of its own elements that they are.
+_OF_PARTS = (Ops.STACK, Ops.CAT)
+_NONE: frozenset[Value] = frozenset()
+
+
+class Value:
+    """What is known of a value. As it is made it is in memory, where readers find it."""
+
+    elements = 1.0
+    depth = 0  # operations in a row since storage
+    cost = storage_cost.LOAD  # of one element
+    light = storage_cost.LOAD  # the same if every reduce below were stored
+    read = 1  # stored values it reads if every reduce below were stored
+    # Its cost without operands that have other readers too; those operands, and what they cost.
+    own = own_light = storage_cost.LOAD
+    common = _NONE
+    common_cost = common_light = 0.0
+    reads = True  # storage is read for it
+    partial = False  # INVALID somewhere: of those elements storage would have what was there before
+    has_reduce = False  # a loop over storage is inside
+    contracts = False  # a matrix product or convolution is inside
+    shared = False  # it is over a reduce that has other readers too
+    alone = False  # it is over a reduce that nothing else reads
+    presumed = False  # stored unless its readers want but parts of it: to them it is a load
+    loaded = False  # stored, if what is presumed of its readers is right
+
+    def __init__(self, dims: analysis.Shape) -> None:
+        self.dims = dims
+
+    def load(self) -> None:
+        """Readers find it in memory, most likely: to them it costs a load."""
+        self.loaded = True
+        self.depth, self.read, self.light = 0, 1, storage_cost.LOAD
+        self.own = self.own_light = storage_cost.LOAD
+        self.common, self.common_cost, self.common_light = _NONE, 0.0, 0.0
+
+    def share(self, operand: Value, itself: bool) -> None:
+        """Count what an operand shares with others, perhaps it `itself` too, once."""
+        if not self.common:
+            self.common = operand.common
+            self.common_cost, self.common_light = operand.common_cost, operand.common_light
+        elif operand.common and operand.common is not self.common:
+            self._count(operand.common.difference(self.common))
+        if itself and operand not in self.common:
+            self._count((operand,))
+
+    def _count(self, operands: Collection[Value]) -> None:
+        for v in operands:
+            self.common_cost += v.own
+            self.common_light += v.own_light
+        self.common = self.common.union(operands)
+
+    def is_stored_for_two(self) -> bool:
+        """Whether it is stored if two readers want all of it."""
+        if self.partial:
+            return False
+        if self.shared and storage_cost.is_light(self.light, self.read):
+            return False
+        return storage_cost.choose_storage(self, 2 * self.elements, self.elements, 2).stored
+
+
+class Measures:
+    """Facts about the values of a graph, sources first; `stored` are fixed, for reasons given."""
+
+    def __init__(
+        self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str] = MappingProxyType({})
+    ) -> None:
+        self.order = order
+        self._roots = roots_of_views(order)
+        self.fixed: dict[UOp, str] = dict(stored)  # what is stored in any case, and why
+        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs that write to it
+        self.of: dict[UOp, Value] = {}
+        self._counts: dict[analysis.Shape, float] = {}
+        self._sizes: dict[analysis.Shape, analysis.Dim] = {}
+        self._several: set[UOp] = set()  # what has several readers
+        self._moved: set[UOp] = set()  # read at other places than its readers write
+        self._fix(graph)
+        self._find_readers()
+        for u in order:
+            if u.dtype is not dtypes.void:
+                self._measure(u)
+        self._settle_presumed()
+
+    def _find_readers(self) -> None:
+        once: set[UOp] = set()
+        for u in self.order:
+            for s in u.src if len(u.src) == 1 else set(u.src):
+                if s in once:
+                    self._several.add(s)
+                else:
+                    once.add(s)
+            if u.op.movement:
+                self._moved.add(u.src[0])
+
+    def _settle_presumed(self) -> None:
+        """What was presumed to be stored is a value with a loop inside, to be decided on. It and
+        all REDUCEs over storage are loops of their own."""
+        self.loops: set[UOp] = set()
+        for u, value in self.of.items():
+            if value.presumed:
+                value.has_reduce = True
+                below = [s for s in u.src if s in self.of and self.of[s].contracts]
+                value.contracts = (u.op is Ops.REDUCE and storage_cost.is_contraction(u)) or (
+                    storage_cost.keeps_order(u) and any([storage_cost.as_many(s, u) for s in below])
+                )
+                self.loops.add(u)
+            elif value.has_reduce and u.op is Ops.REDUCE:
+                self.loops.add(u)
+
+    # ------------------------------------------------------------ what is stored in any case
+    def _fix(self, graph: UOp) -> None:
+        for u in self.order:
+            if u.op is Ops.STORE:
+                self._fix_root(u.src[0], "written to")
+            elif u.op is Ops.CALL:
+                for a in u.src[1:]:
+                    self._fix_root(a, "argument of a kernel")
+            if u.op in (Ops.STORE, Ops.CALL):
+                for v in written_views(u):
+                    self.effects.setdefault(self._roots.get(v, v), set()).add(u)
+            elif storage_cost.is_stored_by_part(u):
+                self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
+        for u in self.order:
+            if u.op in FORCED:
+                self.fixed[u] = FORCED[u.op]
+        for i, v in enumerate(graph.src):
+            base = reshaped_base(v)
+            if v.dtype is not dtypes.void and not is_view(base):
+                self.fixed.setdefault(base, f"output {i}")
+
+    def _fix_root(self, view: UOp, reason: str) -> None:
+        """A value that is written to, or handed to a kernel, has storage of its own."""
+        root = self._roots.get(view, view)
+        if root.op not in STORAGE and root.op is not Ops.VARIABLE:
+            self.fixed.setdefault(root, reason)
+
+    # ------------------------------------------------------------ the values
+    def _elements(self, dims: analysis.Shape) -> float:
+        found = self._counts.get(dims)
+        if found is None:
+            found = self._counts[dims] = float(count(dims))
+        return found
+
+    def _have_as_many(self, dims: analysis.Shape, others: analysis.Shape) -> bool:
+        """`storage_cost.as_many` of a shape and another."""
+        if dims is others or dims == others:
+            return True
+        for shape in (dims, others):
+            if shape not in self._sizes:
+                self._sizes[shape] = analysis.size(shape)
+        return bool(self._sizes[dims] == self._sizes[others])
+
+    def _measure(self, u: UOp) -> None:
+        op, dims = u.op, analysis.shape(u)
+        value = self.of[u] = Value(dims)
+        value.elements = self._elements(dims)
+        if op in STORAGE or u in self.fixed:
+            return
+        below: dict[UOp, tuple[Value, bool]] = {}  # operands, and whether they are as many
+        depth = read = 0
+        reads = has_reduce = contracts = False
+        partial = op is Ops.INVALID
+        for s in u.src:
+            source = self.of.get(s)
+            if source is None:  # an effect
+                continue
+            # Where an index is INVALID nothing is read: that is a 0.
+            partial = partial or (source.partial and (op is not Ops.INDEX or s is u.src[0]))
+            same = op is not Ops.EXPAND and self._have_as_many(source.dims, dims)
+            below[s] = source, same
+            reads = reads or source.reads
+            if same:
+                read += source.read
+                has_reduce = has_reduce or source.has_reduce
+                contracts = contracts or source.contracts
+            # A loop that serves several elements of its user is not in the code of that.
+            if source.depth > depth and (same or not source.has_reduce):
+                depth = source.depth
+        depth += 1
+        value.partial = partial
+        if depth > storage_cost.MOST_DEPTH and self._is_cut(u, value):
+            return
+        value.depth = 0 if op is Ops.AFTER else depth
+        value.reads = reads
+        if op is Ops.REDUCE:
+            value.read = 1
+            self._set_cost_of_reduce(u, value)
+            has_reduce = has_reduce or reads
+            contracts = storage_cost.is_contraction(u)
+        else:
+            value.read = min(storage_cost.MOST_READ + 1, read)
+            self._set_cost(u, value, below)
+            contracts = contracts and storage_cost.keeps_order(u)
+        if has_reduce:
+            self._measure_reduce(u, value, below)
+        elif u in self._moved and u in self._several and value.is_stored_for_two():
+            value.load()
+        value.contracts = contracts and not value.presumed
+
+    def _is_cut(self, u: UOp, value: Value) -> bool:
+        """Whether a value that is too deep is stored."""
+        if is_view(u) or value.elements <= 1 or value.partial:
+            return False
+        self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
+        return True
+
+    def _measure_reduce(
+        self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
+    ) -> None:
+        """A value with a loop over storage inside."""
+        several = self._several
+        over = [(v, same, s in several) for s, (v, same) in below.items() if v.has_reduce]
+        if u.op is Ops.REDUCE or any([v.alone and same and not more for v, same, more in over]):
+            value.alone = True  # storing it takes the place of storing that reduce
+        elif any([v.shared or more for v, _, more in over]):
+            value.shared = True
+        value.has_reduce = True
+        if u in several and value.is_stored_for_two():
+            value.presumed, value.has_reduce, value.shared = True, False, False
+            value.load()
+
+    def _set_cost_of_reduce(self, u: UOp, value: Value) -> None:
+        """A sum of what is not read has a closed form, mostly."""
+        term = self.of[u.src[0]]
+        value.own_light = value.light = storage_cost.LOAD
+        if u.arg.op == "add" and not term.reads:
+            value.own = value.cost = storage_cost.CLOSED_FORM
+        else:
+            inside = term.own if term.loaded else term.cost
+            value.own = value.cost = storage_cost.cost_of_reduce(u, inside)
+
+    def _set_cost(
+        self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
+    ) -> None:
+        """The cost of an element: without the operands that have other readers, and with those.
+
+        Only arithmetic has all its operands at its own index.
+        """
+        cost = light = storage_cost.op_cost(u)
+        here = u.op.is_alu or u.op is Ops.CAST
+        for s, (v, same) in below.items():
+            if s.op is Ops.CONST:
+                continue
+            if not same and (u.op not in _IN_PART or v.has_reduce):
+                cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
+                if u.op in _OF_PARTS and not v.has_reduce:
+                    inside = (v.own, v.own_light) if v.loaded else (v.cost, v.light)
+                    share = v.elements / max(value.elements, 1.0)
+                    cost, light = cost + share * inside[0], light + share * inside[1]
+            elif not here and not v.loaded:
+                cost, light = cost + v.cost, light + v.light
+            elif here and s in self._several:
+                value.share(v, itself=True)
+            else:
+                cost, light = cost + v.own, light + v.own_light
+                if here and v.common:
+                    value.share(v, itself=False)
+        value.own, value.own_light = cost, light
+        value.cost = min(storage_cost.ENOUGH, cost + value.common_cost)
+        value.light = min(storage_cost.ENOUGH, light + value.common_light)
+        if len(value.common) > MOST_SHARED:
+            value.own, value.own_light = value.cost, value.light
+            value.common, value.common_cost, value.common_light = _NONE, 0.0, 0.0

@@ -1,0 +1,1 @@
+"""The pass place-threads and its helpers."""

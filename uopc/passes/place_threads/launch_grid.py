@@ -1,0 +1,131 @@
+"""Loop or thread extents laid out over the few dimensions of a launch.
+
+A device takes at most some dimensions (three on a GPU), each up to a maximum. `grid` finds sizes
+that fit and says, per extent, which index it has at a place of the launch. Every combination of
+indices occurs at exactly one place.
+
+    extents (4, 4, 4, 4), maxima (16, 16)   →   sizes (16, 16)
+    index  gidx0 // 4,  gidx0 % 4,  gidx1 // 4,  gidx1 % 4
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from uopc.errors import Unsupported
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Dim, Shape
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`sizes`: how many places each dimension of the launch has. `index`: per extent, its index
+    as an expression of dtype index over SPECIALs; dimension i of the launch is `names[i]`."""
+
+    names: tuple[str, ...]
+    sizes: Shape
+    index: tuple[UOp, ...]
+
+
+def grid(
+    prefix: str,
+    extents: Sequence[Dim],
+    maxima: Sequence[int] | None = None,
+    *,
+    innermost_first: bool = False,
+) -> Grid:
+    """The extents (ints, or UOps of dtype index) over SPECIALs `prefix0`, `prefix1`, …
+
+    No dimension of the launch is longer than its maximum, and there are no more than there are
+    maxima; None means one dimension an extent. `innermost_first` puts the last extents on
+    dimension 0, where neighbours run together. Unsupported where no sizes fit.
+    """
+    extents = [build.as_dim(d) for d in extents]
+    live = tuple([d for d in extents if not indexing.is_one(d)])
+    order = -1 if innermost_first else 1
+    sizes = _sizes(live[::order], None if maxima is None else tuple(maxima))
+    names = tuple([f"{prefix}{i}" for i in range(len(sizes))])
+    outer = tuple([_special(n, d) for n, d in zip(names, sizes)])[::order]
+    parts = iter(indexing.reshape_index(sizes[::order], live, outer))
+    index = [affine.const(0) if indexing.is_one(d) else next(parts) for d in extents]
+    return Grid(names, sizes, tuple(index))
+
+
+def _special(name: str, size: Dim) -> UOp:
+    return intern(Ops.SPECIAL, dtypes.index, (build.dim_uop(size),), name)
+
+
+def _sizes(extents: Shape, maxima: tuple[int, ...] | None) -> Shape:
+    """Sizes whose product is that of the extents, by dimension of the launch."""
+    if maxima is None or not extents:
+        return extents
+    found = _grouped(extents, maxima) or _factored(extents, maxima)
+    if found is None:
+        shown = analysis.show(extents)
+        raise Unsupported(f"extents {shown} do not fit a launch of at most {maxima}")
+    return found
+
+
+def _grouped(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
+    """Neighbouring extents multiplied: as few as fit, dimension 0 as long as it may be."""
+    for count in range(min(len(extents), len(maxima)), 0, -1):
+        fitting = [
+            sizes
+            for sizes in _partitions(extents, count)
+            if all([analysis.max_dim(d) <= most for d, most in zip(sizes, maxima)])
+        ]
+        if fitting:
+            return max(fitting, key=lambda sizes: [analysis.max_dim(d) for d in sizes])
+    return None
+
+
+def _partitions(extents: Shape, count: int) -> Iterator[Shape]:
+    """The products of neighbours, for every way to cut the extents in `count` pieces."""
+    for cuts in itertools.combinations(range(1, len(extents)), count - 1):
+        ends = (0, *cuts, len(extents))
+        yield tuple([analysis.size(extents[i:j]) for i, j in itertools.pairwise(ends)])
+
+
+def _factored(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
+    """Any sizes with the product of the extents, whose indices are taken apart and put together
+    again: for an extent longer than every maximum. Only numbers have factors."""
+    numbers = [d for d in extents if isinstance(d, int)]
+    if len(numbers) != len(extents):
+        return None
+    return _divided(math.prod(numbers), _divisors(numbers), maxima)
+
+
+def _divided(total: int, divisors: list[int], maxima: tuple[int, ...]) -> Shape | None:
+    """Divisors with that product, each within its maximum, the first as great as possible."""
+    if total == 1 or not maxima:
+        return () if total == 1 else None
+    for d in divisors:
+        if total // d > math.prod(maxima[1:]):
+            break
+        rest = _divided(total // d, divisors, maxima[1:]) if total % d == 0 else None
+        if d <= maxima[0] and rest is not None:
+            return (d, *rest)
+    return None
+
+
+def _divisors(numbers: list[int]) -> list[int]:
+    """The divisors of the product of some numbers, greatest first."""
+    found = {1}
+    for n in numbers:
+        divisor = 2
+        while n > 1:
+            divisor = divisor if divisor * divisor <= n else n
+            while n % divisor == 0:
+                found |= {f * divisor for f in found}
+                n //= divisor
+            divisor += 1
+    return sorted(found, reverse=True)

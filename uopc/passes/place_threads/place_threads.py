@@ -1,0 +1,285 @@
+"""Put ranges of a GPU on its hardware indices: blocks of the grid, threads of the block.
+
+Before (vector), device=cuda:sm_90           After (vector)
+  %1 = param "" slot=0 : f32[64]               %1 = param "" slot=0 : f32[64]
+  %2 = range 4 axis=0.0 kind=global : index    %2 = special 4 name=gidx0 : index
+  %3 = mul %2, 16 : index                      %3 = mul %2, 16 : index
+  %4 = range 16 axis=0.1 kind=local : index    %4 = special 16 name=lidx0 : index
+  %5 = add %3, %4 : index                      %5 = add %3, %4 : index
+  %6 = param "" slot=1 : f32[64]               %6 = param "" slot=1 : f32[64]
+  %7 = load %6[%5] : f32                       %7 = load %6[%5] : f32
+  %8 = store %1[%5], %7                        %8 = store %1[%5], %7
+  %9 = end %8, %2, %4                          sink %8 name=E_64 opts=(GRID(0, 0),)
+  sink %9 name=E_64 opts=(GRID(0, 0),)
+
+Every place of the launch runs the whole kernel, so the ranges vanish. Loops of which none is inside
+the other use the same threads. A store outside of some dimension's loops is done by its thread 0.
+A reduce over threads is put together by exchanges and shared memory: see `thread_reduce.py`.
+Storage that threads fill together is shared, with barriers: see `shared_tiles.py`, and
+`staged_tiles.py` where it is filled ahead of its use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.levels import VECTOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
+from uopc.ir.index import affine
+from uopc.passes.analysis import shared_tiles
+from uopc.passes.analysis import swizzle as swizzled_tiles
+from uopc.passes.contract import Context, Pass
+from uopc.passes.place_threads import launch_grid as grid_dims
+from uopc.passes.place_threads.block_reduce import Team, reduce_threads
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+    from uopc.target import Gpu
+
+_FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Where each range went, and the index and size of each dimension of the block, x first.
+
+    `chains`: where the block has one dimension, and ranges are digits of a thread's number, which
+    ranges are around some node together.
+    """
+
+    index: dict[UOp, UOp]
+    position: dict[UOp, int]
+    threads: tuple[UOp, ...]
+    sizes: tuple[int, ...]
+    chains: tuple[tuple[UOp, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.sizes)
+
+
+def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
+    """The ranges of threads that are around one node, the fastest first."""
+    found: dict[tuple[UOp, ...], None] = {}
+    for around in {analysis.ranges(u) for u in order}:
+        chain = [r for r in around if r.arg.kind in shared_tiles.THREADS]
+        chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
+        found[tuple(chain)] = None
+    return list(found)
+
+
+def _positions(chains: list[tuple[UOp, ...]]) -> dict[UOp, int]:
+    """The dimension of the block of each range: as many as are inside of it, at most."""
+    found: dict[UOp, int] = {}
+    for chain in chains:
+        for i, r in enumerate(chain):
+            found[r] = max(found.get(r, 0), i)
+    return found
+
+
+def _are_digits(position: dict[UOp, int]) -> bool:
+    """Whether ranges must be digits of one number: those that share a dimension differ in length,
+    or a warp's lanes have to be neighbours."""
+    lengths = {(i, int(r.src[0].arg)) for r, i in position.items()}
+    return len(lengths) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position)
+
+
+def _digits(chains: list[tuple[UOp, ...]]) -> tuple[dict[UOp, int], int]:
+    """Of each range, how many threads are neighbours in one iteration; and how many there are."""
+    step: dict[UOp, int] = {}
+    total = 1
+    for chain in chains:
+        size = 1
+        for r in chain:
+            step[r] = max(step.get(r, 0), size)
+            size *= int(r.src[0].arg)
+        total = max(total, size)
+    return step, total
+
+
+def _launch(order: list[UOp], gpu: Gpu) -> _Launch | None:
+    """Places for all ranges of blocks and threads; None where there are none."""
+    blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
+                    key=lambda r: r.arg.axis)  # fmt: skip
+    chains = _chains(order)
+    position = _positions(chains)
+    if not (blocks or position):
+        return None
+    grid = grid_dims.grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
+    if _are_digits(position):
+        return _one_number(dict(zip(blocks, grid.index)), chains, gpu.threads_per_block)
+    sizes: dict[int, int] = {}
+    for r, i in position.items():
+        sizes[i] = int(r.src[0].arg)
+    extents = [sizes[i] for i in sorted(sizes)]
+    if math.prod(extents) > gpu.threads_per_block:
+        raise Unsupported(f"a block of {math.prod(extents)} threads, of {gpu.threads_per_block}")
+    block = grid_dims.grid("lidx", extents[::-1], gpu.block, innermost_first=True)
+    threads = block.index[::-1]
+    index = dict(zip(blocks, grid.index)) | {r: threads[i] for r, i in position.items()}
+    return _Launch(index, position, threads, tuple(extents))
+
+
+def _one_number(index: dict[UOp, UOp], chains: list[tuple[UOp, ...]], most: int) -> _Launch:
+    """A block of one dimension, whose ranges are digits of a thread's number."""
+    step, total = _digits(chains)
+    if total > most:
+        raise Unsupported(f"a block of {total} threads, of {most}")
+    number = grid_dims.grid("lidx", [total]).index[0]
+    for r, size in step.items():
+        digit = affine.floordiv(number, affine.const(size))
+        index[r] = affine.floormod(digit, r.src[0])
+    return _Launch(index, dict.fromkeys(step, 0), (number,), (total,), tuple(chains))
+
+
+def _only_first(u: UOp, launch: _Launch) -> UOp | None:
+    """Whether this thread does a store: it is the first where the store names none."""
+    if launch.chains:
+        return _first_digits(u, launch)
+    inside = {launch.position[r] for r in analysis.ranges(u) if r in launch.position}
+    gate = None
+    for i, t in enumerate(launch.threads):
+        if i not in inside and t.op is not Ops.CONST:
+            first = t.eq(0)
+            gate = first if gate is None else gate & first
+    return gate
+
+
+def _first_digits(u: UOp, launch: _Launch) -> UOp | None:
+    """The same in a block of one dimension: the digits that the store names none of are 0."""
+    own = {r for r in analysis.ranges(u) if r in launch.position}
+    size = math.prod([int(r.src[0].arg) for r in own])
+    if size == launch.size:
+        return None
+    full = [c for c in launch.chains if own <= set(c)]
+    longest = max(full, key=lambda c: math.prod([int(r.src[0].arg) for r in c]))
+    if math.prod([int(r.src[0].arg) for r in longest]) < launch.size:
+        return affine.less(launch.threads[0], affine.const(size))
+    gate = None
+    for r in longest:
+        if r not in own:
+            first = launch.index[r].eq(0)
+            gate = first if gate is None else gate & first
+    return gate
+
+
+class _Placing:
+    """The rewrite of one kernel: ranges become indices, shared reduces meetings of threads."""
+
+    def __init__(self, order: list[UOp], launch: _Launch, shared: Container[UOp]) -> None:
+        self.launch = launch
+        buffers = [u for u in order if u.op is Ops.BUFFER]
+        self.slot = 1 + max([int(u.arg.slot) for u in buffers], default=-1)
+        # Where nobody waits for anybody, each thread has storage of its own.
+        waits = any(u.op is Ops.BARRIER for u in order)
+        self.own = {u for u in buffers if not waits and u not in shared}
+        self.read_by_first: dict[UOp, UOp] = {}
+        self.waiting: set[UOp] = set()
+        self._reads_of_targets(order)
+
+    def _reads_of_targets(self, order: list[UOp]) -> None:
+        """What a store done by one thread reads of the storage it goes to: others could read that
+        after it has been written. If they need it for nothing, only that thread reads it; else the
+        store waits for them."""
+        own: dict[UOp, list[UOp]] = {}  # of a store
+        gates: dict[UOp, set[UOp]] = {}  # of the stores that use a value
+        needed: dict[UOp, None] = {}  # by all threads
+        for u in order:
+            gate = self._gate(u) if u.op is Ops.STORE else None
+            if gate is not None:
+                target = storage_root(u.src[0])
+                for v in analysis.toposort(u, lambda v: v.op is not Ops.REDUCE):
+                    if v.op is Ops.LOAD:
+                        gates.setdefault(v, set()).add(gate)
+                        if storage_root(v.src[0]) is target:
+                            own.setdefault(u, []).append(v)
+            elif u.op in (Ops.STORE, Ops.REDUCE):
+                analysis.toposort(u, done=needed)
+        for u, reads in own.items():
+            for v in reads:
+                if v in needed or len(gates[v]) > 1:
+                    self.waiting.add(u)
+                else:
+                    (self.read_by_first[v],) = gates[v]
+
+    def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        launch = self.launch
+        if u in launch.index:
+            return launch.index[u]
+        if u.op is Ops.BUFFER and u in self.own and u.arg.space == "local":
+            return u.replace(arg=replace(u.arg, space="reg"))
+        if u.op is Ops.STORE:
+            return self._store(u, src)
+        if u in self.read_by_first:
+            return intern(Ops.LOAD, u.dtype, (src[0], _both(self.read_by_first[u], src[1:])), u.arg)
+        closed = analysis.closed_ranges(u)
+        if not any(r in launch.index for r in closed):
+            return None
+        if u.op is Ops.REDUCE:
+            return self._reduce(u, src[0], closed)
+        kept = tuple([s for s, old in zip(src[1:], u.src[1:]) if old not in launch.index])
+        return intern(Ops.END, dtypes.void, (src[0], *kept)) if kept else src[0]
+
+    def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:
+        """A REDUCE over threads, one dimension after the other."""
+        if self.launch.chains:
+            raise Unsupported("a reduce shared by threads beside a tile that they fill together")
+        for r in closed:
+            if r not in self.launch.position:
+                raise InvalidIR(f"place-threads: {u.op!r} closes threads and loops together")
+            team = Team(self.launch.threads, self.launch.sizes, self.launch.position[r])
+            value = reduce_threads(u, value, team, self.slot)
+            self.slot += 1
+        return value
+
+    def _store(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        gate = self._gate(u)
+        if gate is None:
+            return None
+        target = _after_reads(src) if u in self.waiting else src[0]
+        return intern(Ops.STORE, dtypes.void, (target, src[1], _both(gate, src[2:])), u.arg)
+
+    def _gate(self, u: UOp) -> UOp | None:
+        """Whether this thread does a store; None where all do."""
+        return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)
+
+
+def _after_reads(src: tuple[UOp, ...]) -> UOp:
+    """The address of a store for which a thread waits until all have read what is there."""
+    storage, *index = src[0].src
+    below: dict[UOp, None] = {}
+    for s in src:
+        analysis.toposort(s, done=below)
+    root = storage_root(storage)
+    own = [v for v in below if v.op is Ops.LOAD and storage_root(v.src[0]) is root]
+    free = intern(Ops.AFTER, storage.dtype, (storage, intern(Ops.BARRIER, dtypes.void, tuple(own))))
+    return intern(Ops.INDEX, src[0].dtype, (free, *index))
+
+
+def _both(gate: UOp, others: tuple[UOp, ...]) -> UOp:
+    return gate & others[0] if others else gate
+
+
+def place_threads(kernel: UOp, context: Context) -> UOp:
+    """The kernel on hardware indices; Unsupported where the part has no room for it."""
+    if context.target.gpu is None:  # where threads are loops
+        return kernel
+    order = list(analysis.order(kernel))
+    launch = _launch(order, context.target.gpu)
+    if launch is None:
+        return kernel
+    kernel = swizzled_tiles.in_places(kernel)
+    order = list(analysis.order(kernel))
+    placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order))
+    return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
+
+
+PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel", reassociates=True)

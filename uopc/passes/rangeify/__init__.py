@@ -1,0 +1,1 @@
+"""The pass rangeify and its helpers."""

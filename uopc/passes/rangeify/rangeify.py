@@ -1,0 +1,380 @@
+"""Turn shapes into loops: every stored value becomes a loop nest that writes its buffer.
+
+Before (tensor)                             After (indexed)
+  %1 = param x : f32[4, 8]                    %1 = buffer slot=0 : f32[8]
+  %2 = permute %1 (1, 0) : f32[8, 4]          %2 = range 8 axis=0.0 kind=loop : index
+  %3 = reduce.add %2 axes=(1,) : f32[8]       %3 = param x : f32[4, 8]
+  %4 = stage %3 reason="output 0" : f32[8]    %4 = range 4 axis=1 kind=reduce : index
+  sink %4                                     %5 = reduce.add %3[%4, %2] over %4 : f32
+                                              %6 = store %1[%2], %5
+                                              %7 = end %6, %2
+                                              %8 = after %1, %7 : f32[8]
+                                              sink %8
+
+A value is lowered by memo on (node, index, guard): movement ops only change the index, so no
+producer is ever substituted into a consumer, and a value read twice at one index is one node.
+A guard is the condition under which the access happens (PAD, parts of a CAT).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import InvalidIR
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder.index_maps import Index
+from uopc.ir.builder.rebuild import remake
+from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core import recursion as steps
+from uopc.ir.core.args import BufferArg, RangeArg
+from uopc.ir.core.levels import INDEXED, TENSOR
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.analysis.user_opts import Opts
+from uopc.passes.analysis.views import STORAGE
+from uopc.passes.contract import Context, Pass
+from uopc.passes.place_stages import fusion_cost as storage_cost
+from uopc.passes.rangeify.storage import LoweredStorage, effects_in
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Key = tuple["UOp", Index, "UOp"]
+Step = Generator[list[Key], list["UOp"], "UOp"]
+
+
+class _Lowering:
+    """One stored value: its ranges and the memo of what was lowered inside them."""
+
+    def __init__(self, storage: LoweredStorage) -> None:
+        self.storage = storage
+        self.memo: dict[Key, UOp] = {}
+        self.axes = itertools.count(1)
+
+    def lower(self, root: Key) -> UOp:
+        """The scalar value of a node at an index."""
+        return steps.computed(root, self._step, self.memo)
+
+    def _step(self, key: Key) -> UOp | Step:
+        """How one node is lowered: its value, or what yields the values it needs first."""
+        u, index, guard = key
+        op = u.op
+        if op.is_alu or op is Ops.CAST:
+            return self._elementwise(u, index, guard)
+        if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
+            return u
+        if op is Ops.STAGE or op in STORAGE or op is Ops.AFTER:
+            return self._read(u, index, guard)
+        if op.movement:
+            return self._move(u, index, guard)
+        if op is Ops.REDUCE:
+            return self._reduce(u, index, guard)
+        if op is Ops.IOTA:
+            return index[0]
+        if op is Ops.INDEX:
+            return self._gather(u, index, guard)
+        if op in (Ops.STACK, Ops.CAT):
+            return self._parts(u, index, guard)
+        if op is not Ops.BITCAST:
+            raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
+        if u.dtype.itemsize != u.src[0].dtype.itemsize:
+            return self._resized(u, index, guard)
+        return self._elementwise(u, index, guard)
+
+    def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Step:
+        keys = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src]
+        src = tuple((yield keys))
+        made = _with_invalid(u, src) if any([_may_be_invalid(s) for s in src]) else remake(u, src)
+        if made.origin is None:
+            made.origin = u.origin
+        return made
+
+    def _read(self, u: UOp, index: Index, guard: UOp) -> UOp:
+        """An access to storage through the views that lead to it."""
+        if u.op is Ops.AFTER:
+            root, index, more = self.storage.access(u, index)
+            target = self.storage.after(u)
+            index = indexing.gated(index, indexing.both(guard, more))
+            return intern(Ops.INDEX, root.dtype, (target, *index))
+        target = self.storage.made.get(u, u)
+        return intern(Ops.INDEX, u.dtype, (target, *indexing.gated(index, guard)))
+
+    def _move(self, u: UOp, index: Index, guard: UOp) -> Step:
+        mapped, more = indexing.source_index(u, index)
+        if more is None:
+            return (yield [(u.src[0], mapped, guard)])[0]
+        if more.op is Ops.CONST and not more.arg:
+            return build.const(u.dtype, 0)
+        inside = (yield [(u.src[0], mapped, indexing.both(guard, more))])[0]
+        return build.where(more, inside, build.const(u.dtype, 0))
+
+    def _reduce(self, u: UOp, index: Index, guard: UOp) -> Step:
+        rest = iter(index)
+        inner: list[UOp] = []
+        ranges: list[UOp] = []
+        for i, d in enumerate(analysis.shape(u.src[0])):
+            if i not in u.arg.axes:
+                inner.append(next(rest))
+                continue
+            arg = RangeArg((next(self.axes),), "reduce")
+            ranges.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
+            inner.append(ranges[-1])
+        value, _ = _valid_part((yield [(u.src[0], tuple(inner), guard)])[0])
+        arg = type(u.arg)(u.arg.op)
+        return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
+
+    def _gather(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """x[i, j, …]: the indices are values; where one is INVALID nothing is read."""
+        rank = len(index) - (len(analysis.shape(u.src[0])) - (len(u.src) - 1))
+        place, rest = index[:rank], index[rank:]
+        keys = [(s, indexing.broadcast_index(place, analysis.shape(s)), guard) for s in u.src[1:]]
+        valid = indexing.true()
+        chosen: list[UOp] = []
+        for value in (yield keys):
+            plain, condition = indexing.ungated(value)
+            chosen.append(plain)
+            valid = valid if condition is None else indexing.both(valid, condition)
+        inside = (yield [(u.src[0], (*chosen, *rest), indexing.both(guard, valid))])[0]
+        return build.where(valid, inside, build.const(u.dtype, 0))
+
+    def _resized(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """A BITCAST to another size: an element is part of a source element, or several."""
+        source, target = u.src[0].dtype, u.dtype
+        bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+        a, b = bits[source.itemsize], bits[target.itemsize]
+        if target.itemsize < source.itemsize:
+            n = affine.const(source.itemsize // target.itemsize)
+            whole, part = affine.divmod_(index[-1], n)
+            value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
+            if value.op is Ops.INVALID:
+                return intern(Ops.INVALID, target)
+            shift = build.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
+            piece = build.alu(build.bitcast(value, a), Ops.SHR, shift)
+            return build.bitcast(build.cast(piece, b), target)
+        count = target.itemsize // source.itemsize
+        first = affine.mul(index[-1], affine.const(count))
+        places = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
+        total: UOp | None = None
+        for i, value in enumerate((yield [(u.src[0], p, guard) for p in places])):
+            if value.op is Ops.INVALID:
+                return intern(Ops.INVALID, target)
+            wide = build.cast(build.bitcast(value, a), b)
+            shifted = build.alu(wide, Ops.SHL, 8 * source.itemsize * i)
+            total = shifted if total is None else build.alu(total, Ops.OR, shifted)
+        assert total is not None
+        return build.bitcast(total, target)
+
+    def _parts(self, u: UOp, index: Index, guard: UOp) -> Step:
+        """STACK and CAT: the part that the index falls in."""
+        axis = 0 if u.op is Ops.STACK else u.arg
+        at = index[axis]
+        begin: analysis.Dim = 0
+        pieces: list[tuple[UOp, Key]] = []
+        for s in u.src:
+            length: analysis.Dim = 1 if u.op is Ops.STACK else analysis.shape(s)[axis]
+            end = begin + length
+            moved = affine.sub(at, build.dim_uop(begin))
+            after = affine.less(affine.const(-1), moved)
+            before = affine.less(at, build.dim_uop(end))
+            inside = indexing.both(after, before)
+            if not (inside.op is Ops.CONST and not inside.arg):
+                if indexing.is_one(length):  # its one element is there wherever the index is
+                    moved, inside = indexing.zero(), indexing.true()
+                inner = () if u.op is Ops.STACK else (moved,)
+                inner = (*index[:axis], *inner, *index[axis + 1 :])
+                pieces.append((before, (s, inner, indexing.both(guard, inside))))
+            begin = end
+        values = yield [key for _, key in pieces]
+        result = values[-1]
+        for (before, _), value in reversed(list(zip(pieces[:-1], values[:-1]))):
+            result = build.where(before, value, result)
+        return result
+
+
+def _may_be_invalid(u: UOp) -> bool:
+    return u.op is Ops.INVALID or (
+        u.op is Ops.WHERE and (u.src[1].op is Ops.INVALID or u.src[2].op is Ops.INVALID)
+    )
+
+
+def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Arithmetic on values that are INVALID somewhere: where valid, the plain arithmetic."""
+    parts = [_valid_part(s) for s in src]
+    valid = parts[0][1]
+    if u.op is Ops.WHERE:
+        condition, (a, a_valid), (b, b_valid) = parts[0][0], parts[1], parts[2]
+        never = build.const(dtypes.bool_, False)
+        only_a = indexing.both(condition, a_valid)
+        arms = only_a if b_valid is never else build.where(condition, a_valid, b_valid)
+        valid = indexing.both(valid, arms)
+        # An arm that is never valid is never looked at.
+        parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
+        parts.append((a if b.op is Ops.INVALID else b, b_valid))
+    else:
+        for _, v in parts[1:]:
+            valid = indexing.both(valid, v)
+    plain = tuple([p for p, _ in parts])
+    nowhere = valid.op is Ops.CONST and not valid.arg
+    if nowhere or any(p.op is Ops.INVALID for p in plain):
+        return intern(Ops.INVALID, u.dtype)
+    return indexing.gated((remake(u, plain),), valid)[0]
+
+
+def _valid_part(u: UOp) -> tuple[UOp, UOp]:
+    """A value where it is valid, and where that is."""
+    if u.op is Ops.INVALID:
+        return u, build.const(dtypes.bool_, False)
+    if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
+        return u.src[1], u.src[0]
+    if u.op is Ops.WHERE and u.src[1].op is Ops.INVALID:
+        return u.src[2], build.alu(u.src[0], Ops.XOR, build.const(dtypes.bool_, True))
+    return u, indexing.true()
+
+
+def _is_empty(dims: analysis.Shape) -> bool:
+    return any(isinstance(d, int) and d == 0 for d in dims)
+
+
+def _closed_stores(
+    pairs: list[tuple[UOp, UOp]], ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
+) -> UOp:
+    """Targets and values, stored in one nest. With Opts, or several stores, there is an END around
+    no ranges as well: it holds them."""
+    stores = []
+    for target, value in pairs:
+        if value.op is not Ops.INVALID:
+            stores.append(intern(Ops.STORE, dtypes.void, (target, value)))
+            stores[-1].origin = origin
+    if not stores:
+        return intern(Ops.NOOP, dtypes.void)
+    body = stores[0] if len(stores) == 1 else intern(Ops.GROUP, dtypes.void, tuple(stores))
+    if not ranges and opts is None and len(stores) == 1:
+        return body
+    return intern(Ops.END, dtypes.void, (body, *ranges), opts)
+
+
+def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
+    """A new buffer, filled: AFTER(BUFFER, END(STORE)), with a store for each part of many."""
+    dims = analysis.shape(u)
+    arg, symbolic = build.split_dims(dims)
+    buffer = intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, arg, u.arg.device, u.arg.space))
+    if _is_empty(dims):
+        return buffer
+    effects = []
+    for parts in _stored_parts(u, storage):
+        shape = analysis.shape(parts[0][0])
+        if not _is_empty(shape):
+            index, ranges = indexing.loop_index(shape)
+            lowering, pairs = _Lowering(storage), []
+            for part, offset in parts:
+                value, valid = _valid_part(lowering.lower((part, index, indexing.true())))
+                place = indexing.gated(offset(index), valid)
+                pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *place)), value))
+            effects.append(_closed_stores(pairs, ranges, u.src[0].origin, u.arg.opts))
+    return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
+
+
+def _stored_parts(
+    stage: UOp, storage: LoweredStorage
+) -> Iterator[list[tuple[UOp, Callable[[Index], Index]]]]:
+    """What is stored in a nest of its own, and where in the whole an index into it lies: the value;
+    or its parts one by one; or, of one shape and with work in common, many at a time."""
+    value = stage.src[0]
+    together, many = _together(stage, storage), storage_cost.is_stored_by_part(value)
+    if not together and not many:
+        yield [(value, lambda index: index)]
+        return
+    begin = indexing.zero()
+    parts: list[tuple[UOp, Callable[[Index], Index]]] = []
+    for s in value.src:
+        parts.append((s, functools.partial(_place_in_whole, value, begin)))
+        length = 1 if value.op is Ops.STACK else analysis.shape(s)[value.arg]
+        begin = affine.add(begin, build.dim_uop(length))
+    most = max(together, 1)
+    yield from [parts[i : i + most] for i in range(0, len(parts), most)]
+
+
+def _together(stage: UOp, storage: LoweredStorage) -> int:
+    """How many parts of a value are stored in one nest, if it is by part: none where Opts of the
+    user are for its loops. Elements are statements, all of them in a row: states of a rollout."""
+    value = stage.src[0]
+    if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
+        return 0
+    many = storage_cost.is_stored_by_part(value)
+    if all(indexing.is_one(d) for s in value.src for d in analysis.shape(s)):
+        several = many or storage_cost.share_work(value.src, storage.made)
+        return len(value.src) if several and storage_cost.is_loopless(value, storage.made) else 0
+    shapes = {analysis.shape(s) for s in value.src}
+    if len(shapes) > 1 or (value.op is Ops.CAT and not many):
+        return 0
+    return storage_cost.MOST_TOGETHER if storage_cost.share_work(value.src, storage.made) else 0
+
+
+def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:
+    if value.op is Ops.STACK:
+        return (begin, *index)
+    axis: int = value.arg
+    return (*index[:axis], affine.add(index[axis], begin), *index[axis + 1 :])
+
+
+def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
+    """A write through a view into the storage it is rooted in."""
+    dims = analysis.shape(u.src[0])
+    if _is_empty(dims):
+        return intern(Ops.NOOP, dtypes.void)
+    lowering = _Lowering(storage)
+    index, ranges = indexing.loop_index(dims, _loops_before(u))
+    root, place, guard = storage.access(u.src[0], index)
+    inputs = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src[1:]]
+    value, *gates = [lowering.lower(k) for k in inputs]
+    for gate in gates:
+        guard = indexing.both(guard, gate)
+    value, valid = _valid_part(value)
+    guard = indexing.both(guard, valid)
+    into = storage.after(u.src[0])
+    target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
+    return _closed_stores([(target, value)], ranges, u.origin)
+
+
+def _loops_before(u: UOp) -> int:
+    """How many loops of its own the kernel of a STORE has to fill local tiles."""
+    tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
+    return max([len(analysis.shape(s)) for s in tiles], default=0)
+
+
+def _lower_call(u: UOp, storage: LoweredStorage) -> UOp:
+    """A hand-written kernel on the storage of its arguments."""
+    args = [a if a.op is Ops.VARIABLE else storage.after(a) for a in u.src[1:]]
+    made = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
+    made.origin = u.origin
+    return made
+
+
+def rangeify(graph: UOp, context: Context) -> UOp:
+    """The SINK of the program's outputs and effects, each with the loops that fill it."""
+    order = tensor_graph.nodes(graph)
+    slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
+    storage = LoweredStorage()
+    made = storage.made
+    for u in order:
+        if u.op is Ops.STAGE:
+            made[u] = _lower_stage(u, next(slots), storage)
+        elif u.op is Ops.STORE:
+            made[u] = _lower_store(u, storage)
+        elif u.op is Ops.CALL and u.src[0].op is Ops.SINK:
+            made[u] = _lower_call(u, storage)
+    roots = []
+    for v in graph.src:
+        if v.dtype is dtypes.void:
+            roots += [made[e] for e in effects_in((v,))]
+        else:
+            roots.append(made[v] if v in made else storage.after(v))
+    return intern(Ops.SINK, dtypes.void, tuple(roots), graph.arg)
+
+
+PASS = Pass("rangeify", TENSOR, INDEXED, rangeify, "graph")

@@ -1,0 +1,1 @@
+"""The pass reroll and its helpers."""

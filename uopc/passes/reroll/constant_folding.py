@@ -1,0 +1,227 @@
+"""Values that stand on constants only, and sums of PADs that do not overlap: what they hold.
+
+A vector made of single numbers (STACK, CAT, or one PAD a number, added up) is one array. Only ops
+whose result is the same everywhere are evaluated, so an array is what the interpreter gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import movement
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import arrays as data
+from uopc.ir.core import evaluate as interpret_values
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Array = npt.NDArray[Any]
+
+# A value of more elements is left to the program: it would only make the program large.
+MOST_ELEMENTS = 1 << 20
+# An array of the user's is compared with others up to this size.
+MOST_DATA = 1 << 12
+# From this many parts on, a constant is an array rather than an expression.
+FEWEST_PARTS = 4
+
+_EXACT = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
+    Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST,
+))  # fmt: skip
+JOINED = (Ops.STACK, Ops.CAT)
+_DTYPES = frozenset((dtypes.float32, dtypes.float64, dtypes.bool_))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A sum of PADs along one axis: the first is all before the second, or it is one PAD."""
+
+    axis: int
+    begin: int
+    end: int
+    value: UOp | None  # of one PAD; else None
+    first: Pieces | None = None
+    second: Pieces | None = None
+    count: int = 1
+
+    def leaves(self) -> list[Pieces]:
+        """The PADs in order, without recursion."""
+        found: list[Pieces] = []
+        stack = [self]
+        while stack:
+            p = stack.pop()
+            if p.first is None or p.second is None:
+                found.append(p)
+            else:
+                stack += (p.second, p.first)
+        return found
+
+
+class Constants:
+    """What is known of the nodes of a graph, as they are met, sources first."""
+
+    def __init__(self) -> None:
+        self.constant: set[UOp] = set()
+        self.irregular: set[UOp] = set()  # constants that no short expression gives
+        self.pieces: dict[UOp, Pieces] = {}
+        self.arrays: dict[UOp, Array] = {}
+
+    def note(self, u: UOp) -> None:
+        """Look at a node whose sources were looked at."""
+        if u in self.constant or u.dtype is dtypes.void:
+            return
+        if (pieces := self._pieces(u)) is not None:
+            self.pieces[u] = pieces
+        if self._is_constant(u):
+            self.constant.add(u)
+            made = u.op in JOINED and len(u.src) >= FEWEST_PARTS
+            summed = u in self.pieces and self.pieces[u].count >= FEWEST_PARTS
+            if made or summed or any(s in self.irregular for s in u.src):
+                self.irregular.add(u)
+
+    def _is_constant(self, u: UOp) -> bool:
+        if u.op is Ops.DATA:
+            return bool(u.arg.array.size <= MOST_DATA)
+        if u.op is Ops.CONST:
+            return type(u.arg) is not tuple
+        evaluated = u.op.movement or u.op in _EXACT or u.op in JOINED
+        if not evaluated or not u.src or any(s not in self.constant for s in u.src):
+            return False
+        if not (u.dtype in _DTYPES or u.dtype.is_int):
+            return False
+        dims = analysis.shape(u)
+        return all(isinstance(d, int) for d in dims) and bool(analysis.size(dims) <= MOST_ELEMENTS)
+
+    def _pieces(self, u: UOp) -> Pieces | None:
+        if u.op is Ops.PAD and len(u.src) == 1:
+            return _one_pad(u)
+        if u.op is not Ops.ADD:
+            return None
+        a, b = self.pieces.get(u.src[0]), self.pieces.get(u.src[1])
+        if a is None or b is None or a.axis != b.axis:
+            return None
+        if analysis.shape(u.src[0]) != analysis.shape(u.src[1]):
+            return None
+        if b.end <= a.begin:
+            a, b = b, a
+        if a.end > b.begin:
+            return None
+        return Pieces(a.axis, a.begin, b.end, None, a, b, a.count + b.count)
+
+    def array(self, u: UOp) -> Array:
+        """The elements of a constant."""
+        arrays = self.arrays
+        stack = [u]
+        while stack:
+            v = stack[-1]
+            if v in arrays:
+                stack.pop()
+                continue
+            pieces = self.pieces.get(v)
+            parts = pieces.leaves() if pieces is not None else None
+            sources = [p.value for p in parts if p.value is not None] if parts else list(v.src)
+            missing = [s for s in sources if s not in arrays]
+            if missing:
+                stack += missing
+                continue
+            found = [arrays[s] for s in sources]
+            arrays[v] = _filled(v, parts, found) if parts else _evaluated(v, found)
+            stack.pop()
+        return arrays[u]
+
+    def literal(self, u: UOp) -> UOp:
+        """A constant as one node: its array, or the one number that it repeats."""
+        return array_node(self.array(u), u.dtype)
+
+
+def array_node(array: Array, dtype: dtypes.DType) -> UOp:
+    """An array as a constant of the graph; a number where all elements are the same bits."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
+        value = flat[0].item() if flat.size else 0
+        return build.filled(build.const(dtype, value), array.shape)
+    return intern(Ops.DATA, dtype, (), data.register(array))
+
+
+def _one_pad(u: UOp) -> Pieces | None:
+    """A PAD along one axis, of a value that fills the others."""
+    begins, sizes = analysis.window(u)
+    dims = analysis.shape(u.src[0])
+    if not all(isinstance(d, int) for d in (*begins, *sizes, *dims)):
+        return None
+    moved = [i for i, (d, n) in enumerate(zip(dims, sizes)) if d != n]
+    if len(moved) != 1 or dims[moved[0]] == 0:
+        return None
+    axis = moved[0]
+    return Pieces(axis, begins[axis], begins[axis] + dims[axis], u.src[0])
+
+
+def _filled(u: UOp, parts: list[Pieces], values: list[Array]) -> Array:
+    """The sum of PADs: a number plus zeros, as often as there are others to add."""
+    out = np.zeros(analysis.shape(u), u.dtype.numpy)
+    axis = parts[0].axis
+    for part, value in zip(parts, values):
+        place = (slice(None),) * axis + (slice(part.begin, part.end),)
+        out[place] = value
+    return out + out.dtype.type(0) if len(parts) > 1 and u.dtype.is_float else out
+
+
+def _evaluated(u: UOp, values: list[Array]) -> Array:
+    if u.op is Ops.CONST:
+        return np.asarray(u.arg, u.dtype.numpy)
+    if u.op is Ops.DATA:
+        return np.asarray(u.arg.array)
+    if u.op is Ops.STACK:
+        return np.stack(values)
+    if u.op is Ops.CAT:
+        return np.concatenate(values, u.arg)
+    if u.op.movement:
+        return _moved(u, values[0])
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(interpret_values.apply(u, values), analysis.shape(u))
+
+
+def _moved(u: UOp, a: Array) -> Array:
+    if u.op is Ops.RESHAPE:
+        return a.reshape(u.arg)
+    if u.op is Ops.EXPAND:
+        return np.broadcast_to(a, u.arg)
+    if u.op is Ops.PERMUTE:
+        return a.transpose(u.arg)
+    if u.op is Ops.FLIP:
+        return np.flip(a, u.arg)
+    begins, sizes = analysis.window(u)
+    if u.op is Ops.SHRINK:
+        return a[tuple([slice(b, b + n) for b, n in zip(begins, sizes)])]
+    out = np.zeros(sizes, a.dtype)
+    out[tuple([slice(b, b + n) for b, n in zip(begins, a.shape)])] = a
+    return out
+
+
+def concatenation(pieces: Pieces, length: int) -> UOp:
+    """A sum of PADs that do not overlap as one CAT: no element has more than one of them."""
+    axis = pieces.axis
+    parts: list[UOp] = []
+    at = 0
+    for leaf in pieces.leaves():
+        assert leaf.value is not None
+        parts += _zeros(leaf.value, axis, leaf.begin - at)
+        parts.append(leaf.value)
+        at = leaf.end
+    return movement.cat(*parts, *_zeros(parts[0], axis, length - at), axis=axis)
+
+
+def _zeros(like: UOp, axis: int, length: int) -> list[UOp]:
+    if not length:
+        return []
+    dims = list(analysis.shape(like))
+    dims[axis] = length
+    return [build.filled(build.const(like.dtype, 0), tuple(dims))]

@@ -1,0 +1,137 @@
+"""Write again with arrays what was written element by element: constants, gathers and loops.
+
+Before (tensor)                                 After (tensor)
+  %1 = param x : f32[8]                           %1 = param x : f32[8]
+  %2 = shrink %1 begin=(0,) size=(1,) : f32[1]    %2 = iota : index[4]
+  %3 = exp %2 : f32[1]                            %3 = mul %2, 2 : index[4]
+  %4 = shrink %1 begin=(2,) size=(1,) : f32[1]    %4 = index %1, %3 : f32[4]
+  %5 = exp %4 : f32[1]                            %5 = reshape %4 (4, 1) : f32[4, 1]
+  %6 = shrink %1 begin=(4,) size=(1,) : f32[1]    %6 = exp %5 : f32[4, 1]
+  %7 = exp %6 : f32[1]                            %7 = reshape %6 (4,) : f32[4]
+  %8 = shrink %1 begin=(6,) size=(1,) : f32[1]    sink %7
+  %9 = exp %8 : f32[1]
+  %10 = cat %3, %5, %7, %9 axis=0 : f32[4]
+  sink %10
+
+Constants that were put together from numbers are one array, and what is computed from constants
+only is computed here. PADs that do not overlap, added up, are a CAT. A STACK or CAT of parts that
+are built alike is one expression with an axis more: parts that differ in a constant read an array,
+parts that read different places of one value gather. Nothing is assumed of floats: a product with
+a constant 0 stays, and so does the zero that a sum of PADs adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import movement
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, tensor_graph
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.ops import Ops
+from uopc.passes.contract import Context, Pass
+from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, concatenation
+from uopc.passes.reroll.roll import Roller, gathered
+from uopc.passes.reroll.structure import Forms
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+class _Rewriting:
+    """One walk, sources first. Constants and sums of PADs are settled where they are read."""
+
+    def __init__(self) -> None:
+        self.constants = Constants()
+        self.roller = Roller(self.constants)
+        self.forms = Forms(self.constants)
+        self.settled: dict[UOp, UOp] = {}
+
+    def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        made = u if src == u.src else remake.remake(u, src)
+        constants = self.constants
+        constants.note(made)
+        if made in constants.constant or not src:
+            return made
+        if made.op is Ops.ADD and made in constants.pieces:
+            return made
+        read = tuple([self.settle(s) for s in made.src])
+        if read != made.src:
+            made = remake.remake(made, read)
+        made = self.joined(made)
+        constants.note(made)
+        return made
+
+    def settle(self, u: UOp) -> UOp:
+        """A value as its readers see it."""
+        found = self.settled.get(u)
+        if found is None:
+            found = self.settled[u] = self._settle(u)
+        return found
+
+    def _settle(self, u: UOp) -> UOp:
+        constants = self.constants
+        if u in constants.constant:
+            if u not in constants.irregular or u.op is Ops.DATA:
+                return u
+            made = constants.literal(u)
+            for v in analysis.toposort(made):  # a number that is repeated is more than one node
+                constants.note(v)
+            return made
+        pieces = constants.pieces.get(u)
+        if pieces is None or pieces.count == 1:
+            return u
+        joined = self.joined(concatenation(pieces, analysis.shape(u)[pieces.axis]))
+        if not u.dtype.is_float:
+            return joined
+        return build.alu(joined, Ops.ADD, build.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
+
+    def mixed(self, parts: tuple[UOp, ...]) -> UOp | None:
+        """Parts of a few forms along a new leading axis: each form for itself, then in order."""
+        groups = self.forms.groups(parts)
+        if len(groups) == 1 or len(groups) > len(parts) // FEWEST_PARTS:
+            return None
+        dims = analysis.shape(parts[0])
+        if any(analysis.shape(p) != dims or p.dtype is not parts[0].dtype for p in parts):
+            return None
+        stacks = [self.stacked(tuple([parts[i] for i in places])) for places in groups]
+        whole = movement.cat(*stacks, axis=0)
+        order = [i for places in groups for i in places]
+        if order == sorted(order):
+            return whole
+        begins = np.zeros((len(parts), len(dims) + 1), np.int64)
+        begins[order, 0] = np.arange(len(parts))
+        return movement.reshape(gathered(whole, begins, (1, *dims)), (len(parts), *dims))
+
+    def stacked(self, parts: tuple[UOp, ...]) -> UOp:
+        """Parts of one form along a new leading axis."""
+        got = self.roller.rolled(parts)
+        return movement.stack(*[self.settle(p) for p in parts]) if got is None else got
+
+    def joined(self, u: UOp) -> UOp:
+        """A STACK or CAT of many parts that are alike, as one value."""
+        if len(u.src) < FEWEST_PARTS or u.op not in JOINED:
+            return u
+        got = self.roller.rolled(u.src)
+        got = self.mixed(u.src) if got is None else got
+        if got is None:
+            return remake.remake(u, tuple([self.settle(s) for s in u.src]))
+        if u.op is Ops.STACK:
+            return got
+        axis, dims = u.arg, analysis.shape(u.src[0])
+        order = (*range(1, axis + 1), 0, *range(axis + 1, len(dims) + 1))
+        return movement.reshape(movement.permute(got, order), analysis.shape(u))
+
+
+def reroll(graph: UOp, context: Context) -> UOp:
+    """The graph with arrays, gathers and leading axes in place of many single elements."""
+    parts = max([len(u.src) for u in tensor_graph.nodes(graph) if u.op in JOINED], default=0)
+    if parts < FEWEST_PARTS and Ops.PAD not in tensor_graph.ops(graph):
+        return graph  # no value is put together from many
+    return remake.rewritten(graph, _Rewriting().change, outside_kernels=True)
+
+
+PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")

@@ -1,0 +1,1 @@
+"""The pass simplify-ranges and its helpers."""

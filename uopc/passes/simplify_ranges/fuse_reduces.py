@@ -1,0 +1,132 @@
+"""Reduces that read the same places in loops of their own, put into one loop.
+
+    a = sum(x[i, r] for r); b = max(x[i, q] for q)  →  one loop over r with two accumulators
+
+Nothing is computed in another order; what both read is read once. Neither may need the other's
+result, and both must stand in the same outer loops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+Loops = tuple["UOp", ...]
+Place = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengths of a group's own
+
+
+def with_shared_loops(kernel: UOp) -> UOp:
+    """The kernel with a loop for each set of reduces that read the same places."""
+    while True:  # loops inside of loops that became one: a turn for each depth
+        names = _same_loops(kernel)
+        if not names:
+            return kernel
+        kernel = remake.rebuild(kernel, names)
+
+
+def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
+    """Loops of reduces, and those before them that they can be."""
+    groups = _groups(kernel)
+    if len(groups) < 2:
+        return {}
+    shared = _Shared(_needs(kernel, groups))
+    standard: dict[Place, Loops] = {}
+    readers: dict[tuple[Place, UOp], dict[int, None]] = {}  # the first groups that read a place
+    names: dict[UOp, UOp] = {}
+    firsts = list(groups)
+    for number, (loops, members) in enumerate(groups.items()):
+        place = _around(members), tuple([r.src[0] for r in loops])
+        reads = [(place, u) for u in _reads(members, loops, standard.setdefault(place, loops))]
+        known = sorted({first for read in reads for first in readers.get(read, ())})
+        first = next((f for f in known if shared.apart(f, number)), number)
+        if first != number:
+            shared.join(first, number)
+            names.update(zip(loops, firsts[first]))
+        for read in reads:
+            readers.setdefault(read, {})[first] = None
+    return names
+
+
+class _Shared:
+    """Groups of reduces put together, each by the first of its set; a bit for each group."""
+
+    def __init__(self, needs: list[int]) -> None:
+        self._needs = needs  # what a group's loop is computed from
+        self._together = [1 << i for i in range(len(needs))]
+
+    def apart(self, first: int, other: int) -> bool:
+        """Whether neither needs the other's result."""
+        needs = self._needs
+        return not (needs[first] >> other & 1 or needs[other] & self._together[first])
+
+    def join(self, first: int, other: int) -> None:
+        """`other` runs in the loop of `first`: what waits for one of them waits for both."""
+        self._together[first] |= 1 << other
+        both = self._together[first]
+        needed = self._needs[first] | self._needs[other]
+        self._needs[first] = needed
+        self._needs = [n | needed | both if n & both else n for n in self._needs]
+
+
+def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
+    """The reduces by the loops that they close; only of loops that nothing else closes."""
+    found: dict[Loops, list[UOp]] = {}
+    others: list[UOp] = []
+    for u in analysis.order(kernel):
+        closed = tuple(sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis))
+        if u.op is Ops.REDUCE and len(closed) == len(u.src) - 1:
+            found.setdefault(closed, []).append(u)
+        else:
+            others += closed
+    counted: dict[UOp, int] = {}
+    for r in [*others, *[r for loops in found for r in loops]]:
+        counted[r] = counted.get(r, 0) + 1
+    return {
+        loops: members
+        for loops, members in found.items()
+        if all(counted[r] == 1 and r.arg.kind == "reduce" for r in loops)
+        and not any(analysis.ranges(r.src[0]) for r in loops)
+    }
+
+
+def _around(members: list[UOp]) -> frozenset[UOp]:
+    """The loops around a group of reduces."""
+    return frozenset().union(*[analysis.ranges(u) for u in members])
+
+
+def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
+    """For each group, a bit for each group whose results it is computed from."""
+    number = {u: i for i, members in enumerate(groups.values()) for u in members}
+    below: dict[UOp, int] = {}
+    needs = [0] * len(groups)
+    for u in analysis.order(kernel):
+        mask = 0
+        for s in u.src:
+            mask |= below[s]
+        if u in number:
+            needs[number[u]] |= mask
+            mask |= 1 << number[u]
+        below[u] = mask
+    # A group of several waits for what one of its members needs: so does all that needs the group.
+    for i, members in enumerate(groups.values()):
+        if len(members) > 1:
+            needs = [n | needs[i] if n >> i & 1 else n for n in needs]
+    return needs
+
+
+def _reads(members: list[UOp], loops: Loops, names: Loops) -> dict[UOp, None]:
+    """What is read at a place of its own in each iteration of all loops, their names exchanged."""
+    every = _around(members).union(loops)
+    renamed = dict(zip(loops, names))
+    return {
+        remake.rebuild(u, renamed): None
+        for m in members
+        for u in analysis.toposort(m.src[0], lambda n: not analysis.ranges(n).isdisjoint(loops))
+        if u.op is Ops.INDEX and analysis.ranges(u).issuperset(every)
+    }

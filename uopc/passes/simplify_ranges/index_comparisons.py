@@ -1,0 +1,70 @@
+"""Comparisons of integers that are counted, made on the ranges that count them.
+
+    p = cmplt (cast i : i32) 700:i32   →   p = cmplt i 700
+
+A mask is compared in its own dtype: `arange(n) < 700`. What its values are computed from are
+ranges, and where bounds say that nothing wraps, the comparison is one of indices: loops can be cut
+where it turns, it folds in the parts, and two of them are seen to be one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import recursion as steps
+from uopc.ir.core.ops import COMPARISONS, Ops
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from uopc.ir.core.uop import UOp
+
+    Step = Generator[list[UOp], list[UOp | None], UOp | None]
+
+_SUMS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
+
+
+def with_counted_comparisons(kernel: UOp) -> UOp:
+    """The kernel with comparisons of indices where the integers compared are ones."""
+    if not any(_is_candidate(u) for u in analysis.order(kernel)):
+        return kernel
+    memo: dict[UOp, UOp | None] = {}
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if not _is_candidate(u):
+            return None
+        sides = [steps.computed(s, _step, memo) for s in src]
+        if any(s is None for s in sides):
+            return None
+        return affine.OPS[u.op](*sides)
+
+    return remake.rewritten(kernel, change)
+
+
+def _is_candidate(u: UOp) -> bool:
+    return u.op in COMPARISONS and u.src[0].dtype.is_int and bool(analysis.ranges(u))
+
+
+def _step(u: UOp) -> Step:
+    """The index that an integer is, or None."""
+    if u.op is Ops.CONST:
+        return affine.const(u.arg) if type(u.arg) is int else None
+    if u.op is Ops.CAST and u.src[0].dtype is dtypes.index:
+        return _fitting(u, u.src[0])
+    if u.op is Ops.CAST and u.src[0].dtype.is_int:
+        (inner,) = yield [u.src[0]]
+        return None if inner is None else _fitting(u, inner)
+    if u.op not in _SUMS or not u.dtype.is_int:
+        return None
+    parts = yield list(u.src)
+    return None if any(s is None for s in parts) else _fitting(u, affine.OPS[u.op](*parts))
+
+
+def _fitting(u: UOp, index: UOp) -> UOp | None:
+    """The index if the dtype of u has all of its values."""
+    least, most = u.dtype.scalar.bounds
+    low, high = analysis.bounds(index)
+    return index if least <= low and high <= most else None

@@ -1,0 +1,104 @@
+"""Simplify a kernel's loops: neighbours become one where no index gets harder.
+
+Before (kernel)                            After (kernel)
+  %1 = param "" slot=0 : f32[32]             %1 = param "" slot=0 : f32[32]
+  %2 = range 4 axis=0.0 kind=loop : index    %2 = range 32 axis=0.0 kind=loop : index
+  %3 = mul %2, 8 : index                     %3 = param "" slot=1 : f32[32]
+  %4 = range 8 axis=0.1 kind=loop : index    %4 = exp %3[%2] : f32
+  %5 = add %3, %4 : index                    %5 = store %1[%2], %4
+  %6 = param "" slot=1 : f32[32]             %6 = end %5, %2
+  %7 = exp %6[%5] : f32                      sink %6 name=""
+  %8 = store %1[%5], %7
+  %9 = end %8, %2, %4
+  sink %9 name=""
+
+Fewer, longer loops vectorise better and equal kernels meet more often. Two neighbours i, j merge
+into k = i·n + j when the quotients and remainders of k vanish from every index again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import RangeArg
+from uopc.ir.core.levels import KERNEL
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.passes.contract import Context, Pass
+from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
+from uopc.passes.simplify_ranges.index_comparisons import with_counted_comparisons
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
+
+
+def simplify_ranges(kernel: UOp, context: Context) -> UOp:
+    """Compare what is counted as indices; put reduces of the same places into common loops; merge
+    neighbours, inner pairs first, until none merges."""
+    if not context.optimize:
+        return kernel
+    kernel = with_shared_loops(with_counted_comparisons(kernel))
+    changed = True
+    while changed:
+        changed = False
+        for outer, inner in _neighbours(kernel):
+            merged = _merge(kernel, outer, inner)
+            if merged is not None:
+                kernel, changed = merged, True
+                break
+    return kernel
+
+
+def _closers(kernel: UOp) -> list[UOp]:
+    return [u for u in analysis.order(kernel) if u.op in (Ops.END, Ops.REDUCE)]
+
+
+def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
+    """Pairs of ranges that the same nodes close, the inner one of each right inside the outer."""
+    pairs: dict[tuple[UOp, UOp], None] = {}
+    for u in _closers(kernel):
+        closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
+        for outer, inner in reversed(list(itertools.pairwise(closed))):
+            if outer.arg.kind == inner.arg.kind and not inner.src[0]._ranges:
+                pairs[(outer, inner)] = None
+    return list(pairs)
+
+
+def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
+    """The kernel with one range for two, or None where an index would get harder."""
+    nodes = analysis.order(kernel)
+    for u in nodes:
+        if u.op in (Ops.END, Ops.REDUCE) and (outer in u.src) != (inner in u.src):
+            return None
+    n = inner.src[0]
+    end = affine.mul(outer.src[0], n)
+    arg = RangeArg(outer.arg.axis, outer.arg.kind)
+    whole = intern(Ops.RANGE, dtypes.index, (end,), arg)
+    quotient, remainder = affine.divmod_(whole, n)
+    closers = {u for u in nodes if u.op in (Ops.END, Ops.REDUCE) and inner in u.src}
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u is outer:
+            return quotient
+        if u is inner:
+            return remainder
+        if u in closers:
+            kept = [s for s, old in zip(src, u.src) if old is not outer and old is not inner]
+            return intern(u.op, u.dtype, (*kept, whole), u.arg, u.tag)
+        return None
+
+    merged = remake.rewritten(kernel, change)
+    before = sum(u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in nodes)
+    after = sum(
+        u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in analysis.toposort(merged)
+    )
+    return merged if after <= before else None
+
+
+PASS = Pass("simplify-ranges", KERNEL, KERNEL, simplify_ranges, "kernel", reassociates=True)

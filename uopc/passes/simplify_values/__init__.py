@@ -1,0 +1,1 @@
+"""The pass simplify-values and its helpers."""

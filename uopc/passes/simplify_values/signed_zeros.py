@@ -1,0 +1,103 @@
+"""Where nobody can tell -0.0 from 0.0, adding 0.0 changes nothing.
+
+    store (0.0 + a·(b + 0.0)) + 2·(c + 0.0)   →   store (0.0 + a·b) + 2·c
+
+`x + 0.0` is x but for x = -0.0, so rules keep it: sums that begin with zero, columns of a Jacobian
+that begin with a vector of zeros, are full of it. The sign of a zero is lost in a sum with anything
+that is not -0.0 itself, in a comparison, in an exponential. What asks for no sign needs none of
+what it is computed from either, through products, sines, roots and selections.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis
+from uopc.ir.core.ops import COMPARISONS, Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# What gives the same whatever the sign of an operand that is zero.
+_DEAF: Final = frozenset((*COMPARISONS, Ops.ABS, Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.COS))
+# What differs in the sign of a zero at most, by an operand that does.
+_PASSES: Final = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.MULACC, Ops.NEG, Ops.MAX, Ops.MIN, Ops.WHERE, Ops.AFTER,
+    Ops.SQRT, Ops.SIN, Ops.TAN, Ops.TANH, Ops.ERF, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND,
+))  # fmt: skip
+
+
+def without_unseen_signs(kernel: UOp) -> UOp:
+    """The kernel without the additions of 0.0 that nobody can tell."""
+    order = list(analysis.order(kernel))
+    added = {u: x for u in order if (x := _but_zero(u)) is not None}
+    if not added:
+        return kernel
+    never = _never_negative(order)
+    seen: set[UOp] = set()  # whose zeros' signs are looked at
+    for u in reversed(order):
+        seen.update(_looked_at(u, u in seen, never))
+    gone = {u for u in added if u not in seen}
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return src[u.src.index(added[u])]
+
+    return remake.rewritten(kernel, change, only=gone) if gone else kernel
+
+
+def _but_zero(u: UOp) -> UOp | None:
+    """x of x + 0.0."""
+    if u.op is not Ops.ADD or not u.dtype.is_float:
+        return None
+    a, b = u.src
+    return a if _is_positive_zero(b) else b if _is_positive_zero(a) else None
+
+
+def _is_positive_zero(u: UOp) -> bool:
+    return u.op is Ops.CONST and u.arg == 0 and math.copysign(1.0, u.arg) > 0
+
+
+def _never_negative(order: list[UOp]) -> set[UOp]:
+    """What is never -0.0: a sum is so only of two that are. Products are where they underflow."""
+    never: set[UOp] = set()
+    for u in order:
+        match u.op:
+            case Ops.CONST:
+                found = u.arg != 0 or math.copysign(1.0, u.arg) > 0
+            case Ops.ADD:
+                found = not never.isdisjoint(u.src)
+            case Ops.MAX | Ops.MIN:
+                found = never.issuperset(u.src)
+            case Ops.WHERE:
+                found = never.issuperset(u.src[1:])
+            case Ops.SUB | Ops.AFTER | Ops.SQRT:
+                found = u.src[0] in never
+            case Ops.CAST:
+                found = not u.src[0].dtype.is_float
+            case _:
+                found = u.op in (Ops.ABS, Ops.EXP, Ops.EXP2)
+        if found and u.dtype.is_float:
+            never.add(u)
+    return never
+
+
+def _looked_at(u: UOp, seen: bool, never: set[UOp]) -> Iterator[UOp]:
+    """The operands the signs of whose zeros make a difference to what is seen of a value."""
+    if u.op in _DEAF or (u.op is Ops.CAST and not u.dtype.is_float):
+        return
+    if u.op in _PASSES or u.op is Ops.CAST:
+        if seen:
+            yield from _that_decide(u, never)
+        return
+    yield from u.src
+
+
+def _that_decide(u: UOp, never: set[UOp]) -> tuple[UOp, ...]:
+    """Those of the operands that decide on the sign of a zero: of a sum one, if that is never -0.0
+    (a number, where there is one: it stays whatever becomes of others)."""
+    terms = {Ops.ADD: u.src, Ops.SUB: u.src[:1], Ops.MULACC: u.src[2:]}.get(u.op, ())
+    found = [s for s in terms if s in never]
+    return (min(found, key=lambda s: s.op is not Ops.CONST),) if found else u.src

@@ -1,0 +1,191 @@
+"""UOPC_DEBUG: what a compile and the calls of its program print on stderr. Levels add up.
+
+    1  a line for each compile: device, kernels, launches, milliseconds
+    2  each call, kernel by kernel: microseconds, GFLOP/s, GB/s, the operations in it, their lines
+    3  the Opts of each kernel
+    4  the source of each kernel: LLVM IR
+    5  the graph at every stage that changed it
+    6  the linear UOps of each kernel
+    7  the machine code of each kernel, as assembly
+
+`UOPC_DEBUG=2 python program.py`, or `with uopc.options(debug=2): f = uopc.compile(graph)`. What
+counts is the level at the compile: from 2 on, the program it gives runs its kernels one by one with
+a clock around each, so a call takes longer than without. An operation is one arithmetic operation
+of the graph on one element, be it an add or an exp; bytes are those of the storage a kernel
+touches, each element once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uopc.backends.cpu.arguments import bind
+from uopc.backends.cpu.bounded_cache import KeptMap
+from uopc.backends.cpu.callables import run_traced
+from uopc.dump.stages import Dump, places, stages
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
+from uopc.program.planner import DimValue
+from uopc.program.program import Program
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
+
+
+def compiled(program: Program, level: int) -> Program:
+    """Print what the level asks for; the program to use, which from level 2 on times its calls."""
+    _print(_summary(program))
+    if level >= GRAPHS:
+        _print_graphs(program)
+    for kernel in program.kernels if level >= OPTS else ():
+        _print(f"kernel {kernel.name}: opts {' '.join(map(str, kernel.opts)) or 'none'}")
+        if level >= LINEAR:
+            _print(str(kernel.uops))
+        if level >= SOURCE:
+            _print(kernel.source)
+        if level >= ASSEMBLY:
+            _print(kernel.asm)
+    return program if level < TIMES else _timed(program)
+
+
+def _print(text: str) -> None:
+    print(text.rstrip("\n"), file=sys.stderr)
+
+
+def _summary(program: Program) -> str:
+    request, lowered, stats = program._request, program._lowered, program.stats
+    context = lowered.context
+    machine = f"{context.target.device} {context.target.cpu}" if context is not None else "cpu"
+    passes = sum(stats["passes"].values())
+    again = len(lowered.calls) - len(program.kernels)
+    reused = f" ({again} of a kernel that another one made)" if again else ""
+    return (
+        f"uopc: {request.name or 'program'} for {machine}, {request.threads} threads:"
+        f" {_count(len(program.kernels), 'kernel')} in"
+        f" {_count(len(lowered.calls), 'launch', 'launches')}{reused};"
+        f" {stats['total'] * 1e3:.1f} ms: passes {passes * 1e3:.1f},"
+        f" LLVM {stats['llvm'] * 1e3:.1f}"
+    )
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def _print_graphs(program: Program) -> None:
+    lowered = program._lowered
+    dump = Dump(stages(lowered.runs, lowered.program), lowered.context)
+    for i, stage in enumerate(dump.stages):
+        if i and dump.graphs(stage) == dump.graphs(dump.stages[i - 1]):
+            _print(f"stage {stage.run.name}: unchanged")
+        else:
+            _print(f"stage {stage.run.name}:\n{dump.body(i)}")
+
+
+# ---------------------------------------------------------------- level 2
+@dataclass(frozen=True)
+class Work:
+    """What one launch does: how often each of its operations and accesses runs."""
+
+    operations: tuple[tuple[DimValue, ...], ...]  # the loops around each
+    accesses: tuple[tuple[int, DimValue, tuple[tuple[DimValue, ...], ...]], ...]  # by storage
+    floats: bool
+    what: str
+    where: str
+
+    def counts(self, values: Mapping[str, int]) -> tuple[int, int]:
+        """Operations and bytes, for these values of the variables."""
+        operations = sum(_times(loops, values) for loops in self.operations)
+        touched = 0
+        for itemsize, size, accesses in self.accesses:
+            reached = sum(_times(loops, values) for loops in accesses)
+            touched += itemsize * min(reached, size.evaluate(values))
+        return operations, touched
+
+
+def _times(loops: tuple[DimValue, ...], values: Mapping[str, int]) -> int:
+    total = 1
+    for end in loops:
+        total *= end.evaluate(values)
+    return total
+
+
+def measure(kernel: UOp, nodes: list[UOp]) -> Work:
+    """The work of a kernel as it was when split; `nodes` are those the user's lines made."""
+    ends: dict[UOp, DimValue] = {}
+
+    def loops(ranges: Any) -> tuple[DimValue, ...]:
+        return tuple([ends.setdefault(r, DimValue.of(r.src[0])) for r in ranges])
+
+    operations: list[tuple[DimValue, ...]] = []
+    accesses: dict[UOp, list[tuple[DimValue, ...]]] = {}
+    names: dict[str, None] = {}
+    floats = False
+    for u in analysis.toposort(kernel):
+        if u.op is Ops.INDEX:
+            accesses.setdefault(storage_root(u), []).append(loops(analysis.ranges(u)))
+        elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
+            if u.src[0].dtype.scalar is dtypes.index:
+                continue
+            names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
+            floats |= u.src[0].dtype.is_float
+            inside = analysis.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
+            operations += [loops(inside or analysis.ranges(u))] * (2 if u.op is Ops.MULACC else 1)
+    touched = [
+        (p.dtype.itemsize, DimValue.of(_as_uop(p)), tuple(found)) for p, found in accesses.items()
+    ]
+    return Work(
+        tuple(operations), tuple(touched), floats, " ".join(names), ", ".join(places(nodes))
+    )
+
+
+def _as_uop(storage: UOp) -> UOp:
+    from uopc.ir.builder import alu as build
+
+    return build.dim_uop(analysis.size(analysis.shape(storage)))
+
+
+class TimedProgram(Program):
+    """A program that prints how long each of its kernels takes."""
+
+    _work: list[Work]
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run the program, kernel by kernel."""
+        plan = self._runner.plan
+        values = bind(plan, arrays, dict(named), KeptMap()).values if plan.variables else {}
+        result, times = run_traced(self, *arrays, **named)
+        total = sum(seconds for _, seconds in times)
+        _print(f"{plan.name}: {total * 1e6:.1f} us in {_count(len(times), 'launch', 'launches')}")
+        width = max((len(name) for name, _ in times), default=0)
+        for (name, seconds), work in zip(times, self._work):
+            operations, touched = work.counts(values)
+            nanoseconds = max(seconds * 1e9, 1.0)
+            unit = "GFLOP/s" if work.floats else "Gop/s"
+            _print(
+                f"  {name:<{width}} {seconds * 1e6:9.1f} us {operations / nanoseconds:8.2f} {unit}"
+                f" {touched / nanoseconds:8.2f} GB/s  {work.what}  {work.where}"
+            )
+        return result
+
+
+def _timed(program: Program) -> Program:
+    """The same program, called by way of Python with a clock."""
+    made = object.__new__(TimedProgram)
+    made.__dict__.update(program.__dict__)
+    made._runner = program._runner
+    lowered = program._lowered
+    assert lowered.program is not None
+    split = [c.src[0] for c in lowered.program.src]
+    known: dict[UOp, Work] = {}
+    for kernel, (final, _) in zip(split, lowered.calls):
+        if kernel not in known:
+            known[kernel] = measure(kernel, lowered.located(final))
+    made._work = [known[k] for k in split]
+    return made

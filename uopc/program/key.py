@@ -1,0 +1,84 @@
+"""What a compiled program depends on, by component: equal keys, equal code."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uopc.ir.core.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from uopc.driver import Request
+    from uopc.target import Target
+
+# Of the files on disk; part of the key, so older entries are never read as newer ones.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Key:
+    """The components by name. `digest` names the entry; the components are compared in full."""
+
+    parts: tuple[tuple[str, str], ...]
+
+    @property
+    def digest(self) -> str:
+        text = "".join([f"{name}={value}\n" for name, value in self.parts])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def differs(self, other: dict[str, str]) -> list[str]:
+        """The components in which another key is not equal."""
+        mine = dict(self.parts)
+        return [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
+
+
+def request_parts(
+    request: Request, machine: Target, printed: Fingerprint
+) -> tuple[tuple[str, str], ...]:
+    """What the request decides. Bound values of variables are not in its graph any more."""
+    params = [p.arg.name for p in request.params]
+    return (
+        ("graph", printed.digest),
+        ("inputs", repr(params)),
+        ("name", repr(request.name)),
+        ("device", machine.device),
+        ("optimize", str(request.optimize)),
+        ("threads", str(request.threads)),
+        ("tf32", str(request.options.tf32)),
+        machine_part(machine),
+    )
+
+
+def machine_part(machine: Target) -> tuple[str, str]:
+    """What code is for."""
+    return "machine", f"{sys.platform} {platform.machine()} {machine!r}"
+
+
+@cache
+def process_parts() -> tuple[tuple[str, str], ...]:
+    """What is the same for every request of this process, but not of every process."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return (
+        ("format", str(FORMAT)),
+        ("uopc", source_digest()),
+        ("llvm", f"LLVM {version}, llvmlite {llvmlite.__version__}"),
+    )
+
+
+@cache
+def source_digest() -> str:
+    """The digest of this package's source: any change of it may change code."""
+    folder = Path(__file__).parent.parent
+    made = hashlib.blake2b(digest_size=16)
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        made.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
+    return made.hexdigest()

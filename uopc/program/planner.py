@@ -1,0 +1,239 @@
+"""The plan of a program: its storage numbered, its launches written down, without its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from uopc.backends import memory_plan
+from uopc.backends.llvm import scratch
+from uopc.backends.plan import (
+    Argument,
+    Dim,
+    Launch,
+    Plan,
+    Pointer,
+    Result,
+    Scalar,
+    Shape,
+    Variable,
+    Word,
+)  # fmt: skip
+from uopc.ir.core import analysis
+from uopc.ir.core import storage as kernel_params
+from uopc.ir.core.ops import Op, Ops
+
+if TYPE_CHECKING:
+    from uopc.driver import Request
+    from uopc.ir.core.uop import UOp
+    from uopc.passes.pass_manager import Lowered
+
+# Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
+GIL_WORK = 1 << 16
+
+# An op, the value of a constant or the name of a variable, and the operands as step numbers.
+Step = tuple[str, int | str | None, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class DimValue:
+    """A symbolic dimension at a call: an index expression over variables, step by step."""
+
+    steps: tuple[Step, ...]
+    _order: list[Op] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_order", [Op.by_name(name) for name, _, _ in self.steps])
+
+    @staticmethod
+    def of(u: UOp) -> DimValue:
+        """The value of an index expression."""
+        place: dict[UOp, int] = {}
+        steps: list[Step] = []
+        for n in analysis.toposort(u):
+            place[n] = len(place)
+            known = n.arg if n.op is Ops.CONST else n.arg.name if n.op is Ops.VARIABLE else None
+            steps.append((n.op.name, known, tuple([place[s] for s in n.src])))
+        return DimValue(tuple(steps))
+
+    @property
+    def variable(self) -> str | None:
+        op, known, _ = self.steps[-1]
+        return str(known) if op == Ops.VARIABLE.name else None
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        known: list[int] = []
+        for op, (_, given, src) in zip(self._order, self.steps):
+            if op is Ops.CONST:
+                known.append(int(given or 0))
+            elif op is Ops.VARIABLE:
+                known.append(values[str(given)])
+            elif op is Ops.WHERE:
+                known.append(known[src[1] if known[src[0]] else src[2]])
+            else:
+                assert op.fold is not None
+                known.append(int(op.fold(*[known[i] for i in src])))
+        return known[-1]
+
+
+def dim(d: Any) -> Dim:
+    """A dimension of a shape as the plan has it."""
+    if isinstance(d, int):
+        return d
+    return DimValue.of(d) if d.op is not Ops.CONST else int(d.arg)
+
+
+def root_of(u: UOp) -> UOp:
+    """The storage that a view or a later state of it is of."""
+    while u.op in (Ops.AFTER, Ops.SLICE):
+        u = u.src[0]
+    return u
+
+
+class Planner:
+    """Numbers the storage of a program and writes down its launches.
+
+    `constants`, once planned: the DATA that launches read, in the order of their bases.
+    """
+
+    def __init__(self, request: Request, lowered: Lowered) -> None:
+        self.request, self.lowered = request, lowered
+        self.params = {p: i for i, p in enumerate(request.params)}
+        self.fresh: dict[UOp, int] = {}
+        self.results: list[Result] = []
+        self.chunks = {k: _chunks(k) for k in lowered.kernels}
+        slots = {
+            k: [p.arg.slot for p in kernel_params.written_params(k) if p.op is Ops.PARAM]
+            for k in lowered.kernels
+        }
+        self.written = {root_of(args[s]) for kernel, args in lowered.calls for s in slots[kernel]}
+        if request.structure == "kernel":
+            self.written = self._written_params()
+        self._results()
+        self.arena_base = len(self.params) + len(self.fresh)
+        self.constants: dict[UOp, int] = {}
+        self.offsets: dict[UOp, int] = {}
+        self.scratch: dict[int, int] = {}  # of launches whose kernels need some: where in the arena
+        self.arena_bytes = self._place()
+
+    def _written_params(self) -> set[UOp]:
+        stores = [u for u in analysis.toposort(self.request.graph) if u.op is Ops.STORE]
+        return {kernel_params.storage_root(u.src[0]) for u in stores}
+
+    def _results(self) -> None:
+        asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
+        stored = [root_of(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
+        for v, root in zip(asked, stored):
+            shape: Shape = tuple([dim(d) for d in analysis.shape(v)])
+            source = self.params[root] if root.op is Ops.PARAM else None
+            if source is None:
+                self.fresh.setdefault(root, len(self.params) + len(self.fresh))
+            self.results.append(Result(v.dtype.numpy, shape, source))
+
+    def _place(self) -> int:
+        """Offsets of intermediates in the arena, by when they are written and last read."""
+        spans: dict[UOp, list[int]] = {}
+        for i, (_, args) in enumerate(self.lowered.calls):
+            for a in args:
+                root = root_of(a)
+                if root.op is Ops.BUFFER and root not in self.fresh:
+                    spans.setdefault(root, [i, i])[1] = i
+        blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
+        needed = {k: scratch.offsets(k)[1] * self.chunks[k] for k in self.lowered.kernels}
+        own = {i: needed[k] for i, (k, _) in enumerate(self.lowered.calls) if needed[k]}
+        blocks += [memory_plan.Lifetime(nbytes, i, i) for i, nbytes in own.items()]
+        offsets, total = memory_plan.plan(blocks)
+        self.offsets = dict(zip(spans, offsets))
+        self.scratch = dict(zip(own, offsets[len(spans) :]))
+        return total
+
+    def word(self, u: UOp) -> Word:
+        if u.op is Ops.VARIABLE:
+            return Scalar(DimValue.of(u))
+        if u.op is Ops.CONST:
+            return Scalar(_bits(u))
+        offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
+        root = root_of(u)
+        if root in self.params:
+            return Pointer(self.params[root], offset)
+        if root in self.fresh:
+            return Pointer(self.fresh[root], offset)
+        if root.op is Ops.DATA:
+            number = self.constants.setdefault(root, self.arena_base + 1 + len(self.constants))
+            return Pointer(number, offset)
+        return Pointer(self.arena_base, self.offsets[root] + offset)
+
+    def launches(self) -> tuple[Launch, ...]:
+        made = []
+        for i, (kernel, args) in enumerate(self.lowered.calls):
+            chunks = self.chunks[kernel]
+            words = tuple([self.word(a) for a in args])
+            if i in self.scratch:
+                known = words[: scratch.word(kernel)]
+                words = (*known, Pointer(self.arena_base, self.scratch[i]))
+            made.append(Launch(kernel.arg.name, words, chunks, chunks > 1))
+        return tuple(made)
+
+    def plan(self) -> Plan:
+        """The plan without what is of one request: its arrays, and the container of its results."""
+        launches = self.launches()
+        request = self.request
+        arguments = tuple(
+            Argument(
+                p.arg.name, p.dtype.numpy, tuple([dim(d) for d in analysis.shape(p)]),
+                p in self.written,
+            )
+            for p in self.params
+        )  # fmt: skip
+        variables = {
+            v: None
+            for u in (request.graph, *[p for p in request.params if p.src])
+            for v in analysis.variables(u)
+        }
+        return Plan(
+            arguments,
+            tuple(self.results),
+            launches,
+            tuple([Variable(v.arg.name, v.arg.low, v.arg.high) for v in variables]),
+            arena_bytes=self.arena_bytes,
+            nogil=sum(_work(k) for k in self.lowered.kernels) >= GIL_WORK,
+            threads=request.threads,
+            name=request.name or "program",
+        )
+
+
+def _bits(number: UOp) -> int:
+    """The bits of a constant in the low bits of a word."""
+    value = np.zeros(8, np.uint8)
+    bits = np.asarray(number.arg, number.dtype.numpy).reshape(1).view(np.uint8)
+    value[: len(bits)] = bits
+    return int(value.view(np.int64)[0])
+
+
+def _nbytes(u: UOp) -> int:
+    total = u.dtype.itemsize
+    for d in analysis.shape(u):
+        total *= analysis.max_dim(d)
+    return total
+
+
+def _chunks(kernel: UOp) -> int:
+    found = [u for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
+    return int(found[0].src[0].arg) if found else 1
+
+
+def _work(kernel: UOp) -> float:
+    """About how many operations a run of a linear kernel takes: its ops by loop."""
+    total, times, stack = 0.0, 1.0, []
+    for u in kernel.src:
+        if u.op is Ops.RANGE:
+            stack.append(times)
+            times *= max(1, analysis.bounds(u.src[0])[1])
+        elif u.op is Ops.END:
+            times = stack.pop()
+        else:
+            total += times
+    return total

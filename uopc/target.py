@@ -1,0 +1,197 @@
+"""What a machine can do, as data: read by the heuristic, the decompositions and the emitter."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from uopc.errors import Unsupported, UserError
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+
+# Narrow floats that GPUs round float32 to, and since which part; the 8-bit ones saturate.
+_CONVERTED = ((dtypes.bfloat16, 80), (dtypes.fp8e4m3, 89), (dtypes.fp8e5m2, 89))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A part of a GPU family: what a block and a multiprocessor (SM) hold. Memory is in bytes."""
+
+    multiprocessors: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    version: int  # 80 for sm_80
+    ptx: int  # of the PTX text: 70 for 7.0
+    tensor_cores: bool = True
+    warp: int = 32
+    threads_per_block: int = 1024
+    static_shared: int = 48 << 10  # more must be asked for by the launch
+    registers_per_multiprocessor: int = 1 << 16
+    registers_per_thread: int = 255
+    grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
+    block: tuple[int, int, int] = (1024, 1024, 64)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: `vector_bits` of a register (or of one access to memory), how many registers,
+    and LLVM's name and features for it. `gpu` is there where blocks of threads run."""
+
+    name: str
+    device: str
+    vector_bits: int
+    registers: int
+    cpu: str
+    features: str
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    last_cache_bytes: int = 32 << 20  # the last level, all cores'
+    stream_bytes: int = 16  # what stores past the caches are aligned to: as NumPy's arrays are
+    gpu: Gpu | None = None
+
+    @property
+    def fuses(self) -> bool:
+        """Whether MULACC is an instruction, for floats."""
+        return not self._lacks("fma")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
+        return not self._lacks("sse4.1")
+
+    @property
+    def scales(self) -> bool:
+        """Whether SCALE is an instruction (AVX-512)."""
+        return self.gpu is None and self.vector_bits == 512
+
+    @property
+    def masks_apart(self) -> bool:
+        """Whether masks of lanes have registers of their own (AVX-512)."""
+        return self.gpu is None and self.vector_bits == 512
+
+    @property
+    def native_floats(self) -> frozenset[DType]:
+        """Narrow floats with conversions of their own from and to float32."""
+        version = self.gpu.version if self.gpu is not None else 0
+        found = {t for t, least in _CONVERTED if version >= least}
+        return frozenset(found if self._lacks("f16c") else found | {dtypes.float16})
+
+    def _lacks(self, feature: str) -> bool:
+        """Whether it is an x86 processor without what LLVM calls by that name."""
+        if self.cpu in KNOWN:
+            return feature not in KNOWN[self.cpu][2]
+        return f"-{feature}" in self.features.split(",")
+
+    def lanes(self, bits: int) -> int:
+        """How many values of this many bits a register holds."""
+        return max(1, self.vector_bits // max(8, bits))
+
+
+# Named CPUs of LLVM with the widest vectors they have, and what a machine that runs their code has.
+_V2 = ("sse4.1", "sse4.2", "popcnt")
+_V3 = (*_V2, "avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+KNOWN = {
+    "x86-64": (128, 16, ("sse2",)), "x86-64-v2": (128, 16, _V2), "x86-64-v3": (256, 16, _V3),
+    "x86-64-v4": (512, 32, _V4),
+}  # fmt: skip
+
+
+def check_runs(cpu: str) -> None:
+    """UserError where this machine does not run code for the CPU that is named."""
+    import llvmlite.binding as llvm
+
+    host(cpu)
+    has = llvm.get_host_cpu_features()
+    lacks = [f for f in KNOWN[cpu][2] if not has.get(f)] if cpu in KNOWN else []
+    if lacks:
+        raise UserError(
+            f"target_cpu: code for {cpu} does not run on this machine, which has no "
+            f"{', '.join(lacks)}; `uopc dump` shows it"
+        )
+
+
+@functools.cache
+def host(cpu: str = "") -> Target:
+    """This machine, or the CPU that `cpu` names: of KNOWN, or its own; UserError for another."""
+    import llvmlite.binding as llvm
+
+    if cpu in KNOWN:
+        bits, registers, _ = KNOWN[cpu]
+        return Target(cpu, "cpu", bits, registers, cpu, "")
+    own = llvm.get_host_cpu_name()
+    if cpu not in ("", own):  # LLVM ends the process over a name that it does not know
+        raise UserError(f"target_cpu: no CPU {cpu!r}; there are {', '.join(KNOWN)} and {own}, this")
+    found = llvm.get_host_cpu_features()
+    features = found.flatten()
+    bits, registers = 128, 16
+    if found.get("avx512f") and found.get("avx512vl"):
+        bits, registers = 512, 32
+    elif found.get("avx2"):
+        bits, registers = 256, 16
+    elif found.get("neon"):
+        bits, registers = 128, 32
+    first, second = cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes)
+    last = cache_bytes(3, Target.last_cache_bytes)
+    return Target("host", "cpu", bits, registers, own, features, first, second, last)
+
+
+def cache_bytes(
+    level: int, otherwise: int, root: str = "/sys/devices/system/cpu/cpu0/cache"
+) -> int:
+    """The bytes of a core's data cache as the system tells them; `otherwise` where it does not."""
+    for place in sorted(Path(root).glob("index*")):
+        try:
+            told = [(place / name).read_text().strip() for name in ("level", "type", "size")]
+        except OSError:
+            continue
+        number, kind, size = told
+        digits = size.rstrip("KMG")
+        if number == str(level) and kind != "Instruction" and digits.isdecimal():
+            return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
+    return otherwise
+
+
+# NVIDIA parts by name: SMs of the usual card, shared memory, threads and blocks of an SM, versions.
+PARTS: dict[str, Gpu] = {
+    "sm_80": Gpu(108, 163 << 10, 164 << 10, 2048, 32, 80, 70),
+    "sm_86": Gpu(84, 99 << 10, 100 << 10, 1536, 16, 86, 71),
+    "sm_89": Gpu(128, 99 << 10, 100 << 10, 1536, 24, 89, 81),
+    "sm_90": Gpu(132, 227 << 10, 228 << 10, 2048, 32, 90, 81),
+    "sm_90a": Gpu(132, 227 << 10, 228 << 10, 2048, 32, 90, 81),
+}
+
+
+@functools.cache
+def part(name: str) -> Target:
+    """The GPU that PARTS names; UserError for another name."""
+    gpu = PARTS.get(name)
+    if gpu is None:
+        raise UserError(f"no GPU part {name!r}; there are {', '.join(PARTS)}")
+    registers, features = gpu.registers_per_thread, f"+ptx{gpu.ptx}"
+    return Target(name, f"cuda:{name}", 128, registers, name, features, l2_bytes=40 << 20, gpu=gpu)
+
+
+def part_of(capability: tuple[int, int]) -> str:
+    """The name of the best part that a device of this compute capability runs, 9.0 for sm_90a."""
+    version = 10 * capability[0] + capability[1]
+    exact = [name for name, gpu in PARTS.items() if gpu.version == version]
+    older = [name for name, gpu in PARTS.items() if gpu.version <= version and name[-1].isdigit()]
+    if not older:
+        raise Unsupported(f"a device of compute capability {version / 10}; the least is 8.0")
+    return exact[-1] if exact else older[-1]
+
+
+def for_device(device: str, cpu: str = "") -> Target:
+    """What a device's name says: `cuda:sm_90`, the part that `cuda:0` is, or the host."""
+    kind, _, name = device.partition(":")
+    if kind != "cuda":
+        return host(cpu)
+    if not name.startswith("sm_"):
+        from uopc.backends.cuda import device as devices
+
+        name = part_of(devices.device(int(name or 0)).capability)
+    return part(name)

@@ -1,0 +1,497 @@
+"""Choosing elements: `a[...]`, take, gather, one_hot, triangles; and `assign`, which writes them.
+
+Slices are movement ops, so they can be assigned to; arrays of indices are INDEX nodes. An index
+from data that is out of range reads 0: only one known when the graph is built can be refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from uopc.errors import Unsupported, UserError, UserIndexError, UserTypeError
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import kernel, movement
+from uopc.ir.builder.alu import alu, as_dim, binary, cast, dim_uop
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Dim, Shape, show
+from uopc.ir.core.node import Node, intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+from uopc.tensor import creation as sources
+
+if TYPE_CHECKING:
+    from uopc.ir.core.dtypes import DType
+    from uopc.ir.core.uop import UOp
+
+_NEW: Final = -1  # a new axis, in a layout
+_GAP: Final = -2  # an ellipsis that stands for no axis: it still separates index arrays
+_BLOCK: Final = -3  # the axes of the index arrays, in a layout
+
+
+@dataclass(slots=True)
+class _Axis:
+    """What a key takes of one axis: a window (read backwards for a negative step), of it `count`
+    elements `step` apart, or those at `index`. `dropped`: it takes one and the axis goes."""
+
+    begin: Dim
+    size: Dim
+    count: Dim
+    step: int = 1
+    index: UOp | None = None
+    dropped: bool = False
+
+
+# ---------------------------------------------------------------- a[key]
+def getitem(a: UOp, key: Any) -> UOp:
+    """Elements by ints, slices, None, Ellipsis and arrays of indices, as in NumPy.
+
+    Bounds of slices may be UOps of dtype index; what they take must provably lie inside where its
+    length is fixed, otherwise it is cut off as NumPy does. Masks are Unsupported.
+    """
+    dims = analysis.shape(a)
+    axes, layout = _parse(key, dims)
+    begins, sizes = [x.begin for x in axes], [x.size for x in axes]
+    out = movement.window(a, begins, sizes)
+    mirrored = tuple([i for i, x in enumerate(axes) if x.step < 0])
+    if mirrored:
+        out = movement.flip(out, mirrored)
+    if any(x.step not in (1, -1) for x in axes):
+        out = _stepped(out, axes)
+    blocks = [x.index for x in axes if x.index is not None]
+    block = analysis.broadcast([analysis.shape(i) for i in blocks], "index") if blocks else ()
+    layout = _placed(axes, layout)
+    if blocks:
+        out = _indexed(out, axes, layout, block)
+    return movement.reshape(out, _final_shape(axes, layout, block))
+
+
+def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
+    """What is taken of each axis, and the axes in the order of the key, with _NEW and _GAP."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    used = len([i for i in items if i is not None and i is not Ellipsis])
+    if used > len(dims):
+        raise UserError(f"too many indices: {used} for shape {show(dims)}")
+    if len([i for i in items if i is Ellipsis]) > 1:
+        raise UserError("an index may hold one ellipsis (...)")
+    if not any(i is Ellipsis for i in items):
+        items.append(Ellipsis)
+    axes: list[_Axis] = []
+    layout: list[int] = []
+    for item in items:
+        if item is None:
+            layout.append(_NEW)
+        elif item is Ellipsis:
+            whole = range(len(axes), len(axes) + len(dims) - used)
+            layout += whole or [_GAP]
+            axes += [_Axis(0, dims[i], dims[i]) for i in whole]
+        else:
+            layout.append(len(axes))
+            axes.append(_taken(item, dims[len(axes)], len(axes)))
+    return axes, layout
+
+
+def _taken(item: Any, n: Dim, axis: int) -> _Axis:
+    if isinstance(item, slice):
+        return _sliced(item, n)
+    if isinstance(item, np.ndarray) and not item.ndim:
+        item = item[()]
+    if isinstance(item, (list, np.ndarray)):
+        return _picked(_constant_index(item, n, axis), n)
+    if isinstance(item, Node):
+        _check_index_dtype(item.dtype)
+        if analysis.shape(item) or item.dtype is not dtypes.index:  # type: ignore[arg-type]
+            return _picked(in_range(item, n), n)  # type: ignore[arg-type]
+        return _single(as_dim(item), n, axis)
+    if isinstance(item, (bool, np.bool_)):
+        raise Unsupported("a mask as index: use where; the result's size would depend on values")
+    if isinstance(item, (int, np.integer)):
+        return _single(int(item), n, axis)
+    raise UserTypeError(
+        f"an index must be an int, slice, None, ... or an array of integers, got {item!r}"
+    )
+
+
+def _check_index_dtype(t: DType) -> None:
+    if t.kind == "bool":
+        raise Unsupported("a mask as index: use where; the result's size would depend on values")
+    if not t.is_integral:
+        raise UserTypeError(f"an index must be of integers, got {t.name}")
+
+
+def _picked(index: UOp, n: Dim) -> _Axis:
+    return _Axis(0, n, n, index=index, dropped=not analysis.shape(index))
+
+
+def _single(i: Dim, n: Dim, axis: int) -> _Axis:
+    """One element, known when the graph is built or computed from variables."""
+    if isinstance(i, int) and isinstance(n, int):
+        if not -n <= i < n:
+            raise UserIndexError(f"index {i} is out of range for axis {axis} of size {n}")
+        return _Axis(i % n, 1, 1, dropped=True)
+    low, high = analysis.bounds(dim_uop(i))
+    if low < 0 <= high:
+        return _picked(in_range(dim_uop(i), n), n)
+    place = i if low >= 0 else as_dim(i + n)
+    inside = affine.at_most(affine.const(0), dim_uop(place))
+    if inside and affine.at_most(dim_uop(as_dim(place + 1)), dim_uop(n)):
+        return _Axis(place, 1, 1, dropped=True)
+    return _picked(_guarded(dim_uop(place), affine.const(0), dim_uop(n)), n)
+
+
+# ---------------------------------------------------------------- slices
+def _sliced(s: slice, n: Dim) -> _Axis:
+    step = 1 if s.step is None else as_dim(s.step)
+    if not isinstance(step, int) or step == 0:
+        raise UserError(f"the step of a slice must be a fixed integer other than 0, got {s.step!r}")
+    if isinstance(n, int) and not isinstance(s.start, Node) and not isinstance(s.stop, Node):
+        return _sliced_now(s, n, step)
+    if step > 0:
+        raw = _bound(s.start, n, 0, 0), _bound(s.stop, n, n, 0)
+    else:  # the same elements from below: past `stop` up to `start`
+        raw = _bound(s.stop, n, 0, 1), _bound(s.start, n, n, 1)
+    begin, end = _clamped(raw[0], n), _clamped(raw[1], n)
+    size = _length(begin, end)
+    if _is_sure(s, raw) and not isinstance(size, int):
+        raise UserError(
+            f"the slice {_text(raw[0])}:{_text(raw[1])} may leave the axis of size {_text(n)}: "
+            "narrow the bounds of its variables"
+        )
+    if isinstance(size, int) and size <= 1:
+        return _Axis(begin, size, size)
+    count = size if abs(step) == 1 else as_dim((size + (abs(step) - 1)) // abs(step))
+    return _Axis(begin, size, count, step)
+
+
+def _sliced_now(s: slice, n: int, step: int) -> _Axis:
+    """A slice of which everything is known, so Python's own rules apply."""
+    try:
+        start, stop, _ = s.indices(n)
+    except TypeError:
+        raise UserTypeError(f"a bound of a slice must be an int or a variable: {s}") from None
+    count = len(range(start, stop, step))
+    if count <= 1:
+        return _Axis(start if count else 0, count, count)
+    span = count * abs(step)
+    if span > (n - start if step > 0 else start + 1):
+        span -= abs(step) - 1  # the last step is cut off; `_stepped` fills it up
+    return _Axis(start if step > 0 else start - span + 1, span, count, step)
+
+
+def _stepped(a: UOp, axes: list[_Axis]) -> UOp:
+    """The first of every |step| elements: those are the columns of a matrix, the first is kept."""
+    wide = [(x.count, abs(x.step)) for x in axes]
+    padded = movement.pad(a, [(0, as_dim(n * k - x.size)) for (n, k), x in zip(wide, axes)])
+    rows = [d for n, k in wide for d in ((n, k) if k > 1 else (n,))]
+    first = [(0, 1 if i else n) for n, k in wide for i, n in enumerate((n, k) if k > 1 else (n,))]
+    kept = movement.shrink(movement.reshape(padded, tuple(rows)), first)
+    return movement.reshape(kept, tuple([n for n, _ in wide]))
+
+
+def _is_sure(s: slice, raw: tuple[Dim, Dim]) -> bool:
+    """Whether the user gives two symbolic bounds a fixed distance apart, such as pos:pos+1."""
+    both = isinstance(s.start, Node) and isinstance(s.stop, Node)
+    return both and isinstance(as_dim(raw[1] - raw[0]), int)
+
+
+def _text(d: Dim) -> str:
+    return str(d) if isinstance(d, int) else str(d.render())
+
+
+def _bound(v: Any, n: Dim, default: Dim, shift: int) -> Dim:
+    """A bound of a slice, counted from the front, plus `shift`."""
+    if v is None:
+        return default
+    v = as_dim(v)
+    low, high = (v, v) if isinstance(v, int) else analysis.bounds(v)
+    if high < 0:
+        v = as_dim(v + n)
+    elif low < 0:
+        v = build.where(binary(Ops.CMPLT, v, 0), v + n, v)
+    return as_dim(v + shift) if shift else v
+
+
+def _clamped(v: Dim, n: Dim) -> Dim:
+    """v cut to [0, n]."""
+    if isinstance(n, int):
+        low, high = (v, v) if isinstance(v, int) else analysis.bounds(v)
+        if low >= 0 and high <= n:
+            return v
+    if v is n:
+        return n
+    u, end = dim_uop(v), dim_uop(n)
+    if affine.at_most(end, u):
+        return n
+    if not affine.at_most(u, end):
+        u = alu(u, Ops.MIN, end)
+    if affine.at_most(u, affine.const(0)):
+        return 0
+    return as_dim(u if affine.at_most(affine.const(0), u) else alu(u, Ops.MAX, affine.const(0)))
+
+
+def _length(begin: Dim, end: Dim) -> Dim:
+    size = as_dim(end - begin)
+    if isinstance(size, int):
+        return max(size, 0)
+    proved = affine.at_most(dim_uop(begin), dim_uop(end))
+    return size if proved else as_dim(alu(size, Ops.MAX, affine.const(0)))
+
+
+# ---------------------------------------------------------------- indices from arrays
+def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
+    """An array of indices known now, counted from the front where the size is known."""
+    array = np.asarray(value)
+    if array.size == 0 and isinstance(value, list):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub":
+        raise UserTypeError(f"an index must be of integers, got {array.dtype}")
+    if array.dtype.kind == "b":
+        raise Unsupported("a mask as index: use where; the result's size would depend on values")
+    if not isinstance(n, int):
+        return in_range(sources.constant(array), n)
+    bad = (array < -n) | (array >= n)
+    if bad.any():
+        raise UserIndexError(
+            f"index {array[bad].flat[0]} is out of range for axis {axis} of size {n}"
+        )
+    array = np.where(array < 0, array + n, array).astype(np.int32 if n <= 1 << 31 else np.int64)
+    return cast(sources.constant(array), dtypes.index)
+
+
+def in_range(i: UOp, n: Dim) -> UOp:
+    """An index as NumPy counts it, negative ones from the end; INVALID where it is outside."""
+    most = dtypes.index.bounds[1]
+    if analysis.bounds(i)[1] > most:  # uint64: what no index holds is outside as well
+        i = binary(Ops.MIN, i, build.const(i.dtype, most))
+    i, end = cast(i, dtypes.index), dim_uop(n)
+    low, high = analysis.bounds(i)
+    start = affine.const(0)
+    if low < 0:
+        start = affine.mul(end, affine.const(-1))
+        from_end = binary(Ops.ADD, i, end)
+        wrapped = from_end if high < 0 else build.where(binary(Ops.CMPLT, i, 0), from_end, i)
+        return _guarded(i, start, end, wrapped)
+    return _guarded(i, start, end)
+
+
+def _guarded(i: UOp, start: UOp, end: UOp, value: UOp | None = None) -> UOp:
+    """`value` (default i) where start ≤ i < end, else INVALID; without checks that are proved."""
+    value = i if value is None else value
+    checks = []
+    if not affine.at_most(start, i):
+        checks.append(binary(Ops.CMPLE, start, i))
+    if not affine.at_most(affine.plus(i, 1), end):
+        checks.append(binary(Ops.CMPLT, i, end))
+    if not checks:
+        return value
+    inside = checks[0] if len(checks) == 1 else alu(checks[0], Ops.AND, checks[1])
+    return build.where(inside, value, intern(Ops.INVALID, dtypes.index))
+
+
+# ---------------------------------------------------------------- the result of a[key]
+def _placed(axes: list[_Axis], layout: list[int]) -> list[int]:
+    """The layout with the index arrays, and ints beside them, as one _BLOCK; dropped axes gone.
+
+    As in NumPy the block stands where the arrays were if they were side by side, else first.
+    """
+    if not any(x.index is not None and not x.dropped for x in axes):
+        return [i for i in layout if i == _NEW or (i >= 0 and not axes[i].dropped)]
+    places = [p for p, i in enumerate(layout) if i >= 0 and _advanced(axes[i])]
+    together = places[-1] - places[0] == len(places) - 1
+    kept = [i for i in layout if i == _NEW or (i >= 0 and not _advanced(axes[i]))]
+    before = [i for i in layout[: places[0]] if i != _GAP] if together else []
+    kept.insert(len(before), _BLOCK)
+    return kept
+
+
+def _advanced(x: _Axis) -> bool:
+    return x.dropped or x.index is not None
+
+
+def _indexed(a: UOp, axes: list[_Axis], layout: list[int], block: Shape) -> UOp:
+    """INDEX of the window `a`: every axis up to the last that needs it gets an index."""
+    last = max(i for i, x in enumerate(axes) if x.index is not None)
+    behind = 0  # axes of the result after this one, of those that indices make
+    places: dict[int, int] = {}
+    for i in reversed(layout):
+        if i == _BLOCK or 0 <= i <= last:
+            places[i] = behind
+            behind += len(block) if i == _BLOCK else 1
+    indices = []
+    for i, x in enumerate(axes[: last + 1]):
+        if x.index is not None:
+            indices.append(_before(x.index, places.get(_BLOCK, 0)))
+        elif x.dropped:
+            indices.append(affine.const(0))
+        else:
+            indices.append(_before(sources.iota(x.count), places[i]))
+    return movement.index(a, *indices)
+
+
+def _before(index: UOp, after: int) -> UOp:
+    """An index with `after` axes of size 1 behind it; a scalar broadcasts as it is."""
+    dims = analysis.shape(index)
+    return movement.reshape(index, (*dims, *(1,) * after)) if dims and after else index
+
+
+def _final_shape(axes: list[_Axis], layout: list[int], block: Shape) -> Shape:
+    out: list[Dim] = []
+    for i in layout:
+        out += block if i == _BLOCK else [1] if i == _NEW else [axes[i].count]
+    return tuple(out)
+
+
+# ---------------------------------------------------------------- named selections
+def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
+    """Slices of `a` at integer indices along an axis (of the flattened array without it).
+
+    The shape of the indices replaces the axis. Negative indices count from the end. Out of range:
+    UserError when the indices are known now, else the element is 0.
+    """
+    if axis is None:
+        return take(movement.reshape(a, (analysis.size(analysis.shape(a)),)), indices, 0)
+    rank = len(analysis.shape(a))
+    axis = movement.normal_axis(axis, rank, "take")
+    if not rank:
+        a = movement.reshape(a, (1,))
+    chosen = list(indices) if isinstance(indices, tuple) else indices
+    return getitem(a, (*(slice(None),) * axis, chosen))
+
+
+def gather(a: UOp, axis: int, index: Any) -> UOp:
+    """out[i, j, k] = a[i, index[i, j, k], k] for axis 1: one index for each element of the result.
+
+    The result has the shape of the index, which has as many dimensions as `a`, none of them longer
+    off the axis. Negative indices count from the end, out of range gives 0.
+    """
+    dims = analysis.shape(a)
+    i = build.as_uop(np.asarray(index) if isinstance(index, list) else index)
+    _check_index_dtype(i.dtype)
+    wanted = analysis.shape(i)
+    if len(wanted) != len(dims) or not dims:
+        raise UserError(f"gather: index {show(wanted)} needs as many dimensions as {show(dims)}")
+    axis = movement.normal_axis(axis, len(dims), "gather")
+    for p, (w, d) in enumerate(zip(wanted, dims)):
+        if p != axis and not affine.at_most(dim_uop(w), dim_uop(d)):
+            raise UserError(f"gather: the index {show(wanted)} is longer than {show(dims)}")
+    rank = len(dims)
+    places = [_before(sources.iota(w), rank - 1 - p) for p, w in enumerate(wanted)]
+    places[axis] = in_range(i, dims[axis])
+    return movement.index(a, *places)
+
+
+def one_hot(a: UOp, n: int, dtype: DType = dtypes.float32) -> UOp:
+    """1 at the place each integer names on a new last axis of size n, else 0 (as `eye(n)[a]`).
+
+    An integer outside 0 … n-1 gives zeros only.
+    """
+    if a.dtype.kind not in ("int", "uint", "index"):
+        raise UserTypeError(f"one_hot: needs integers, got {a.dtype.name}")
+    places = sources.iota(as_dim(n))
+    narrow = analysis.bounds(places)[1] <= a.dtype.bounds[1]
+    common = a.dtype if narrow else dtypes.index
+    named = movement.reshape(cast(a, common), (*analysis.shape(a), 1))
+    return cast(alu(named, Ops.CMPEQ, cast(places, common)), dtype)
+
+
+def tril(a: UOp, k: int = 0) -> UOp:
+    """The last two axes with zeros above diagonal k."""
+    return _triangle(a, k, lower=True)
+
+
+def triu(a: UOp, k: int = 0) -> UOp:
+    """The last two axes with zeros below diagonal k."""
+    return _triangle(a, k, lower=False)
+
+
+def _triangle(a: UOp, k: int, lower: bool) -> UOp:
+    dims = analysis.shape(a)
+    if len(dims) < 2:
+        raise UserError(f"{'tril' if lower else 'triu'}: needs two dimensions, got {show(dims)}")
+    row, column = _before(sources.iota(dims[-2]), 1), sources.iota(dims[-1])
+    diagonal = binary(Ops.ADD, row, as_dim(k))
+    keep = alu(column, Ops.CMPLE, diagonal) if lower else alu(diagonal, Ops.CMPLE, column)
+    return build.where(keep, a, build.const(a.dtype.scalar, 0))
+
+
+# ---------------------------------------------------------------- axes
+def transpose(a: UOp, *axes: Any) -> UOp:
+    """All axes reversed; with two ints those axes swapped; with a tuple, or more than two ints, the
+    axes in that order (as permute)."""
+    rank = len(analysis.shape(a))
+    order = list(range(rank))
+    if not axes or (len(axes) == 1 and axes[0] is None):
+        order.reverse()
+    elif len(axes) == 2:
+        i, j = (movement.normal_axis(x, rank, "transpose") for x in axes)
+        order[i], order[j] = order[j], order[i]
+    else:
+        return movement.permute(a, *axes)
+    return movement.permute(a, tuple(order))
+
+
+def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
+    """The axes from `start` to `end`, both included, as one."""
+    dims = analysis.shape(a) or (1,)
+    first = movement.normal_axis(start, len(dims), "flatten")
+    last = movement.normal_axis(end, len(dims), "flatten")
+    if first > last:
+        raise UserError(f"flatten: axis {start} comes after axis {end}")
+    merged = analysis.size(dims[first : last + 1])
+    return movement.reshape(a, (*dims[:first], merged, *dims[last + 1 :]))
+
+
+def squeeze(a: UOp, axis: Any = None) -> UOp:
+    """Without the axes of size 1 (all of them, or those named, which must be of size 1)."""
+    dims = analysis.shape(a)
+    ones = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
+    if axis is not None:
+        named = movement.normal_axes(axis, len(dims), "squeeze")
+        if not set(named) <= set(ones):
+            raise UserError(f"squeeze: axis {axis} of {show(dims)} is not of size 1")
+        ones = list(named)
+    return movement.reshape(a, tuple([d for i, d in enumerate(dims) if i not in ones]))
+
+
+def unsqueeze(a: UOp, axis: int) -> UOp:
+    """With a new axis of size 1 at `axis`."""
+    dims = list(analysis.shape(a))
+    dims.insert(movement.normal_axis(axis, len(dims) + 1, "unsqueeze"), 1)
+    return movement.reshape(a, tuple(dims))
+
+
+# ---------------------------------------------------------------- writing
+# PAD is there for steps that do not divide the axis: what it adds is never written.
+_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.PAD))
+
+
+def assign(a: UOp, value: Any) -> UOp:
+    """Writes the value into a param or a view of one and gives what the view then holds.
+
+    The value broadcasts to the shape of `a`; UserTypeError when its dtype differs.
+    """
+    _check_target(a)
+    v = build.as_uop(value, a.dtype)
+    if v.dtype is not a.dtype:
+        raise UserTypeError(f"assign: the target is {a.dtype.name}, the value {v.dtype.name}")
+    dims = analysis.shape(a)
+    if analysis.broadcast([analysis.shape(v), dims], "assign") != dims:
+        raise UserError(f"assign: {show(analysis.shape(v))} does not fit {show(dims)}")
+    return kernel.after(a, kernel.store(a, movement.expand(v, dims)))
+
+
+def _check_target(a: UOp) -> None:
+    u = a
+    while u.op is not Ops.PARAM and u.op is not Ops.BUFFER:
+        if u.op is Ops.AFTER:
+            if builtins.any(s.op is Ops.STORE for s in u.src[1:]):
+                return  # made by an assign, which has checked it
+        elif u.op not in _VIEWS:
+            raise UserError(
+                f"assign: the target must be a param or a slice, reshape, permute or flip of one,"
+                f" not the result of {u.op.name}"
+            )
+        u = u.src[0]

@@ -1,0 +1,253 @@
+"""Linear algebra and neural-network methods, built of movement, gather, elementwise and reduce.
+
+Products of float16, bfloat16 and fp8 accumulate in float32 and are rounded once to their dtype.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import movement
+from uopc.ir.builder.alu import Operand, alu, as_dim, binary, cast
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Dim, show
+from uopc.ir.core.ops import Ops
+from uopc.tensor import creation as sources
+from uopc.tensor.elementwise import rounded_once
+from uopc.tensor.reductions import along, average
+
+if TYPE_CHECKING:
+    from uopc.ir.core.dtypes import DType
+    from uopc.ir.core.uop import UOp
+
+
+# ---------------------------------------------------------------- normalisation
+def _shifted(a: UOp, axis: Any) -> UOp:
+    """Minus the maximum, so that the exponential cannot overflow."""
+    return binary(Ops.SUB, a, movement.reduce(a, "max", axis, keepdims=True))
+
+
+@rounded_once
+def softmax(a: UOp, axis: Any = -1) -> UOp:
+    """e^a over its sum along the axis (or axes)."""
+    weight = alu(_shifted(a, axis), Ops.EXP)
+    total = movement.reduce(weight, "add", axis, keepdims=True)
+    return alu(weight, Ops.MUL, alu(total, Ops.RECIPROCAL))
+
+
+@rounded_once
+def log_softmax(a: UOp, axis: Any = -1) -> UOp:
+    """The logarithm of softmax, accurate where softmax is near 0."""
+    x = _shifted(a, axis)
+    total = movement.reduce(alu(x, Ops.EXP), "add", axis, keepdims=True)
+    return binary(Ops.SUB, x, alu(total, Ops.LOG))
+
+
+def layer_norm(a: UOp, weight: Operand = None, bias: Operand = None, eps: float = 1e-5) -> UOp:
+    """(a - mean) / sqrt(variance + eps) over the last axis, times weight, plus bias."""
+    x, given = _wide_with(a, weight, bias)
+    last = _last_axis(x, "layer_norm")
+    away = binary(Ops.SUB, x, average(x, last, keepdims=True))
+    return cast(_scaled(away, last, weight, bias, eps), given)
+
+
+def rms_norm(a: UOp, weight: Operand = None, eps: float = 1e-6) -> UOp:
+    """a / sqrt(mean of a² + eps) over the last axis, times weight."""
+    x, given = _wide_with(a, weight, None)
+    return cast(_scaled(x, _last_axis(x, "rms_norm"), weight, None, eps), given)
+
+
+def _wide_with(a: UOp, *others: Operand) -> tuple[UOp, DType]:
+    """`a` in the dtype to compute in, and the dtype of the result."""
+    given = build.as_float(a).dtype
+    for o in others:
+        if o is not None:
+            given = dtypes.promote(given, build.as_uop(o, given).dtype)
+    return cast(a, dtypes.accumulator(given)), given
+
+
+def _last_axis(x: UOp, who: str) -> tuple[int, ...]:
+    rank = len(analysis.shape(x))
+    if not rank:
+        raise UserError(f"{who}: a scalar has no last axis")
+    return (rank - 1,)
+
+
+def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: float) -> UOp:
+    """x over the root of its mean square, times weight, plus bias."""
+    square = average(alu(x, Ops.MUL, x), last, keepdims=True)
+    root = alu(binary(Ops.ADD, square, eps), Ops.SQRT)
+    out = alu(x, Ops.MUL, alu(root, Ops.RECIPROCAL))
+    for op, other in ((Ops.MUL, weight), (Ops.ADD, bias)):
+        if other is not None:
+            out = alu(out, op, cast(build.as_uop(other, x.dtype), x.dtype))
+    if analysis.shape(out) != analysis.shape(x):
+        raise UserError(
+            f"weight and bias must broadcast to {show(analysis.shape(x))},"
+            f" together they give {show(analysis.shape(out))}"
+        )
+    return out
+
+
+# ---------------------------------------------------------------- products
+def _product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+    """Σ x·y over the axes of the common shape."""
+    wide = dtypes.accumulator(x.dtype) if x.dtype.is_float else x.dtype
+    product = alu(cast(x, wide), Ops.MUL, cast(y, wide))
+    return cast(movement.reduce(product, "add", axes), x.dtype)
+
+
+def matmul(a: UOp, b: Operand) -> UOp:
+    """The matrix product as numpy.matmul: vectors, matrices, batches that broadcast.
+
+    The dtype is the common one; integers wrap in it.
+    """
+    return _matmul(*build.paired(a, b))
+
+
+def matmul_reversed(a: UOp, b: Operand) -> UOp:
+    """b @ a."""
+    return _matmul(*build.paired(b, a))
+
+
+def _matmul(x: UOp, y: UOp) -> UOp:
+    left, right = analysis.shape(x), analysis.shape(y)
+    if not left or not right:
+        raise UserError("matmul: scalars have no rows; use *")
+    depth = right[-2] if len(right) > 1 else right[0]
+    if left[-1] is not depth and left[-1] != depth:
+        raise UserError(f"matmul: {show(left)} @ {show(right)}: {left[-1]} columns, {depth} rows")
+    analysis.broadcast([left[:-2], right[:-2]], "matmul")
+    if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1
+        rank = len(right)
+        y = movement.permute(y, (*range(rank - 2), rank - 1, rank - 2))
+        x = movement.reshape(x, (*left[:-1], 1, depth))
+        if len(left) > 1:
+            y = movement.reshape(y, (*right[:-2], 1, right[-1], depth))
+    last = max(len(analysis.shape(x)), len(analysis.shape(y))) - 1
+    return _product_sum(x, y, (last,))
+
+
+# ---------------------------------------------------------------- windows over images
+def _pair(value: Any, who: str, least: int) -> tuple[int, int]:
+    """An int for both axes, or one for each."""
+    both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(both) != 2 or not all(type(v) is int for v in both):
+        raise UserTypeError(f"{who} must be an int or a pair of ints, got {value!r}")
+    if min(both) < least:
+        raise UserError(f"{who} must be at least {least}, got {value!r}")
+    return both
+
+
+def _positions(size: Dim, kernel: Dim, stride: int, dilation: int, who: str) -> Dim:
+    """How many windows fit on an axis."""
+    span = size - dilation * (kernel - 1) - 1
+    if isinstance(span, int) and span < 0:
+        raise UserError(f"{who}: a window of {kernel} (dilation {dilation}) exceeds {size}")
+    return as_dim(span // stride + 1)
+
+
+def _place(n: Dim, after: int) -> UOp:
+    """0 … n-1 along an axis with `after` axes behind it."""
+    return along(sources.iota(n), after)
+
+
+def _axis_index(count: Dim, stride: int, after: int, inner: UOp) -> UOp:
+    """out·stride + inner, out along an axis with `after` axes behind it."""
+    return binary(Ops.ADD, binary(Ops.MUL, _place(count, after), stride), inner)
+
+
+def _images(a: UOp, who: str) -> analysis.Shape:
+    dims = analysis.shape(a)
+    if len(dims) != 4:
+        raise UserError(f"{who}: needs (batch, channels, rows, columns), got {show(dims)}")
+    return dims
+
+
+def _padded(a: UOp, padding: tuple[int, int], value: Any = 0) -> UOp:
+    rows, columns = padding
+    return movement.pad(a, ((0, 0), (0, 0), (rows, rows), (columns, columns)), value)
+
+
+def conv2d(
+    a: UOp, w: Operand, bias: Operand = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> UOp:  # fmt: skip
+    """Cross-correlation of images (batch, channels, rows, columns) with w (out, channels per group,
+    rows, columns), as torch's conv2d; stride, padding and dilation are ints or (rows, columns)."""
+    x, y = build.paired(a, w)
+    batch, channels, height, width = _images(x, "conv2d")
+    outs, depth, kh, kw = _images(y, "conv2d: the weight")
+    _check_groups(channels, outs, depth, groups)
+    sy, sx = _pair(stride, "conv2d: stride", 1)
+    dy, dx = _pair(dilation, "conv2d: dilation", 1)
+    py, px = _pair(padding, "conv2d: padding", 0)
+    oh = _positions(height + 2 * py, kh, sy, dy, "conv2d")
+    ow = _positions(width + 2 * px, kw, sx, dx, "conv2d")
+    # Axes: batch, (group,) out, oh, ow | channel, kh, kw; the last three are summed.
+    row = _axis_index(oh, sy, 4, binary(Ops.MUL, _place(kh, 1), dy))
+    column = _axis_index(ow, sx, 3, binary(Ops.MUL, _place(kw, 0), dx))
+    channel = _place(depth, 2)
+    if groups > 1:
+        channel = _axis_index(groups, depth, 6, channel)
+    grouped = (groups, outs // groups) if groups > 1 else (outs,)
+    image = _place(batch, 6 + (groups > 1))
+    seen = movement.index(_padded(x, (py, px)), image, channel, row, column)
+    weight = movement.reshape(y, (*grouped, 1, 1, depth, kh, kw))
+    rank = len(grouped) + 6
+    out = _product_sum(seen, weight, (rank - 3, rank - 2, rank - 1))
+    out = movement.reshape(out, (batch, outs, oh, ow))
+    return out if bias is None else binary(Ops.ADD, out, _per_channel(bias, outs, out.dtype))
+
+
+def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
+    if type(groups) is not int or groups < 1:
+        raise UserError(f"conv2d: groups must be a positive int, got {groups!r}")
+    wanted = depth * groups
+    if wanted is not channels and wanted != channels:
+        raise UserError(
+            f"conv2d: {channels} channels in {groups} groups, but the weight has {depth} a group"
+        )
+    if groups > 1 and (not isinstance(outs, int) or outs % groups):
+        raise UserError(f"conv2d: {outs} outputs do not split in {groups} groups")
+
+
+def _per_channel(bias: Operand, outs: Dim, t: DType) -> UOp:
+    b = build.as_uop(bias, t)
+    if analysis.shape(b) != (outs,):
+        raise UserError(
+            f"conv2d: the bias must have shape {show((outs,))}, got {show(analysis.shape(b))}"
+        )
+    return movement.reshape(b, (outs, 1, 1))
+
+
+def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who: str) -> UOp:
+    """(batch, channels, oh, ow, kh, kw): the elements under each window."""
+    batch, channels, height, width = _images(a, who)
+    kh, kw = _pair(kernel_size, f"{who}: kernel_size", 1)
+    sy, sx = _pair(kernel_size if stride is None else stride, f"{who}: stride", 1)
+    py, px = _pair(padding, f"{who}: padding", 0)
+    oh = _positions(height + 2 * py, kh, sy, 1, who)
+    ow = _positions(width + 2 * px, kw, sx, 1, who)
+    row = _axis_index(oh, sy, 3, _place(kh, 1))
+    column = _axis_index(ow, sx, 2, _place(kw, 0))
+    padded = _padded(a, (py, px), fill)
+    return movement.index(padded, _place(batch, 5), _place(channels, 4), row, column)
+
+
+def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:
+    """The greatest element under each window (stride: the kernel size by default); NaN if there is
+    one. Padding counts as the least value of the dtype."""
+    least = analysis.type_bounds(a.dtype)[0]
+    seen = _windows(a, kernel_size, stride, padding, least, "max_pool2d")
+    return movement.reduce(seen, "max", (4, 5))
+
+
+def avg_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:
+    """The mean of the elements under each window, padding counted as zeros; of integers float32."""
+    given = a.dtype if a.dtype.is_float else dtypes.float32
+    x = cast(a, dtypes.accumulator(given))
+    seen = _windows(x, kernel_size, stride, padding, 0, "avg_pool2d")
+    return cast(average(seen, (4, 5), keepdims=False), given)

@@ -1,0 +1,206 @@
+"""Reductions along axes, and what is built of them.
+
+`axis` is None (all axes), one axis or a tuple. sum and prod of bool and small integers accumulate
+in int32 (uint32), of float16, bfloat16 and fp8 in float32 and are rounded once to the input dtype.
+The reduction over no elements is the identity: 0, 1, or the least (max) or greatest (min) value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu as build
+from uopc.ir.builder import movement
+from uopc.ir.builder.alu import alu, binary, cast
+from uopc.ir.builder.movement import ReduceOp, normal_axes, normal_axis
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.analysis import Dim, Shape, show
+from uopc.ir.core.ops import Ops
+from uopc.tensor import creation as sources
+
+if TYPE_CHECKING:
+    from uopc.ir.core.dtypes import DType
+    from uopc.ir.core.uop import UOp
+
+# A running sum costs one masked addition per element and block element: short blocks, more levels.
+_BLOCK = 32
+_DIRECT = 64
+
+
+def _accumulated(a: UOp, op: ReduceOp, axis: Any, keepdims: bool) -> UOp:
+    wide = dtypes.accumulator(a.dtype)
+    total = movement.reduce(cast(a, wide), op, axis, keepdims)
+    return cast(total, a.dtype) if a.dtype.is_float else total
+
+
+def sum_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The sum of the elements; of bool and small integers as int32 or uint32."""
+    return _accumulated(a, "add", axis, keepdims)
+
+
+def prod(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The product of the elements; of bool and small integers as int32 or uint32."""
+    return _accumulated(a, "mul", axis, keepdims)
+
+
+def max_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The greatest element; NaN if there is one."""
+    return movement.reduce(a, "max", axis, keepdims)
+
+
+def min_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The least element; NaN if there is one."""
+    return movement.reduce(a, "min", axis, keepdims)
+
+
+def any_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """Whether an element is not 0."""
+    return movement.reduce(cast(a, dtypes.bool_), "max", axis, keepdims)
+
+
+def all_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """Whether no element is 0."""
+    return movement.reduce(cast(a, dtypes.bool_), "min", axis, keepdims)
+
+
+# ---------------------------------------------------------------- means
+def count(dims: Shape, axes: tuple[int, ...]) -> Dim:
+    """How many elements a reduction over the axes combines."""
+    return analysis.size(tuple([dims[i] for i in axes]))
+
+
+def number(d: Dim, dtype: DType) -> UOp:
+    """A dimension as a scalar of a float dtype."""
+    return cast(build.dim_uop(d), dtype)
+
+
+def average(x: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
+    """The mean of wide floats over normal axes."""
+    total = movement.reduce(x, "add", axes, keepdims)
+    return alu(total, Ops.FDIV, number(count(analysis.shape(x), axes), x.dtype))
+
+
+def _mean_types(t: DType) -> tuple[DType, DType]:
+    """The dtypes in which a mean is computed and given."""
+    given = t if t.is_float else dtypes.float32
+    return dtypes.accumulator(given), given
+
+
+def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The arithmetic mean; of integers and bool as float32. NaN over no elements."""
+    wide, given = _mean_types(a.dtype)
+    axes = normal_axes(axis, len(analysis.shape(a)), "mean")
+    return cast(average(cast(a, wide), axes, keepdims), given)
+
+
+def _variance(x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
+    """Two passes: the squares are of the distances from the mean."""
+    dims = analysis.shape(x)
+    axes = normal_axes(axis, len(dims), "var")
+    away = binary(Ops.SUB, x, average(x, axes, keepdims=True))
+    total = movement.reduce(alu(away, Ops.MUL, away), "add", axes, keepdims)
+    free = binary(Ops.SUB, number(count(dims, axes), x.dtype), correction)
+    return alu(total, Ops.FDIV, binary(Ops.MAX, free, 0))
+
+
+def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
+    """The variance: squared distances from the mean over (count - correction)."""
+    wide, given = _mean_types(a.dtype)
+    return cast(_variance(cast(a, wide), axis, keepdims, correction), given)
+
+
+def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
+    """The square root of the variance."""
+    wide, given = _mean_types(a.dtype)
+    return cast(alu(_variance(cast(a, wide), axis, keepdims, correction), Ops.SQRT), given)
+
+
+# ---------------------------------------------------------------- places
+def argmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
+    """Index of the first greatest element (of the first NaN), of the flattened array without axis.
+
+    int32, or int64 where the dimension needs it. UserError for an empty axis.
+    """
+    return _place(a, "max", axis, keepdims)
+
+
+def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
+    """Index of the first least element (of the first NaN); see argmax."""
+    return _place(a, "min", axis, keepdims)
+
+
+def _place(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
+    dims = analysis.shape(a)
+    if axis is None:
+        found = _place(movement.reshape(a, (analysis.size(dims),)), op, 0, False)
+        return movement.reshape(found, (1,) * len(dims)) if keepdims else found
+    if not dims:
+        a, dims = movement.reshape(a, (1,)), (1,)
+    axis = normal_axis(axis, len(dims), f"arg{op}")
+    n = dims[axis]
+    if isinstance(n, int) and n == 0:
+        raise UserError(f"arg{op}: axis {axis} of {show(dims)} is empty")
+    best = movement.reduce(a, op, axis, keepdims=True)
+    hit = alu(a, Ops.CMPEQ, best)
+    if a.dtype.is_float:  # the best is NaN if there is one, and equals nothing
+        hit = alu(hit, Ops.OR, alu(a, Ops.CMPNE, a))
+    t = dtypes.int32 if analysis.max_dim(n) <= 1 << 31 else dtypes.int64
+    place = along(cast(sources.iota(n), t), len(dims) - 1 - axis)
+    candidate = build.where(hit, place, build.const(t, t.bounds[1]))
+    return movement.reduce(candidate, "min", axis, keepdims)
+
+
+def along(vector: UOp, after: int) -> UOp:
+    """A vector as an axis with `after` axes of size 1 behind it."""
+    return movement.reshape(vector, (*analysis.shape(vector), *(1,) * after)) if after else vector
+
+
+# ---------------------------------------------------------------- running sums
+def cumsum(a: UOp, axis: int | None = None) -> UOp:
+    """Sums of the elements up to each one, along an axis (of the flattened array without it).
+
+    The dtype is that of `sum`. A symbolic axis takes time with the square of its length.
+    """
+    dims = analysis.shape(a)
+    if axis is None:
+        return cumsum(movement.reshape(a, (analysis.size(dims),)), 0)
+    if not dims:
+        raise UserError("cumsum: a scalar has no axis")
+    axis = normal_axis(axis, len(dims), "cumsum")
+    order = [i for i in range(len(dims)) if i != axis]
+    x = movement.permute(cast(a, dtypes.accumulator(a.dtype)), (*order, axis))
+    place = (*range(axis), len(dims) - 1, *range(axis, len(dims) - 1))
+    total = movement.permute(_running_sum(x), place)
+    return cast(total, a.dtype) if a.dtype.is_float else total
+
+
+def _running_sum(x: UOp) -> UOp:
+    """Along the last axis. Long axes: inside blocks, plus the running sum of the blocks before."""
+    *rest, n = analysis.shape(x)
+    if isinstance(n, int) and n <= 1:
+        return x
+    if not isinstance(n, int) or n <= _DIRECT:
+        return _short_running_sum(x)
+    blocks = -(-n // _BLOCK)
+    still = [(0, 0)] * len(rest)
+    padded = movement.pad(x, [*still, (0, blocks * _BLOCK - n)])
+    split = movement.reshape(padded, (*rest, blocks, _BLOCK))
+    totals = _running_sum(movement.reduce(split, "add", len(rest) + 1))
+    zeros_first = [*still, (1, 0)]
+    last_dropped = movement.shrink(totals, [*((0, d) for d in rest), (0, blocks - 1)])
+    before = movement.pad(last_dropped, zeros_first)
+    inside = _short_running_sum(split)
+    whole = binary(Ops.ADD, inside, movement.reshape(before, (*rest, blocks, 1)))
+    flat = movement.reshape(whole, (*rest, blocks * _BLOCK))
+    return movement.shrink(flat, [*((0, d) for d in rest), (0, n)])
+
+
+def _short_running_sum(x: UOp) -> UOp:
+    """Every sum on its own, of the elements that are not behind it."""
+    *rest, n = analysis.shape(x)
+    i = sources.iota(n)
+    taken = alu(i, Ops.CMPLE, along(i, 1))
+    row = movement.reshape(x, (*rest, 1, n))
+    kept = build.where(taken, row, build.const(x.dtype, 0))
+    return movement.reduce(kept, "add", len(rest) + 1)
