@@ -156,7 +156,7 @@ def _summary(results: dict[str, Any]) -> Iterator[str]:
 def _lines(results: dict[str, Any]) -> Iterator[str]:
     yield "# Kernels"
     yield ""
-    yield "Made by `uopc bench kernels --out docs/kernels`. Times are the least of the rounds'"
+    yield "Made by `uopc bench kernels --out docs/lab/kernels`. Times are the least of the rounds'"
     yield "medians. *Best peer* was measured in the same run, taking turns. The *envelope* is the"
     yield "best of eight peers on the machine described below, recorded once and not in this run:"
     yield "its ratios, and those to the limit, mean something on a machine of that kind only."

@@ -4,7 +4,7 @@
 
 Each workload of `kernels.py`, and scalar code of several sizes, is compiled at every level of
 LLVM's code generator; the programs take turns on one thread, and the least time of each counts.
-With --out the tables are written to a file, as docs/llvm_effort.md is.
+With --out the tables are written to a file, as docs/lab/llvm_effort.md is.
 """
 
 from __future__ import annotations

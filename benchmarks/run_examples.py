@@ -1,6 +1,6 @@
 """What the examples cost: import, compile, a small call, and each run beside NumPy's.
 
-    python benchmarks/run_examples.py [docs/figures.md]
+    python benchmarks/run_examples.py [docs/lab/figures.md]
 
 Prints Markdown; with a path, writes it there too. The two sides of a row take turns. With several
 threads on a machine that has other work to do, both wait for threads most of the time and figures
@@ -87,7 +87,7 @@ def lines() -> Iterator[str]:
     yield ""
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     set_here = [f"{name}={os.environ[name]} " for name in THREADS if name in os.environ]
-    yield f"Made by `{''.join(set_here)}python benchmarks/run_examples.py docs/figures.md`."
+    yield f"Made by `{''.join(set_here)}python benchmarks/run_examples.py docs/lab/figures.md`."
     yield "Times are medians, the least in brackets; ratios are of the least. The sides take turns."
     yield f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()},"
     yield f"{cpus} CPUs, load {load:.1f} before the run."

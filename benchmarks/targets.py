@@ -1,7 +1,7 @@
 """The workloads of `uopc bench kernels` with narrower vectors, beside NumPy: one thread, in turns.
 
     python benchmarks/targets.py                       print the table
-    python benchmarks/targets.py --out docs/kernels    write it as targets.md there
+    python benchmarks/targets.py --out docs/lab/kernels    write it as targets.md there
 
 CPU time of the process, so other processes count less; the least of several rounds.
 """
@@ -31,7 +31,7 @@ SECONDS = 0.4  # a workload's rounds, all together; at least two of them
 LEAST = 1e-3  # a timing, of as many calls as that takes
 HEAD = """# With vectors of 32 bytes
 
-Made by `python benchmarks/targets.py --out docs/kernels`: code for AVX2 with
+Made by `python benchmarks/targets.py --out docs/lab/kernels`: code for AVX2 with
 `UOPC_TARGET_CPU=x86-64-v3`, 16 registers, beside code for the machine itself ({cpu}, vectors of
 {nbytes} bytes, {registers} of them) and NumPy, which chooses by the machine. One thread, CPU time,
 the least of rounds taken in turns; load {load:.0f} before the run, on {cpus} CPUs.

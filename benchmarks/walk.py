@@ -2,7 +2,7 @@
 
     python benchmarks/walk.py            a matrix product and a padded convolution, one thread
     python benchmarks/walk.py 512        the product at another size
-    python benchmarks/walk.py fused      softmax and a product in one kernel (docs/fused.md)
+    python benchmarks/walk.py fused      softmax and a product in one kernel (docs/lab/fused.md)
 """
 
 from __future__ import annotations
