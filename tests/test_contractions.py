@@ -186,7 +186,7 @@ def test_rows_are_joined_where_they_leave_lanes_empty(channels, size, joined):
     )
     with uopc.options(target_cpu="x86-64-v3"):
         opts = lower_only(graph, threads=1).kernels[0].arg.opts
-    assert ("JOIN" in [o.op for o in opts]) == joined
+    assert ("COALESCE" in [o.op for o in opts]) == joined
 
 
 def test_few_rows_are_packed_in_blocks_and_threads_share_their_columns():
@@ -323,14 +323,14 @@ def test_long_sums_of_few_results_are_cut(data):
     target = data.draw(st.sampled_from(["", "x86-64-v3"]))
     program = check(x.permute(order) @ y * 2.0 + 1.0, arrays, a @ b * 2 + 1, 1, target)
     names = [o.op for o in program.kernels[0].opts]
-    assert names.count("SUMS") == 1 and "UPCAST" in names[names.index("SUMS") :]
+    assert names.count("REDUCE_OUT") == 1 and "UPCAST" in names[names.index("REDUCE_OUT") :]
 
 
 def test_long_sums_of_many_results_are_not_cut():
     """Their sums would be loaded and stored too often."""
     for m, n, k in ((256, 256, 8192), (48, 48, 1000)):
         program = uopc.compile(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), threads=1)
-        assert all(o.op != "SUMS" for kernel in program.kernels for o in kernel.opts)
+        assert all(o.op != "REDUCE_OUT" for kernel in program.kernels for o in kernel.opts)
 
 
 # ---------------------------------------------------------------- functions of the sums
@@ -342,7 +342,7 @@ def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
     program = uopc.compile(graph, verify=True, threads=2)
     (made,) = program.kernels
     if rows > 1:
-        assert "SETTLE" in [o.op for o in made.opts]
+        assert "DISTRIBUTE" in [o.op for o in made.opts]
         assert made.source.count("\n") < 1500
     a, b = (RNG.standard_normal(u.shape).astype("f4") * 0.3 for u in (x, w))
     wanted = np.exp(np.tanh(a.astype("f8") @ b + 1.0))
@@ -354,7 +354,7 @@ def test_the_exponentials_of_a_computed_operand_are_kept():
     s, v = uopc.param("s", (96, 80)), uopc.param("v", (80, 64))
     (kernel,) = lower_only(s.softmax() @ v, threads=1).kernels
     chosen = [o.op for o in kernel.arg.opts]
-    assert chosen.index("PACK") < chosen.index("KEEP") < chosen.index("VECTOR")
+    assert chosen.index("PACK") < chosen.index("REUSE") < chosen.index("VECTOR")
     a, b = RNG.standard_normal((96, 80)).astype("f4"), numbers(80, 64)
     e = np.exp(a - a.max(axis=1, keepdims=True))
     program = uopc.compile(s.softmax() @ v, threads=2, verify=True)

@@ -176,7 +176,7 @@ def test_what_a_cut_part_adds_up_is_not_added_again():
     """The sum over a padded row has no loop over the padding."""
     rows = param("x", 4, 256).pad(((0, 0), (0, 256)))
     (kernel,) = lower_only(rows.sum(axis=1), threads=1).kernels
-    assert kernel.arg.opts[0].op == "CUT"
+    assert kernel.arg.opts[0].op == "PEEL"
     assert sum(u.op is Ops.RANGE for u in kernel.src) == 2
 
 
@@ -240,7 +240,7 @@ def test_bound_in_blocks(data, blocks, n):
     array = numbers(rows, columns)
     wanted = uopc.compile(graph, optimize=False)(array)
     try:
-        program = uopc.compile(graph.contiguous((Opt("BOUND", 1, n),)), verify=True)
+        program = uopc.compile(graph.contiguous((Opt("SPLIT_AT", 1, n),)), verify=True)
     except UserError:
         return
     np.testing.assert_array_equal(program(array), wanted)
@@ -254,7 +254,7 @@ def test_what_a_triangle_leaves_out_is_exact():
     array[70, :] = -np.inf
     i = counted(n)
     x = uopc.where(i <= i.reshape(n, 1), param("x", n, n), float("-inf")).softmax()
-    assert any(o.op == "BOUND" for k in lower_only(x, threads=1).kernels for o in k.arg.opts)
+    assert any(o.op == "SPLIT_AT" for k in lower_only(x, threads=1).kernels for o in k.arg.opts)
     wanted = uopc.compile(x, optimize=False)(array)
     np.testing.assert_allclose(uopc.compile(x, threads=1)(array), wanted, rtol=2e-6)
     assert np.isnan(wanted[[50, 60, 70]]).all() and np.isfinite(wanted[[3, 40]]).all()

@@ -1,4 +1,4 @@
-"""Sums in memory (SUMS): any reduce outside of any loop keeps the numbers, or is refused."""
+"""Sums in memory (REDUCE_OUT): any reduce outside of any loop keeps the numbers, or is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
     if len(arrays) != sum(u.op is Ops.PARAM for u in kernel.toposort()) - 1:
         return
     for _ in range(data.draw(st.integers(1, 7))):
-        op = data.draw(st.sampled_from(("SUMS", "SUMS", *OTHERS)))
+        op = data.draw(st.sampled_from(("REDUCE_OUT", "REDUCE_OUT", *OTHERS)))
         axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
@@ -68,7 +68,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
 def test_the_loop_around_the_tile_is_cut_into_blocks():
     """Its parts and the loops over the tile have places of their own in the nest."""
     array = numbers(17, 17)
-    opts = [Opt("SUMS", 1, 0), Opt("BLOCK", 1, 8), Opt("BLOCK", 3, 1)]
+    opts = [Opt("REDUCE_OUT", 1, 0), Opt("BLOCK", 1, 8), Opt("BLOCK", 3, 1)]
     got = results(uopc.param("a", (17, 17)).tril().sum(axis=1), [array], opts)
     np.testing.assert_array_equal(got, np.tril(array).sum(axis=1))
 
@@ -78,13 +78,13 @@ def product(m, k, n):
 
 
 REFUSED = [
-    ([Opt("SUMS", 0, 1)], "the range is not that of one reduce"),
-    ([Opt("SUMS", 2, 2)], "there is no output loop 2"),
-    ([Opt("SUMS", 2, 7)], "there is no output loop 7"),
-    ([Opt("VECTOR", 1, 4), Opt("SUMS", 3, 0)], "copies of the loop would share the tile"),
-    ([Opt("UPCAST", 0, 3), Opt("SUMS", 2, 1)], "copies of the loop would share the tile"),
-    ([Opt("SUMS", 2, 0), Opt("UNROLL", 4, 0)], "UNROLL is for reduce loops"),
-    ([Opt("SUMS", 2, 0), Opt("UPCAST", 4, 5)], "write to one place, in their order"),
+    ([Opt("REDUCE_OUT", 0, 1)], "the range is not that of one reduce"),
+    ([Opt("REDUCE_OUT", 2, 2)], "there is no output loop 2"),
+    ([Opt("REDUCE_OUT", 2, 7)], "there is no output loop 7"),
+    ([Opt("VECTOR", 1, 4), Opt("REDUCE_OUT", 3, 0)], "copies of the loop would share the tile"),
+    ([Opt("UPCAST", 0, 3), Opt("REDUCE_OUT", 2, 1)], "copies of the loop would share the tile"),
+    ([Opt("REDUCE_OUT", 2, 0), Opt("UNROLL", 4, 0)], "UNROLL is for reduce loops"),
+    ([Opt("REDUCE_OUT", 2, 0), Opt("UPCAST", 4, 5)], "write to one place, in their order"),
 ]
 
 
@@ -96,7 +96,7 @@ def test_refusals(opts, reason):
 
 def test_a_tile_that_is_too_large_is_refused():
     with pytest.raises(UserError, match="a tile of 16777216 elements is too large"):
-        lower_only(product(4096, 2, 4096), opts=(Opt("SUMS", 2, 0),))
+        lower_only(product(4096, 2, 4096), opts=(Opt("REDUCE_OUT", 2, 0),))
 
 
 def test_one_place_of_the_tile_in_two_loops():
@@ -104,7 +104,7 @@ def test_one_place_of_the_tile_in_two_loops():
     loop that adds to it and after it: the index of an ended loop was used again."""
     a, b = numbers(2, 8), numbers(8, 2)
     copied = [Opt("UPCAST", axis, 2) for axis in (5, 6, 0, 1)]
-    opts = [Opt("TILE", 2, 4), Opt("SUMS", 2, 0), *copied]
+    opts = [Opt("TILE", 2, 4), Opt("REDUCE_OUT", 2, 0), *copied]
     np.testing.assert_array_equal(results(product(2, 8, 2), [a, b], opts), (a @ b).ravel())
 
 
@@ -121,7 +121,7 @@ def test_few_rows_times_a_large_matrix(data):
     graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape) + 1.0
     with uopc.options(target_cpu=target):
         program = uopc.compile(graph, threads=threads, verify=True)
-    chosen = any(o.op == "SUMS" for o in program.kernels[0].opts)
+    chosen = any(o.op == "REDUCE_OUT" for o in program.kernels[0].opts)
     assert chosen == (m <= machine.MOST_SUMMED_ROWS)
     np.testing.assert_array_equal(program(a, b), a @ b + 1)
 
@@ -132,7 +132,7 @@ def test_down_the_columns_of_a_large_array(op, dtype):
     a = numbers(501, 2003, dtype=dtype)
     graph = getattr(uopc.param("a", a.shape, getattr(uopc.dtypes, dtype)), op)(axis=0)
     program = uopc.compile(graph, threads=2, verify=True)
-    assert any(o.op == "SUMS" for o in program.kernels[0].opts)
+    assert any(o.op == "REDUCE_OUT" for o in program.kernels[0].opts)
     np.testing.assert_array_equal(program(a), getattr(a, op)(axis=0))
 
 

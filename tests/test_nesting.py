@@ -62,7 +62,7 @@ def test_each_function_is_computed_once_a_stage():
     f = uopc.compile(jacobian(13, 6, uopc.dtypes.float64), threads=1)
     (kernel,) = f.kernels
     names = [o.op for o in kernel.opts]
-    assert {"SWAP", "CUT", "TILE", "UPCAST", "OVERLAP"} <= set(names), names
+    assert {"SWAP", "PEEL", "TILE", "UPCAST", "OVERLAP"} <= set(names), names
     loops = [u for u in kernel.uops.src if u.op in (Ops.RANGE, Ops.END)]
     innermost = [r for r, end in itertools.pairwise(loops) if end.op is Ops.END and r is end.src[0]]
     branches = [r for r in innermost if r.src[0].op is Ops.CAST]  # into the code for huge angles

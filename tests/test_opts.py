@@ -12,10 +12,12 @@ from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.builder import kernel
 from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.args import FORMER_OPTS, KernelArg, Opt
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.text.parser import parse
+from uopc.ir.text.printer import print_graph
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context
 from uopc.passes.optimize import optimize
@@ -258,7 +260,7 @@ REFUSED = [
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("BLOCK", 0, 6)], "the range is one block"),
     (lambda: uopc.param("a", (6,)).sum(), [Opt("BLOCK", 0, 4)], "BLOCK is for output loops"),
     (
-        lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 2), Opt("BLOCK", 0, 4)],
+        lambda: uopc.param("a", (6, 6)).tril(), [Opt("SPLIT_AT", 1, 2), Opt("BLOCK", 0, 4)],
         "the length of another loop depends on this range",
     ),
     (
@@ -269,32 +271,32 @@ REFUSED = [
         lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0,
         [Opt("BLOCK", 0, 4), Opt("SWAP", 0, 2)], "another range depends on one of them",
     ),
-    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("JOIN", 0, 1)], "there is no other range 1"),
-    (lambda: uopc.param("a", (6, 4)).sum(axis=1), [Opt("JOIN", 0, 1)], "only output loops are"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("COALESCE", 0, 1)], "there is no other range 1"),
+    (lambda: uopc.param("a", (6, 4)).sum(axis=1), [Opt("COALESCE", 0, 1)], "only output loops are"),
     (
-        lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0, [Opt("JOIN", 1, 0)],
+        lambda: uopc.param("a", (6, 6)).permute(1, 0) + 1.0, [Opt("COALESCE", 1, 0)],
         "range 0 is not the next one inside",
     ),
     (
         lambda: uopc.param("a", (3, 4, 5)).permute(2, 0, 1).permute(0, 2, 1) + 1.0,
-        [Opt("JOIN", 0, 2)], "range 2 is not the next one inside",
+        [Opt("COALESCE", 0, 2)], "range 2 is not the next one inside",
     ),
     (
         lambda: uopc.param("a", (5, 6)).permute(1, 0) + 1.0,
-        [Opt("BLOCK", 0, 4), Opt("JOIN", 0, 1)], "the length of a range is not known",
+        [Opt("BLOCK", 0, 4), Opt("COALESCE", 0, 1)], "the length of a range is not known",
     ),
     (
         lambda: uopc.param("a", (6, 7)).permute(1, 0) + 1.0,
-        [Opt("SPLIT", 1, 4), Opt("JOIN", 0, 1)], "the ranges are not closed together",
+        [Opt("SPLIT", 1, 4), Opt("COALESCE", 0, 1)], "the ranges are not closed together",
     ),
-    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("CUT", 0, 6)], "go on behind its first 6"),
-    (lambda: uopc.param("a", (6, 6)) + 1.0, [Opt("BOUND", 0, 2)], "compared with no loop around"),
-    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 4)], "be a multiple of 4"),
-    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 6)], "turns in all blocks of 6"),
-    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 0)], "the amount 0 is too small"),
-    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 0, 2)], "compared with no loop around"),
+    (lambda: uopc.param("a", (6,)) + 1.0, [Opt("PEEL", 0, 6)], "go on behind its first 6"),
+    (lambda: uopc.param("a", (6, 6)) + 1.0, [Opt("SPLIT_AT", 0, 2)], "compared with no loop"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("SPLIT_AT", 1, 4)], "be a multiple of 4"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("SPLIT_AT", 1, 6)], "turns in all blocks of 6"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("SPLIT_AT", 1, 0)], "the amount 0 is too small"),
+    (lambda: uopc.param("a", (6, 6)).tril(), [Opt("SPLIT_AT", 0, 2)], "compared with no loop"),
     (
-        lambda: uopc.param("a", (6, 6)).tril(), [Opt("BOUND", 1, 2), Opt("TILE", 0, 2)],
+        lambda: uopc.param("a", (6, 6)).tril(), [Opt("SPLIT_AT", 1, 2), Opt("TILE", 0, 2)],
         "the length of another loop depends on this range",
     ),
     (lambda: uopc.param("a", (6,)) + 1.0, [Opt("SWAP", 0, 1)], "there is no other range 1"),
@@ -312,23 +314,23 @@ REFUSED = [
         "range 0 is already lane",
     ),
     (lambda: uopc.param("a", (7,)).sum(), [Opt("OVERLAP", 0, 4)], "would add twice"),
-    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 0, 0)], "KEEP is for reduce loops"),
-    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("KEEP", 1, 0)], "no other loop computes"),
-    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 3, 1)], "the amount is 1, expected 0"),
+    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("REUSE", 0, 0)], "REUSE is for reduce loops"),
+    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("REUSE", 1, 0)], "no other loop computes"),
+    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("REUSE", 3, 1)], "amount is 1, expected 0"),
     (
-        lambda: uopc.param("a", (4, 8)).softmax(), [Opt("UPCAST", 0, 2), Opt("KEEP", 3, 0)],
+        lambda: uopc.param("a", (4, 8)).softmax(), [Opt("UPCAST", 0, 2), Opt("REUSE", 3, 0)],
         "copies of the loop would share the tile",
     ),
     (
-        lambda: uopc.param("a", (4, 8)).softmax(), [Opt("KEEP", 3, 0), Opt("UPCAST", 0, 2)],
+        lambda: uopc.param("a", (4, 8)).softmax(), [Opt("REUSE", 3, 0), Opt("UPCAST", 0, 2)],
         "its iterations write to one place",
     ),
-    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("SETTLE", 0, 1)], "SETTLE is for reduce"),
-    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("SETTLE", 1, 0)], "amount 0 is too small"),
-    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("SETTLE", 1, 1)], "no copies side by side"),
+    (lambda: uopc.param("a", (4, 8)).softmax(), [Opt("DISTRIBUTE", 0, 1)], "DISTRIBUTE is for"),
+    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("DISTRIBUTE", 1, 0)], "amount 0 is too"),
+    (lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("DISTRIBUTE", 1, 1)], "no copies side"),
     (
         lambda: uopc.param("a", (4, 8)).sum(axis=1).exp().sum(),
-        [Opt("UNROLL", 0, 2), Opt("SETTLE", 2, 1)], "inside of another",
+        [Opt("UNROLL", 0, 2), Opt("DISTRIBUTE", 2, 1)], "inside of another",
     ),
     (
         lambda: uopc.param("a", (4, 8)).sum(axis=1), [Opt("VECTOR", 0, 4), Opt("VECTOR", 1, 8)],
@@ -370,6 +372,21 @@ def test_empty_chunks_do_nothing(n, threads):
     wanted = (array + 1) * 2
     program(array)
     np.testing.assert_array_equal(array, wanted)
+
+
+def test_former_names_of_opts_replay():
+    for former, name in FORMER_OPTS.items():
+        assert name in optimize.OPTS and former not in optimize.OPTS
+        assert Opt(former, 2, 1) == Opt(name, 2, 1) and str(Opt(former, 2, 1)) == f"{name}(2, 1)"
+    text = [
+        '%1 = param "" slot=0 : f32[8]', "%2 = range 8 axis=0 kind=loop : index",
+        "%3 = store %1[%2], 1.0:f32", "%4 = end %3, %2", "sink %4 opts=(CUT(0, 2), STREAM(1, 0))",
+    ]  # fmt: skip
+    stored = parse("\n".join(text))
+    assert "opts=(PEEL(0, 2), NONTEMPORAL(1, 0))" in print_graph(stored)
+    made = optimize.optimize(stored, lower_only(uopc.param("a", (8,)) + 1.0).context)
+    assert made.arg.opts == (Opt("PEEL", 0, 2), Opt("NONTEMPORAL", 1, 0))
+    assert [r.src[0].arg for r in kernel_axes(made)] == [2, 6]
 
 
 def test_an_opt_that_does_not_exist():

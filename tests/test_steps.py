@@ -60,7 +60,7 @@ def test_steps_are_stored_before_all_is_read():
 def test_cuts_of_a_chunk_are_few():
     """Where many comparisons turn in a thread's chunk: cut where that decides most of them."""
     f = uopc.compile(prefix_sums(100_000), threads=2)
-    cuts = [sum(o.op == "BOUND" for o in k.opts) for k in f.kernels]
+    cuts = [sum(o.op == "SPLIT_AT" for o in k.opts) for k in f.kernels]
     assert 1 <= max(cuts) < 32, cuts
     array = RNG.random(100_000, dtype="f4")
     np.testing.assert_allclose(f(array), np.cumsum(array, dtype="f8"), rtol=1e-4)
@@ -111,7 +111,7 @@ def test_parts_that_grow_are_loops_of_their_own():
         x, left = (x[:, 0] + x[:, 1]) * 0.5, (left[:, 0] + left[:, 1]) * 0.5
     f = uopc.compile(uopc.cat(x, *parts, axis=0), threads=1)
     np.testing.assert_allclose(f(array), np.concatenate([left, *wanted]), atol=1e-6)
-    assert any(o.op in ("CUT", "BOUND") for k in f.kernels for o in k.opts)
+    assert any(o.op in ("PEEL", "SPLIT_AT") for k in f.kernels for o in k.opts)
 
 
 def test_rows_exchanged_by_pivots():

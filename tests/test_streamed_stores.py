@@ -43,7 +43,7 @@ def test_any_vectors_to_any_place(cpu, dtype, blocks, width, offset):
     room = np.full(n + 64, 1, dtype)
     out = room[offset : offset + n]
     opts = [Opt("VECTOR", 0, width)]
-    wanted, again = np.zeros_like(a), [*opts, Opt("STREAM", 0, 0)] if blocks > 1 else opts
+    wanted, again = np.zeros_like(a), [*opts, Opt("NONTEMPORAL", 0, 0)] if blocks > 1 else opts
     program(graph, opts, cpu)(s0=wanted, s1=a)
     program(graph, again, cpu)(s0=out, s1=a)
     np.testing.assert_array_equal(out, wanted)
@@ -52,7 +52,7 @@ def test_any_vectors_to_any_place(cpu, dtype, blocks, width, offset):
 
 def test_two_versions_and_a_fence():
     graph = uopc.param("a", (1 << 12,)) * 2.0
-    streaming = program(graph, [Opt("VECTOR", 0, 8), Opt("STREAM", 0, 0)]).kernels[0].source
+    streaming = program(graph, [Opt("VECTOR", 0, 8), Opt("NONTEMPORAL", 0, 0)]).kernels[0].source
     assert streaming.count("!nontemporal !0") == 1
     assert streaming.count("define internal") == 2
     plain = program(graph, [Opt("VECTOR", 0, 8)]).kernels[0].source
@@ -61,20 +61,20 @@ def test_two_versions_and_a_fence():
 
 def test_rows_that_are_not_aligned_are_stored_through_the_caches():
     graph = uopc.param("a", (8, 18)).pad(((0, 0), (0, 1)))[:, :16] * 2.0
-    opts = [Opt("VECTOR", 1, 8), Opt("STREAM", 0, 0)]
+    opts = [Opt("VECTOR", 1, 8), Opt("NONTEMPORAL", 0, 0)]
     assert "nontemporal" in program(graph, opts).kernels[0].source
     x = uopc.param("x", (8, 16))
     rows = x.pad(((0, 0), (1, 1))) * 2.0  # 18 elements a row
-    opts = [Opt("CUT", 1, 1), Opt("CUT", 2, 16), Opt("VECTOR", 2, 16), Opt("STREAM", 0, 0)]
+    opts = [Opt("PEEL", 1, 1), Opt("PEEL", 2, 16), Opt("VECTOR", 2, 16), Opt("NONTEMPORAL", 0, 0)]
     assert "nontemporal" not in program(rows, opts).kernels[0].source
 
 
 @pytest.mark.parametrize(
     ("make", "opt", "why"),
     [
-        (lambda x: x * 2.0, Opt("STREAM", 0, 4), "the amount is 4"),
-        (lambda x: x.assign(x * 2.0), Opt("STREAM", 0, 0), "reads what it writes"),
-        (lambda x: x.reshape(8, 8).sum(axis=1), Opt("STREAM", 1, 0), "is stored in the loop"),
+        (lambda x: x * 2.0, Opt("NONTEMPORAL", 0, 4), "the amount is 4"),
+        (lambda x: x.assign(x * 2.0), Opt("NONTEMPORAL", 0, 0), "reads what it writes"),
+        (lambda x: x.reshape(8, 8).sum(axis=1), Opt("NONTEMPORAL", 1, 0), "is stored in the loop"),
     ],
 )
 def test_refused(make, opt, why):
@@ -83,14 +83,14 @@ def test_refused(make, opt, why):
 
 
 def test_refused_twice():
-    once = optimize.apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("STREAM", 0, 0))
+    once = optimize.apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("NONTEMPORAL", 0, 0))
     with pytest.raises(Refused, match="have a mode already"):
-        optimize.apply_opt(once, Opt("STREAM", 0, 0))
+        optimize.apply_opt(once, Opt("NONTEMPORAL", 0, 0))
 
 
 def streams(graph, threads=1):
     (kernel,) = lower_only(graph, threads=threads).kernels
-    return [str(o) for o in kernel.arg.opts if o.op == "STREAM"]
+    return [str(o) for o in kernel.arg.opts if o.op == "NONTEMPORAL"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -123,5 +123,5 @@ def test_a_large_sum_past_the_caches():
     for threads in (1, 2):
         with uopc.options(threads=threads):
             compiled = uopc.compile(x * 2.0 + 1.0)
-        assert any(o.op == "STREAM" for o in compiled.kernels[0].opts)
+        assert any(o.op == "NONTEMPORAL" for o in compiled.kernels[0].opts)
         np.testing.assert_array_equal(compiled(a), a * 2 + 1)

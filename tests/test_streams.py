@@ -348,11 +348,11 @@ def test_softmax_of_every_width(cpu, rows, columns, threads, dtype):
 
 def test_the_exponentials_of_a_softmax_are_computed_once():
     lowered = lower_only(uopc.param("x", (64, 512)).softmax(), threads=1)
-    assert lowered.kernels[0].arg.opts[0] == Opt("KEEP", 3, 0)
+    assert lowered.kernels[0].arg.opts[0] == Opt("REUSE", 3, 0)
     assert sum(u.op is Ops.BUFFER for u in lowered.kernels[0].src) == 1
     cheap = uopc.param("x", (64, 512))
     cheap = cheap / cheap.sum(axis=1, keepdims=True)
-    assert "KEEP" not in opts_of(cheap)
+    assert "REUSE" not in opts_of(cheap)
 
 
 @settings(deadline=None, max_examples=25)
@@ -378,7 +378,7 @@ def test_lanes_are_rows_where_reduces_along_them_are_short_and_dear():
             Opt("VECTOR", 0, 8), Opt("VECTOR", 0, 16), Opt("OVERLAP", 0, 8), Opt("OVERLAP", 0, 16)
         )  # fmt: skip
     assert opts_of(x - x.max(axis=1, keepdims=True))[-1] != "UPCAST"
-    assert "KEEP" in opts_of(uopc.param("x", (2, 16)).softmax(axis=1))  # no rows to be lanes
+    assert "REUSE" in opts_of(uopc.param("x", (2, 16)).softmax(axis=1))  # no rows to be lanes
 
 
 @pytest.mark.parametrize("graph", [
@@ -409,7 +409,7 @@ def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
 def test_kept_values_in_threads():
     a = RNG.standard_normal((3000, 301)).astype("f4")
     program = uopc.compile(uopc.param("x", a.shape).softmax(), threads=3, verify=True)
-    assert {o.op for o in program.kernels[0].opts} >= {"THREAD", "KEEP"}
+    assert {o.op for o in program.kernels[0].opts} >= {"THREAD", "REUSE"}
     e = np.exp(a - a.max(axis=1, keepdims=True))
     np.testing.assert_allclose(program(a), e / e.sum(axis=1, keepdims=True), rtol=1e-5)
 
@@ -460,7 +460,7 @@ def test_loops_over_pads_and_joined_parts_have_no_guards(cpu):
 def test_a_triangle_is_not_cut():
     a = numbers(100, 130)
     graph = uopc.param("x", a.shape).tril()
-    assert "CUT" not in opts_of(graph)
+    assert "PEEL" not in opts_of(graph)
     np.testing.assert_array_equal(uopc.compile(graph)(a), np.tril(a))
 
 

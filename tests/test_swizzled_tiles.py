@@ -109,5 +109,5 @@ def test_large_products_have_large_blocks():
     program = uopc.compile(product(dtypes.bfloat16, n=4096), device="cuda:sm_90a")
     (launch,) = program.plan.launches
     assert launch.grid == (16, 32, 1) and launch.block == (256, 1, 1)
-    stages = [o.arg for o in program.kernels[0].opts if o.op == "STAGES"]
+    stages = [o.arg for o in program.kernels[0].opts if o.op == "PIPELINE"]
     assert stages == [4] and launch.dynamic_shared == 4 * (128 + 256) * 32 * 2

@@ -83,13 +83,26 @@ class ReduceArg:
     axes: tuple[int, ...] = ()
 
 
+# Former names of Opts. Lists that were stored with these names replay.
+FORMER_OPTS = {
+    "KEEP": "REUSE", "SUMS": "REDUCE_OUT", "SETTLE": "DISTRIBUTE", "BOUND": "SPLIT_AT",
+    "JOIN": "COALESCE", "STREAM": "NONTEMPORAL", "CUT": "PEEL", "STAGES": "PIPELINE",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Opt:
-    """One transformation of a kernel's ranges: what, on which axis, with which amount."""
+    """One transformation of a kernel's ranges: its name, an axis, and an amount.
+
+    A former name becomes the present one, so equal Opts print and compare alike.
+    """
 
     op: str
     axis: int = 0
     arg: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "op", FORMER_OPTS.get(self.op, self.op))
 
     def __str__(self) -> str:
         return f"{self.op}({self.axis}, {self.arg})"

@@ -1,4 +1,4 @@
-"""JOIN: two output loops, one right inside of the other, as one loop over both.
+"""COALESCE: two output loops, one right inside of the other, as one loop over both.
 
     for h < 4: for w < 4: y[4·h + w] = f(h, w)   →   for i < 16: y[i] = f(⌊i / 4⌋, i mod 4)
 

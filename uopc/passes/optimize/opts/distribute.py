@@ -31,7 +31,7 @@ def settle(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store the tile of sums that the reduce over r gives, and loop over it for the rest: in at
     most n copies."""
     if not is_reduce(kernel, r):
-        raise Refused("SETTLE is for reduce loops")
+        raise Refused("DISTRIBUTE is for reduce loops")
     if n < 1:
         raise Refused(f"the amount {n} is too small")
     closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]

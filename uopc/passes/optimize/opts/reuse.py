@@ -66,7 +66,7 @@ def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
 def keep(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store what the reduce over r adds up into a local tile, read where it was computed again."""
     if not is_reduce(kernel, r):
-        raise Refused("KEEP is for reduce loops")
+        raise Refused("REUSE is for reduce loops")
     if n != 0:
         raise Refused(f"the amount is {n}, expected 0")
     value, found = again(kernel, r)

@@ -1,4 +1,4 @@
-"""BOUND: a loop cut where a comparison with the loops around it turns, so that it folds there.
+"""SPLIT_AT: a loop cut where a comparison with the loops around it turns, so that it folds there.
 
     for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
     →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]

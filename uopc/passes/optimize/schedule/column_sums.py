@@ -123,7 +123,7 @@ def _move(chooser: Chooser, lane: UOp, rows: int, n: int) -> list[UOp]:
     r = reduce.src[1]
     first = chooser.widen(r, "TILE", n)
     axes = chooser.axes
-    if first is None or not chooser.attempt("SUMS", first, axes.index(outer)):
+    if first is None or not chooser.attempt("REDUCE_OUT", first, axes.index(outer)):
         return []
     made = [q for q in chooser.axes if q not in axes]
     for q in chooser.family(r):
@@ -151,4 +151,4 @@ def cut_sum(chooser: Chooser, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]
     if n < machine.LEAST_SUMS or length < 2 * n or length * step <= l2_bytes // 2:
         return False
     first = chooser.widen(r, "TILE", n)
-    return first is not None and chooser.attempt("SUMS", first, k.position(outer))
+    return first is not None and chooser.attempt("REDUCE_OUT", first, k.position(outer))

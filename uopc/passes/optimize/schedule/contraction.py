@@ -69,7 +69,7 @@ def choose(chooser: Chooser) -> bool:
     else:
         _tile(chooser, k, c)
     for r, n in worth_settling(chooser.facts):
-        chooser.attempt("SETTLE", r, n)
+        chooser.attempt("DISTRIBUTE", r, n)
     return True
 
 
@@ -147,7 +147,7 @@ def _join_rows(chooser: Chooser, k: KernelFacts, c: _Contraction) -> bool:
     joined = _register_tile(chooser, k, c, size)[2] + fill
     if joined >= counts[0] * _register_tile(chooser, k, c, counts[1])[2]:
         return False
-    return chooser.attempt("JOIN", outer[0], k.position(c.lane))
+    return chooser.attempt("COALESCE", outer[0], k.position(c.lane))
 
 
 def _only(k: KernelFacts) -> _Contraction | None:

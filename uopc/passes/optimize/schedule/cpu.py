@@ -67,7 +67,7 @@ def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt,
         return tuple(chooser.opts), chooser.kernel
     if choose_contraction.choose(chooser):
         _vectorise_producers(chooser)
-        if any(o.op == "SUMS" for o in chooser.opts):
+        if any(o.op == "REDUCE_OUT" for o in chooser.opts):
             _vectorise_nests(chooser, context.target.lanes(element_bits(KernelFacts(kernel))))
         return tuple(chooser.opts), chooser.kernel
     _unroll_whole(chooser)
@@ -254,7 +254,7 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
     if not long or not chooser.tiled.is_compared(r) or not find_turns(chooser.kernel, r):
         return
     if 3 * copies * expanded_size(chooser.facts, r) <= _most_code(chooser.facts):
-        chooser.widen(r, "BOUND", n)
+        chooser.widen(r, "SPLIT_AT", n)
 
 
 def _follow_chunks(chooser: Chooser, r: UOp, whole: int | None = None) -> None:
@@ -267,7 +267,7 @@ def _follow_chunks(chooser: Chooser, r: UOp, whole: int | None = None) -> None:
         turns = find_turns(chooser.kernel, q)
         if not turns or any(m.arg.kind != "thread" for m in analysis.ranges(turns[0].first)):
             continue
-        if _stays_small(chooser, functools.partial(chooser.attempt, "BOUND", q, 1)):
+        if _stays_small(chooser, functools.partial(chooser.attempt, "SPLIT_AT", q, 1)):
             _follow_chunks(chooser, q, whole)
 
 
@@ -346,7 +346,7 @@ def _most_runs(k: KernelFacts) -> int:
 def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:
     """In the middle first: what is cut again is then short, where the parts of a CAT are many."""
     middle = (len(places) - 1) // 2
-    if not places or not chooser.attempt("CUT", r, at := places[middle]):
+    if not places or not chooser.attempt("PEEL", r, at := places[middle]):
         return
     first, rest = chooser.part(r, 0), chooser.part(r, 1)  # a part that adds nothing has no loop
     if rest is not None:

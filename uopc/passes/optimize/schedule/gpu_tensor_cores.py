@@ -202,7 +202,7 @@ def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
     while stages > 1 and used * stages > room:
         stages //= 2
     if around is not None and stages > 1:
-        chooser.attempt("STAGES", around, stages)
+        chooser.attempt("PIPELINE", around, stages)
     return True
 
 

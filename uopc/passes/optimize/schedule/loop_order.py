@@ -39,7 +39,7 @@ def nest(chooser: Chooser) -> bool:
         _hoist(chooser, k)
         _unflatten(chooser)
     _copy_choices(chooser)
-    return any(o.op == "CUT" for o in chooser.opts)
+    return any(o.op == "PEEL" for o in chooser.opts)
 
 
 def is_long(k: KernelFacts) -> bool:
@@ -114,7 +114,7 @@ def _unflatten(chooser: Chooser) -> None:
         if (length - first) % d or (length - first) // d < 2:
             continue
         rest: UOp | None = r
-        if first and chooser.attempt("CUT", r, first):
+        if first and chooser.attempt("PEEL", r, first):
             rest = chooser.part(r, 1)
         if rest is not None and length_of(rest) == length - first:
             chooser.attempt("TILE", rest, d)

@@ -55,7 +55,7 @@ def copies(chooser: Chooser, output: UOp | None, lanes: int) -> UOp | None:
 def keep(chooser: Chooser, reduces: list[UOp]) -> list[UOp]:
     """Keep what reduces along rows add up, where it is dearer to compute again than to read; their
     loops."""
-    return [r for r in reduces if is_dear(chooser.kernel, r) and chooser.attempt("KEEP", r, 0)]
+    return [r for r in reduces if is_dear(chooser.kernel, r) and chooser.attempt("REUSE", r, 0)]
 
 
 def rows_in_lanes(chooser: Chooser, reduces: list[UOp], lanes: int) -> None:
@@ -135,7 +135,7 @@ def past_caches(chooser: Chooser, before: KernelFacts) -> None:
         least = chooser.context.target.stream_bytes
         loop = _line_after_line(a, least) if a.written and large else None
         if loop is not None:
-            chooser.attempt("STREAM", loop, 0)
+            chooser.attempt("NONTEMPORAL", loop, 0)
 
 
 def _reached(a: Access) -> int:
