@@ -139,9 +139,9 @@ transformer spills 53 and 49, resnet_1 956 and 1,108, but bicycle_jacobian_stack
 
 def machine() -> str:
     """What the code was for."""
-    from uopc import target
+    from uopc.backends import detect
 
-    host = target.for_device("cpu", "")
+    host = detect.for_device("cpu", "")
     return f"One thread, {host.cpu}: {host.registers} registers of {host.vector_bits} bits."
 
 

@@ -24,7 +24,7 @@ from peers import Numpy, Uopc
 from workloads import WORKLOADS
 
 import uopc
-from uopc import target
+from uopc.backends import detect
 
 TARGETS = ("", "x86-64-v3")
 SECONDS = 0.4  # a workload's rounds, all together; at least two of them
@@ -82,7 +82,7 @@ def main() -> None:
         lines.append(f"| {name} | {times} | {peer / narrow:.2f} | {error:.1e} |")
         print(lines[-1], flush=True)
         ratios.append(peer / narrow)
-    own = target.host()
+    own = detect.host()
     head = HEAD.format(
         cpu=own.cpu, nbytes=own.vector_bits // 8, registers=own.registers, load=load,
         cpus=os.cpu_count(), mean=math.exp(sum(map(math.log, ratios)) / len(ratios)),

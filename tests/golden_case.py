@@ -23,7 +23,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from uopc import target
+from uopc.backends import detect
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
@@ -73,7 +73,7 @@ class Setting:
 
     def context(self) -> Context:
         """A GPU, or the named CPU, by default of 256 bits, whatever this one has."""
-        machine = target.for_device(self.device or "cpu", self.cpu)
+        machine = detect.for_device(self.device or "cpu", self.cpu)
         return Context(machine, self.optimize, self.threads, user_rules=_rules(self.rules))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import target
+from uopc.backends import detect
 from uopc.backends.llvm import emitter as llvm
 from uopc.backends.llvm import split_function as function_parts
 from uopc.backends.llvm import stack_alignment
@@ -85,7 +85,7 @@ def test_a_kernel_of_several_functions_calls_it():
 def test_vectors_that_registers_do_not_hold_are_aligned():
     """Whatever the caller's stack is aligned to: no vector lies across two cache lines."""
     program = uopc.compile(sum(functions("sin", 9, dtypes.float64)))
-    width = target.host("").vector_bits // 8
+    width = detect.host("").vector_bits // 8
     assert count(program, f"alignstack({width})") == (width > stack_alignment.WHOLE)
     x = uopc.param("x", (4096,))
     assert count(uopc.compile(x * 2 + 1), "alignstack") == 0

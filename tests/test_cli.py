@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import driver, target
+from uopc import driver
+from uopc.backends import detect
 from uopc.cli import main as cli
 from uopc.dump import stages as dump
 from uopc.ir.core.ops import Op, Ops
@@ -286,7 +287,7 @@ def graphs():
 
 @pytest.mark.parametrize("name", list(graphs()))
 def test_lowering_goes_on_from_every_stage(name):
-    context = Context(target.host(), True, 2)
+    context = Context(detect.host(), True, 2)
     request = driver.prepare(graphs()[name], None, True, 2, None, uopc.config.current())
     lowering = Lowering(context)
     lowered = lowering.lower(request.graph)

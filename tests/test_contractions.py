@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc import target as targets
+from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
@@ -289,9 +289,9 @@ def test_cache_sizes_are_read_from_the_system(tmp_path):
             (tmp_path / f"index{i}" / name).write_text(text + "\n")
     (tmp_path / "index9").mkdir()
     root = str(tmp_path)
-    assert targets.cache_bytes(1, 7, root) == 48 << 10
-    assert targets.cache_bytes(2, 7, root) == 2 << 20
-    assert targets.cache_bytes(3, 7, root) == targets.cache_bytes(1, 7, root + "/none") == 7
+    assert detect.cache_bytes(1, 7, root) == 48 << 10
+    assert detect.cache_bytes(2, 7, root) == 2 << 20
+    assert detect.cache_bytes(3, 7, root) == detect.cache_bytes(1, 7, root + "/none") == 7
 
 
 @settings(max_examples=12, deadline=None)

@@ -22,8 +22,7 @@ from uopc.backends.cuda import device as devices
 from uopc.backends.cuda.arrays import DeviceArray
 from uopc.backends.cuda.pool import size_class
 from uopc.backends.cuda.runner import CudaRunner
-from uopc.backends.gpu_plan import GpuLaunch
-from uopc.backends.plan import Argument, Plan, Pointer, Result, Scalar, Variable
+from uopc.backends.plan import Argument, GpuLaunch, Plan, Pointer, Result, Scalar, Variable
 from uopc.errors import DeviceError, DeviceMemoryError, InvalidIR, UserError
 
 F32 = np.dtype(np.float32)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import cache, config, target
+from uopc import cache, config
+from uopc.backends import detect
 from uopc.backends.cpu import native
 from uopc.cache import disk
 from uopc.cache.disk import Store, Unusable
@@ -204,7 +205,7 @@ def the_key():
     from uopc import driver
 
     request = driver.prepare(graph(), None, True, None, None, config.current())
-    parts = key.request_parts(request, target.host(), fingerprint(request.graph))
+    parts = key.request_parts(request, detect.host(), fingerprint(request.graph))
     return key.Key((*key.process_parts(), *parts))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_opts import numbers, results
 
 import uopc
-from uopc import target
+from uopc.backends import detect
 from uopc.backends.llvm import scratch
 from uopc.driver import lower_only
 from uopc.errors import UserError
@@ -50,7 +50,7 @@ def simplified(graph):
     """The one kernel of a graph as the optimiser gets it when it is compiled on its own."""
     found = plain_kernel(graph)
     for p in [p for _, p in PIPELINE if p.name in ("collapse-reduces", "simplify-ranges")]:
-        found = p.run(found, Context(target.host()))
+        found = p.run(found, Context(detect.host()))
     return found
 
 

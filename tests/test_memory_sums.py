@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from test_opts import numbers, results
 
 import uopc
+from uopc.backends.detect import host
 from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
@@ -18,7 +19,6 @@ from uopc.ir.interpret import interpreter as interpret
 from uopc.passes.optimize import optimize
 from uopc.passes.optimize.opts.legality import Refused, kernel_axes
 from uopc.passes.optimize.schedule import thresholds as machine
-from uopc.target import host
 
 DIMS = st.integers(1, 9)
 TARGETS = ("", "x86-64-v3")

@@ -7,7 +7,7 @@ import pytest
 from by_hand import at, param, plain_kernel, store, with_opts
 
 import uopc
-from uopc import target
+from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.builder import kernel
@@ -424,7 +424,7 @@ def test_replay_on_a_kernel_alone(make):
     before = next(r.before for r in lowered.runs if r.name == "optimize")
     names = [p.name for _, p in PIPELINE]
     passes = [p for _, p in PIPELINE[names.index("optimize") :]]
-    context = Context(target.host(), optimize=False, threads=1)
+    context = Context(detect.host(), optimize=False, threads=1)
     assert len(before) == len(lowered.kernels)
     for start, final in zip(before, lowered.kernels):
         now = intern(start.op, start.dtype, start.src, KernelArg(final.arg.name, final.arg.opts))

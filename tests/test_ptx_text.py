@@ -10,7 +10,8 @@ import pytest
 
 import uopc
 from uopc import target
-from uopc.backends.nvptx.kernel import Calls, GpuEmitter
+from uopc.backends.nvptx.calls import Calls
+from uopc.backends.nvptx.kernel import GpuEmitter
 from uopc.backends.nvptx.ptxas import assemble, find_ptxas
 from uopc.ir.builder import kernel
 from uopc.ir.core import dtypes

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc import target
+from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
 from uopc.passes.optimize import optimize
 from uopc.passes.optimize.opts.legality import Refused
 
 CPUS = ("", "x86-64-v3")
-HOLDS = target.host().last_cache_bytes
+HOLDS = detect.host().last_cache_bytes
 RNG = np.random.default_rng(23)
 
 

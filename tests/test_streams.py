@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc import target
+from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis
@@ -83,7 +83,7 @@ def test_large_transposes_go_block_by_block():
 
 def test_a_transposed_read_loads_rows_and_shuffles(cpu):
     """Blocks as wide as a vector: pieces of four floats, two stages of shuffles, no scalars."""
-    n = target.host(cpu).lanes(32)
+    n = detect.host(cpu).lanes(32)
     lowered = lower_only(uopc.param("x", (16, 16)).permute(1, 0) * 2.0, threads=1)
     loads = [u for u in lowered.kernels[0].src if u.op is Ops.LOAD]
     assert len(loads) == n * n // 4 and {u.dtype.lanes for u in loads} == {4}
@@ -95,7 +95,7 @@ def test_a_transposed_read_of_fewer_columns_than_a_piece_is_picked_from_vectors(
     a = numbers(16, 3)
     graph = uopc.param("x", (16, 3)).permute(1, 0) * 2.0
     loads = [u for u in lower_only(graph).kernels[0].src if u.op is Ops.LOAD]
-    assert {u.dtype.lanes for u in loads} == {target.host(cpu).lanes(32)}
+    assert {u.dtype.lanes for u in loads} == {detect.host(cpu).lanes(32)}
     np.testing.assert_array_equal(uopc.compile(graph)(a), a.T * 2)
 
 

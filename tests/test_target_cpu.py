@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc import target
+from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
@@ -101,10 +102,10 @@ def test_old_processors_give_the_same_numbers(cpu):
 @contextlib.contextmanager
 def wide():
     """This machine with the Opts of one whose vectors have 64 bytes: LLVM cuts them to its own."""
-    own = target.host()
+    own = detect.host()
     described = dataclasses.replace(own, vector_bits=512, registers=32)
     with pytest.MonkeyPatch.context() as patch, uopc.options(cache_dir=""):
-        patch.setattr(target, "host", functools.cache(lambda cpu="": described))
+        patch.setattr(detect, "host", functools.cache(lambda cpu="": described))
         # An instruction of AVX-512, and masks that are wider than a register, LLVM cannot cut.
         patch.setattr(target.Target, "scales", False)
         begin = devectorize._Memory.__init__

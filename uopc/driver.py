@@ -66,9 +66,9 @@ def compile(
     where = device if device is not None else options.device
     check_device(where)
     if options.target_cpu and not where.startswith("cuda"):
-        from uopc import target
+        from uopc.backends import detect
 
-        target.check_runs(options.target_cpu)
+        detect.check_runs(options.target_cpu)
     if beam or options.beam:
         raise Unsupported("beam search is not built yet: compile with beam=0")
     optimize = arguments.flag("compile", "optimize", optimize) and not options.noopt
@@ -144,12 +144,12 @@ def _verifier(on: bool, accesses: bool = False) -> Verify | None:
 
 def make_context(request: Request) -> Context:
     """What the passes may know of the request."""
-    from uopc import target
+    from uopc.backends import detect
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import function_schedule
 
     context = Context(
-        target.for_device(request.device, request.options.target_cpu),
+        detect.for_device(request.device, request.options.target_cpu),
         request.optimize,
         request.threads,
         request.options.tf32,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
@@ -100,61 +99,6 @@ KNOWN = {
 }  # fmt: skip
 
 
-def check_runs(cpu: str) -> None:
-    """UserError where this machine does not run code for the CPU that is named."""
-    import llvmlite.binding as llvm
-
-    host(cpu)
-    has = llvm.get_host_cpu_features()
-    lacks = [f for f in KNOWN[cpu][2] if not has.get(f)] if cpu in KNOWN else []
-    if lacks:
-        raise UserError(
-            f"target_cpu: code for {cpu} does not run on this machine, which has no "
-            f"{', '.join(lacks)}; `uopc dump` shows it"
-        )
-
-
-@functools.cache
-def host(cpu: str = "") -> Target:
-    """This machine, or the CPU that `cpu` names: of KNOWN, or its own; UserError for another."""
-    import llvmlite.binding as llvm
-
-    if cpu in KNOWN:
-        bits, registers, _ = KNOWN[cpu]
-        return Target(cpu, "cpu", bits, registers, cpu, "")
-    own = llvm.get_host_cpu_name()
-    if cpu not in ("", own):  # LLVM ends the process over a name that it does not know
-        raise UserError(f"target_cpu: no CPU {cpu!r}; there are {', '.join(KNOWN)} and {own}, this")
-    found = llvm.get_host_cpu_features()
-    features = found.flatten()
-    bits, registers = 128, 16
-    if found.get("avx512f") and found.get("avx512vl"):
-        bits, registers = 512, 32
-    elif found.get("avx2"):
-        bits, registers = 256, 16
-    elif found.get("neon"):
-        bits, registers = 128, 32
-    first, second = cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes)
-    last = cache_bytes(3, Target.last_cache_bytes)
-    return Target("host", "cpu", bits, registers, own, features, first, second, last)
-
-
-def cache_bytes(
-    level: int, otherwise: int, root: str = "/sys/devices/system/cpu/cpu0/cache"
-) -> int:
-    """The bytes of a core's data cache as the system tells them; `otherwise` where it does not."""
-    for place in sorted(Path(root).glob("index*")):
-        try:
-            told = [(place / name).read_text().strip() for name in ("level", "type", "size")]
-        except OSError:
-            continue
-        number, kind, size = told
-        digits = size.rstrip("KMG")
-        if number == str(level) and kind != "Instruction" and digits.isdecimal():
-            return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
-    return otherwise
-
-
 # NVIDIA parts by name: SMs of the usual card, shared memory, threads and blocks of an SM, versions.
 PARTS: dict[str, Gpu] = {
     "sm_80": Gpu(108, 163 << 10, 164 << 10, 2048, 32, 80, 70),
@@ -183,15 +127,3 @@ def part_of(capability: tuple[int, int]) -> str:
     if not older:
         raise Unsupported(f"a device of compute capability {version / 10}; the least is 8.0")
     return exact[-1] if exact else older[-1]
-
-
-def for_device(device: str, cpu: str = "") -> Target:
-    """What a device's name says: `cuda:sm_90`, the part that `cuda:0` is, or the host."""
-    kind, _, name = device.partition(":")
-    if kind != "cuda":
-        return host(cpu)
-    if not name.startswith("sm_"):
-        from uopc.backends.cuda import device as devices
-
-        name = part_of(devices.device(int(name or 0)).capability)
-    return part(name)

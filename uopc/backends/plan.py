@@ -29,6 +29,7 @@ class SymbolicDim(Protocol):
 
 
 Dim: TypeAlias = int | SymbolicDim
+Dims3: TypeAlias = tuple[Dim, Dim, Dim]
 Shape: TypeAlias = tuple[Dim, ...]
 
 
@@ -88,6 +89,20 @@ class Launch:
     words: tuple[Word, ...]
     chunks: Dim = 1
     parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLaunch(Launch):
+    """Run `kernel` on a grid of blocks: parameter i is word i, 8 bytes; x is the first of three.
+
+    Nothing runs where a size of the grid is 0. `dynamic_shared` is what the launch must ask for of
+    shared memory, in bytes: 0 where the kernel declares what it needs. Pointers are
+    multiples of the kernel's alignment: `Calls` of `nvptx.py`.
+    """
+
+    grid: Dims3 = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared: int = 0
 
 
 Structure: TypeAlias = Literal["single", "tuple", "list", "dict"]

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from uopc import config, target
+from uopc import config
+from uopc.backends import detect
 from uopc.backends.cpu import native
 from uopc.backends.llvm import jit
 from uopc.cache.disk import Store, Unusable
@@ -74,7 +75,7 @@ def obtain(
     request: Request, printed: Fingerprint, make: Callable[[], Compiled]
 ) -> tuple[Compiled, str]:
     """The program of a request, and where it was: `memory`, `disk`, or `` where it was made."""
-    machine = target.for_device(request.device, request.options.target_cpu)
+    machine = detect.for_device(request.device, request.options.target_cpu)
     parts = key.request_parts(request, machine, printed)
     where = "memory"
 
@@ -129,7 +130,7 @@ def load_runtime(options: config.Options) -> None:
         return
     text = native.source()
     whole = key.Key(
-        (*key.process_parts(), ("runtime", record.digest_of(text)), key.machine_part(target.host()))
+        (*key.process_parts(), ("runtime", record.digest_of(text)), key.machine_part(detect.host()))
     )
     try:
         content = place.read(whole.digest)

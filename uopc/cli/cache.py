@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from uopc import cache, config, driver, target
+from uopc import cache, config, driver
+from uopc.backends import detect
 from uopc.cache.disk import Store, Unusable
 from uopc.cli import load as source
 from uopc.dump import stages as dump
@@ -95,7 +96,7 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
         raise UserError(f"{args.source}: a stage file goes on in the middle, past the cache")
     options = config.current()
     request = driver.prepare(found.graph, None, not options.noopt, None, None, options)
-    machine = target.for_device(request.device, options.target_cpu)
+    machine = detect.for_device(request.device, options.target_cpu)
     parts = key.request_parts(request, machine, fingerprint(request.graph))
     whole = key.Key((*key.process_parts(), *parts))
     entries = _known(place)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from uopc import config, driver, target
+from uopc.backends import detect
 from uopc.backends.cpu.pool import default_threads
 from uopc.cli import load as source
 from uopc.dump import files as stage_files
@@ -72,7 +73,7 @@ def _context(found: source.Source, device: str) -> Context:
     if not cpu and noted.get("cpu") in target.KNOWN:
         cpu = noted["cpu"]
     tf32 = options.tf32 or noted.get("tf32") == "yes"
-    return Context(target.for_device(device, cpu), optimize, threads or default_threads(), tf32)
+    return Context(detect.for_device(device, cpu), optimize, threads or default_threads(), tf32)
 
 
 def _graph(found: source.Source) -> UOp:

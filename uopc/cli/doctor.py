@@ -87,9 +87,9 @@ def _targets() -> str:
 
 
 def _cpu() -> str:
-    from uopc import target
+    from uopc.backends import detect
 
-    found = target.host(config.current().target_cpu)
+    found = detect.host(config.current().target_cpu)
     has = [f[1:] for f in found.features.split(",") if f in _WORTH_NAMING]
     return f"{found.cpu}, vectors of {found.vector_bits} bits ({' '.join(has) or 'no extensions'})"
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from uopc import target
+from uopc.backends import render
 from uopc.dump.name_tracking import hand_names_on
 from uopc.errors import UserError
 from uopc.ir.core import analysis
@@ -253,22 +254,9 @@ def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Ro
 
 def llvm_texts(lowered: Lowered, kernels: Sequence[UOp]) -> tuple[dict[str, str], float]:
     """The LLVM IR of some of the linear kernels by name, and the seconds it took."""
-    from uopc.backends.llvm import emitter as llvm
-    from uopc.backends.llvm import split_function as function_parts
-    from uopc.backends.nvptx import kernel as nvptx
-    from uopc.program import cuda as cuda_program
-
     start = time.perf_counter()
     assert lowered.context is not None
-    machine = lowered.context.target
-    if machine.gpu is None:
-        texts = {k.arg.name: llvm.module([function_parts.render(k.arg.name, k)]) for k in kernels}
-    else:
-        calls = cuda_program.facts(lowered)
-        texts = {
-            k.arg.name: nvptx.module(nvptx.render(k.arg.name, k, machine, calls[k]))
-            for k in kernels
-        }
+    texts = render.llvm_texts(kernels, lowered.calls, lowered.context.target)
     return texts, time.perf_counter() - start
 
 
@@ -276,15 +264,8 @@ def asm_texts(
     sources: dict[str, str], machine: Target, cpu: str = ""
 ) -> tuple[dict[str, str], float]:
     """The assembly (on a GPU: the PTX) of LLVM modules by name, and the seconds it took."""
-    from uopc.backends.llvm import jit
-    from uopc.backends.nvptx import ptx
-
     start = time.perf_counter()
-    if machine.gpu is None:
-        texts = {name: jit.assembly(source, cpu or None) for name, source in sources.items()}
-    else:
-        texts = {name: ptx.assemble(source, machine) for name, source in sources.items()}
-    return texts, time.perf_counter() - start
+    return render.asm_texts(sources, machine, cpu), time.perf_counter() - start
 
 
 def as_json(row: Row) -> dict[str, Any]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from uopc.backends.gpu_plan import GpuLaunch
 from uopc.backends.nvptx import kernel as nvptx
 from uopc.backends.nvptx import ptx
+from uopc.backends.nvptx.calls import calls_of
+from uopc.backends.plan import GpuLaunch
 from uopc.errors import Unsupported
-from uopc.ir.core import storage as kernel_params
-from uopc.ir.core.ops import Ops
 from uopc.program.artifact import Array, Compiled, CompiledPtx, constants_of, pack_sources
-from uopc.program.planner import Planner, dim, root_of
+from uopc.program.planner import Planner, dim
 from uopc.program.program import Backend, Kernel, Program
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class GpuKernel(Kernel):
     @property
     def alignment(self) -> dict[int, int]:
         """What the pointers of its launches are multiples of, by slot, where not 16."""
-        return dict(facts(self._stages.lowered)[self.uops].alignment)
+        return dict(calls_of(self._stages.lowered.calls)[self.uops].alignment)
 
 
 class _NotLaunched:
@@ -111,31 +109,11 @@ class GpuPlanner(Planner):
         return tuple(made)
 
 
-def facts(lowered: Lowered) -> dict[UOp, nvptx.Calls]:
-    """What all calls of a kernel have in common."""
-    offsets: dict[UOp, dict[int, int]] = {k: {} for k in lowered.kernels}
-    constant = {k: _slots(kernel_params.read_params(k)) for k in lowered.kernels}
-    for kernel, args in lowered.calls:
-        written = {root_of(args[s]) for s in _slots(kernel_params.written_params(kernel))}
-        for slot, a in enumerate(args):
-            if root_of(a) in written:
-                constant[kernel].discard(slot)
-            if a.op is Ops.SLICE:
-                step = math.gcd(a.arg[0] * a.dtype.itemsize, nvptx.ALIGNMENT)
-                known = offsets[kernel].get(slot, nvptx.ALIGNMENT)
-                offsets[kernel][slot] = math.gcd(step, known)
-    return {k: nvptx.Calls(offsets[k], frozenset(constant[k])) for k in lowered.kernels}
-
-
-def _slots(params: Iterable[UOp]) -> set[int]:
-    return {int(p.arg.slot) for p in params if p.op is Ops.PARAM}
-
-
 def compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> CompiledPtx:
     """PTX and plan of a lowered request, given the content of its graph."""
     assert lowered.context is not None
     target, begin = lowered.context.target, time.perf_counter()
-    common = facts(lowered)
+    common = calls_of(lowered.calls)
     names = [k.arg.name for k in lowered.kernels]
     sources = [
         nvptx.module(nvptx.render(k.arg.name, k, target, common[k])) for k in lowered.kernels

@@ -25,6 +25,7 @@ from uopc.backends.plan import (
 from uopc.ir.core import analysis
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import root_of
 
 if TYPE_CHECKING:
     from uopc.driver import Request
@@ -84,13 +85,6 @@ def dim(d: Any) -> Dim:
     if isinstance(d, int):
         return d
     return DimValue.of(d) if d.op is not Ops.CONST else int(d.arg)
-
-
-def root_of(u: UOp) -> UOp:
-    """The storage that a view or a later state of it is of."""
-    while u.op in (Ops.AFTER, Ops.SLICE):
-        u = u.src[0]
-    return u
 
 
 class Planner:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.gpu_plan import GpuLaunch
 from uopc.backends.plan import (  # fmt: skip
     Argument,
     Dim,
+    GpuLaunch,
     Launch,
     Plan,
     Pointer,

@@ -22,8 +22,7 @@ from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.graphs import Graph, Ready
 from uopc.backends.cuda.pool import Block, size_class
-from uopc.backends.gpu_plan import GpuLaunch
-from uopc.backends.plan import AnyArray, AnyDtype, Plan, Pointer
+from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer
 from uopc.errors import InvalidIR, UserError
 
 # Kernels may rely on this alignment of what they are called with.

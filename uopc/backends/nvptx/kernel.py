@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uopc.backends.llvm.emitter import Emitter, Rule, from_memory
@@ -26,6 +25,7 @@ from uopc.backends.nvptx import (
 from uopc.backends.nvptx import (
     tensor_cores as nvptx_tensor,
 )
+from uopc.backends.nvptx.calls import ALIGNMENT, Calls
 from uopc.errors import Unsupported
 from uopc.ir.core import analysis
 from uopc.ir.core import storage as kernel_params
@@ -43,8 +43,6 @@ LAYOUT = (  # with addresses of 32 bits in all spaces but the global one
     "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32"
     "-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 )
-# What every pointer that a kernel is called with is a multiple of, unless its launch says less.
-ALIGNMENT = 16
 SHARED_ALIGNMENT = 128  # of a buffer in shared memory: a row of all its banks
 _AXES = "xyz"
 _SPACES = {"global": 1, "local": 3}
@@ -68,15 +66,6 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.nvvm\.cp\.async\.(cg\.shared\.global\.16|ca\.shared\.global\.[48])(\.s)?", 80, 70),
     (r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.b16\.p3", 80, 70),
 )
-
-
-@dataclass(frozen=True)
-class Calls:
-    """What the calls of a kernel have in common, by slot: by how many bytes pointers are aligned,
-    and which storage nothing writes while the kernel runs."""
-
-    alignment: Mapping[int, int] = field(default_factory=dict)
-    constant: frozenset[int] = frozenset()
 
 
 class GpuEmitter(Emitter):

@@ -18,6 +18,13 @@ def storage_root(place: UOp) -> UOp:
     return place
 
 
+def root_of(u: UOp) -> UOp:
+    """The whole storage of a program's value: below the SLICEs of it and the AFTERs that wait."""
+    while u.op in (Ops.AFTER, Ops.SLICE):
+        u = u.src[0]
+    return u
+
+
 def written_params(kernel: UOp) -> dict[UOp, None]:
     """The storage that a kernel's STOREs go to."""
     found: dict[UOp, None] = {}
