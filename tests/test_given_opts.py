@@ -17,8 +17,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
+from uopc.passes.analysis.parts import MOST_PARTS
 from uopc.passes.contract import Context
-from uopc.passes.place_stages import fusion_cost as storage_cost
 
 RNG = np.random.default_rng(11)
 
@@ -158,7 +158,7 @@ def test_text():
 
 def test_parts_that_are_stored_one_by_one_have_them_each():
     """So many parts, no two alike, that each has a kernel of its own."""
-    params = [uopc.param(f"p{i}", (4 * (i + 1),)) for i in range(storage_cost.MOST_PARTS + 2)]
+    params = [uopc.param(f"p{i}", (4 * (i + 1),)) for i in range(MOST_PARTS + 2)]
     arrays = {p.arg.name: numbers(p.shape) for p in params}
     opts = (Opt("UPCAST", 0, 4),)
     f = compiled(params[0].cat(*params[1:]).contiguous(opts) * 2.0)

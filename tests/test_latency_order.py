@@ -14,7 +14,8 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.linearize.list_schedule import LEAST, by_latency
+from uopc.passes.analysis.op_costs import SHORTEST_STRETCH
+from uopc.passes.linearize.list_schedule import by_latency
 
 ARITHMETIC = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.FDIV)
 
@@ -64,7 +65,7 @@ def test_chains_are_put_side_by_side():
     assert numbers == sorted(numbers)
 
 
-@pytest.mark.parametrize("count, length", [(1, 200), (60, 5), (4, LEAST // 4 - 2)])
+@pytest.mark.parametrize("count, length", [(1, 200), (60, 5), (4, SHORTEST_STRETCH // 4 - 2)])
 def test_one_chain_wide_code_and_short_code_stay(count, length):
     items = chains(count, length)
     assert by_latency(items, None) == items
@@ -97,7 +98,7 @@ def test_numbers_are_the_same():
         parts = [p * 0.5 + q * float(i) for p, q in zip(parts, parts[1:] + parts[:1])]
     graph = sum(parts)
     (kernel,) = lower_only(graph, threads=1).kernels
-    assert len(kernel.src) > 2 * LEAST
+    assert len(kernel.src) > 2 * SHORTEST_STRETCH
     a = np.linspace(-1, 1, 40)
     got = uopc.compile(graph)(a)
     wanted = [a * (i + 1.0) for i in range(6)]

@@ -14,7 +14,7 @@ from uopc.ir.builder import kernel
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
-from uopc.passes.place_stages.fusion_cost import MOST_PARTS
+from uopc.passes.analysis.parts import MOST_PARTS
 from uopc.tensor import creation as sources
 
 BOTH = pytest.mark.parametrize("optimize", [True, False])

@@ -37,8 +37,9 @@ class Op:
     """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
 
     __slots__ = (
-        "arg", "arity", "associates", "commutes", "doc", "dtype", "effect", "evaluate",
-        "fold", "is_alu", "levels", "movement", "name", "operands", "shape", "symbol",
+        "arg", "arity", "associates", "commutes", "cost", "doc", "dtype", "effect", "evaluate",
+        "expansion", "fold", "is_alu", "is_storage", "latency", "levels", "movement", "name",
+        "operands", "shape", "symbol",
     )  # fmt: skip
 
     def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
@@ -58,6 +59,13 @@ class Op:
         self.evaluate: Callable[..., Any] | None = row.get("evaluate")
         self.fold: Callable[..., Any] | None = row.get("fold")
         self.is_alu: bool = self.evaluate is not None
+        self.is_storage: bool = row.get("is_storage", False)
+        # The time of one element, in vectorised float additions (0.05 ns on a 512-bit core).
+        self.cost: float = row.get("cost", 1.0 if self.is_alu else 0.0)
+        # Cycles until a float result can be used; an integer result takes at most one.
+        self.latency: int = row.get("latency", 4)
+        # How many nodes `decompose` makes of it, in 32 and in 64 bits.
+        self.expansion: tuple[int, int] = row.get("expansion", (1, 1))
         self.arity: Arity = row.get("arity", self._count())
         _registry[name] = self
 
@@ -108,7 +116,7 @@ class Ops:
 
     # Leaves
     CONST = Op("const", "", "A value of the dtype; a tuple gives one value a lane. Scalar shape.",
-               arg=(bool, int, float, tuple), dtype="given", shape="scalar")
+               arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0)
     INVALID = Op("invalid", "", "No value: arithmetic keeps it, STORE skips it, WHERE picks around it; as an index it means no access (reads 0).",
                dtype="given", shape="scalar")
     VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
@@ -116,11 +124,11 @@ class Ops:
     NUMBER = Op("number", "", "A constant that the kernel is called with, in a slot: what calls of one kernel differ in.",
                arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
-               arg=(args.ParamArg,), dtype="given", shape="storage")
+               arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True)
     BUFFER = Op("buffer", "*dims", "Storage made by the program; contents undefined until stored.",
-               arg=(args.BufferArg,), dtype="given", shape="storage")
+               arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True)
     DATA = Op("data", "", "Storage that holds a constant array.",
-               arg=(args.DataArg,), dtype="given", shape="storage")
+               arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True)
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
                arg=(tuple,), dtype="index", shape="arg", levels=TENSOR)
     LANES = Op("lanes", "", "The integers 0 … n-1, one a lane.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
@@ -130,43 +138,43 @@ class Ops:
     # Unary
     NEG = Op("neg", "a", "Minus a; integers wrap; not a for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", **_UNARY)
     ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=semantics.absolute, fold=abs, **_UNARY)
-    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), **_UNARY)
-    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), **_UNARY)
-    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log"), **_UNARY)
-    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log2"), **_UNARY)
-    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("sin"), **_UNARY)
-    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("cos"), **_UNARY)
-    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.float_unary("tan"), **_UNARY)
-    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.float_unary("tanh"), **_UNARY)
-    ERF = Op("erf", "a", _FLOAT + "Error function.", evaluate=semantics.erf, **_UNARY)
-    SQRT = Op("sqrt", "a", _FLOAT + "Square root, correctly rounded; NaN below 0.", evaluate=semantics.float_unary("sqrt"), **_UNARY)
-    RECIPROCAL = Op("reciprocal", "a", _FLOAT + "1/a, correctly rounded; signed infinity at ±0.", evaluate=semantics.reciprocal, **_UNARY)
+    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
+    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
+    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log"), cost=12.0, expansion=(60, 60), **_UNARY)
+    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log2"), cost=12.0, expansion=(60, 60), **_UNARY)
+    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("sin"), cost=12.0, expansion=(50, 200), **_UNARY)
+    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("cos"), cost=12.0, expansion=(50, 200), **_UNARY)
+    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.float_unary("tan"), cost=24.0, expansion=(60, 210), **_UNARY)
+    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.float_unary("tanh"), cost=18.0, expansion=(40, 50), **_UNARY)
+    ERF = Op("erf", "a", _FLOAT + "Error function.", evaluate=semantics.erf, cost=18.0, expansion=(60, 80), **_UNARY)
+    SQRT = Op("sqrt", "a", _FLOAT + "Square root, correctly rounded; NaN below 0.", evaluate=semantics.float_unary("sqrt"), cost=4.0, latency=13, **_UNARY)
+    RECIPROCAL = Op("reciprocal", "a", _FLOAT + "1/a, correctly rounded; signed infinity at ±0.", evaluate=semantics.reciprocal, cost=4.0, latency=13, **_UNARY)
     TRUNC = Op("trunc", "a", _FLOAT + "Rounds toward 0, keeping the sign of zero.", evaluate=semantics.float_unary("trunc"), **_UNARY)
     FLOOR = Op("floor", "a", _FLOAT + "Rounds toward −∞.", evaluate=semantics.float_unary("floor"), **_UNARY)
     CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.float_unary("ceil"), **_UNARY)
     ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.float_unary("rint"), **_UNARY)
     CAST = Op("cast", "a", "Converts the value to the node's dtype: to bool ≠ 0; float to integer truncates, saturates, NaN gives 0; integers wrap; to fp8 saturates.",
-              dtype="given", shape="first", levels=TENSOR | SCALAR)
-    BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="given", shape="bitcast", levels=TENSOR | SCALAR)
+              dtype="given", shape="first", levels=TENSOR | SCALAR, cost=1.0)
+    BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="given", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0)
 
     # Binary
     ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, associates=True, symbol="+")
     SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-")
     MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, associates=True, symbol="*")
-    FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", **_UNARY)
-    FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//")
-    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%")
-    CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv)
-    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod)
+    FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", cost=4.0, latency=13, **_UNARY)
+    FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0)
+    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0)
+    CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0)
+    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod, cost=4.0)
     MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True, associates=True)
     MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True, associates=True)
-    POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", **_UNARY)
+    POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
     SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", **_UNARY)
     SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", **_UNARY)
     AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, associates=True, symbol="&")
     OR = Op("or", "a b", "Bitwise or.", evaluate=operator.or_, fold=operator.or_, commutes=True, associates=True, symbol="|")
     XOR = Op("xor", "a b", "Bitwise exclusive or.", evaluate=operator.xor, fold=operator.xor, commutes=True, associates=True, symbol="^")
-    THREEFRY = Op("threefry", "x key", "threefry-2x32-20 on uint64 = (high << 32) | low.", evaluate=semantics.threefry, **_UNARY)
+    THREEFRY = Op("threefry", "x key", "threefry-2x32-20 on uint64 = (high << 32) | low.", evaluate=semantics.threefry, cost=60.0, **_UNARY)
     CMPLT = Op("cmplt", "a b", "a < b; False with NaN.", evaluate=operator.lt, fold=operator.lt, dtype="bool", symbol="<")
     CMPLE = Op("cmple", "a b", "a ≤ b; False with NaN.", evaluate=operator.le, fold=operator.le, dtype="bool", symbol="<=")
     CMPEQ = Op("cmpeq", "a b", "a = b; False with NaN; -0.0 equals 0.0.", evaluate=operator.eq, fold=operator.eq, dtype="bool", commutes=True, symbol="==")
@@ -185,7 +193,7 @@ class Ops:
     FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="first", levels=TENSOR, movement=True)
     PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="pad", levels=TENSOR, movement=True)
     SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True)
-    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None))
+    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0)
     CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None))
 
     # Reduction and access
@@ -195,12 +203,12 @@ class Ops:
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
-               dtype="unchecked", shape="index", levels=TENSOR | SCALAR)
+               dtype="unchecked", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0)
     EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
-    LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR)
+    LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5)
     STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
-    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE)
+    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0)
 
     # Storage and scheduling
     CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR)

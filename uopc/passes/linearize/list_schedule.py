@@ -12,22 +12,19 @@ registers; and so does code that is one chain, where nothing stands beside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.op_costs import (
+    ISSUE_WIDTH,
+    LONGEST_STRETCH,
+    SHORTEST_STRETCH,
+    latency,
+)  # fmt: skip
 from uopc.passes.decompose.cold_branch import is_branch
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-
-LEAST: Final = 64  # statements; of shorter code a processor sees several iterations
-MOST: Final = 512  # a longer one is ordered in stretches
-AT_ONCE: Final = 3  # operations that are begun in a cycle
-_FLOAT: Final = 4  # cycles until the result of an addition, product, comparison can be used
-_LONG: Final = 13
-_LOAD: Final = 5
-_SLOW: Final = frozenset((Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT))
-_NOTHING: Final = frozenset((Ops.CONST, Ops.INDEX, Ops.BITCAST, Ops.AFTER, Ops.STACK))
 
 
 def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:
@@ -37,7 +34,7 @@ def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:
     out: list[UOp] = []
     stretch: list[UOp] = []
     for u in items:
-        if u.op is Ops.RANGE or len(stretch) == MOST:
+        if u.op is Ops.RANGE or len(stretch) == LONGEST_STRETCH:
             out += _ordered(stretch)
             stretch = []
         (out if u.op is Ops.RANGE else stretch).append(u)
@@ -45,24 +42,24 @@ def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:
 
 
 def _ordered(stretch: list[UOp]) -> list[UOp]:
-    if len(stretch) < LEAST:
+    if len(stretch) < SHORTEST_STRETCH:
         return stretch
     after = dict.fromkeys(stretch, 0)  # cycles from the beginning of each to the end
     work = 0
     for u in reversed(stretch):
-        own = cycles(u)
+        own = latency(u)
         work += own > 0
         after[u] += own
         begin = after[u]
         for s in u.src:
             if after.get(s, begin) < begin:
                 after[s] = begin
-    latency = max(after.values())
-    if not latency < work <= AT_ONCE * latency:
+    length = max(after.values())
+    if not length < work <= ISSUE_WIDTH * length:
         return stretch
     for u in stretch:
         if u.op is Ops.STORE:  # at once when its value is there
-            _no_later(u, after.get(u.src[1], latency), after)
+            _no_later(u, after.get(u.src[1], length), after)
     return sorted(stretch, key=lambda u: -after[u])
 
 
@@ -74,14 +71,3 @@ def _no_later(u: UOp, cycles: int, after: dict[UOp, int]) -> None:
         if after.get(v, cycles) < cycles:
             after[v] = cycles
             stack += v.src
-
-
-def cycles(u: UOp) -> int:
-    """Until the result of an operation can be used."""
-    if u.op in _NOTHING:
-        return 0
-    if u.op is Ops.LOAD:
-        return _LOAD
-    if not u.dtype.is_float:
-        return 1
-    return _LONG if u.op in _SLOW else _FLOAT

@@ -14,7 +14,7 @@ from uopc.ir.core.args import RangeArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.passes.analysis.op_costs import CROSSED_BYTES, MOST_CHOICES
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -61,7 +61,7 @@ class Demand:
         of the others, as it does where little is written."""
         target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
         written = count(analysis.shape(target)) * target.dtype.itemsize
-        if written > machine.CROSSED_BYTES or self.in_reduce:
+        if written > CROSSED_BYTES or self.in_reduce:
             return self.evaluations
         used = set().union(*[analysis.ranges(x) for x in self.index])
         return self.share * product(tuple([r for r in self.around if r in used]))
@@ -83,7 +83,7 @@ class Demand:
         says which, there are no more than so many copies; other parts are computed in each."""
         if all([m.op is Ops.RANGE for m in affine.form(at)[1]]):
             return share
-        return max(share, min(1.0, 1.0 / (machine.MOST_CHOICES * self.share)))
+        return max(share, min(1.0, 1.0 / (MOST_CHOICES * self.share)))
 
     def shares_nothing(self, again: bool) -> bool:
         """Whether each read computes alone what loops of the value itself would compute once: at

@@ -7,25 +7,21 @@ from cache and 0.1 ns to read back, a kernel of its own about 0.3 µs to start.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir.core import analysis
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-    from uopc.passes.place_stages.value_costs import Value
 
-CHEAP, FUNCTION, DIVISION, LOAD, STORE = 1.0, 6.0, 4.0, 2.0, 4.0
-KERNEL = 4000.0
+KERNEL = 4000.0  # starting one
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
 CHEAP_VALUE = 64.0
 # Over stored reduces a value is computed again if it reads up to so many stored ones.
 MOST_READ = 5
-# A value that takes more than this to compute alone, all it stands on included, is stored rather
-# than computed at each of the places where it is gathered, or again in the loop of a reduce.
-LONG_VALUE = 256.0
 # A sum that reads no storage counts something: most have a closed form.
 CLOSED_FORM = 4.0
 # How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators):
@@ -37,29 +33,69 @@ TILED = 0.75
 # Values deeper than this start a new kernel: beyond about a thousand operations in a row the code
 # generator's time grows faster than the code (0.12 ms each at 1,000 operations, 0.3 ms at 10,000).
 MOST_DEPTH = 1024
-# A STACK or CAT of more parts than this is stored part by part: in one loop each element would
-# choose among all of them.
-MOST_PARTS = 16
-# Parts of a STACK that share their work are stored in one loop, up to so many at a time.
-MOST_TOGETHER = 64
 # A value that its own kernel reads back may live in a tile of that kernel up to so many bytes: half
 # of a first-level cache, and far less than a thread's stack.
 TILE_BYTES = 1 << 14
 ENOUGH = 1e15  # costs saturate: beyond this nothing changes
 
-_OP_COST: dict[Op, float] = {
-    Ops.EXP: FUNCTION, Ops.EXP2: FUNCTION, Ops.LOG: 2 * FUNCTION, Ops.LOG2: 2 * FUNCTION,
-    Ops.SIN: 2 * FUNCTION, Ops.COS: 2 * FUNCTION, Ops.TAN: 4 * FUNCTION, Ops.TANH: 3 * FUNCTION,
-    Ops.ERF: 3 * FUNCTION, Ops.POW: 6 * FUNCTION, Ops.FDIV: DIVISION, Ops.RECIPROCAL: DIVISION,
-    Ops.SQRT: DIVISION, Ops.FLOORDIV: DIVISION, Ops.FLOORMOD: DIVISION, Ops.CDIV: DIVISION,
-    Ops.CMOD: DIVISION, Ops.THREEFRY: 60.0, Ops.INDEX: LOAD,
-}  # fmt: skip
+
+NO_VALUES: frozenset[Value] = frozenset()
 
 
-def op_cost(u: UOp) -> float:
-    """The cost of a node without its sources."""
-    own = CHEAP if u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST, Ops.WHERE) else 0.0
-    return _OP_COST.get(u.op, own)
+class Value:
+    """What is known of a value. As it is made it is in memory, where readers find it."""
+
+    elements = 1.0
+    depth = 0  # operations in a row since storage
+    cost = LOAD  # of one element
+    light = LOAD  # the same if every reduce below were stored
+    read = 1  # stored values it reads if every reduce below were stored
+    # Its cost without operands that have other readers too; those operands, and what they cost.
+    own = own_light = LOAD
+    common = NO_VALUES
+    common_cost = common_light = 0.0
+    reads = True  # storage is read for it
+    partial = False  # INVALID somewhere: of those elements storage would have what was there before
+    has_reduce = False  # a loop over storage is inside
+    contracts = False  # a matrix product or convolution is inside
+    shared = False  # it is over a reduce that has other readers too
+    alone = False  # it is over a reduce that nothing else reads
+    presumed = False  # stored unless its readers want but parts of it: to them it is a load
+    loaded = False  # stored, if what is presumed of its readers is right
+
+    def __init__(self, dims: analysis.Shape) -> None:
+        self.dims = dims
+
+    def load(self) -> None:
+        """Readers find it in memory, most likely: to them it costs a load."""
+        self.loaded = True
+        self.depth, self.read, self.light = 0, 1, LOAD
+        self.own = self.own_light = LOAD
+        self.common, self.common_cost, self.common_light = NO_VALUES, 0.0, 0.0
+
+    def share(self, operand: Value, itself: bool) -> None:
+        """Count what an operand shares with others, perhaps it `itself` too, once."""
+        if not self.common:
+            self.common = operand.common
+            self.common_cost, self.common_light = operand.common_cost, operand.common_light
+        elif operand.common and operand.common is not self.common:
+            self._count(operand.common.difference(self.common))
+        if itself and operand not in self.common:
+            self._count((operand,))
+
+    def _count(self, operands: Collection[Value]) -> None:
+        for v in operands:
+            self.common_cost += v.own
+            self.common_light += v.own_light
+        self.common = self.common.union(operands)
+
+    def is_stored_for_two(self) -> bool:
+        """Whether it is stored if two readers want all of it."""
+        if self.partial:
+            return False
+        if self.shared and is_light(self.light, self.read):
+            return False
+        return choose_storage(self, 2 * self.elements, self.elements, 2).stored
 
 
 def as_many(s: UOp, u: UOp) -> bool:
@@ -68,11 +104,6 @@ def as_many(s: UOp, u: UOp) -> bool:
     dims, wanted = analysis.shape(s), analysis.shape(u)
     same = dims == wanted or analysis.size(dims) == analysis.size(wanted)
     return u.op is not Ops.EXPAND and same
-
-
-def is_stored_by_part(u: UOp) -> bool:
-    """Whether a value is put together from so many parts that each gets a loop of its own."""
-    return u.op in (Ops.STACK, Ops.CAT) and len(u.src) > MOST_PARTS
 
 
 def fits_tile(u: UOp) -> bool:
@@ -111,7 +142,7 @@ def cost_of_reduce(u: UOp, term: float) -> float:
     length = 1.0
     for axis in u.arg.axes:
         length *= analysis.max_dim(dims[axis])
-    return min(ENOUGH, length * (term + CHEAP))
+    return min(ENOUGH, length * (term + Ops.ADD.cost))
 
 
 class Choice(NamedTuple):
@@ -141,54 +172,9 @@ def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -
             return Choice(False, "cheap: computed {:.3g} times rather than stored", (times,))
         evaluations = apart + (evaluations - apart) / REUSE
     if elements * (cost + STORE) + evaluations * LOAD + KERNEL < evaluations * cost:
-        words = "each element would be computed {:.3g} times, at {} places"
+        words = "each element would be computed {:.3g} times, in {} place" + "s" * (reads != 1)
         return Choice(True, words, (times, reads))
     return Choice(False, "cheaper to compute {:.3g} times than to store", (times,))
-
-
-def whole_cost(
-    u: UOp, stored: Container[UOp], loops: Container[UOp], most: float = LONG_VALUE
-) -> float:
-    """The cost of one element by itself, what is repeated in others included; up to `most`.
-    Values with loops of their own, decided on by themselves, cost nothing."""
-    total, seen, stack = 0.0, {u}, [u]
-    while stack and total <= most:
-        v = stack.pop()
-        total += op_cost(v)
-        new = [s for s in v.src if s not in seen and s not in stored and s not in loops]
-        seen.update(new)
-        stack += new
-    return total
-
-
-def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
-    """Whether values of one shape, none with a reduce, are at least twice as cheap to compute in
-    one loop as each by itself, and long: rows of a Jacobian, say, or states of a rollout, of which
-    each stands on all before it. Parts are walked until they cost so much: no more than twice
-    what all of them are."""
-    together, seen, stack = 0.0, set(parts), list(parts)
-    while stack:
-        v = stack.pop()
-        if v.op is Ops.REDUCE:
-            return False
-        together += op_cost(v)
-        new = [s for s in v.src if s not in seen and s not in stored]
-        seen.update(new)
-        stack += new
-    enough = max(LONG_VALUE, 2 * together)
-    alone = 0.0
-    for p in parts:
-        alone += whole_cost(p, stored, (), enough)
-        if alone > enough:
-            return True
-    return False
-
-
-def is_loopless(u: UOp, stored: Container[UOp]) -> bool:
-    """Whether computing a value takes no reduce."""
-    return not any(
-        v.op is Ops.REDUCE for v in analysis.toposort(u, gate=lambda v: v not in stored)
-    )
 
 
 def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:

@@ -8,14 +8,14 @@ Before (tensor)
 After (tensor)
     %1 = param x : f32[64, 64]
     %2 = reduce.add %1 axes=(0,) : f32[64]
-    %3 = stage %2 reason="each element would be computed 64 times, at 1 places" : f32[64]
+    %3 = stage %2 reason="each element would be computed 64 times, in 1 place" : f32[64]
     %4 = fdiv %1, %3 : f32[64, 64]
     %5 = stage %4 reason="output 0" : f32[64, 64]
     sink %5
 
 One walk from the outputs to the inputs. A demand on a value is the index at which a reader wants
 it and the loops around that read, outer first. Values a user, an output or an effect fixes are
-stored; for the rest the demands say how often an element would be computed, and `storage_cost`
+stored; for the rest the demands say how often an element would be computed, and `fusion_cost`
 decides. A loop counts only down to the innermost range the index uses: what does not depend on the
 loops further in is computed outside of them, so a row's maximum costs nothing inside its row.
 """
@@ -48,6 +48,8 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis.op_costs import LOAD, whole_cost
+from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import (
     STORAGE,
@@ -59,8 +61,7 @@ from uopc.passes.analysis.views import (
     root_index,
 )  # fmt: skip
 from uopc.passes.contract import Context, Pass
-from uopc.passes.place_stages import fusion_cost as storage_cost
-from uopc.passes.place_stages import store_cycles as circular_waits
+from uopc.passes.place_stages import fusion_cost, store_cycles
 from uopc.passes.place_stages.copy_elision import without_needless_copies
 from uopc.passes.place_stages.demand import (
     Demand,
@@ -107,7 +108,7 @@ class _Placement:
                     self._start(u, a)
             elif u.dtype is dtypes.void or u.op in STORAGE or u.op is Ops.CONST:
                 continue
-            elif u in self.reasons and storage_cost.is_stored_by_part(u):
+            elif u in self.reasons and is_stored_by_part(u):
                 for s in u.src:
                     self._start(u, s)
             elif u in self.reasons:
@@ -133,7 +134,7 @@ class _Placement:
         for s in u.src[1:]:
             mapped = indexing.broadcast_index(index, analysis.shape(s))
             if u in self.copied:  # read in a loop nest of its own
-                own = self.copied[u] is _MOVES_ITSELF and storage_cost.fits_tile(s)
+                own = self.copied[u] is _MOVES_ITSELF and fusion_cost.fits_tile(s)
                 self._start(u if own else s, s)
             else:
                 self._demand(s, Demand(u, mapped, loops))
@@ -150,13 +151,13 @@ class _Placement:
         for root in {root: None for root, _ in writes}:
             for reader, index in self.demands.get(root, ()):
                 place = writes.get((root, reader), index)
-                if index != place and circular_waits.meet(root, index, place):
+                if index != place and store_cycles.meet(root, index, place):
                     found.add(reader)
         return found
 
     def circular_stores(self, copied: Iterable[UOp]) -> set[UOp]:
         """STOREs that would wait for others that wait for them."""
-        return circular_waits.stores_to_copy(
+        return store_cycles.stores_to_copy(
             self.order, self.copied_outputs(), self.reasons, self.facts.effects, self.demands,
             copied,
         )  # fmt: skip
@@ -184,33 +185,33 @@ class _Placement:
         for d in demands:
             self._pass_on(u, d)
 
-    def _unravelled(self, demands: list[Demand]) -> storage_cost.Choice:
+    def _unravelled(self, demands: list[Demand]) -> fusion_cost.Choice:
         """Movement is arithmetic on indices, until that gets too much."""
         deepest = max([tables.divisions(x) for d in demands for x in d.index], default=0)
         words = "its index is {} divisions deep"
-        return storage_cost.Choice(deepest > tables.MOST_DIVISIONS, words, (deepest,))
+        return fusion_cost.Choice(deepest > tables.MOST_DIVISIONS, words, (deepest,))
 
-    def _choose(self, u: UOp, demands: list[Demand]) -> storage_cost.Choice:
+    def _choose(self, u: UOp, demands: list[Demand]) -> fusion_cost.Choice:
         value = self.facts.of[u]
-        if len(demands) > MOST_DEMANDS and value.cost > storage_cost.LOAD:
-            return storage_cost.Choice(True, "read at {} different places", (len(demands),))
+        if len(demands) > MOST_DEMANDS and value.cost > LOAD:
+            return fusion_cost.Choice(True, "read at {} different places", (len(demands),))
         evaluations = sum([d.evaluations for d in demands])
         apart = evaluations
         if evaluations > value.elements and not value.has_reduce:
             evaluations = sum([d.evaluations_once_nested for d in demands])
-            if value.cost > storage_cost.CHEAP_VALUE:
+            if value.cost > fusion_cost.CHEAP_VALUE:
                 apart = max(value.elements, distinct_evaluations(demands, value.elements))
-        choice = storage_cost.choose_storage(value, evaluations, apart, len(demands))
+        choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
         if not choice.stored and any([d.shares_nothing(again) for d in demands]):
-            whole = storage_cost.whole_cost(u, self.reasons, self.facts.loops)
-            choice = storage_cost.choose_scattered(value, whole, evaluations, choice)
+            whole = whole_cost(u, self.reasons, self.facts.loops)
+            choice = fusion_cost.choose_scattered(value, whole, evaluations, choice)
         apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
         if apart or (value.contracts and any([d.in_reduce for d in demands])):
-            choice = storage_cost.choose_tiling(value, choice)
-        if choice.stored and value.shared and storage_cost.is_light(value.light, value.read):
+            choice = fusion_cost.choose_tiling(value, choice)
+        if choice.stored and value.shared and fusion_cost.is_light(value.light, value.read):
             # It stands on a reduce with other readers: storing that one serves them all.
-            return storage_cost.Choice(False, "cheap once the reduce that it reads is stored")
+            return fusion_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
@@ -329,7 +330,7 @@ def _stage(value: UOp, reason: str, removable: bool, opts: Opts = None) -> UOp:
 def _copied(value: UOp, reason: str) -> UOp:
     """A value that exists before any of it is written: in a tile of that kernel where it fits."""
     space: Space = "global"
-    if reason is _MOVES_ITSELF and storage_cost.fits_tile(value):
+    if reason is _MOVES_ITSELF and fusion_cost.fits_tile(value):
         space = "local"
     if value.op is Ops.STAGE:
         return value
@@ -366,7 +367,7 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     placement = _Placement(graph, facts, watched)
     placement.run({})
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
-    apart = [u for u in copied if not all([storage_cost.fits_tile(s) for s in u.src[1:]])]
+    apart = [u for u in copied if not all([fusion_cost.fits_tile(s) for s in u.src[1:]])]
     copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
     if copied:  # a value staged on its own reads in a kernel of its own: this ends here
         placement = _Placement(graph, facts, watched)

@@ -7,12 +7,14 @@ one element use counts once: it is computed once at that index.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.op_costs import LOAD
+from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.views import (
     STORAGE,
     is_view,
@@ -20,8 +22,9 @@ from uopc.passes.analysis.views import (
     roots_of_views,
     written_views,
 )
-from uopc.passes.place_stages import fusion_cost as storage_cost
+from uopc.passes.place_stages import fusion_cost
 from uopc.passes.place_stages.demand import count
+from uopc.passes.place_stages.fusion_cost import NO_VALUES, Value
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -34,63 +37,6 @@ MOST_SHARED = 32
 _IN_PART = (Ops.PAD, Ops.SHRINK)
 # What has each element of its sources once, in the share of its own elements that they are.
 _OF_PARTS = (Ops.STACK, Ops.CAT)
-_NONE: frozenset[Value] = frozenset()
-
-
-class Value:
-    """What is known of a value. As it is made it is in memory, where readers find it."""
-
-    elements = 1.0
-    depth = 0  # operations in a row since storage
-    cost = storage_cost.LOAD  # of one element
-    light = storage_cost.LOAD  # the same if every reduce below were stored
-    read = 1  # stored values it reads if every reduce below were stored
-    # Its cost without operands that have other readers too; those operands, and what they cost.
-    own = own_light = storage_cost.LOAD
-    common = _NONE
-    common_cost = common_light = 0.0
-    reads = True  # storage is read for it
-    partial = False  # INVALID somewhere: of those elements storage would have what was there before
-    has_reduce = False  # a loop over storage is inside
-    contracts = False  # a matrix product or convolution is inside
-    shared = False  # it is over a reduce that has other readers too
-    alone = False  # it is over a reduce that nothing else reads
-    presumed = False  # stored unless its readers want but parts of it: to them it is a load
-    loaded = False  # stored, if what is presumed of its readers is right
-
-    def __init__(self, dims: analysis.Shape) -> None:
-        self.dims = dims
-
-    def load(self) -> None:
-        """Readers find it in memory, most likely: to them it costs a load."""
-        self.loaded = True
-        self.depth, self.read, self.light = 0, 1, storage_cost.LOAD
-        self.own = self.own_light = storage_cost.LOAD
-        self.common, self.common_cost, self.common_light = _NONE, 0.0, 0.0
-
-    def share(self, operand: Value, itself: bool) -> None:
-        """Count what an operand shares with others, perhaps it `itself` too, once."""
-        if not self.common:
-            self.common = operand.common
-            self.common_cost, self.common_light = operand.common_cost, operand.common_light
-        elif operand.common and operand.common is not self.common:
-            self._count(operand.common.difference(self.common))
-        if itself and operand not in self.common:
-            self._count((operand,))
-
-    def _count(self, operands: Collection[Value]) -> None:
-        for v in operands:
-            self.common_cost += v.own
-            self.common_light += v.own_light
-        self.common = self.common.union(operands)
-
-    def is_stored_for_two(self) -> bool:
-        """Whether it is stored if two readers want all of it."""
-        if self.partial:
-            return False
-        if self.shared and storage_cost.is_light(self.light, self.read):
-            return False
-        return storage_cost.choose_storage(self, 2 * self.elements, self.elements, 2).stored
 
 
 class Measures:
@@ -134,8 +80,8 @@ class Measures:
             if value.presumed:
                 value.has_reduce = True
                 below = [s for s in u.src if s in self.of and self.of[s].contracts]
-                value.contracts = (u.op is Ops.REDUCE and storage_cost.is_contraction(u)) or (
-                    storage_cost.keeps_order(u) and any([storage_cost.as_many(s, u) for s in below])
+                value.contracts = (u.op is Ops.REDUCE and fusion_cost.is_contraction(u)) or (
+                    fusion_cost.keeps_order(u) and any([fusion_cost.as_many(s, u) for s in below])
                 )
                 self.loops.add(u)
             elif value.has_reduce and u.op is Ops.REDUCE:
@@ -152,7 +98,7 @@ class Measures:
             if u.op in (Ops.STORE, Ops.CALL):
                 for v in written_views(u):
                     self.effects.setdefault(self._roots.get(v, v), set()).add(u)
-            elif storage_cost.is_stored_by_part(u):
+            elif is_stored_by_part(u):
                 self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
         for u in self.order:
             if u.op in FORCED:
@@ -176,7 +122,7 @@ class Measures:
         return found
 
     def _have_as_many(self, dims: analysis.Shape, others: analysis.Shape) -> bool:
-        """`storage_cost.as_many` of a shape and another."""
+        """`fusion_cost.as_many` of a shape and another."""
         if dims is others or dims == others:
             return True
         for shape in (dims, others):
@@ -212,7 +158,7 @@ class Measures:
                 depth = source.depth
         depth += 1
         value.partial = partial
-        if depth > storage_cost.MOST_DEPTH and self._is_cut(u, value):
+        if depth > fusion_cost.MOST_DEPTH and self._is_cut(u, value):
             return
         value.depth = 0 if op is Ops.AFTER else depth
         value.reads = reads
@@ -220,11 +166,11 @@ class Measures:
             value.read = 1
             self._set_cost_of_reduce(u, value)
             has_reduce = has_reduce or reads
-            contracts = storage_cost.is_contraction(u)
+            contracts = fusion_cost.is_contraction(u)
         else:
-            value.read = min(storage_cost.MOST_READ + 1, read)
+            value.read = min(fusion_cost.MOST_READ + 1, read)
             self._set_cost(u, value, below)
-            contracts = contracts and storage_cost.keeps_order(u)
+            contracts = contracts and fusion_cost.keeps_order(u)
         if has_reduce:
             self._measure_reduce(u, value, below)
         elif u in self._moved and u in self._several and value.is_stored_for_two():
@@ -235,7 +181,7 @@ class Measures:
         """Whether a value that is too deep is stored."""
         if is_view(u) or value.elements <= 1 or value.partial:
             return False
-        self.fixed[u] = f"{storage_cost.MOST_DEPTH} operations deep"
+        self.fixed[u] = f"{fusion_cost.MOST_DEPTH} operations deep"
         return True
 
     def _measure_reduce(
@@ -256,12 +202,12 @@ class Measures:
     def _set_cost_of_reduce(self, u: UOp, value: Value) -> None:
         """A sum of what is not read has a closed form, mostly."""
         term = self.of[u.src[0]]
-        value.own_light = value.light = storage_cost.LOAD
+        value.own_light = value.light = LOAD
         if u.arg.op == "add" and not term.reads:
-            value.own = value.cost = storage_cost.CLOSED_FORM
+            value.own = value.cost = fusion_cost.CLOSED_FORM
         else:
             inside = term.own if term.loaded else term.cost
-            value.own = value.cost = storage_cost.cost_of_reduce(u, inside)
+            value.own = value.cost = fusion_cost.cost_of_reduce(u, inside)
 
     def _set_cost(
         self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
@@ -270,13 +216,13 @@ class Measures:
 
         Only arithmetic has all its operands at its own index.
         """
-        cost = light = storage_cost.op_cost(u)
+        cost = light = u.op.cost
         here = u.op.is_alu or u.op is Ops.CAST
         for s, (v, same) in below.items():
             if s.op is Ops.CONST:
                 continue
             if not same and (u.op not in _IN_PART or v.has_reduce):
-                cost, light = cost + storage_cost.CHEAP, light + storage_cost.CHEAP
+                cost, light = cost + 1.0, light + 1.0
                 if u.op in _OF_PARTS and not v.has_reduce:
                     inside = (v.own, v.own_light) if v.loaded else (v.cost, v.light)
                     share = v.elements / max(value.elements, 1.0)
@@ -290,8 +236,8 @@ class Measures:
                 if here and v.common:
                     value.share(v, itself=False)
         value.own, value.own_light = cost, light
-        value.cost = min(storage_cost.ENOUGH, cost + value.common_cost)
-        value.light = min(storage_cost.ENOUGH, light + value.common_light)
+        value.cost = min(fusion_cost.ENOUGH, cost + value.common_cost)
+        value.light = min(fusion_cost.ENOUGH, light + value.common_light)
         if len(value.common) > MOST_SHARED:
             value.own, value.own_light = value.cost, value.light
-            value.common, value.common_cost, value.common_light = _NONE, 0.0, 0.0
+            value.common, value.common_cost, value.common_light = NO_VALUES, 0.0, 0.0

@@ -35,10 +35,15 @@ from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis.parts import (
+    MOST_TOGETHER,
+    is_loopless,
+    is_stored_by_part,
+    share_work,
+)  # fmt: skip
 from uopc.passes.analysis.user_opts import Opts
 from uopc.passes.analysis.views import STORAGE
 from uopc.passes.contract import Context, Pass
-from uopc.passes.place_stages import fusion_cost as storage_cost
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
 
 if TYPE_CHECKING:
@@ -285,7 +290,7 @@ def _stored_parts(
     """What is stored in a nest of its own, and where in the whole an index into it lies: the value;
     or its parts one by one; or, of one shape and with work in common, many at a time."""
     value = stage.src[0]
-    together, many = _together(stage, storage), storage_cost.is_stored_by_part(value)
+    together, many = _together(stage, storage), is_stored_by_part(value)
     if not together and not many:
         yield [(value, lambda index: index)]
         return
@@ -305,14 +310,14 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     value = stage.src[0]
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
-    many = storage_cost.is_stored_by_part(value)
+    many = is_stored_by_part(value)
     if all(indexing.is_one(d) for s in value.src for d in analysis.shape(s)):
-        several = many or storage_cost.share_work(value.src, storage.made)
-        return len(value.src) if several and storage_cost.is_loopless(value, storage.made) else 0
+        several = many or share_work(value.src, storage.made)
+        return len(value.src) if several and is_loopless(value, storage.made) else 0
     shapes = {analysis.shape(s) for s in value.src}
     if len(shapes) > 1 or (value.op is Ops.CAT and not many):
         return 0
-    return storage_cost.MOST_TOGETHER if storage_cost.share_work(value.src, storage.made) else 0
+    return MOST_TOGETHER if share_work(value.src, storage.made) else 0
 
 
 def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:

@@ -17,6 +17,7 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import AxisKind, BufferArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts.legality import Refused, is_reduce, kernel_axes, make_range
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
@@ -94,5 +95,5 @@ def _nodes_after(k: KernelFacts, u: UOp) -> int:
     for v in k.order:
         if any(s in after for s in v.src):
             after.add(v)
-            total += machine.FUNCTION_NODES.get((v.op.name, v.dtype.bits), 1)
+            total += expansion(v)
     return total

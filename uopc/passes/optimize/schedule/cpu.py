@@ -50,7 +50,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     length_of,
 )  # fmt: skip
 from uopc.passes.optimize.schedule.scheduler import Apply, Chooser
-from uopc.passes.place_stages import fusion_cost as storage_cost
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -135,7 +134,7 @@ def _work(k: KernelFacts) -> float:
             continue
         if u.op.is_alu and u.dtype.scalar is dtypes.index:
             continue
-        times = storage_cost.op_cost(u) or 1.0
+        times = u.op.cost or 1.0
         for r in analysis.ranges(u.src[0] if u.op is Ops.REDUCE else u):
             times *= max(1, analysis.bounds(r.src[0])[1])
         total += times

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
-from uopc.passes.linearize import list_schedule as latency_order
+from uopc.passes.analysis import op_costs
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.loop_order import copies_taken
@@ -44,14 +44,15 @@ def _waits(k: KernelFacts, r: UOp) -> bool:
     """Whether an iteration is too long for a processor to see the next, and has less to do than the
     time until its result is there allows."""
     body = [u for u in k.order if r in analysis.ranges(u) and u.dtype.scalar is not dtypes.index]
-    if any([(u.op.name, u.dtype.bits) in machine.FUNCTION_NODES for u in body]):
+    if any([op_costs.expansion(u) > 1 for u in body]):
         return False
     copies = [copies_taken(k, q) for q in k.axes if q.arg.kind == "upcast"]
     work = 0
     until: dict[UOp, int] = {}  # cycles until the result of a node is there
     for u in body:
-        cycles = latency_order.cycles(u)
+        cycles = op_costs.latency(u)
         work += math.prod([c[u] for c in copies]) if cycles else 0
         until[u] = cycles + max([until.get(s, 0) for s in u.src], default=0)
-    waiting = work <= latency_order.AT_ONCE * max(until.values(), default=0)
-    return waiting and latency_order.LEAST <= work <= latency_order.MOST // machine.INTERLEAVED
+    waiting = work <= op_costs.ISSUE_WIDTH * max(until.values(), default=0)
+    most = op_costs.LONGEST_STRETCH // machine.INTERLEAVED
+    return waiting and op_costs.SHORTEST_STRETCH <= work <= most

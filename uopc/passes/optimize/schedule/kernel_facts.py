@@ -11,8 +11,8 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.node import kept
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts.legality import kernel_axes, parts
-from uopc.passes.optimize.schedule import thresholds as machine
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -59,8 +59,7 @@ class KernelFacts:
         found: dict[frozenset[UOp], int] = {}
         for u in self.order:
             around = analysis.ranges(u)
-            nodes = machine.FUNCTION_NODES.get((u.op.name, u.dtype.bits), 1)
-            found[around] = found.get(around, 0) + nodes
+            found[around] = found.get(around, 0) + expansion(u)
         return found
 
     def inside(self, r: UOp) -> list[Access]:

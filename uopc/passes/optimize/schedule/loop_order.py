@@ -18,10 +18,10 @@ from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis import op_costs
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, expanded_size, length_of
 from uopc.passes.optimize.schedule.scheduler import Chooser
-from uopc.passes.place_stages import fusion_cost as storage_cost
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -54,7 +54,7 @@ def _hoist(chooser: Chooser, k: KernelFacts) -> None:
     bytes_written = sum(a.node.dtype.itemsize for a in k.accesses if a.written)
     for r in k.axes:
         bytes_written *= length_of(r) or 1
-    if len(ends) != 1 or bytes_written > machine.CROSSED_BYTES:
+    if len(ends) != 1 or bytes_written > op_costs.CROSSED_BYTES:
         return
     costs = _costs(k)
     order = list(k.axes)
@@ -88,7 +88,7 @@ def _costs(k: KernelFacts) -> dict[frozenset[UOp], float]:
 def _cost(u: UOp) -> float:
     """That of a node without its sources; arithmetic on indices is mostly free."""
     free = u.op.is_alu and u.dtype.scalar is dtypes.index
-    return 0.0 if free else storage_cost.op_cost(u)
+    return 0.0 if free else u.op.cost
 
 
 def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
@@ -139,7 +139,7 @@ def _copy_choices(chooser: Chooser) -> None:
     for r in reversed(chooser.facts.outputs):
         k = chooser.facts
         n = length_of(r)
-        if r not in k.outputs or n is None or not 1 < n <= machine.MOST_CHOICES:
+        if r not in k.outputs or n is None or not 1 < n <= op_costs.MOST_CHOICES:
             continue
         if not any(_chooses(u, r) for u in k.order):
             continue

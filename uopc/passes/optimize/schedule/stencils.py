@@ -11,6 +11,7 @@ from uopc.ir.core.node import kept
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.index import affine
+from uopc.passes.analysis.op_costs import LOAD, STORE
 from uopc.passes.devectorize.transpose import piece
 from uopc.passes.optimize.opts import reuse as kept_values
 from uopc.passes.optimize.opts.legality import Refused
@@ -24,7 +25,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     most_of,
 )
 from uopc.passes.optimize.schedule.scheduler import Chooser
-from uopc.passes.place_stages import fusion_cost as storage_cost
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -173,7 +173,7 @@ def _line_after_line(a: Access, least: int) -> UOp | None:
 
 def is_dear(kernel: UOp, r: UOp) -> bool:
     """Whether what is computed in a loop takes a function an element, or much arithmetic."""
-    return _arithmetic_in_loops(kernel).get(r, 0.0) > storage_cost.LOAD + storage_cost.STORE
+    return _arithmetic_in_loops(kernel).get(r, 0.0) > LOAD + STORE
 
 
 @kept
@@ -182,16 +182,15 @@ def _arithmetic_in_loops(kernel: UOp) -> dict[UOp, float]:
     found: dict[UOp, float] = {}
     for u in analysis.order(kernel):
         if u.op.is_alu and u.dtype.scalar is not dtypes.index:
-            cost = storage_cost.op_cost(u)
             for r in analysis.ranges(u):
-                found[r] = found.get(r, 0.0) + cost
+                found[r] = found.get(r, 0.0) + u.op.cost
     return found
 
 
 def _arithmetic(nodes: list[UOp]) -> float:
     """What operations on elements cost."""
     done = [u for u in nodes if u.op.is_alu and u.dtype.scalar is not dtypes.index]
-    return sum([storage_cost.op_cost(u) for u in done])
+    return sum([u.op.cost for u in done])
 
 
 def columns(chooser: Chooser, output: UOp | None, lanes: int) -> int:
@@ -223,7 +222,7 @@ def _rows_share(chooser: Chooser, output: UOp, lanes: int) -> int:
         return 1
     fixed = [u for u in k.order if u.op.is_alu and u.dtype.is_float]
     fixed = [u for u in fixed if output in (found := analysis.ranges(u)) and not found & {*outside}]
-    if max([storage_cost.op_cost(u) for u in fixed], default=0.0) <= storage_cost.LOAD:
+    if max([u.op.cost for u in fixed], default=0.0) <= LOAD:
         return 1
     if vectors <= machine.HOISTED and vectors * expanded_size(k) <= machine.MOST_SHARED:
         return max(1, vectors)

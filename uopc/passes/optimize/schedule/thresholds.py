@@ -17,22 +17,11 @@ WHOLE_UNROLL = 16
 ACCUMULATORS = 4
 # Straight-line copies of a body beyond this many nodes cost more compile time than they save.
 MOST_COPIES = 2048
-# What functions are in nodes, by op and bits, where it is many: `decompose` spells them out.
-FUNCTION_NODES = {
-    ("sin", 32): 50, ("cos", 32): 50, ("tan", 32): 60, ("sin", 64): 200, ("cos", 64): 200,
-    ("tan", 64): 210, ("exp", 32): 40, ("exp2", 32): 35, ("log", 32): 60, ("log2", 32): 60,
-    ("exp", 64): 45, ("exp2", 64): 45, ("log", 64): 60, ("log2", 64): 60, ("tanh", 32): 40,
-    ("tanh", 64): 50, ("erf", 32): 60, ("erf", 64): 80, ("pow", 32): 150, ("pow", 64): 200,
-}  # fmt: skip
 # A body of this many nodes, functions spelled out, is long: loops are ordered by what they compute
 # again (`choose_nesting`).
 LONG_BODY = 256
 # From this many on, a rest of a vector is a whole one that overlaps the last.
 OVERLAPPING_BODY = 64
-# Loops change places only where what the kernel writes fits the second-level cache.
-CROSSED_BYTES = 1 << 20
-# A loop that chooses among values becomes copies if it is at most so long.
-MOST_CHOICES = 16
 # What is computed from the sums of a register tile is a loop over them where copies would have
 # more nodes: gelu of 16 vectors takes 82 ms to compile in copies, 9 in a loop (and 5% more to run).
 MOST_AFTER_SUMS = 512
