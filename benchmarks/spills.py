@@ -127,8 +127,8 @@ def main() -> int:
 
 HEAD = """# Spills
 
-Made by `python benchmarks/spills.py --recorded DIR --out docs/lab`: values that machine code keeps on
-the stack, by the order of statements, over all kernels of a program. Ours is a depth-first walk
+Made by `python benchmarks/spills.py --recorded DIR --out docs/lab`: values that machine code keeps
+on the stack, by the order of statements, over all kernels of a program. Ours is a depth-first walk
 from the stores; topological takes what is ready level by level.
 
 Tried: of a node's operands the one that needs most registers first (Sethi and Ullman's order). The

@@ -1,4 +1,4 @@
-"""Every switch in one frozen value; the environment is read here and nowhere else."""
+"""Every switch in one frozen value. Only this module reads the environment for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import dataclasses
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,20 +23,23 @@ AUTO = "auto"  # a folder of this user: see `cache_folder`
 
 @dataclass(frozen=True)
 class Options:
-    """`uopc.options(debug=2, …)` sets fields for a block; the environment gives the defaults."""
+    """Every switch and its default. `docs/options.md` says what each one does.
 
-    debug: int = 0  # 1 to 7: see docs, each level prints what the lower ones do
+    The environment variable of an option is UOPC_ and its name (but NO_COLOR).
+    """
+
+    debug: int = 0  # 1 to 7: what a compile and its program print on stderr, each level more
     spec: int = 0  # 1: verify every stage; 2: also every node as it is made, and every access
-    viz: int = 0
+    viz: str = ""  # the folder where each compile writes a page; empty or 0: none
     noopt: bool = False
     device: str = "cpu"
     beam: int = 0
     match_stats: bool = False
-    threads: int = 0  # 0: one for each CPU this process may use
-    cache_dir: str = AUTO  # where compiled programs are kept on disk; empty: nowhere
-    cache_mib: int = 512  # how much they may take there
-    programs: int = 256  # how many are kept in memory
-    target_cpu: str = ""
+    threads: int = 0  # 0: one per CPU that this process may use
+    cache_dir: str = AUTO  # the folder of compiled programs; empty or 0: none
+    cache_mib: int = 512  # the most that they may take there
+    programs: int = 256  # the most that are kept in memory
+    target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
@@ -52,35 +56,35 @@ class Options:
                 raise UserError(f"option {name} must be {low} to {high}, got {value!r}")
 
 
-_VARIABLES = {
-    "UOPC_DEBUG": "debug", "UOPC_SPEC": "spec", "UOPC_VIZ": "viz", "UOPC_NOOPT": "noopt",
-    "UOPC_DEVICE": "device", "UOPC_BEAM": "beam", "UOPC_MATCH_STATS": "match_stats",
-    "UOPC_THREADS": "threads", "UOPC_CACHE_DIR": "cache_dir", "UOPC_TARGET_CPU": "target_cpu",
-    "UOPC_PLAIN_CALL": "plain_call", "UOPC_TF32": "tf32", "NO_COLOR": "no_color",
+_KINDS: dict[str, Callable[[str], Any]] = {
+    f.name: type(f.default) for f in dataclasses.fields(Options)
 }  # fmt: skip
 
 
-def from_environment(environment: dict[str, str] | None = None) -> Options:
-    """The options that environment variables ask for; UserError names a bad one."""
-    given = dict(os.environ) if environment is None else environment
+def variable(name: str) -> str:
+    """The environment variable of an option."""
+    return "NO_COLOR" if name == "no_color" else f"UOPC_{name.upper()}"
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Options:
+    """The options that environment variables ask for. UserError names one with a bad value."""
+    given = os.environ if environment is None else environment
     fields: dict[str, Any] = {}
-    kinds: dict[str, Any] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
-    if given.get("UOPC_CACHE_DIR") == "":  # set, and empty: not as unset
-        fields["cache_dir"] = ""
-    for variable, name in _VARIABLES.items():
-        text = given.get(variable, "")
+    for name, kind in _KINDS.items():
+        text = given.get(variable(name), "")
         if not text:
             continue
         try:
-            kind = kinds[name]
             fields[name] = text != "0" if kind is bool else kind(text)
         except ValueError:
-            raise UserError(f"{variable} must be a number, got {text!r}") from None
+            raise UserError(f"{variable(name)} must be a number, got {text!r}") from None
+    if given.get("UOPC_CACHE_DIR") == "":  # set and empty turns the disk cache off
+        fields["cache_dir"] = ""
     return Options(**fields)
 
 
 def cache_folder(options: Options) -> Path | None:
-    """Where compiled programs are kept on disk; None where they are not (empty, or 0)."""
+    """The folder of compiled programs, or None where the disk cache is off (empty or 0)."""
     if options.cache_dir in ("", "0"):
         return None
     if options.cache_dir != AUTO:
@@ -93,69 +97,80 @@ _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc"
 
 
 def current() -> Options:
-    """The options in force: those of the innermost `options(…)` block, else the environment's."""
+    """The options of the innermost `options(…)` block, else those of the environment."""
     return _current.get() or from_environment()
 
 
 @contextlib.contextmanager
 def options(**fields: Any) -> Iterator[Options]:
     """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name."""
-    known = {f.name for f in dataclasses.fields(Options)}
-    unknown = fields.keys() - known
+    unknown = fields.keys() - _KINDS.keys()
     if unknown:
-        raise UserError(f"no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
+        raise UserError(f"no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(_KINDS))}")
     made = dataclasses.replace(current(), **fields)
+    switches = (
+        (made.spec >= 2, _check_nodes),
+        (made.match_stats, _count_matches),
+        (not made.origins, _skip_origins),
+    )
+    wanted = [switch for on, switch in switches if on]
     token = _current.set(made)
-    checked, counted = made.spec >= 2, made.match_stats
-    if checked:
-        _check_nodes(1)
-    if counted:
-        _count_matches(1)
+    _turn(wanted, 1)
     try:
         yield made
     finally:
         _current.reset(token)
-        if checked:
-            _check_nodes(-1)
-        if counted:
-            _count_matches(-1)
-
-
-_lock = threading.Lock()
-_checkers = 0  # blocks that want every node verified as it is made
-
-
-def _check_nodes(more: int) -> None:
-    """Nodes are verified while anyone wants it, and then in the whole process."""
-    global _checkers
-    from uopc.ir.core import node
-    from uopc.ir.verify import verifier as verify
-
-    with _lock:
-        _checkers += more
-        node.check_construction(verify.verify_node if _checkers else None)
-
-
-_counters = 0  # blocks that want the rules' attempts and matches counted
-
-
-def _count_matches(more: int) -> None:
-    """Rules are counted while anyone wants it; the last one prints what was counted, on stderr."""
-    global _counters
-    from uopc.ir.rewrite import statistics as match_statistics
-
-    with _lock:
-        _counters += more
-        match_statistics.collect(_counters > 0)
-        if _counters == 0:
-            print(match_statistics.report(), file=sys.stderr)
-            match_statistics.clear()
+        _turn(wanted, -1)
 
 
 def at_import() -> None:
-    """What the environment asks for before the first call: called once, when uopc is imported."""
-    if os.environ.get("UOPC_SPEC") == "2":
-        _check_nodes(1)
-    if os.environ.get("UOPC_MATCH_STATS", "0") not in ("", "0"):
-        _count_matches(1)
-        atexit.register(_count_matches, -1)
+    """Turn on what the environment asks for before the first call. Called when uopc is imported."""
+    asked = os.environ.get
+    switches = (
+        (asked("UOPC_SPEC") == "2", _check_nodes),
+        (asked("UOPC_MATCH_STATS", "0") not in ("", "0"), _count_matches),
+        (asked("UOPC_ORIGINS") == "0", _skip_origins),
+    )
+    wanted = [switch for on, switch in switches if on]
+    _turn(wanted, 1)
+    if _count_matches in wanted:
+        atexit.register(_turn, [_count_matches], -1)
+
+
+# ---------------------------------------------------------------- switches of the whole process
+Switch = Callable[[bool], None]
+_lock = threading.Lock()
+_users: Counter[Switch] = Counter()  # how many blocks want each switch on
+
+
+def _turn(switches: Sequence[Switch], more: int) -> None:
+    """Count blocks in (1) or out (-1): a switch is on while at least one block wants it."""
+    with _lock:
+        for switch in switches:
+            _users[switch] += more
+            switch(_users[switch] > 0)
+
+
+def _check_nodes(on: bool) -> None:
+    """Verify every node as it is made."""
+    from uopc.ir.core import node
+    from uopc.ir.verify import verifier as verify
+
+    node.check_construction(verify.verify_node if on else None)
+
+
+def _count_matches(on: bool) -> None:
+    """Count attempts and matches of the rules; print the counts on stderr at the end."""
+    from uopc.ir.rewrite import statistics as match_statistics
+
+    match_statistics.collect(on)
+    if not on:
+        print(match_statistics.report(), file=sys.stderr)
+        match_statistics.clear()
+
+
+def _skip_origins(on: bool) -> None:
+    """Leave the user's source lines off new nodes."""
+    from uopc.ir.builder import alu
+
+    alu.record_origins(not on)

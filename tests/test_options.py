@@ -1,0 +1,192 @@
+"""Each option of `docs/options.md` does what the page says; the page lists them all."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import uopc
+from tests.pages import ROOT
+from uopc import UOp, UserError, cache, config, dtypes
+from uopc.cli import main as cli
+from uopc.ir import PatternMatcher, UPat
+from uopc.ir.core.ops import Ops
+from uopc.program.program import Program
+
+ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| `([^`]*)` \| (.+) \|$", re.MULTILINE)
+ROWS = ROW.findall((ROOT / "docs" / "options.md").read_text(encoding="utf-8"))
+NAMES = [f.name for f in dataclasses.fields(config.Options)]
+
+
+def rows() -> UOp:
+    return (uopc.param("x", (16, 32)) * 2 + 1).sum(axis=1)
+
+
+def test_the_page_lists_every_option_with_its_variable_and_default():
+    defaults = config.Options()
+    wanted = [(n, config.variable(n), repr(getattr(defaults, n))) for n in NAMES]
+    assert [row[:3] for row in ROWS] == wanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_has_a_test_of_its_effect(name):
+    assert f"test_{name}" in globals() or name == "viz"
+
+
+VALUES = {"device": "cuda:sm_90", "cache_dir": "/tmp/x", "target_cpu": "x86-64-v2", "viz": "pages"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_variable_sets_the_option(name):
+    default = getattr(config.Options(), name)
+    text = VALUES.get(name, "0" if default is True else "1")
+    value = type(default)(text) if type(default) is not bool else text != "0"
+    found = config.from_environment({config.variable(name): text})
+    assert found == dataclasses.replace(config.Options(), **{name: value})
+    assert value != default
+
+
+def test_an_argument_wins_over_a_block_and_a_block_over_the_environment(monkeypatch):
+    monkeypatch.setenv("UOPC_THREADS", "3")
+    assert uopc.compile(rows())._request.threads == 3
+    with uopc.options(threads=2):
+        assert uopc.compile(rows())._request.threads == 2
+        assert uopc.compile(rows(), threads=1)._request.threads == 1
+
+
+# ---------------------------------------------------------------- one effect each
+def test_debug(capsys):
+    with uopc.options(debug=1):
+        uopc.compile(rows())
+    assert capsys.readouterr().err.startswith("uopc: program for cpu")
+
+
+def test_spec():
+    x = uopc.param("x", (4,))
+    with uopc.options(spec=2), pytest.raises(uopc.InvalidIR, match="result-dtype"):
+        UOp(Ops.ADD, dtypes.int32, (x, x))
+
+
+def test_noopt():
+    assert uopc.compile(rows()).kernels[0].opts
+    with uopc.options(noopt=True):
+        assert not uopc.compile(rows()).kernels[0].opts
+
+
+def test_device():
+    with uopc.options(device="cuda:sm_80"):
+        assert ".target sm_80" in uopc.compile(rows()).kernels[0].asm
+
+
+def test_beam():
+    with uopc.options(beam=2), pytest.raises(uopc.Unsupported, match="beam"):
+        uopc.compile(rows())
+
+
+def test_match_stats(capsys):
+    doubled = PatternMatcher([(UPat.var("a") * 2.0, lambda a: a + a)])
+    with uopc.options(match_stats=True):
+        uopc.graph_rewrite(uopc.param("x", (4,)) * 2.0, doubled)
+    assert "test_options.py" in capsys.readouterr().err
+
+
+def test_threads():
+    with uopc.options(threads=2):
+        assert uopc.compile(rows())._request.threads == 2
+
+
+@pytest.fixture
+def entries(tmp_path):
+    """The files of a disk cache; nothing is in memory before the test."""
+    cache.clear()
+    return lambda: sorted(tmp_path.rglob("*.entry"))
+
+
+def test_cache_dir(tmp_path, entries):
+    with uopc.options(cache_dir=str(tmp_path), programs=0):
+        uopc.compile(rows())
+        assert entries()
+        assert uopc.compile(rows()).stats["cache"] == "disk"
+    with uopc.options(cache_dir="", programs=0):
+        assert uopc.compile(rows()).stats["cache"] == ""
+
+
+def test_cache_mib(tmp_path, entries):
+    with uopc.options(cache_dir=str(tmp_path), cache_mib=0, programs=0):
+        uopc.compile(rows())
+        assert not entries()
+
+
+def test_programs(entries):
+    with uopc.options(programs=8):
+        uopc.compile(rows())
+        assert uopc.compile(rows()).stats["cache"] == "memory"
+    cache.clear()
+    with uopc.options(programs=0):
+        uopc.compile(rows())
+        assert uopc.compile(rows()).stats["cache"] == ""
+
+
+def test_target_cpu():
+    with uopc.options(target_cpu="x86-64", device="cpu"):
+        narrow = uopc.compile(uopc.param("x", (4096,)) * 2).kernels[0]
+    assert "ymm" not in narrow.asm and "<4 x float>" in narrow.source
+
+
+def test_tf32():
+    product = uopc.param("a", (64, 64)) @ uopc.param("b", (64, 64))
+    assert "mma" not in uopc.compile(product, device="cuda:sm_90").kernels[0].asm
+    with uopc.options(tf32=True):
+        assert "mma" in uopc.compile(product, device="cuda:sm_90").kernels[0].asm
+
+
+def test_no_color(tmp_path, monkeypatch, capsys):
+    (tmp_path / "rows.py").write_text("import uopc\ngraph = uopc.param('x', (4,)) + 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    command = ["dump", "rows.py", "--diff", "rangeify"]
+    assert cli.main(command) == 0 and "\x1b[" in capsys.readouterr().out
+    with uopc.options(no_color=True):
+        assert cli.main(command) == 0 and "\x1b[" not in capsys.readouterr().out
+
+
+def test_plain_call():
+    with uopc.options(plain_call=True):
+        f = uopc.compile(rows())
+    assert type(f) is Program
+    assert f(np.ones((16, 32), "f4")).tolist() == [96.0] * 16
+
+
+def test_origins():
+    x = uopc.param("x", (4,))
+    with uopc.options(origins=False):
+        unmarked = x * 12.5
+        assert unmarked.origin is None
+    marked = x * 12.75
+    assert marked.origin[0].co_filename == __file__
+    assert uopc.compile(unmarked).kernels[0].origin == ""
+
+
+@pytest.mark.parametrize("value, noted", [("0", False), ("1", True)])
+def test_origins_of_a_process(value, noted):
+    code = "import uopc; print((uopc.param('x', (4,)) * 2).origin is not None)"
+    environment = os.environ | {"UOPC_ORIGINS": value, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )  # fmt: skip
+    assert done.stdout == f"{noted}\n"
+
+
+def test_a_bad_value_is_named():
+    with pytest.raises(UserError, match="UOPC_PROGRAMS must be a number, got 'many'"):
+        config.from_environment({"UOPC_PROGRAMS": "many"})
+    with pytest.raises(UserError, match="no option 'debg'"), uopc.options(debg=1):
+        pass

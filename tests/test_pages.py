@@ -1,0 +1,50 @@
+"""Every snippet of the README and of docs/ runs and prints what the page shows."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+import pytest
+
+from tests import pages
+from tests.pages import PAGES, ROOT
+
+x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64")
+LAB = sorted((ROOT / "docs" / "lab").rglob("*.md"))
+RUNNABLE = [p for p in PAGES if any(b.language in pages.RUN for b in pages.blocks(p))]
+
+
+@x86
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.stem)
+def test_every_snippet_runs(page, tmp_path, monkeypatch, blessed):
+    monkeypatch.chdir(tmp_path)
+    wrong = pages.run(page, tmp_path)
+    for block, shown, printed in wrong:
+        where = f"{page.name}:{block.line}"
+        assert block.language == "console", f"{where}\n{printed}"
+        blessed.check(page, shown, printed)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *LAB], ids=lambda p: p.stem)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_a_masked_output_agrees_and_a_wrong_one_does_not():
+    assert pages.agrees("1 kernel, 2.31 ms\n...\nend", "1  kernel, 0.4 ms\na\nb\nend\n")
+    assert not pages.agrees("1 kernel", "2 kernels")
+
+
+def test_a_wrong_page_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 2\n```\n```pycon\n>>> x + 1\n4\n```\n")
+    (wrong,) = pages.run(page, tmp_path)
+    assert "Expected:\n    4\nGot:\n    3" in wrong[2]
+    page.write_text("```python\n1 / 0\n```\n")
+    with pytest.raises(ZeroDivisionError):
+        pages.run(page, tmp_path)
