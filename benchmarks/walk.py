@@ -19,8 +19,8 @@ from uopc.driver import lower_only
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.optimize import apply_opt
-from uopc.passes.optimize.opts.legality import kernel_axes
+from uopc.passes.analysis.loops import kernel_axes
+from uopc.passes.optimize.opts.table import apply_opt
 
 SECONDS = 0.4  # a measurement: the least time of as many calls as fit, two at least
 

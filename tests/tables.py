@@ -7,7 +7,7 @@ import re
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op
 from uopc.passes import ORDER, PIPELINE
-from uopc.passes.optimize.optimize import OPTS
+from uopc.passes.optimize.opts.table import OPTS
 
 _ALL = (Level.TENSOR, Level.INDEXED, Level.KERNEL, Level.VECTOR, Level.LINEAR, Level.PROGRAM)
 _LETTERS = {level: level.text[0].upper() for level in _ALL}
@@ -77,9 +77,8 @@ def order():
 
 
 def opts():
-    return _table(
-        ("Opt", "what it does"), [(f"`{n}(axis, n)`", text) for n, (_, text) in OPTS.items()]
-    )
+    rows = [(f"`{n}(axis, n)`", row.meaning, f"`{row.example}`") for n, row in OPTS.items()]
+    return _table(("Opt", "what it does", "before → after"), rows)
 
 
 TABLES = {

@@ -19,7 +19,7 @@ from uopc.ir.core.levels import Level
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
-from uopc.passes.optimize.optimize import OPTS
+from uopc.passes.optimize.opts.table import OPTS
 
 SOURCES = Path(uopc.passes.__file__).parent
 MOST_LINES = 60

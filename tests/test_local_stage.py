@@ -18,10 +18,11 @@ from uopc.ir.core import analysis
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.passes import PIPELINE
+from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.contract import Context
-from uopc.passes.optimize import optimize
 from uopc.passes.optimize.opts import packing as local_stage
-from uopc.passes.optimize.opts.legality import Refused, kernel_axes
+from uopc.passes.optimize.opts import table
+from uopc.passes.optimize.opts.legality import Refused
 
 DIMS = st.integers(1, 7)
 
@@ -70,7 +71,7 @@ def test_a_staged_operand_keeps_the_numbers(contraction, data):
         axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
-            kernel = optimize.apply_opt(kernel, opt)
+            kernel = table.apply_opt(kernel, opt)
         except Refused:
             continue
         opts.append(opt)
@@ -81,7 +82,7 @@ def test_a_staged_operand_keeps_the_numbers(contraction, data):
 
 def test_what_windows_share_is_stored_once():
     graph, _ = conv(2, 3, 6, 3, 1, 1)
-    staged = optimize.apply_opt(plain_kernel(graph), Opt("PACK", 0, 0))
+    staged = table.apply_opt(plain_kernel(graph), Opt("PACK", 0, 0))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
     assert analysis.shape(buffer) == (2 * (6 + 2) * (7 + 2),)
 
@@ -96,7 +97,7 @@ def test_windows_of_an_enlarged_image_are_stored_once(joined):
     graph = large.conv2d(uopc.param("w", (4, channels, 3, 3)), padding=1)
     kernel = simplified(graph)
     found = [n for n, (v, _) in enumerate(local_stage.operands(kernel)) if v.op is not Ops.INDEX]
-    staged = optimize.apply_opt(kernel, Opt("PACK", 0, found[0]))
+    staged = table.apply_opt(kernel, Opt("PACK", 0, found[0]))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
     assert analysis.shape(buffer) == (channels * (8 + 2) * (18 + 2),)
 

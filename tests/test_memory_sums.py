@@ -16,8 +16,9 @@ from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
-from uopc.passes.optimize import optimize
-from uopc.passes.optimize.opts.legality import Refused, kernel_axes
+from uopc.passes.analysis.loops import kernel_axes
+from uopc.passes.optimize.opts import table
+from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import thresholds as machine
 
 DIMS = st.integers(1, 9)
@@ -54,7 +55,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
         axis = data.draw(st.integers(0, max(0, len(kernel_axes(kernel)) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
-            kernel = optimize.apply_opt(kernel, opt)
+            kernel = table.apply_opt(kernel, opt)
         except Refused:
             continue
         opts.append(opt)

@@ -19,9 +19,11 @@ from uopc.ir.interpret import interpreter as interpret
 from uopc.ir.text.parser import parse
 from uopc.ir.text.printer import print_graph
 from uopc.passes import PIPELINE
+from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.contract import Context
 from uopc.passes.optimize import optimize
-from uopc.passes.optimize.opts.legality import Refused, kernel_axes
+from uopc.passes.optimize.opts import table
+from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 
 MARGIN = 512  # elements around an output that no kernel may touch
@@ -119,7 +121,7 @@ def test_what_is_written_in_place_does_not_overlap():
     x = uopc.param("x", (7,))
     kernel_graph = plain_kernel(x.assign(x * 2.0))
     with pytest.raises(Refused, match="the kernel reads what it writes"):
-        optimize.apply_opt(kernel_graph, Opt("OVERLAP", 0, 4))
+        table.apply_opt(kernel_graph, Opt("OVERLAP", 0, 4))
 
 
 def test_lengths_as_compile_chooses():
@@ -147,7 +149,7 @@ GRAPHS = {
     "flattened": (lambda: uopc.param("a", (4, 6)).permute(1, 0).reshape(24) + 1.0, [(4, 6)]),
 }  # fmt: skip
 EVERY_OPT = [
-    Opt(op, axis, n) for op in optimize.OPTS for axis in range(4) for n in (-1, 0, 1, 2, 4)
+    Opt(op, axis, n) for op in table.OPTS for axis in range(4) for n in (-1, 0, 1, 2, 4)
 ]
 
 
@@ -160,7 +162,7 @@ def test_each_opt_is_refused_with_a_reason_or_keeps_the_numbers(name):
     applied = refused = 0
     for opt in EVERY_OPT:
         try:
-            after = optimize.apply_opt(base, opt)
+            after = table.apply_opt(base, opt)
         except Refused as why:
             assert str(why).startswith(f"{opt}: ") and len(str(why)) > len(str(opt)) + 12
             refused += 1
@@ -180,10 +182,10 @@ def test_opts_one_after_another_keep_the_numbers(name, seed):
     rng = np.random.default_rng([seed, *name.encode()])
     kernel_now, opts = plain_kernel(graph), []
     for _ in range(12):
-        op = str(rng.choice(list(optimize.OPTS)))
+        op = str(rng.choice(list(table.OPTS)))
         opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 2, 3, 4, 8])))
         try:
-            kernel_now = optimize.apply_opt(kernel_now, opt)
+            kernel_now = table.apply_opt(kernel_now, opt)
         except Refused:
             continue
         opts.append(opt)
@@ -223,8 +225,8 @@ def test_loops_cut_in_one_walk_are_as_cut_one_by_one(name, seed):
     for _ in range(16):
         op = str(rng.choice(["VECTOR", "UPCAST", "UNROLL", "TILE", "TILE", "SPLIT"]))
         opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 1, 2, 3, 4])))
-        one_by_one, why = outcome(optimize.apply_opt, one_by_one, opt)
-        noted, also_why = outcome(optimize.apply, noted, opt)
+        one_by_one, why = outcome(table.apply_opt, one_by_one, opt)
+        noted, also_why = outcome(table.apply, noted, opt)
         assert also_why == why
         assert noted.axes == kernel_axes(one_by_one)
     assert noted.kernel is one_by_one
@@ -234,11 +236,11 @@ def test_a_part_of_a_loop_need_not_move_what_is_stored():
     """for i < 16: y[i // 4] = x[i]: the inner of two loops writes to one place, in its order."""
     i = kernel.range(16, axis=0)
     body = store(at(param(0, 4), i // 4), at(param(1, 16), i))
-    noted = optimize.apply(Tiled(kernel.sink(kernel.end(body, i))), Opt("TILE", 0, 4))
+    noted = table.apply(Tiled(kernel.sink(kernel.end(body, i))), Opt("TILE", 0, 4))
     assert noted.steps
     with pytest.raises(Refused, match="write to one place"):
-        optimize.apply(noted, Opt("UPCAST", 1, 2))
-    optimize.apply(noted, Opt("UPCAST", 0, 2))
+        table.apply(noted, Opt("UPCAST", 1, 2))
+    table.apply(noted, Opt("UPCAST", 0, 2))
 
 
 REFUSED = [
@@ -349,7 +351,7 @@ def test_refusals(make, opts, reason):
 @pytest.mark.parametrize("rows", [3, 100, 333, 777, 4095, 1 << 20])
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_chunks_are_about_as_long(rows, threads):
-    shared = optimize.apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
+    shared = table.apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
                                 Opt("THREAD", 0, threads))  # fmt: skip
     longest = analysis.bounds(kernel_axes(shared)[1].src[0])[1]
     assert longest <= max(-(-rows // threads), rows / threads * (1 + 1 / 32) + 1)
@@ -357,9 +359,9 @@ def test_chunks_are_about_as_long(rows, threads):
 
 
 def test_a_range_that_is_not_around_everything_is_not_shared():
-    cut = optimize.apply_opt(plain_kernel(uopc.param("a", (11,)) + 1.0), Opt("SPLIT", 0, 4))
+    cut = table.apply_opt(plain_kernel(uopc.param("a", (11,)) + 1.0), Opt("SPLIT", 0, 4))
     with pytest.raises(Refused, match="not around the whole kernel"):
-        optimize.apply_opt(cut, Opt("THREAD", 0, 2))
+        table.apply_opt(cut, Opt("THREAD", 0, 2))
 
 
 @pytest.mark.parametrize(("n", "threads"), [(262145, 128), (300001, 16), (262145, 3)])
@@ -376,7 +378,7 @@ def test_empty_chunks_do_nothing(n, threads):
 
 def test_former_names_of_opts_replay():
     for former, name in FORMER_OPTS.items():
-        assert name in optimize.OPTS and former not in optimize.OPTS
+        assert name in table.OPTS and former not in table.OPTS
         assert Opt(former, 2, 1) == Opt(name, 2, 1) and str(Opt(former, 2, 1)) == f"{name}(2, 1)"
     text = [
         '%1 = param "" slot=0 : f32[8]', "%2 = range 8 axis=0 kind=loop : index",

@@ -12,7 +12,7 @@ import uopc
 from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
-from uopc.passes.optimize import optimize
+from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 
 CPUS = ("", "x86-64-v3")
@@ -79,13 +79,13 @@ def test_rows_that_are_not_aligned_are_stored_through_the_caches():
 )
 def test_refused(make, opt, why):
     with pytest.raises(Refused, match=why):
-        optimize.apply_opt(plain_kernel(make(uopc.param("x", (64,)))), opt)
+        table.apply_opt(plain_kernel(make(uopc.param("x", (64,)))), opt)
 
 
 def test_refused_twice():
-    once = optimize.apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("NONTEMPORAL", 0, 0))
+    once = table.apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("NONTEMPORAL", 0, 0))
     with pytest.raises(Refused, match="have a mode already"):
-        optimize.apply_opt(once, Opt("NONTEMPORAL", 0, 0))
+        table.apply_opt(once, Opt("NONTEMPORAL", 0, 0))
 
 
 def streams(graph, threads=1):

@@ -14,8 +14,9 @@ from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.opts import legality as range_tiling
-from uopc.passes.optimize.opts import reuse as kept_values
+from uopc.passes.analysis import loops as kernel_loops
+from uopc.passes.optimize.opts import reuse
+from uopc.passes.optimize.opts.legality import Refused
 
 CPUS = ("", "x86-64-v3")  # the machine's own vectors (AVX-512 where it has them), and AVX2
 RNG = np.random.default_rng(11)
@@ -393,11 +394,11 @@ def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
     found = 0
     for kernel in kernels:
         known = analysis.toposort(kernel)
-        loops = range_tiling.kernel_axes(kernel)
+        loops = kernel_loops.kernel_axes(kernel)
         for r in loops:
             try:
-                value, others = kept_values.again(kernel, r)
-            except range_tiling.Refused:
+                value, others = reuse.again(kernel, r)
+            except Refused:
                 continue
             like = [q for q in loops if q is not r and q.src[0] is r.src[0]]
             same = {remake.rebuild(value, {r: q}): q for q in like}

@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.index import affine
-from uopc.passes.optimize.opts.legality import make_range
+from uopc.passes.analysis.loops import make_range
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp

@@ -13,20 +13,15 @@ from uopc.ir.builder import rebuild as remake
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    check_free,
-    check_unordered,
-    closers,
-    make_range,
-    other_loop,
-)  # fmt: skip
+from uopc.passes.analysis.loops import closers, make_range
+from uopc.passes.optimize.opts.interchange import other_loop
+from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def join(kernel: UOp, r: UOp, n: int) -> UOp:
+def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
     """Make one loop of r and of output loop number n, the next one inside of it."""
     inner = other_loop(kernel, r, n, "are joined")
     around = {q for u in closers(kernel, r) for q in u.src[1:]}

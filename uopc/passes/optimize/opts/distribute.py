@@ -17,10 +17,8 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import AxisKind, BufferArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.analysis.op_costs import expansion
-from uopc.passes.optimize.opts.legality import Refused, is_reduce, kernel_axes, make_range
-from uopc.passes.optimize.schedule import thresholds as machine
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
+from uopc.passes.analysis.loops import is_reduce, kernel_axes, make_range
+from uopc.passes.optimize.opts.legality import Refused
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 _COPIED = ("upcast", "lane")
 
 
-def settle(kernel: UOp, r: UOp, n: int) -> UOp:
+def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store the tile of sums that the reduce over r gives, and loop over it for the rest: in at
     most n copies."""
     if not is_reduce(kernel, r):
@@ -72,28 +70,3 @@ def _kinds(copied: list[UOp], n: int) -> dict[UOp, AxisKind]:
             n //= int(q.src[0].arg)
         kinds[q] = q.arg.kind if q.arg.kind == "lane" or n else "loop"
     return kinds
-
-
-def worth_settling(k: KernelFacts) -> list[tuple[UOp, int]]:
-    """A loop of each reduce after which so much is computed for each of its copies that a loop over
-    them is better; and in how many copies."""
-    found = []
-    for u in k.reduces:
-        copies = 1
-        for q in analysis.ranges(u):
-            copies *= (length_of(q) or 1) if q.arg.kind == "upcast" else 1
-        most = machine.MOST_AFTER_SUMS // max(1, _nodes_after(k, u))
-        if copies > max(1, most):
-            found.append((u.src[1], max(1, most)))
-    return found
-
-
-def _nodes_after(k: KernelFacts, u: UOp) -> int:
-    """About how many nodes are computed from a value."""
-    after = {u}
-    total = 0
-    for v in k.order:
-        if any(s in after for s in v.src):
-            after.add(v)
-            total += expansion(v)
-    return total

@@ -16,13 +16,14 @@ from uopc.ir.core import analysis
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
-from uopc.passes.optimize.opts.legality import Refused, is_overwritten
+from uopc.passes.analysis.loops import is_overwritten
+from uopc.passes.optimize.opts.legality import Refused
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def stream(kernel: UOp, r: UOp, n: int) -> UOp:
+def nontemporal(kernel: UOp, r: UOp, n: int) -> UOp:
     """The kernel with the stores inside of the loop past the caches."""
     if n != 0:
         raise Refused(f"the amount is {n}, expected 0")

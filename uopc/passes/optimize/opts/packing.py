@@ -23,7 +23,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.index import affine
 from uopc.passes.analysis import swizzle as swizzled_tiles
-from uopc.passes.optimize.opts.legality import Refused, kernel_axes, make_range
+from uopc.passes.analysis.loops import kernel_axes, make_range
+from uopc.passes.optimize.opts.legality import Refused
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp

@@ -18,14 +18,15 @@ from uopc.ir.core import analysis, dtypes, semantics
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.passes.optimize.opts.legality import Refused, check_free, kernel_axes, make_range
+from uopc.passes.analysis.loops import kernel_axes, make_range
+from uopc.passes.optimize.opts.legality import Refused, check_free
 from uopc.passes.optimize.opts.packing import MOST_BYTES, check_ahead
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def sums(kernel: UOp, r: UOp, n: int) -> UOp:
+def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
     """Move the loop of a reduce outside of output loop n, and of those inside of that one."""
     closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
     if len(closers) != 1:

@@ -15,7 +15,8 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.opts.legality import Refused, is_reduce, kernel_axes
+from uopc.passes.analysis.loops import is_reduce, kernel_axes
+from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.packing import checked_value
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
     return True
 
 
-def keep(kernel: UOp, r: UOp, n: int) -> UOp:
+def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store what the reduce over r adds up into a local tile, read where it was computed again."""
     if not is_reduce(kernel, r):
         raise Refused("REUSE is for reduce loops")

@@ -20,7 +20,9 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.optimize.opts.legality import Piece, Refused, closers, in_pieces, parts
+from uopc.passes.analysis.loops import closers, parts
+from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.split import LoopPart, in_parts
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -44,7 +46,7 @@ class Turn:
         return affine.plus(self.first, self.width)
 
 
-def bound(kernel: UOp, r: UOp, n: int) -> UOp:
+def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
     """Cut r, in blocks of n, before and behind those in which a comparison turns."""
     if n < 1:
         raise Refused(f"the amount {n} is too small")
@@ -74,8 +76,8 @@ def bound(kernel: UOp, r: UOp, n: int) -> UOp:
         {t.comparison: build.const(dtypes.bool_, t.before == v) for t in decided}
         for v, decided in ((True, later), (False, sooner))
     ]
-    inner = [Piece(size)] if middle else []
-    return in_pieces(kernel, r, [Piece(start, before), *inner, Piece(rest, behind)])
+    inner = [LoopPart(size)] if middle else []
+    return in_parts(kernel, r, [LoopPart(start, before), *inner, LoopPart(rest, behind)])
 
 
 def _least(a: UOp, b: UOp) -> UOp:

@@ -14,25 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
 from uopc.ir.index import affine
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    by_axis,
-    check_free,
-    check_unordered,
-    closers,
-    is_reduce,
-    kernel_axes,
-    parts,
-    tiles_of,
-)  # fmt: skip
+from uopc.passes.analysis.loops import by_axis, closers, is_reduce, kernel_axes, make_range, parts
+from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered, replaced
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
+
 
 _LANES = ("lane", "warp")
 
@@ -172,3 +165,46 @@ def unroll(kernel: Tiled, r: UOp, n: int) -> Tiled:
             raise Refused("the length of the range is not known")
         n = end.arg
     return tile(kernel, r, n, "unroll")
+
+
+def tiles_of(r: UOp, n: int, inner_kind: AxisKind) -> tuple[UOp, tuple[UOp, ...]]:
+    """outer·n + inner, and these: the inner one of the given kind, all of it where n iterations are
+    all there are."""
+    outer_end, rest = affine.divmod_(r.src[0], affine.const(n))
+    if not (rest.op is Ops.CONST and rest.arg == 0):
+        raise Refused(f"{n} does not divide the range of {{}}", r.src[0])
+    axis, kind = r.arg.axis, r.arg.kind
+    inner = make_range(affine.const(n), (*axis, 1), inner_kind)
+    if outer_end.op is Ops.CONST and outer_end.arg == 1:
+        return inner, (inner,)
+    outer = make_range(outer_end, (*axis, 0), kind)
+    return affine.add(affine.mul(outer, affine.const(n)), inner), (outer, inner)
+
+
+def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
+    """r  →  min(outer·n, length - n) + lane: the last vector begins n before the end.
+
+    Some elements are computed and written twice, the same both times: so one body is enough for
+    every length from n on.
+    """
+    without_lanes(Tiled(kernel), r)
+    length = r.src[0]
+    if length.op is not Ops.CONST or length.arg < n:
+        raise Refused(f"the range is not known to have {n} iterations")
+    if n < 2 or length.arg % n == 0:
+        raise Refused(f"{n} is too small, or divides the range: no vector overlaps another")
+    if r.arg.kind != "loop" or is_reduce(kernel, r):
+        raise Refused("what a reduce would add twice: only output loops overlap themselves")
+    check_free(kernel, r)
+    check_unordered(kernel, r)
+    order = analysis.order(kernel)
+    written = {storage_root(u.src[0]) for u in order if u.op is Ops.STORE}
+    read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
+    if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
+        raise Refused("the kernel reads what it writes")
+    axis = r.arg.axis
+    outer = make_range(affine.const(-(-length.arg // n)), (*axis, 0), "loop")
+    lane = make_range(affine.const(n), (*axis, 1), "lane")
+    first = affine.scaled(outer, n)
+    first = intern(Ops.MIN, dtypes.index, (first, affine.const(length.arg - n)))
+    return replaced(kernel, r, affine.add(first, lane), (outer, lane))

@@ -19,13 +19,8 @@ from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.index import affine
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    check_free,
-    is_overwritten,
-    make_range,
-    replaced,
-)
+from uopc.passes.analysis.loops import is_overwritten, make_range
+from uopc.passes.optimize.opts.legality import Refused, check_free, replaced
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp

@@ -18,14 +18,9 @@ from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.index import affine
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.analysis.shared_tiles import filled_together, loops_around
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    check_free,
-    check_unordered,
-    make_range,
-    replaced,
-)
+from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered, replaced
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -125,16 +120,14 @@ def _nested(kernel: UOp) -> UOp:
 
 def _check_output(kernel: UOp, r: UOp) -> None:
     order = analysis.order(kernel)
-    if r not in _filling(order) and any(
-        _is_private(u) and r in analysis.ranges(u) for u in order
-    ):
+    if r not in _filling(order) and any(_is_private(u) and r in analysis.ranges(u) for u in order):
         raise Refused("it goes over storage that each thread has for itself")
     if any(u.op is Ops.REDUCE and r in u.src[1:] for u in order):
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
     check_unordered(kernel, r)
 
 
-def stages(kernel: UOp, r: UOp, n: int) -> UOp:
+def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
     """Tiles that are filled in r are filled n - 1 iterations ahead, in n stages."""
     length = r.src[0]
     if n < 2 or length.op is not Ops.CONST or length.arg < n:

@@ -10,9 +10,9 @@ from uopc.ir.builder import index_maps as indexing
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing as local_stage
-from uopc.passes.optimize.opts.distribute import worth_settling
-from uopc.passes.optimize.opts.legality import CHUNK_MULTIPLE
+from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
 from uopc.passes.optimize.schedule import (
     cache_blocking as choose_blocks,
 )
@@ -68,7 +68,7 @@ def choose(chooser: Chooser) -> bool:
                 _tile(chooser, k, c)
     else:
         _tile(chooser, k, c)
-    for r, n in worth_settling(chooser.facts):
+    for r, n in _worth_distributing(chooser.facts):
         chooser.attempt("DISTRIBUTE", r, n)
     return True
 
@@ -410,3 +410,28 @@ def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
             if plain and found and (length_of(found[-1]) or 1 << 20) >= machine.DOT_ROWS:
                 return found[-1]
     return None
+
+
+def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
+    """A loop of each reduce after which so much is computed for each of its copies that a loop over
+    them is better; and in how many copies."""
+    found = []
+    for u in k.reduces:
+        copies = 1
+        for q in analysis.ranges(u):
+            copies *= (length_of(q) or 1) if q.arg.kind == "upcast" else 1
+        most = machine.MOST_AFTER_SUMS // max(1, _nodes_after(k, u))
+        if copies > max(1, most):
+            found.append((u.src[1], max(1, most)))
+    return found
+
+
+def _nodes_after(k: KernelFacts, u: UOp) -> int:
+    """About how many nodes are computed from a value."""
+    after = {u}
+    total = 0
+    for v in k.order:
+        if any(s in after for s in v.src):
+            after.add(v)
+            total += expansion(v)
+    return total

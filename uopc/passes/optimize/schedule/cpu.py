@@ -49,15 +49,15 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     lane_cost,
     length_of,
 )  # fmt: skip
-from uopc.passes.optimize.schedule.scheduler import Apply, Chooser
+from uopc.passes.optimize.schedule.scheduler import Chooser
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:
+def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
-    chooser = Chooser(kernel, context, apply)
+    chooser = Chooser(kernel, context)
     apart = choose_nesting.nest(chooser)
     streams = choose_sums.columns_outside(chooser)
     choose_contraction.columns_outside(chooser)

@@ -31,15 +31,15 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     expanded_size,
     length_of,
 )
-from uopc.passes.optimize.schedule.scheduler import Apply, Chooser
+from uopc.passes.optimize.schedule.scheduler import Chooser
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def choose_opts(kernel: UOp, context: Context, apply: Apply) -> tuple[tuple[Opt, ...], UOp]:
+def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
-    chooser = Chooser(kernel, context, apply)
+    chooser = Chooser(kernel, context)
     if choose_tensor_opts.choose(chooser):
         return tuple(chooser.opts), chooser.kernel
     k = chooser.facts

@@ -11,8 +11,8 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.node import kept
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis.loops import kernel_axes, parts
 from uopc.passes.analysis.op_costs import expansion
-from uopc.passes.optimize.opts.legality import kernel_axes, parts
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uopc.ir.core.args import Opt
@@ -10,19 +9,18 @@ from uopc.ir.core.ops import Ops
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-Apply = Callable[[Tiled, Opt], Tiled]
-
 
 class Chooser:
     """Opts as they are applied: every later choice sees the kernel as it is by then."""
 
-    def __init__(self, kernel: UOp, context: Context, apply: Apply) -> None:
-        self.tiled, self.context, self.apply = Tiled(kernel), context, apply
+    def __init__(self, kernel: UOp, context: Context) -> None:
+        self.tiled, self.context = Tiled(kernel), context
         self.opts: list[Opt] = []
 
     @property
@@ -46,7 +44,7 @@ class Chooser:
             return False
         opt = Opt(op, self.axes.index(r), n)
         try:
-            self.tiled = self.apply(self.tiled, opt)
+            self.tiled = apply(self.tiled, opt)
         except Refused:
             return False
         self.opts.append(opt)

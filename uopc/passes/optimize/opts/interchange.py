@@ -1,0 +1,44 @@
+"""SWAP: two output loops change places in the nest.
+
+for i: for j: f(i, j)   →   for j: for i: f(i, j)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis
+from uopc.passes.analysis.loops import kernel_axes, make_range, parts
+from uopc.passes.optimize.opts.legality import Refused
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
+    """Output loop number n, closed together with r; Refused says that only such ones `do` it."""
+    axes = kernel_axes(kernel)
+    if not 0 <= n < len(axes) or axes[n] is r:
+        raise Refused(f"there is no other range {n}")
+    q = axes[n]
+    if not (q.arg.kind == r.arg.kind == "loop"):
+        raise Refused(f"only output loops {do}")
+    if any([(r in u.src[1:]) != (q in u.src[1:]) for u in parts(kernel).ends]):
+        raise Refused("the ranges are not closed together")
+    return q
+
+
+def swap(kernel: UOp, r: UOp, other: int) -> UOp:
+    """Exchange the places of r and another output loop in the nest."""
+    q = other_loop(kernel, r, other, "change places")
+    if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
+        raise Refused("one range depends on the other")
+    for moved, place in ((r, q.arg.axis), (q, r.arg.axis)):
+        inside = [u for u in parts(kernel).ranges if moved in analysis.ranges(u.src[0])]
+        if any(u.arg.kind != "loop" or u.arg.axis < place for u in inside):
+            raise Refused("another range depends on one of them")
+        if any(p.arg.axis > place for p in analysis.ranges(moved.src[0])):
+            raise Refused("the length of one depends on a loop that would be inside of it")
+    a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
+    return remake.rebuild(kernel, {r: a, q: b})
