@@ -18,6 +18,7 @@ from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.fingerprint import fingerprint
 from uopc.ir.core.node import intern
 from uopc.ir.interpret import interpreter as interpret
+from uopc.program import reuse
 
 HEADS, DEPTH, LENGTH = 2, 8, 128
 
@@ -281,7 +282,7 @@ def test_the_memory_is_bounded(monkeypatch):
     x = uopc.param("x", (4,))
     for i in range(30):
         uopc.compile(x + float(i))
-    assert 1 <= len(cache.programs) < 30
+    assert 1 <= len(reuse.programs) < 30
 
 
 # ---------------------------------------------------------------- threads

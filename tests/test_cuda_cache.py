@@ -9,6 +9,7 @@ import uopc
 from tests.standin import module
 from uopc import cache
 from uopc.cache import disk
+from uopc.program.artifact import pack_texts
 
 DATA = np.linspace(-1, 1, 4096, dtype=np.float32)
 
@@ -106,8 +107,8 @@ def test_a_damaged_entry_is_compiled_again(folder):
 
 def test_texts_that_are_not_those_of_the_kernels_are_refused():
     program = uopc.compile(graph(), device="cuda:sm_80")
-    found = program._compiled
-    for code in (b"no text", found.code[:-3], uopc.compiled.pack_sources(["one"])):
+    found = program._artifact
+    for code in (b"no text", found.code[:-3], pack_texts(["one"])):
         found.code = code
         with pytest.raises(uopc.InvalidIR, match="not the PTX of"):
             found.check()

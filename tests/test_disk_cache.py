@@ -22,7 +22,8 @@ from uopc.cache.disk import Store, Unusable
 from uopc.cli import main as cli
 from uopc.ir.core.fingerprint import fingerprint
 from uopc.program import key, record
-from uopc.program.artifact import Compiled
+from uopc.program.cpu import ObjectCode
+from uopc.program.request import prepare
 
 ROOT = Path(__file__).parent.parent
 DATA = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -186,7 +187,7 @@ def test_the_source_is_in_the_key():
     """The digest is of the content of every file of the package."""
     assert key.source_digest() == dict(key.process_parts())["uopc"]
     env = dict(os.environ, PYTHONPATH=str(ROOT))
-    code = "from uopc.cache import key; print(key.source_digest())"
+    code = "from uopc.program import key; print(key.source_digest())"
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert run.stdout.strip() == key.source_digest()
 
@@ -198,13 +199,11 @@ def test_an_entry_of_another_key_is_refused(stored, folder):
     content = store.read(request_key.digest)
     other = key.Key(tuple((dict(request_key.parts) | {"threads": "77"}).items()))
     with pytest.raises(Unusable, match="threads differ"):
-        record.decode(content, other)
+        record.decode(content, other, ObjectCode)
 
 
 def the_key():
-    from uopc import driver
-
-    request = driver.prepare(graph(), None, True, None, None, config.current())
+    request = prepare(graph(), None, True, None, None, config.current())
     parts = key.request_parts(request, detect.host(), fingerprint(request.graph))
     return key.Key((*key.process_parts(), *parts))
 
@@ -265,18 +264,18 @@ def test_a_record_that_makes_no_sense(seed, stored, folder):
     at = int(rng.integers(0, end))
     content[at : at + 1] = [b"", b"0", b"[", b"null", b"\xff"][seed % 5]
     try:
-        made = record.decode(bytes(content), whole)
+        made = record.decode(bytes(content), whole, ObjectCode)
     except Unusable as problem:
         assert "record" in str(problem) or "another key" in str(problem)
     else:  # a value only: against that there is the digest of the file
-        assert isinstance(made, Compiled)
+        assert isinstance(made, ObjectCode)
 
 
 def test_code_that_is_none(stored, folder):
     """Machine code that no loader takes: an entry made with the right digests."""
     whole = the_key()
     store = Store(folder, 1 << 20)
-    made = record.decode(store.read(whole.digest), whole)
+    made = record.decode(store.read(whole.digest), whole, ObjectCode)
     made.code = made.code[:100]
     store.write(whole.digest, record.encode(whole, made))
     is_rejected()

@@ -37,7 +37,7 @@ def test_with_a_device(capsys):
     with module.installed("sm_90a"):
         found = by_name(doctor.examine())
         assert cli.main(["doctor", "--device", "cuda"]) in (0, 1)
-    assert found["cuda program"].detail == "compiled, launched, right"
+    assert found["cuda program"].detail == "compiled and ran; the result is correct"
     assert found["cuda device"].detail == "cuda:0 Stand-in (9.0)"
     assert found["nvidia driver"].detail == "CUDA 13.0"
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import config, driver
+from uopc import config
+from uopc.backends import detect
 from uopc.ir.core import dtypes, node
 from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.node import intern
@@ -16,6 +17,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.interpreter import evaluate_with_effects
 from uopc.passes import PIPELINE
+from uopc.program.request import make_context, prepare
 
 RANDOM = np.random.default_rng(0)
 
@@ -78,8 +80,8 @@ def seconds(graph: UOp) -> float:
     for _ in range(3):
         start = time.process_time()
         with node.arena():
-            request = driver.prepare(graph, None, True, 1, None, config.current())
-            context, program = driver.make_context(request), request.graph
+            request = prepare(graph, None, True, 1, None, config.current())
+            context, program = make_context(request, detect.host()), request.graph
             for _, p in PIPELINE:
                 program = p.run(program, context) if p.scope == "graph" else program
         best = min(best, time.process_time() - start)

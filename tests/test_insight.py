@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import UPat, config, driver
+from uopc import UPat, config
+from uopc.backends import detect
 from uopc.cli import main as cli
 from uopc.dump import html as html_report
 from uopc.dump import stages as dump
@@ -25,6 +26,7 @@ from uopc.dump.stages import STAGES
 from uopc.ir.builder.rebuild import rewritten
 from uopc.ir.core import node, trace
 from uopc.passes.pass_manager import Lowering
+from uopc.program.request import make_context, prepare
 
 ROOT = Path(__file__).parent.parent
 SOFTMAX = """import uopc
@@ -89,12 +91,13 @@ def test_a_page_of_a_large_graph_is_small():
         y = (y + x) * 1.5 if i % 2 else y.maximum(x) - x
     lowering, writing = [], []
     for _ in range(3):
-        request = driver.prepare(y, None, True, None, None, config.current())
+        request = prepare(y, None, True, None, None, config.current())
         with node.arena(), tempfile.TemporaryDirectory() as folder:
             start = time.process_time()
-            lowered = Lowering(driver.make_context(request), trace=True).lower(request.graph)
+            context = make_context(request, detect.host())
+            lowered = Lowering(context, trace=True).lower(request.graph)
             lowering.append(time.process_time() - start)
-            shown = dump.Dump(dump.stages(lowered.runs, lowered.program), lowered.context)
+            shown = dump.Dump(lowered)
             start = time.process_time()
             page = Path(folder) / "page.html"
             html_report.write(page, "chain", shown, dump.table(shown), [])

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc import config, driver
+from uopc import config
+from uopc.backends import detect
 from uopc.errors import InvalidIR
 from uopc.ir.builder import alu as build
 from uopc.ir.builder import kernel
@@ -22,6 +23,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import lower
+from uopc.program.request import make_context, prepare
 
 F32 = dtypes.float32
 
@@ -98,9 +100,9 @@ def test_exchange_is_within_a_warp():
 
 # ---------------------------------------------------------------- Opts
 def lowered(graph, opts):
-    request = driver.prepare(graph, None, True, 1, None, config.current())
+    request = prepare(graph, None, True, 1, None, config.current())
     request = dataclasses.replace(request, device="cuda:sm_80")
-    context = driver.make_context(request)
+    context = make_context(request, detect.host())
     context.opts = opts
     return lower(request.graph, context, verify)
 

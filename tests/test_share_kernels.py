@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc import PatternMatcher, UPat, driver, dtypes
+from uopc import PatternMatcher, UPat, dtypes
+from uopc.backends import detect
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
 from uopc.passes.pass_manager import Lowering
+from uopc.program.request import make_context, prepare
 
 NUMBERS = [t for t in dtypes.ALL if t.kind in ("int", "uint", "float")]
 
@@ -108,8 +110,8 @@ def test_a_stage_file_of_split_kernels_goes_on():
     x = uopc.param("x", (8,))
     f = uopc.compile([x * 2.5, x * 3.5])
     program = uopc.parse(f.stages["split-kernels"])
-    request = driver.prepare(x, None, True, 1, None, uopc.config.current())
-    lowered = Lowering(driver.make_context(request)).lower(program, "split-kernels")
+    request = prepare(x, None, True, 1, None, uopc.config.current())
+    lowered = Lowering(make_context(request, detect.host())).lower(program, "split-kernels")
     assert len(lowered.kernels) == 1 and len(lowered.calls) == 2
 
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from tests.conformance import loader
 from tests.conformance.corpus import Case
 from tests.conformance.loader import USER_KERNEL
-from uopc import config, driver
+from uopc import config
+from uopc.backends import detect
 from uopc.ir.core import analysis, node
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes import PIPELINE
 from uopc.passes.pass_manager import StageRun
+from uopc.program.request import make_context, prepare
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ def count_graph(case: Case) -> Count:
     """The same without machine code: a case's graph as far as its kernels."""
     outputs = tuple(loader.load(case).outputs)
     with node.arena():
-        request = driver.prepare(outputs, None, True, 1, None, config.current())
-        context, graph, runs = driver.make_context(request), request.graph, []
+        request = prepare(outputs, None, True, 1, None, config.current())
+        context, graph, runs = make_context(request, detect.host()), request.graph, []
         for number, p in PIPELINE:
             if p.scope == "graph":
                 made = p.run(graph, context)

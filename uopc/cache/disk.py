@@ -14,9 +14,15 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+from uopc.cache import statistics
+from uopc.errors import InvalidIR
+
+T = TypeVar("T")
 
 MAGIC = b"uopc cache\n"
 _DIGEST = 32
@@ -100,6 +106,28 @@ class Store:
             raise Unusable(f"{self.root} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
 
     # ------------------------------------------------------------ entries
+    def load(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+        """An entry, decoded; None when there is none that can be used. The reason is noted.
+
+        `decode` raises Unusable or InvalidIR for content that is not what it should be.
+        """
+        try:
+            content = self.read(name)
+            found = None if content is None else decode(content)
+        except (Unusable, InvalidIR) as problem:
+            statistics.note("disk_rejected", problem)
+            return None
+        statistics.count(disk_misses=content is None, disk_hits=content is not None)
+        return found
+
+    def save(self, name: str, content: bytes) -> None:
+        """Store an entry. When that is not possible, the reason is noted."""
+        try:
+            self.write(name, content)
+            statistics.count(disk_stored=1)
+        except Unusable as problem:
+            statistics.note("disk_failed", problem)
+
     def read(self, name: str, touch: bool = True) -> bytes | None:
         """The content of an entry, None where there is none. Unusable when it is not whole.
 

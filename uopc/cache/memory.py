@@ -1,65 +1,79 @@
-"""Compiled programs of this process, by what they depend on: the least used go first."""
+"""Objects of this process by key, within a limit: the ones used longest ago go first."""
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from uopc.program.artifact import Compiled
+from uopc.cache import statistics
 
-# All entries together take about this much at most.
+# The entries of one memory together take about this much at most.
 MOST_BYTES = 256 << 20
 
 
-class Memory:
-    """Thread-safe. Of threads that want the same program at once, one makes it."""
+class Sized(Protocol):
+    """An object that knows about how much memory it takes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+
+
+T = TypeVar("T", bound=Sized)
+_memories: weakref.WeakSet[Memory[Any]] = weakref.WeakSet()
+
+
+class Memory(Generic[T]):
+    """Thread-safe. When several threads want the same object at once, one makes it."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Hashable, tuple[Compiled, Any]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[T, Any]] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.Lock()
         self._gates: dict[Hashable, threading.Lock] = {}
+        _memories.add(self)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, key: Hashable) -> Compiled | None:
-        """The program, which from now on is the one used last."""
+    def _find(self, key: Hashable) -> T | None:
+        """The object, which becomes the one used last."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:
                 return None
             self._entries.move_to_end(key)
-            return found[0]
+        statistics.count(memory_hits=1)
+        return found[0]
 
-    def obtain(
-        self, key: Hashable, make: Callable[[], Compiled], most: int, alive: Any = None
-    ) -> tuple[Compiled, bool]:
-        """The program, and whether it was there; `make` is called where it was not.
+    def obtain(self, key: Hashable, make: Callable[[], T], most: int, alive: Any = None) -> T:
+        """The object with this key, made if it is not there; at most `most` objects stay.
 
-        `alive` is kept with it: an object that the key names by its id.
+        `alive` lives as long as the entry: an object that the key names by its id.
         """
-        found = self.find(key)
+        found = self._find(key)
         if found is not None:
-            return found, True
+            return found
         with self._lock:
             gate = self._gates.setdefault(key, threading.Lock())
         with gate:
-            found = self.find(key)  # made while this thread waited
+            found = self._find(key)  # made while this thread waited
             if found is not None:
-                return found, True
+                return found
+            statistics.count(memory_misses=1)
             try:
                 made = make()
                 self._put(key, made, most, alive)
             finally:
                 with self._lock:
                     self._gates.pop(key, None)
-        return made, False
+        return made
 
-    def _put(self, key: Hashable, made: Compiled, most: int, alive: Any) -> None:
+    def _put(self, key: Hashable, made: T, most: int, alive: Any) -> None:
         with self._lock:
             before = self._entries.pop(key, None)
             self._nbytes -= before[0].nbytes if before is not None else 0
@@ -70,17 +84,28 @@ class Memory:
                 self._nbytes -= dropped.nbytes
 
     def clear(self) -> None:
-        """Forget every program; those in use live on."""
+        """Forget every object; those in use live on."""
         with self._lock:
             self._entries.clear()
             self._nbytes = 0
 
     def after_fork(self) -> None:
-        """In the child: threads that held a lock are not here."""
+        """In the child: threads that held a lock do not exist here."""
         self._lock = threading.Lock()
         self._gates = {}
 
 
-programs = Memory()
+def clear() -> None:
+    """Forget what is in memory (not what is on disk), and set the counters to zero."""
+    for memory in list(_memories):
+        memory.clear()
+    statistics.reset()
+
+
+def _after_fork() -> None:
+    for memory in list(_memories):
+        memory.after_fork()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=programs.after_fork)
+    os.register_at_fork(after_in_child=_after_fork)

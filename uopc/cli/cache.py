@@ -1,33 +1,44 @@
-"""`uopc cache ls|why|clear`: what is kept on disk, and why a program is found there or is not."""
+"""uopc cache: list the compiled programs on disk, explain a hit or miss, or remove them.
+
+examples:
+  uopc cache ls              every entry, last used first
+  uopc cache why model.py    for each kernel: is it cached and, if not, why
+  uopc cache clear           remove everything
+"""
 
 from __future__ import annotations
 
 import time
-from argparse import Namespace
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
-from uopc import cache, config, driver
-from uopc.backends import detect
+from uopc import config, driver
 from uopc.cache.disk import Store, Unusable
-from uopc.cli import load as source
-from uopc.dump import stages as dump
+from uopc.cli import load
+from uopc.cli.output import Output, Refuse, count
 from uopc.errors import UserError
 from uopc.ir.core.fingerprint import fingerprint
 from uopc.passes.pass_manager import INPUT
-from uopc.program import key, record
-
-if TYPE_CHECKING:
-    from uopc.cli.main import Output
+from uopc.program import key, record, reuse
+from uopc.program.request import lower, prepare
 
 _SHOWN = 12  # characters of a digest
-_LONGEST = 60  # a component with a longer value is only said to differ
+_LONGEST = 60  # characters of a component that is shown; a longer one only "differs"
 
 
-def run_cache(args: Namespace, out: Output, refuse: Callable[[str], NoReturn]) -> int:
-    """`uopc cache`."""
-    place = cache.store(config.current())
+def arguments(parser: ArgumentParser) -> None:
+    """An action, and the graph that `why` is asked about."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("ls", help="list the entries, last used first")
+    why = actions.add_parser("why", help="say why each kernel is or is not cached")
+    why.add_argument("source", metavar="SOURCE", help="file.py, file.py:name or file.uop")
+    actions.add_parser("clear", help="remove everything")
+
+
+def run(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """Run the action."""
+    place = reuse.store(config.current())
     if place is None:
         out.line("the cache on disk is off: UOPC_CACHE_DIR is empty or 0")
         return 0
@@ -39,8 +50,8 @@ def run_cache(args: Namespace, out: Output, refuse: Callable[[str], NoReturn]) -
 
 
 def _clear(place: Store, args: Namespace, out: Output) -> None:
-    count, nbytes = place.clear()
-    out.line(f"{place.root}: {count} files with {_size(nbytes)} removed")
+    files, nbytes = place.clear()
+    out.line(f"{place.root}: {files} files with {_size(nbytes)} removed")
 
 
 def _size(nbytes: int) -> str:
@@ -55,7 +66,7 @@ class Known:
     name: str
     nbytes: int
     used: float
-    head: record.Head | None
+    head: record.Entry | None
     problem: str = ""
 
 
@@ -66,7 +77,7 @@ def _known(place: Store) -> list[Known]:
         try:
             content = place.read(e.name, touch=False)
             if content is not None:
-                found.append(Known(e.name, e.nbytes, e.used, record.read_head(content)))
+                found.append(Known(e.name, e.nbytes, e.used, record.read(content)))
         except Unusable as problem:
             found.append(Known(e.name, e.nbytes, e.used, None, str(problem)))
     return found
@@ -83,20 +94,23 @@ def _list(place: Store, args: Namespace, out: Output) -> None:
         out.line(f" {e.name[:_SHOWN]}  {_size(e.nbytes):>10}  {when}  {what}")
 
 
-def _kernels(head: record.Head) -> str:
+def _kernels(head: record.Entry) -> str:
     names = [name for name, _ in head.kernels]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"{len(names)} kernel{'' if len(names) == 1 else 's'}: {', '.join(names[:4])}{more}"
+    return f"{count(len(names), 'kernel')}: {', '.join(names[:4])}{more}"
 
 
 # ---------------------------------------------------------------- why
 def _why(place: Store, args: Namespace, out: Output) -> None:
-    found = source.load(args.source)
+    found = load.load(args.source)
     if found.start != INPUT:
-        raise UserError(f"{args.source}: a stage file goes on in the middle, past the cache")
+        raise UserError(f"{args.source}: only whole graphs are cached, and this is a later stage")
     options = config.current()
-    request = driver.prepare(found.graph, None, not options.noopt, None, None, options)
-    machine = detect.for_device(request.device, options.target_cpu)
+    request = prepare(
+        found.graph, None, not options.noopt, None, None, options, device=options.device
+    )
+    backend = driver.backend_of(request.device)
+    machine = backend.target(request.device, options.target_cpu)
     parts = key.request_parts(request, machine, fingerprint(request.graph))
     whole = key.Key((*key.process_parts(), *parts))
     entries = _known(place)
@@ -105,9 +119,9 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
     out.line(f"{found.name}: {'hit' if hit else 'miss'}, entry {whole.digest[:_SHOWN]}", "bold")
     if exact is not None and not hit:
         out.line(f"  that entry cannot be used: {exact.problem or 'it is of another key'}")
-    lowered = driver.lower_only(found.graph, optimize=request.optimize, verify=False)
+    lowered = lower(request, machine)
     others = [e for e in entries if e.head is not None and "graph" in e.head.key]
-    for name, text in dump.llvm_texts(lowered, lowered.kernels)[0].items():
+    for name, text in backend.render(lowered, lowered.kernels).items():
         out.line(f"  {name}: {_verdict(whole, name, record.digest_of(text), others, hit)}")
 
 

@@ -1,12 +1,18 @@
-"""`uopc doctor`: what works on this machine, and for what does not, why.
+"""uopc doctor: say what works on this machine, and why the rest does not.
 
-Each check tries the thing itself. What a CPU program needs is required; a GPU, its driver, pycuda
-and the assembler are not, unless they are asked for.
+Each check tries the thing itself. Programs for a CPU need the required ones; a GPU, its driver,
+pycuda and the assembler matter only with --device cuda.
+
+examples:
+  uopc doctor
+  uopc doctor --device cuda && python train.py
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -14,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from uopc import config
+from uopc.cli.output import Output, Refuse
 from uopc.errors import Error
 
 Status = Literal["ok", "missing", "failed"]
@@ -29,12 +36,31 @@ class Finding:
     detail: str
     required: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 class _Missing(Exception):
-    """What a check looked for is not there."""
+    """The thing that a check looked for is missing."""
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """The device that matters for the exit code, and the form of the output."""
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help="fail (exit code 1) unless programs for this device run (default: cpu)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """Print a line for each check; exit code 1 when the device does not work."""
+    findings = examine()
+    if args.json:
+        out.line(json.dumps([asdict(f) for f in findings], indent=2, ensure_ascii=False))
+    else:
+        width = max(len(f.name) for f in findings)
+        styles = {"ok": "green", "missing": "yellow", "failed": "red"}
+        for f in findings:
+            out.line(f"{f.status:7}  {f.name.ljust(width)}  {f.detail}", styles[f.status])
+    return exit_code(findings, args.device)
 
 
 def examine() -> list[Finding]:
@@ -43,7 +69,7 @@ def examine() -> list[Finding]:
 
 
 def exit_code(findings: list[Finding], device: str) -> int:
-    """0 where programs for the device (cpu or cuda) run, else 1."""
+    """0 when programs for the device (cpu or cuda) run, else 1."""
     needed = [f for f in findings if f.required or (device == "cuda" and f.name in _FOR_CUDA)]
     return int(any(f.status != "ok" for f in needed))
 
@@ -71,7 +97,7 @@ def _llvmlite() -> str:
 
     found = tuple(int(part) for part in llvmlite.__version__.split(".")[:2])
     if found < LEAST_LLVMLITE:
-        raise _Missing(f"llvmlite {llvmlite.__version__}; 0.48 is the least")
+        raise _Missing(f"llvmlite {llvmlite.__version__} is too old: 0.48 or later is needed")
     return f"{llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
@@ -106,7 +132,7 @@ def _threads() -> str:
 
 
 def _program(device: str) -> Any:
-    """A small program that sums, called; its result checked."""
+    """A small program, after one call whose result was correct."""
     import uopc
 
     x = uopc.param("x", (64, 100))
@@ -120,14 +146,14 @@ def _program(device: str) -> Any:
 
 def _cpu_program() -> str:
     _program("cpu")
-    return "compiled, called, right"
+    return "compiled and ran; the result is correct"
 
 
 def _native_call() -> str:
     from uopc.backends.cpu.callables import native_calls_work
 
     if not native_calls_work():
-        raise _Missing("the structs of this interpreter are not as expected: calls go by ctypes")
+        raise _Missing("calls go through ctypes: this interpreter's structs are unknown")
     return "calls go straight to machine code"
 
 
@@ -161,7 +187,7 @@ def _pycuda() -> str:
     try:
         return metadata.version("pycuda")
     except metadata.PackageNotFoundError:
-        return "of no known version"
+        return "of unknown version"
 
 
 def _driver() -> str:
@@ -177,7 +203,7 @@ def _device() -> str:
 
     count = binding.driver().Device.count()
     if not count:
-        raise _Missing("the driver knows of no device")
+        raise _Missing("the driver finds no device")
     found = [device(i) for i in range(count)]
     return "; ".join(f"cuda:{d.ordinal} {d.name} ({d.capability[0]}.{d.capability[1]})"
                      for d in found)  # fmt: skip
@@ -185,7 +211,7 @@ def _device() -> str:
 
 def _cuda_program() -> str:
     _program("cuda")
-    return "compiled, launched, right"
+    return "compiled and ran; the result is correct"
 
 
 # name, whether a CPU program needs it, the check

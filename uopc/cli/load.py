@@ -1,12 +1,12 @@
-"""SOURCE of the command line: what graph a file offers.
+"""The SOURCE of a command: which graph a file offers.
 
 `file.uop` holds a graph as text; its first lines say which stage it is, and the arrays it names
-are `.npy` files beside it. `file.py:name` is what a Python file calls `name`: a UOp, a tuple, list
-or dict of them, a Program, or a function without arguments that returns one of these. Without a
-name it is what the file calls `graph`. If there is no `graph`, it is the one module-level UOp
-that is not a part of another; and if there is none of those, what its one function without
-arguments returns (`main` only if there is no other). Where that leaves several, they are listed.
-The file is run as a module that is not `__main__`; what it prints goes to stderr.
+are `.npy` files beside it. `file.py:name` is the value of `name` in a Python file: a UOp, a tuple,
+list or dict of them, a Program, or a function without parameters that returns one of these. Without
+a name, uopc looks for, in this order: a name `graph`; a single UOp at module level that is not a
+part of another; a single function without parameters (`main` only if there is no other). If several
+remain, the error lists them. The file runs as a module that is not `__main__`, and its output goes
+to stderr.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import linecache
-import re
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -22,18 +21,15 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
+from uopc.dump.files import read_arrays
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.ir.core import analysis
 from uopc.ir.core.node import Node
 from uopc.ir.core.ops import Ops
-from uopc.ir.text.literals import read_dtype
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
 
 _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
-_DATA = re.compile(r"\bdata @(\w+)[^\n]*? : (\w+)")
 
 
 @dataclass
@@ -47,7 +43,7 @@ class Source:
 
 
 def load(source: str) -> Source:
-    """The graph that SOURCE names. UserError and InvalidIR say what is wrong with it, and where."""
+    """The graph that SOURCE names. UserError and InvalidIR say what is wrong, and where."""
     path, name = Path(source), ""
     head, colon, tail = source.rpartition(":")
     if colon and not path.exists() and tail.isidentifier():
@@ -62,8 +58,9 @@ def load(source: str) -> Source:
         return _load_text(path)
     module = run_file(path)
     chosen = name or _choose(path, module)
-    graph = _graph_of(path, chosen, _named(path, module, chosen))
-    return Source(f"{path}:{chosen}", graph)
+    if not hasattr(module, chosen):
+        raise UserError(f"{path} defines no {chosen!r}")
+    return Source(f"{path}:{chosen}", _graph_of(path, chosen, getattr(module, chosen)))
 
 
 # ---------------------------------------------------------------- stage files
@@ -74,45 +71,15 @@ def _load_text(path: Path) -> Source:
         raise UserError(f"{path}: {error}") from None
     settings = parse_header(text)
     try:
-        graph = parse(text, _arrays(path, text))
+        graph = parse(text, read_arrays(path, text))
     except InvalidIR as error:
         raise InvalidIR(f"{path}: {error}") from None
     return Source(str(path), graph, settings.get("stage", INPUT), settings)
 
 
-def _arrays(path: Path, text: str) -> dict[str, Any]:
-    """The arrays that a text names and that are stored beside it."""
-    found = {}
-    for key, kind in _DATA.findall(text):
-        file = path.parent / f"{key}.npy"
-        if key not in found and file.is_file():
-            try:
-                array = np.load(file, allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise UserError(f"{file}: {error}") from None
-            found[key] = _typed(array, kind, file)
-    return found
-
-
-def _typed(array: Any, kind: str, file: Path) -> Any:
-    """NumPy files do not know the small floats: those are stored as unsigned integers."""
-    wanted = read_dtype(kind).numpy
-    if array.dtype == wanted:
-        return array
-    if array.dtype.kind == "u" and array.dtype.itemsize == wanted.itemsize:
-        return array.view(wanted)
-    raise InvalidIR(f"{file}: holds {array.dtype.name}, expected {wanted.name}")
-
-
-def stored(array: Any) -> Any:
-    """An array in a dtype that `.npy` files know."""
-    known = array.dtype.isbuiltin == 1
-    return array if known else array.view(f"u{array.dtype.itemsize}")
-
-
 # ---------------------------------------------------------------- Python files
 def run_file(path: Path) -> ModuleType:
-    """The module that a Python file is. UserError with the file's own line when it fails."""
+    """Run a Python file as a module. UserError shows the file's own line when it fails."""
     module = ModuleType(f"source_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -163,12 +130,10 @@ def _is_program(value: Any) -> bool:
 def _takes_nothing(value: Any) -> bool:
     if not isinstance(value, FunctionType):
         return False
-    needed = [
-        p
+    return all(
+        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         for p in inspect.signature(value).parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    return not needed
+    )
 
 
 def _choose(path: Path, module: ModuleType) -> str:
@@ -185,19 +150,19 @@ def _choose(path: Path, module: ModuleType) -> str:
             names.remove("main")
     if not names:
         raise UserError(
-            f"{path}: expected a UOp at module level, or a function without arguments that returns"
+            f"{path}: expected a UOp at module level, or a function without parameters that returns"
             " one; found neither"
         )
     if len(names) > 1:
         raise UserError(
             f"{path} offers {', '.join(names)}: choose one, such as {path}:{names[0]},"
-            " or call one of them graph"
+            " or name one of them graph"
         )
     return names[0]
 
 
 def _roots(values: dict[str, Any]) -> list[str]:
-    """The values that are no leaves and no parts of others; a Program only if nothing else is."""
+    """The values that are neither leaves nor parts of others; else Programs."""
     nodes = {k: v for k, v in values.items() if not _is_program(v)}
     below: set[Node] = set()
     for value in nodes.values():
@@ -217,18 +182,12 @@ def _outputs(value: Any) -> tuple[Any, ...]:
     return tuple(value.values()) if isinstance(value, dict) else tuple(value)
 
 
-def _named(path: Path, module: ModuleType, name: str) -> Any:
-    if not hasattr(module, name):
-        raise UserError(f"{path}: has no {name!r}")
-    return getattr(module, name)
-
-
 def _graph_of(path: Path, name: str, value: Any) -> Any:
-    """The graph itself: what a function returns, what a Program was compiled from."""
+    """The graph itself: the result of a function, or the graph that a Program was compiled from."""
     shown = f"{path}: {name}"
     if callable(value) and not _is_graph(value):
         if not _takes_nothing(value):
-            raise UserError(f"{shown} is not a graph, nor a function without arguments")
+            raise UserError(f"{shown} is neither a graph nor a function without parameters")
         with _reported(path):
             value = value()
         shown += "()"

@@ -1,69 +1,53 @@
-"""The command line: `uopc dump|passes|ops|rules|check|bench|cache|doctor`.
+"""The command line: `uopc COMMAND …`. Each command is a module here with `arguments` and `run`.
 
-Exit code 0; 1 where the input is bad (the message is on stderr); 2 for a wrong usage. Output is
+Exit code 0; 1 when the input is bad (the message is on stderr); 2 for a wrong usage. Output is
 coloured on a terminal unless NO_COLOR is set, and plain otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-_DUMP = """\
-SOURCE is file.py, file.py:name or a stage file.uop. A Python file offers what it calls `graph`, or
-its only module-level UOp that is not a part of another, or what its only function without arguments
-returns. A stage file goes on with the pass after its own stage.
+# Each command is the module of the same name. Its docstring is the command's help.
+COMMANDS = {
+    "dump": "show every stage of a graph on its way to machine code",
+    "passes": "list the passes in order, and the reasons for the order",
+    "ops": "list the ops, or describe one in full",
+    "rules": "list the simplification rules in the order they are tried",
+    "check": "test every simplification rule on numbers",
+    "bench": "run a benchmark of a source checkout",
+    "cache": "list compiled programs on disk, explain a hit or miss, remove them",
+    "doctor": "say what works on this machine, and why the rest does not",
+}
 
-Without options: a table of the stages. `unchanged` is a stage that changed nothing."""
 
+def _parsed(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace, Any]:
+    """The module of the command, its options, and the function that refuses a wrong usage.
 
-def _parser() -> argparse.ArgumentParser:
+    Only the module of the command that is asked for is imported.
+    """
     parser = argparse.ArgumentParser(
         "uopc", description="A tensor compiler whose every stage can be read."
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    raw = argparse.RawDescriptionHelpFormatter
-    text = "the stages of a graph on its way to machine code"
-    dump = commands.add_parser("dump", help=text, description=_DUMP, formatter_class=raw)
-    dump.add_argument("source", metavar="SOURCE")
-    dump.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm)")
-    dump.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
-    dump.add_argument("--kernel", metavar="N|NAME", help="one kernel: by number, from 0, or name")
-    dump.add_argument("--device", help="cpu (the default), or cuda:sm_90 and so on: PTX")
-    dump.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
-    dump.add_argument("--html", metavar="FILE", help="write a page: code, stages, every rewrite")
-    dump.add_argument("--trace", metavar="FILE", help="write the times in Chrome's trace format")
-    dump.add_argument("--json", action="store_true", help="print JSON")
-    commands.add_parser("passes", help="the passes in order, and the reasons for the order")
-    ops = commands.add_parser("ops", help="the op table, or one op in full")
-    ops.add_argument("name", nargs="?", metavar="NAME")
-    rules = commands.add_parser("rules", help="the rules of simplify, in the order of trying")
-    check = commands.add_parser("check", help="try every rule of simplify on numbers")
-    for command in (rules, check):
-        command.add_argument("name", nargs="?", metavar="SET", help="only this rule set")
-    check.add_argument("--seed", type=int, default=0, help="of the graphs (default 0)")
-    bench = commands.add_parser("bench", help="run a benchmark of a source checkout")
-    bench.add_argument("name", metavar="NAME", help="a script: kernels, compile, ...")
-    bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed to the script")
-    text = "compiled programs on disk: list them, explain a hit or miss, remove them"
-    cached = commands.add_parser("cache", help=text).add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
-    cached.add_parser("ls", help="what is there, last used first")
-    why = cached.add_parser("why", help="for each kernel of SOURCE: is it there, what differs")
-    why.add_argument("source", metavar="SOURCE")
-    cached.add_parser("clear", help="remove everything")
-    text = "what works on this machine, and for what does not, why"
-    doctor = commands.add_parser("doctor", help=text)
-    doctor.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
-                        help="fail (exit code 1) unless programs for it run")  # fmt: skip
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    return parser
+    asked = next((a for a in arguments if a in COMMANDS), "")
+    module: Any = None
+    refuse = parser.error
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == asked:
+            module = import_module(f"uopc.cli.{name}")
+            command.description, refuse = module.__doc__, command.error
+            module.arguments(command)
+    return module, parser.parse_args(arguments), refuse
 
 
 def _version() -> str:
@@ -75,39 +59,14 @@ def _version() -> str:
         return "uopc (not installed)"
 
 
-class Output:
-    """Lines to stdout, in colour where that can be seen."""
-
-    def __init__(self) -> None:
-        self._console: Any = None
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # an arrow is no reason to fail
-        from uopc import config
-
-        if sys.stdout.isatty() and not config.current().no_color:
-            from rich.console import Console
-
-            self._console = Console(highlight=False, soft_wrap=True)
-
-    def line(self, text: str, style: str = "") -> None:
-        """One line (or a text of several), in a style of rich."""
-        if self._console is None:
-            print(text)
-        else:
-            from rich.text import Text
-
-            self._console.print(Text(text, style))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
-    from uopc.cli import commands
+    module, args, refuse = _parsed(sys.argv[1:] if arguments is None else arguments)
+    from uopc.cli.output import Output
     from uopc.errors import Error
 
     try:
-        code = commands.COMMANDS[args.command](args, Output(), parser.error)
+        code: int = module.run(args, Output(), refuse)
         sys.stdout.flush()
     except Error as error:
         print(f"uopc: {error}", *getattr(error, "__notes__", ()), sep="\n  ", file=sys.stderr)

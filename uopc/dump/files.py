@@ -1,24 +1,27 @@
-"""`uopc dump --out`: every stage of a run as a file that can be read, diffed and fed back in.
+"""`uopc dump --out`: every stage of a run as a file to read, compare, and continue from.
 
-00_input.uop  10_canonicalize.uop  …     one a stage, numbered as in the table
-130_llvm_<kernel>.ll                     one a kernel
-140_asm_<kernel>.s                       one a kernel; for a GPU 140_asm_<kernel>.ptx
+00_input.uop  10_canonicalize.uop  …     one per stage, numbered as in the table
+130_llvm_<kernel>.ll                     one per kernel
+140_asm_<kernel>.s                       one per kernel; for a GPU 140_asm_<kernel>.ptx
 <hash>.npy                               the arrays that the texts name
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from uopc.cli.load import stored
 from uopc.dump.stages import ASM, LLVM, Dump, Row
-from uopc.errors import UserError
+from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import analysis
 from uopc.ir.core.args import DataArg
+from uopc.ir.text.literals import read_dtype
 
 _SUFFIXES = {LLVM: ".ll", ASM: ".s"}
+_DATA = re.compile(r"\bdata @(\w+)[^\n]*? : (\w+)")
 
 
 def file_name(number: int, stage: str, kernel: str = "", gpu: bool = False) -> str:
@@ -46,7 +49,7 @@ def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]
             (folder / name).write_text(text, encoding="utf-8")
             written.append(folder / name)
         for arg in _arrays(dump):
-            np.save(folder / f"{arg.key}.npy", stored(arg.array), allow_pickle=False)
+            np.save(folder / f"{arg.key}.npy", _stored(arg.array), allow_pickle=False)
             written.append(folder / f"{arg.key}.npy")
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror or error}") from None
@@ -61,3 +64,29 @@ def _arrays(dump: Dump) -> list[DataArg]:
             if isinstance(u.arg, DataArg):
                 found[u.arg.key] = u.arg
     return list(found.values())
+
+
+# ---------------------------------------------------------------- arrays beside a stage file
+def _stored(array: Any) -> Any:
+    """An array in a dtype that `.npy` files know; small floats as unsigned integers."""
+    known = array.dtype.isbuiltin == 1
+    return array if known else array.view(f"u{array.dtype.itemsize}")
+
+
+def read_arrays(file: Path, text: str) -> dict[str, Any]:
+    """The arrays that the text of a stage file names and that are stored beside it, by hash."""
+    found = {}
+    for key, kind in _DATA.findall(text):
+        stored = file.parent / f"{key}.npy"
+        if key not in found and stored.is_file():
+            try:
+                array = np.load(stored, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise UserError(f"{stored}: {error}") from None
+            wanted = read_dtype(kind).numpy
+            if array.dtype != wanted and array.dtype == np.dtype(f"u{wanted.itemsize}"):
+                array = array.view(wanted)
+            if array.dtype != wanted:
+                raise InvalidIR(f"{stored}: holds {array.dtype.name}, expected {wanted.name}")
+            found[key] = array
+    return found

@@ -8,16 +8,14 @@ value that is being computed, `r3` the loop of a reduce.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.ir.core import analysis, dtypes, tensor_graph
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax as forms
 from uopc.ir.text.infix import infix
 from uopc.ir.text.printer import Namer
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _STORAGE = (Ops.PARAM, Ops.BUFFER, Ops.DATA)
 _MOST_SHOWN = 4  # consumers or reads of one node

@@ -13,14 +13,12 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from uopc.dump.stages import Dump, Row, as_json
 from uopc.errors import UserError
 from uopc.ir.core.trace import Fired
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 MOST_REWRITES: Final = 4000  # shown of one stage; how many there were is always said
 _TEMPLATE: Final = Path(__file__).with_name("report.html")

@@ -8,14 +8,10 @@ the value. A node made from nothing, or for which there is no such node, gets a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.text.printer import Namer
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # What leads to its first operand's value. An AFTER leads to what its effect stored.
 _WAYS = frozenset((

@@ -10,27 +10,20 @@ from __future__ import annotations
 
 import difflib
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc import target
-from uopc.backends import render
 from uopc.dump.name_tracking import hand_names_on
 from uopc.errors import UserError
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.text import printer as text
 from uopc.passes import PIPELINE
-from uopc.passes.pass_manager import INPUT, StageRun
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-    from uopc.passes.contract import Context
-    from uopc.passes.pass_manager import Lowered
-    from uopc.program.program import Kernel
-    from uopc.target import Target
+from uopc.passes.contract import Context
+from uopc.passes.pass_manager import INPUT, Lowered, Lowering, StageRun
 
 STAGES = (INPUT, *[p.name for _, p in PIPELINE])
 LLVM, ASM = "llvm", "asm"  # what is behind the last pass: not graphs
@@ -53,7 +46,7 @@ class Stage:
 
 
 def stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
-    """The stages of a run, also of one that a failing pass ended."""
+    """The stages of a run, which a failing pass may have ended early."""
     out: list[Stage] = []
     now: dict[UOp, UOp] = {}
     for i, run in enumerate(runs):
@@ -76,15 +69,13 @@ def _called(whole: UOp) -> dict[UOp, UOp]:
 
 
 class Dump:
-    """The texts of a run. Names are given stage by stage, so the texts before one come first.
+    """The texts of a run. Names are given stage by stage, so a text is made after those before it.
 
-    `chosen` is a kernel as it was when split: stages that have kernels then show only that one.
+    `chosen` is a kernel as split-kernels made it: stages with kernels then show only that one.
     """
 
-    def __init__(
-        self, found: Sequence[Stage], context: Context | None, chosen: UOp | None = None
-    ) -> None:
-        self.stages, self.context, self.chosen = list(found), context, chosen
+    def __init__(self, run: Lowered | Lowering, chosen: UOp | None = None) -> None:
+        self.stages, self.context, self.chosen = stages(run.runs, run.program), run.context, chosen
         self._names = text.Namer()
         self._bodies: list[str] = []
         self._report: list[str] = []
@@ -166,12 +157,10 @@ def _placement(graph: UOp, context: Context, names: text.Namer) -> list[str]:
     return placement_report.report(graph, context.notes, names)
 
 
-def stage_texts(lowered: Lowered, kernels: Sequence[Kernel]) -> dict[str, str]:
-    """The text of every stage by its name, and the LLVM IR of the kernels as stage `llvm`."""
-    dump = Dump(stages(lowered.runs, lowered.program), lowered.context)
-    texts = {s.run.name: dump.text(s.run.name) for s in dump.stages}
-    texts[LLVM] = "\n".join([k.source for k in kernels])
-    return texts
+def stage_texts(lowered: Lowered) -> dict[str, str]:
+    """The text of every stage by its name."""
+    dump = Dump(lowered)
+    return {s.run.name: dump.text(s.run.name) for s in dump.stages}
 
 
 def places(nodes: Sequence[UOp]) -> list[str]:
@@ -250,22 +239,6 @@ def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Ro
     lines = sum(len(t.splitlines()) for t in texts.values())
     number = last // 10 * 10 + 10
     return Row(number, stage, "text", None, lines, "lines", len(texts), True, 0, seconds)
-
-
-def llvm_texts(lowered: Lowered, kernels: Sequence[UOp]) -> tuple[dict[str, str], float]:
-    """The LLVM IR of some of the linear kernels by name, and the seconds it took."""
-    start = time.perf_counter()
-    assert lowered.context is not None
-    texts = render.llvm_texts(kernels, lowered.calls, lowered.context.target)
-    return texts, time.perf_counter() - start
-
-
-def asm_texts(
-    sources: dict[str, str], machine: Target, cpu: str = ""
-) -> tuple[dict[str, str], float]:
-    """The assembly (on a GPU: the PTX) of LLVM modules by name, and the seconds it took."""
-    start = time.perf_counter()
-    return render.asm_texts(sources, machine, cpu), time.perf_counter() - start
 
 
 def as_json(row: Row) -> dict[str, Any]:

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.cpu import elf_loader as image
 from uopc.backends.plan import Plan
-from uopc.errors import InvalidIR
+from uopc.ir.core.fingerprint import Fingerprint
 from uopc.program.planner import Planner
-
-if TYPE_CHECKING:
-    from uopc.driver import Request
-    from uopc.ir.core.fingerprint import Fingerprint
-    from uopc.passes.pass_manager import Lowered
+from uopc.program.request import Request
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An array that kernels read, by content hash: of the graph, or (with `array`) a pass's own."""
+    """An array that kernels read, by content hash. `array` is None when the graph holds it."""
 
     key: str
     array: Array | None = None
 
 
 @dataclass
-class Compiled:
-    """Holds no node of a graph. `source_text`: the LLVM IR of each kernel, compressed."""
+class Artifact:
+    """A compiled request without any node of its graph. Each backend has a subclass for its code.
+
+    `source_text`: the LLVM IR of each kernel, packed. `seconds`: of rendering, and of LLVM.
+    """
 
     plan: Plan
     constants: tuple[Constant, ...]
@@ -42,22 +39,36 @@ class Compiled:
     code: bytes
     source_text: bytes
     nodes: int
-    seconds: dict[str, float] = field(default_factory=dict)  # of rendering, and of LLVM
-    _image: image.Image | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    def load(self) -> image.Image:
-        """The code, ready to run. InvalidIR when it is damaged."""
-        if self._image is None:
-            self._image = image.load(self.code, self.names)
-        return self._image
+    @classmethod
+    def of(
+        cls, planner: Planner, printed: Fingerprint, sources: Mapping[str, str], code: bytes,
+        times: tuple[float, float, float],
+    ) -> Self:  # fmt: skip
+        """The artifact of a planned program, with the LLVM IR of its kernels by name.
+
+        printed: the graph's content. times: when rendering began and ended, and when LLVM ended.
+        """
+        plan, known = planner.plan(), printed.arrays
+        args = [u.arg for u in planner.constants]
+        constants = tuple([Constant(a.key, None if a.key in known else a.array) for a in args])
+        begin, rendered, done = times
+        seconds = {"render": rendered - begin, "llvm": done - rendered}
+        text = pack_texts(sources.values())
+        return cls(plan, constants, tuple(sources), code, text, printed.nodes, seconds)
 
     def check(self) -> None:
-        """InvalidIR where the code is damaged."""
-        self.load()
+        """InvalidIR when the code is damaged."""
+        raise NotImplementedError
+
+    def assembly(self) -> dict[str, str]:
+        """Assembly by kernel name, of the kernels whose assembly is known already."""
+        return {}
 
     def sources(self) -> list[str]:
         """The LLVM IR of each kernel, a module each."""
-        return unpack_sources(self.source_text)
+        return unpack_texts(self.source_text)
 
     @property
     def nbytes(self) -> int:
@@ -80,61 +91,15 @@ class Compiled:
         )
 
 
-class CompiledPtx(Compiled):
-    """The same for a GPU: the code is the PTX of each kernel, compressed."""
-
-    def texts(self) -> dict[str, str]:
-        """The PTX by kernel. InvalidIR when it is damaged."""
-        try:
-            return dict(zip(self.names, unpack_sources(self.code), strict=True))
-        except (ValueError, zlib.error) as error:
-            raise InvalidIR(f"not the PTX of {len(self.names)} kernels: {error}") from error
-
-    def check(self) -> None:
-        self.texts()
+_BETWEEN = "\n;----\n"  # a line that neither LLVM IR nor PTX has
 
 
-_BETWEEN = "\n;----\n"  # no line of LLVM IR is this comment
+def pack_texts(texts: Iterable[str]) -> bytes:
+    """Texts in one compressed piece."""
+    return zlib.compress(_BETWEEN.join(texts).encode(), 1)
 
 
-def pack_sources(sources: list[str]) -> bytes:
-    """Texts in one piece, compressed."""
-    return zlib.compress(_BETWEEN.join(sources).encode(), 1)
-
-
-def unpack_sources(data: bytes) -> list[str]:
-    """What `pack_sources` took."""
+def unpack_texts(data: bytes) -> list[str]:
+    """The texts that `pack_texts` packed."""
     text = zlib.decompress(data).decode()
     return text.split(_BETWEEN) if text else []
-
-
-def constants_of(planner: Planner, arrays: Mapping[str, Array]) -> tuple[Constant, ...]:
-    """What a plan reads, of which the graph has these arrays."""
-    return tuple([
-        Constant(u.arg.key, None if u.arg.key in arrays else u.arg.array) for u in planner.constants
-    ])  # fmt: skip
-
-
-def compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> Compiled:
-    """Machine code and plan of a lowered request, given the content of its graph."""
-    from uopc.backends.llvm import emitter as llvm
-    from uopc.backends.llvm import jit
-    from uopc.backends.llvm import split_function as function_parts
-
-    begin = time.perf_counter()
-    rendered = [function_parts.render(k.arg.name, k) for k in lowered.kernels]
-    text = llvm.module(rendered)
-    rendered_at = time.perf_counter()
-    code = jit.compile_object(text, request.options.target_cpu or None)
-    done = time.perf_counter()
-    planner = Planner(request, lowered)
-    plan = planner.plan()
-    return Compiled(
-        plan,
-        constants_of(planner, printed.arrays),
-        tuple([k.arg.name for k in lowered.kernels]),
-        code,
-        pack_sources([llvm.module([r]) for r in rendered]),
-        printed.nodes,
-        {"render": rendered_at - begin, "llvm": done - rendered_at},
-    )

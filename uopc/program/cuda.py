@@ -1,26 +1,42 @@
-"""Program for a GPU: PTX for each kernel, and the plan that a runtime launches them by."""
+"""Programs for a GPU: PTX for each kernel, and the plan that a runtime launches them by."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
 from uopc.backends.nvptx import ptx
 from uopc.backends.nvptx.calls import calls_of
-from uopc.backends.plan import GpuLaunch
-from uopc.errors import Unsupported
-from uopc.program.artifact import Array, Compiled, CompiledPtx, constants_of, pack_sources
+from uopc.backends.plan import GpuLaunch, Plan
+from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.uop import UOp
+from uopc.program.artifact import Array, Artifact, pack_texts, unpack_texts
 from uopc.program.planner import Planner, dim
 from uopc.program.program import Backend, Kernel, Program
+from uopc.program.request import Request
+from uopc.target import Target
 
-if TYPE_CHECKING:
-    from uopc.backends.plan import Plan
-    from uopc.driver import Request
-    from uopc.ir.core.fingerprint import Fingerprint
-    from uopc.ir.core.uop import UOp
+if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
+
+
+class PtxCode(Artifact):
+    """`code` is the PTX of each kernel, packed."""
+
+    def assembly(self) -> dict[str, str]:
+        """The PTX by kernel name. InvalidIR when it is damaged."""
+        try:
+            return dict(zip(self.names, unpack_texts(self.code), strict=True))
+        except (ValueError, zlib.error) as error:
+            raise InvalidIR(f"not the PTX of {len(self.names)} kernels: {error}") from error
+
+    def check(self) -> None:
+        self.assembly()
 
 
 class GpuKernel(Kernel):
@@ -43,12 +59,12 @@ class GpuKernel(Kernel):
 
     @property
     def alignment(self) -> dict[int, int]:
-        """What the pointers of its launches are multiples of, by slot, where not 16."""
+        """By slot, the bytes that a launch's pointers are multiples of, where that is not 16."""
         return dict(calls_of(self._stages.lowered.calls)[self.uops].alignment)
 
 
 class _NotLaunched:
-    """Stands where a runner would: a program for a named part is text."""
+    """The runner of a program for a GPU part: it refuses, because there is only text."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -67,28 +83,7 @@ class GpuProgram(Program):
     """A graph compiled for a GPU. `plan` says what is launched, in which order, on which words."""
 
     plan: Plan
-
-    @property
-    def kernels(self) -> list[Kernel]:
-        """The distinct kernels, in order of first use."""
-        found: list[Kernel] | None = self.__dict__.get("_kernels")
-        if found is None:
-            assert isinstance(self._compiled, CompiledPtx)
-            texts = zip(self._compiled.texts().items(), self._compiled.sources())
-            found = [GpuKernel(name, source, self._stages, asm) for (name, asm), source in texts]
-            self.__dict__["_kernels"] = found
-        return found
-
-
-def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
-    """What runs the program: on a device by number, nothing for the name of a part."""
-    part = device.partition(":")[2]
-    if part.startswith("sm_"):
-        return _NotLaunched(device)
-    from uopc.backends.cuda import device as devices
-    from uopc.backends.cuda.runner import CudaRunner
-
-    return CudaRunner(plan, ptx_of, devices.device(int(part or 0)))
+    _kernel = GpuKernel
 
 
 class GpuPlanner(Planner):
@@ -109,33 +104,44 @@ class GpuPlanner(Planner):
         return tuple(made)
 
 
-def compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> CompiledPtx:
-    """PTX and plan of a lowered request, given the content of its graph."""
+def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
     assert lowered.context is not None
-    target, begin = lowered.context.target, time.perf_counter()
-    common = calls_of(lowered.calls)
-    names = [k.arg.name for k in lowered.kernels]
-    sources = [
-        nvptx.module(nvptx.render(k.arg.name, k, target, common[k])) for k in lowered.kernels
-    ]
-    rendered_at = time.perf_counter()
-    texts = [ptx.assemble(source, target) for source in sources]
-    done = time.perf_counter()
-    planner = GpuPlanner(request, lowered)
-    plan = planner.plan()
-    return CompiledPtx(
-        plan, constants_of(planner, printed.arrays), tuple(names), pack_sources(texts),
-        pack_sources(sources), printed.nodes,
-        {"render": rendered_at - begin, "llvm": done - rendered_at},
-    )  # fmt: skip
+    machine, calls = lowered.context.target, calls_of(lowered.calls)
+    return {
+        k.arg.name: nvptx.module(nvptx.render(k.arg.name, k, machine, calls[k])) for k in kernels
+    }
 
 
-def _assembled(request: Request, found: Compiled, arrays: Mapping[str, Array]) -> GpuProgram:
-    assert isinstance(found, CompiledPtx)
+def _assemble(modules: Mapping[str, str], machine: Target, cpu: str = "") -> dict[str, str]:
+    return {name: ptx.assemble(text, machine) for name, text in modules.items()}
+
+
+def _compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> PtxCode:
+    assert lowered.context is not None
+    begin = time.perf_counter()
+    sources = _render(lowered, lowered.kernels)
+    rendered = time.perf_counter()
+    code = pack_texts(_assemble(sources, lowered.context.target).values())
+    times = begin, rendered, time.perf_counter()
+    return PtxCode.of(GpuPlanner(request, lowered), printed, sources, code, times)
+
+
+def _load(request: Request, found: PtxCode, arrays: Mapping[str, Array]) -> GpuProgram:
     program: GpuProgram = object.__new__(GpuProgram)
     program.plan = found.plan_for(request, arrays)
-    program._runner = _runner(request.device, program.plan, found.texts())
+    program._runner = _runner(request.device, program.plan, found.assembly())
     return program
 
 
-CUDA = Backend(compiled, _assembled)
+def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
+    """The runner of a program: on a numbered device, or one that refuses for the name of a part."""
+    part = device.partition(":")[2]
+    if part.startswith("sm_"):
+        return _NotLaunched(device)
+    from uopc.backends.cuda import device as devices
+    from uopc.backends.cuda.runner import CudaRunner
+
+    return CudaRunner(plan, ptx_of, devices.device(int(part or 0)))
+
+
+BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compiled, _load)

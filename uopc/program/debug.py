@@ -20,20 +20,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import KeptMap
 from uopc.backends.cpu.callables import run_traced
-from uopc.dump.stages import Dump, places, stages
+from uopc.dump.stages import Dump, places
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp
 from uopc.program.planner import DimValue
 from uopc.program.program import Program
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
@@ -59,7 +57,7 @@ def _print(text: str) -> None:
 
 
 def _summary(program: Program) -> str:
-    request, lowered, stats = program._request, program._lowered, program.stats
+    request, lowered, stats = program._request, program._stages.lowered, program.stats
     context = lowered.context
     machine = f"{context.target.device} {context.target.cpu}" if context is not None else "cpu"
     passes = sum(stats["passes"].values())
@@ -79,8 +77,8 @@ def _count(n: int, one: str, many: str = "") -> str:
 
 
 def _print_graphs(program: Program) -> None:
-    lowered = program._lowered
-    dump = Dump(stages(lowered.runs, lowered.program), lowered.context)
+    lowered = program._stages.lowered
+    dump = Dump(lowered)
     for i, stage in enumerate(dump.stages):
         if i and dump.graphs(stage) == dump.graphs(dump.stages[i - 1]):
             _print(f"stage {stage.run.name}: unchanged")
@@ -180,7 +178,7 @@ def _timed(program: Program) -> Program:
     made = object.__new__(TimedProgram)
     made.__dict__.update(program.__dict__)
     made._runner = program._runner
-    lowered = program._lowered
+    lowered = program._stages.lowered
     assert lowered.program is not None
     split = [c.src[0] for c in lowered.program.src]
     known: dict[UOp, Work] = {}

@@ -8,16 +8,13 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from uopc.ir.core.fingerprint import Fingerprint
-
-if TYPE_CHECKING:
-    from uopc.driver import Request
-    from uopc.target import Target
+from uopc.program.request import Request
+from uopc.target import Target
 
 # Of the files on disk; part of the key, so older entries are never read as newer ones.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from uopc.backends.plan import (
     Result,
     Scalar,
     Shape,
+    SymbolicDim,
     Variable,
     Word,
 )  # fmt: skip
@@ -26,10 +27,10 @@ from uopc.ir.core import analysis
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import root_of
+from uopc.ir.core.uop import UOp
+from uopc.program.request import Request
 
-if TYPE_CHECKING:
-    from uopc.driver import Request
-    from uopc.ir.core.uop import UOp
+if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
@@ -40,7 +41,7 @@ Step = tuple[str, int | str | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class DimValue:
+class DimValue(SymbolicDim):
     """A symbolic dimension at a call: an index expression over variables, step by step."""
 
     steps: tuple[Step, ...]

@@ -1,24 +1,46 @@
-"""Program: the callable that `compile` returns, and how it is put together from kernels."""
+"""Program: the callable that `compile` returns, and how a backend's parts are put together."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from uopc import cache
-from uopc.backends.cpu.callables import ProgramBase, make_callable
-from uopc.backends.llvm import jit
-from uopc.ir.core import analysis, node
+from uopc.backends.cpu.callables import ProgramBase
+from uopc.cache import statistics
+from uopc.ir.core import analysis
+from uopc.ir.core.args import Opt
 from uopc.ir.core.fingerprint import Fingerprint, fingerprint
-from uopc.program.artifact import Array, Compiled, compiled
+from uopc.ir.core.node import arena
+from uopc.ir.core.uop import UOp
+from uopc.program import reuse
+from uopc.program.artifact import Array, Artifact
+from uopc.program.request import Request, lower
+from uopc.target import Target
 
-if TYPE_CHECKING:
-    from uopc.driver import Request
-    from uopc.ir.core.args import Opt
-    from uopc.ir.core.uop import UOp
+if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered, Verify
+
+
+@dataclass(frozen=True)
+class Backend:
+    """How programs for one kind of device are made: all that differs between them."""
+
+    # The machine that a device's name and the name of a CPU (or "") mean.
+    target: Callable[[str, str], Target]
+    # LLVM IR by kernel name, a module each, for some kernels of a lowered program.
+    render: Callable[[Lowered, Sequence[UOp]], dict[str, str]]
+    # Assembly (or PTX) by name, for LLVM modules by name and the name of a CPU (or "").
+    assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
+    # What `compiled` gives, and what a record on disk is read as.
+    artifact: type[Artifact]
+    # Code and plan of a lowered request.
+    compiled: Callable[[Request, Lowered, Fingerprint], Artifact]
+    # The program, ready to run, for an artifact that was compiled or found in a cache, given the
+    # graph's constant arrays by content hash.
+    load: Callable[[Request, Any, Mapping[str, Array]], Program]
 
 
 @dataclass(frozen=True)
@@ -30,23 +52,28 @@ class Value:
     dtype: Any
 
 
+@dataclass
 class Stages:
-    """How a request was lowered: done again when somebody asks. To keep every graph would take more
-    memory than the code, and time: nodes that nobody holds go quickly."""
+    """How a request was lowered. This is done again when somebody asks: the graphs would take more
+    memory than the code, and keeping them costs time."""
 
-    def __init__(self, request: Request, lowered: Lowered | None) -> None:
-        self.request, self._lowered = request, lowered
+    request: Request
+    backend: Backend
+    _lowered: Lowered | None = None
 
     @property
     def lowered(self) -> Lowered:
+        """The stages and the linear kernels."""
         if self._lowered is None:
-            self._lowered = lower(self.request, None)
+            options = self.request.options
+            machine = self.backend.target(self.request.device, options.target_cpu)
+            self._lowered = lower(self.request, machine)
         return self._lowered
 
 
 @dataclass
 class Kernel:
-    """One compiled kernel: text of it at the last stages, the Opts that shaped it, its origin."""
+    """One compiled kernel: its name and LLVM IR, its UOps, the Opts that shaped it, its origin."""
 
     name: str
     source: str
@@ -67,15 +94,17 @@ class Kernel:
     @property
     def origin(self) -> str:
         """The user's source lines in it."""
-        return _origin(self._stages.lowered.located(self.uops))
+        nodes = self._stages.lowered.located(self.uops)
+        return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
 
     @property
     def asm(self) -> str:
-        """The machine code, as assembly text."""
+        """The machine code as assembly text; for a GPU, the PTX."""
         if not self._assembly:
-            self._assembly = jit.assembly(
-                self.source, self._stages.request.options.target_cpu or None
-            )
+            request, backend = self._stages.request, self._stages.backend
+            cpu = request.options.target_cpu
+            machine = backend.target(request.device, cpu)
+            self._assembly = backend.assemble({self.name: self.source}, machine, cpu)[self.name]
         return self._assembly
 
 
@@ -88,33 +117,45 @@ class Program(ProgramBase):
     `compiled` for it, and how many bodies of precompiled functions were scheduled (`functions`).
     """
 
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
     stats: dict[str, Any]
+    _kernel: type[Kernel] = Kernel
     _request: Request
-    _compiled: Compiled
+    _artifact: Artifact
     _stages: Stages
+    _build: Callable[[Request], Program]  # makes the program of a pickle
 
-    @property
+    @cached_property
+    def inputs(self) -> tuple[Value, ...]:
+        """The arrays to pass, in order."""
+        params = self._request.params
+        return tuple([Value(p.arg.name, analysis.shape(p), p.dtype) for p in params])
+
+    @cached_property
+    def outputs(self) -> tuple[Value, ...]:
+        """The arrays that a call returns, in order; none for a kernel written by hand."""
+        request = self._request
+        if request.structure == "kernel":
+            return ()
+        values = [v for v in request.graph.src if v.dtype.kind != "void"]
+        keys = request.keys or range(len(values))
+        return tuple([Value(str(k), analysis.shape(v), v.dtype) for k, v in zip(keys, values)])
+
+    @cached_property
     def kernels(self) -> list[Kernel]:
         """The distinct kernels, in order of first use."""
-        found: list[Kernel] | None = self.__dict__.get("_kernels")
-        if found is None:
-            texts = zip(self._compiled.names, self._compiled.sources())
-            found = [Kernel(name, source, self._stages) for name, source in texts]
-            self.__dict__["_kernels"] = found
-        return found
+        known = self._artifact.assembly()
+        return [
+            self._kernel(name, source, self._stages, known.get(name, ""))
+            for name, source in zip(self._artifact.names, self._artifact.sources())
+        ]
 
     @property
     def stages(self) -> dict[str, str]:
         """The text of every stage, by its name."""
         from uopc.dump import stages as dump
 
-        return dump.stage_texts(self._lowered, self.kernels)
-
-    @property
-    def _lowered(self) -> Lowered:
-        return self._stages.lowered
+        lowered = self._stages.lowered
+        return dump.stage_texts(lowered) | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
     def __repr__(self) -> str:
         inputs = ", ".join(
@@ -123,58 +164,36 @@ class Program(ProgramBase):
         return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        from uopc import driver
-
-        return driver.build, (self._request, None)
+        return self._build, (self._request,)
 
 
-def _origin(nodes: list[UOp]) -> str:
-    """The user's source lines in a kernel, given the nodes that have one."""
-    return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
+def program_for(
+    request: Request, verify: Verify | None, backend: Backend, build: Callable[[Request], Program]
+) -> Program:
+    """The program for a request, from a cache or compiled. `build` makes it again from a pickle.
 
-
-def lower(request: Request, verify: Verify | None) -> Lowered:
-    """The stages of a request."""
-    from uopc import driver
-    from uopc.passes import pass_manager as lowering
-
-    with node.arena():
-        return lowering.lower(request.graph, driver.make_context(request), verify)
-
-
-@dataclass(frozen=True)
-class Backend:
-    """What differs between devices: how code is made of stages, and a program of the code."""
-
-    compiled: Callable[[Request, Lowered, Fingerprint], Compiled]
-    assembled: Callable[[Request, Compiled, Mapping[str, Array]], Program]
-
-
-def program_for(request: Request, verify: Verify | None, backend: Backend) -> Program:
-    """The program that was asked for: from a cache, or made.
-
-    Who wants to see the stages (`verify`, options.debug or match_stats) gets them made.
+    With `verify`, options.debug or match_stats every stage is made, so no cache is asked.
     """
     start = time.perf_counter()
+    machine = backend.target(request.device, request.options.target_cpu)
     printed = fingerprint(request.graph)
     fresh: list[Lowered] = []
 
-    def make() -> Compiled:
-        with node.arena():
-            fresh.append(lower(request, verify))
+    def make() -> Artifact:
+        with arena():
+            fresh.append(lower(request, machine, verify))
             made = backend.compiled(request, fresh[0], printed)
-        cache.count(scheduled=1, compiled=len(made.names))
+        statistics.count(scheduled=1, compiled=len(made.names))
         return made
 
     looked_at = bool(verify or request.options.debug or request.options.match_stats)
     if looked_at:
         found, where = make(), ""
     else:
-        found, where = cache.obtain(request, printed, make)
-    program = backend.assembled(request, found, printed.arrays)
-    program._request, program._compiled = request, found
-    describe(program)
-    program._stages = Stages(request, fresh[0] if looked_at else None)
+        found, where = reuse.obtain(request, machine, printed, backend.artifact, make)
+    program = backend.load(request, found, printed.arrays)
+    program._request, program._artifact, program._build = request, found, build
+    program._stages = Stages(request, backend, fresh[0] if looked_at else None)
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
         **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),
@@ -187,27 +206,3 @@ def program_for(request: Request, verify: Verify | None, backend: Backend) -> Pr
         "compiled": len(found.names) if fresh else 0,
     }
     return program
-
-
-def _assembled(request: Request, found: Compiled, arrays: Mapping[str, Array]) -> Program:
-    plan = found.plan_for(request, arrays)
-    cache.load_runtime(request.options)
-    return make_callable(plan, found.load(), Program, request.options.plain_call)
-
-
-CPU = Backend(compiled, _assembled)
-
-
-def describe(program: Program) -> None:
-    """The inputs and outputs of a program, from what was asked for."""
-    request = program._request
-    program.inputs = tuple([Value(p.arg.name, analysis.shape(p), p.dtype) for p in request.params])
-    program.outputs = _outputs(request)
-
-
-def _outputs(request: Request) -> tuple[Value, ...]:
-    if request.structure == "kernel":
-        return ()
-    values = [v for v in request.graph.src if v.dtype.kind != "void"]
-    keys = request.keys or range(len(values))
-    return tuple([Value(str(k), analysis.shape(v), v.dtype) for k, v in zip(keys, values)])

@@ -1,0 +1,47 @@
+"""uopc check: test every simplification rule on numbers.
+
+Each rule is applied to random graphs that fit it, and both sides are computed. The exit code is 1
+when a rule changes a value, fires on no graph, or is hidden by an earlier rule.
+
+examples:
+  uopc check
+  uopc check divmod --seed 3
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from uopc.cli import rules as rules_command
+from uopc.cli.output import Output, Refuse, count
+from uopc.ir.rewrite import check_rules
+from uopc.ir.symbolic import simplify as symbolic
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """A rule set, and what the random graphs begin with."""
+    rules_command.arguments(parser)
+    parser.add_argument("--seed", type=int, default=0, help="of the random graphs (default: 0)")
+
+
+def run(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """Test the rules; exit code 1 when there is a complaint."""
+    complaints: list[str] = []
+    total = 0
+    for rules in rules_command.chosen(args.name, refuse):
+        results = [check_rules.tried(rules, e, args.seed) for e in rules.entries]
+        graphs, places = sum(r.graphs for r in results), sum(r.places for r in results)
+        total += len(results)
+        said = f"{rules.name:<16} {count(len(results), 'rule'):>9}, {graphs:>6} graphs,"
+        out.line(f"{said} {places:>8} places, over {rules_command.numbers(rules)}")
+        complaints += [str(r.refutation) for r in results if r.refutation is not None]
+        complaints += [f"{r.rule}: fired on no graph" for r in results if not r.graphs]
+    if args.name is None:
+        certain = [r for s in symbolic.SETS for e, r in zip(s.entries, s.rules) if e.certain]
+        hidden = check_rules.hidden(symbolic.RULES.rules, certain)
+        complaints += [f"{late.name}: hidden by {early.name}" for late, early in hidden]
+    for text in complaints:
+        out.line(text, "red")
+    wrong = count(len(complaints), "complaint") if complaints else "every one keeps the values"
+    out.line(f"{count(total, 'rule')}: {wrong}")
+    return int(bool(complaints))

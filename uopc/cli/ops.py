@@ -1,0 +1,62 @@
+"""uopc ops: list the ops, or describe one in full.
+
+examples:
+  uopc ops            every op, with the levels that it is legal at
+  uopc ops reduce     operands, argument, dtype and shape rules of one op
+"""
+
+from __future__ import annotations
+
+import difflib
+from argparse import ArgumentParser, Namespace
+
+from uopc.cli.output import Output, Refuse
+from uopc.ir.core.levels import Level
+from uopc.ir.core.ops import Op
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """An op, or none for all."""
+    parser.add_argument("name", nargs="?", metavar="NAME")
+
+
+def run(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """Print the op table, or one row of it."""
+    if args.name is None:
+        rows = [(o.name, " ".join(o.operands), _letters(o.levels), o.doc) for o in Op.all()]
+        out.table(("op", "operands", "levels", "meaning"), rows)
+        letters = [f"{level.text[0].upper()} {level.text}" for level in Level]
+        out.line(f"levels: {', '.join(letters)}")
+        return 0
+    names = {o.name: o for o in Op.all()}
+    op = names.get(args.name.lower())
+    if op is None:
+        near = difflib.get_close_matches(args.name.lower(), names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else "`uopc ops` lists all."
+        refuse(f"unknown op {args.name!r}. {hint}")
+    _show(op, out)
+    return 0
+
+
+def _letters(found: Level) -> str:
+    return "".join(level.text[0].upper() if level & found else "." for level in Level)
+
+
+def _show(op: Op, out: Output) -> None:
+    low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
+    operands = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
+    flags = [f for f in ("commutes", "associates", "effect", "movement") if getattr(op, f)]
+    rows = {
+        "operands": operands,
+        "arg": " or ".join("none" if t is type(None) else t.__name__ for t in op.arg),
+        "dtype": op.dtype,
+        "shape": op.shape,
+        "levels": " ".join(level.text for level in Level if level & op.levels),
+        "symbol": op.symbol,
+        "properties": " ".join(flags),
+    }
+    out.line(f"{op.name} {' '.join(op.operands)}".rstrip(), "bold")
+    out.line(f"  {op.doc}")
+    for name, value in rows.items():
+        if value:
+            out.line(f"  {name:<11}{value}")

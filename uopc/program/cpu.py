@@ -1,0 +1,89 @@
+"""Programs for this processor: one object file for all kernels, called through a native entry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.backends import detect
+from uopc.backends.cpu import elf_loader, native
+from uopc.backends.cpu.callables import make_callable
+from uopc.backends.llvm import emitter, jit, split_function
+from uopc.cache.disk import Store
+from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.uop import UOp
+from uopc.program import key, record, reuse
+from uopc.program.artifact import Array, Artifact
+from uopc.program.planner import Planner
+from uopc.program.program import Backend, Program
+from uopc.program.request import Request
+from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered
+
+
+@dataclass
+class ObjectCode(Artifact):
+    """`code` is an object file."""
+
+    _image: elf_loader.Image | None = None
+
+    def image(self) -> elf_loader.Image:
+        """The code, loaded into this process. InvalidIR when it is damaged."""
+        if self._image is None:
+            self._image = elf_loader.load(self.code, self.names)
+        return self._image
+
+    def check(self) -> None:
+        self.image()
+
+
+def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
+    return {k.arg.name: emitter.module([split_function.render(k.arg.name, k)]) for k in kernels}
+
+
+def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str, str]:
+    return {name: jit.assembly(text, cpu or None) for name, text in modules.items()}
+
+
+def _compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> ObjectCode:
+    begin = time.perf_counter()
+    functions = {k.arg.name: split_function.render(k.arg.name, k) for k in lowered.kernels}
+    text = emitter.module(functions.values())
+    rendered = time.perf_counter()
+    code = jit.compile_object(text, request.options.target_cpu or None)
+    times = begin, rendered, time.perf_counter()
+    sources = {name: emitter.module([function]) for name, function in functions.items()}
+    return ObjectCode.of(Planner(request, lowered), printed, sources, code, times)
+
+
+def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> Program:
+    options = request.options
+    if options.target_cpu:
+        detect.check_runs(options.target_cpu)
+    if not native.is_installed():
+        _install_runtime(reuse.store(options))
+    return make_callable(
+        found.plan_for(request, arrays), found.image(), Program, options.plain_call
+    )
+
+
+def _install_runtime(store: Store | None) -> None:
+    """Load the process's runtime from the disk, or store it there once it is compiled."""
+    if store is None:
+        return  # it is compiled when the first program is made
+    text = native.source()
+    parts = ("runtime", record.digest_of(text)), key.machine_part(detect.host())
+    whole = key.Key((*key.process_parts(), *parts))
+    store.load(whole.digest, lambda data: native.install(record.read(data, whole).pieces[0]))
+    if not native.is_installed():
+        code = jit.compile_object(text)
+        native.install(code)
+        entry = record.Entry(dict(whole.parts), [("runtime", record.digest_of(text))], [code])
+        store.save(whole.digest, record.write(entry))
+
+
+BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compiled, _load)

@@ -1,0 +1,156 @@
+"""What `compile` was asked for, checked and in one form: the start of every compile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from uopc import config
+from uopc.backends.cpu.pool import default_threads
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import rebuild as remake
+from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core.args import Opt
+from uopc.ir.core.level_of import level_of
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.node import Node, arena, intern
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.target import Target
+from uopc.tensor.elementwise import unbind
+
+if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache needs none
+    from uopc.passes.contract import Context
+    from uopc.passes.pass_manager import Lowered, Verify
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `compile` was asked for: enough to do it again in another process."""
+
+    graph: UOp  # SINK of the outputs, or a kernel
+    structure: str  # of the results: single, tuple, list or dict; or kernel
+    keys: tuple[Any, ...]  # of a dict of results
+    params: tuple[UOp, ...]  # in the order of the positional arguments
+    optimize: bool
+    threads: int
+    name: str
+    options: config.Options
+    rules: Any = None  # the user's PatternMatcher
+    bound: Mapping[str, int] = field(default_factory=dict)  # values that `bind` gave variables
+    device: str = "cpu"
+
+
+def prepare(
+    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, threads: int | None,
+    name: str | None, options: config.Options, rules: Any = None, device: str = "cpu",
+) -> Request:  # fmt: skip
+    """The request for a graph, or a container of graphs. UserError when it is not well formed."""
+    wanted = threads if threads is not None else options.threads
+    if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
+        raise UserError(f"threads must be 0 to {config.MOST_THREADS}, got {wanted!r}")
+    outputs, structure, keys = _structure(graph)
+    single = outputs[0] if len(outputs) == 1 else None
+    if single is not None and single.op is Ops.SINK:
+        sink, structure = single, "kernel" if level_of(single) is not TENSOR else "tuple"
+    else:
+        if structure == "single" and outputs[0].dtype is dtypes.void:
+            name_of = outputs[0].op.name
+            raise UserTypeError(f"compile: a {name_of} has no value: give the values, or a SINK")
+        sink = intern(Ops.SINK, dtypes.void, outputs)
+    sink, bound = _unbound(sink)
+    params = _ordered_params(sink, inputs)
+    return Request(
+        sink, structure, keys, params, optimize, wanted or default_threads(), name or "", options,
+        rules, bound, device,
+    )  # fmt: skip
+
+
+def make_context(request: Request, machine: Target) -> Context:
+    """What the passes may know of the request."""
+    from uopc.passes.contract import Context
+    from uopc.passes.pass_manager import function_schedule
+
+    context = Context(
+        machine, request.optimize, request.threads, request.options.tf32, user_rules=request.rules
+    )
+    context.schedule = function_schedule(context)
+    return context
+
+
+def lower(
+    request: Request, machine: Target, verify: Verify | None = None,
+    opts: tuple[Opt, ...] | None = None,
+) -> Lowered:  # fmt: skip
+    """The stages of a request. `verify` checks each; `opts` replace the ones that are chosen."""
+    from uopc.passes import pass_manager
+
+    with arena():
+        context = make_context(request, machine)
+        context.opts = opts
+        return pass_manager.lower(request.graph, context, verify)
+
+
+def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
+    """The outputs, the kind of container they came in, and a dict's keys."""
+    if isinstance(graph, Node):
+        return (graph,), "single", ()  # type: ignore[return-value]
+    if isinstance(graph, Mapping):
+        values, kind, keys = tuple(graph.values()), "dict", tuple(graph)
+    elif isinstance(graph, (tuple, list)):
+        values, kind, keys = tuple(graph), "list" if isinstance(graph, list) else "tuple", ()
+    else:
+        raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {graph!r}")
+    for v in values:
+        if not isinstance(v, Node):
+            raise UserTypeError(f"compile: expected UOps in the {kind}, got {v!r}")
+    return values, kind, keys
+
+
+def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
+    """The graph with free variables, and the values that they were bound to.
+
+    Graphs that differ only in these values are one graph, compiled once.
+    """
+    bound: dict[str, int] = {}
+    for u in analysis.order(sink):
+        if u.op is Ops.BIND:
+            variable, value = unbind(u)
+            arg = variable.arg
+            if not arg.low <= value <= arg.high:
+                raise UserError(f"variable {arg.name} is bound to {value}: {arg.low}..{arg.high}")
+            if bound.setdefault(arg.name, value) != value:
+                raise UserError(f"variable {arg.name} is bound to {bound[arg.name]} and {value}")
+    if bound:
+        sink = remake.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
+    return sink, bound
+
+
+def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp, ...]:
+    """The program's params in the order of its positional arguments."""
+    found: dict[str, UOp] = {}
+    kernel = level_of(sink) is not TENSOR
+    for u in tensor_graph.nodes(sink):
+        # At tensor level a param with a slot belongs to a function, not to the program.
+        if u.op is not Ops.PARAM or (u.arg.slot >= 0 and not kernel):
+            continue
+        if found.setdefault(u.arg.name, u) is not u:
+            raise UserError(f"two params are named {u.arg.name!r}, with different shapes or dtypes")
+    if kernel:
+        return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
+    if inputs is None:
+        return tuple(found.values())
+    ordered: dict[str, UOp] = {}
+    for given in inputs:
+        param = found.get(given) if isinstance(given, str) else given
+        if not isinstance(param, Node) or param.op not in (Ops.PARAM, Ops.VARIABLE):
+            raise UserError(f"inputs: {given!r} is not a param of the graph")
+        if param.op is Ops.PARAM:
+            if param.arg.name in ordered:
+                raise UserError(f"inputs: {param.arg.name!r} is given twice")
+            ordered[param.arg.name] = param
+    missing = [n for n, u in found.items() if ordered.get(n) is not u]
+    if missing:
+        raise UserError(f"inputs: the graph also reads {', '.join(missing)}")
+    return tuple(ordered.values())
