@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from uopc.ir.builder.fold import combine
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import RangeArg
+from uopc.ir.core.evaluate import evaluate
 from uopc.ir.core.node import arena, intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.ir.rewrite import check_rules
 from uopc.ir.symbolic.assume import Place, _below, given, put_in
 from uopc.ir.symbolic.conditions import clauses_of, limits_of, negation
 from uopc.ir.symbolic.simplify import simplify
@@ -82,9 +82,9 @@ def test_values_under_conditions(value: UOp, condition: UOp, holds: bool) -> Non
     with arena():
         value, condition = simplify(value), simplify(condition)
         made = given(value, condition, holds)
-        where = check_rules.evaluate(condition, AT)[0] == holds
+        where = evaluate(condition, AT)[0] == holds
         if made is not None:
-            old, new = [check_rules.evaluate(u, AT)[0] for u in (value, made)]
+            old, new = [evaluate(u, AT)[0] for u in (value, made)]
             assert np.array_equal(*[np.broadcast_to(a, where.shape)[where] for a in (old, new)])
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from tests.conformance.corpus import Array
 from uopc.ir.builder import alu as build
 from uopc.ir.core import analysis, construct, dtypes
-from uopc.ir.core import evaluate as interpret_values
 from uopc.ir.core.args import BufferArg, ParamArg, RangeArg, ReduceArg, VariableArg
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.evaluate import elementwise, present
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -194,8 +194,7 @@ def _value(u: UOp, src: list[Value], at: Points) -> Value:
         return _side_by_side(values), _side_by_side(there)
     if not (u.op.is_alu or u.op in (Ops.CAST, Ops.BITCAST)):
         raise NotImplementedError(f"expressions with {u.op!r} are not evaluated")
-    present = interpret_values.present(u, [ok for _, ok in src], values[0])
-    return interpret_values.apply(u, values), present
+    return elementwise(u, values), present(u, [ok for _, ok in src], values)
 
 
 def _side_by_side(columns: list[Array]) -> Array:

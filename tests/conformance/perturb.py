@@ -14,11 +14,11 @@ import numpy as np
 
 from tests.conformance.compare import PRECISION
 from tests.conformance.corpus import Array
+from tests.conformance.large_reduces import LargeRun, magnitude
 from tests.conformance.loader import Graph
-from uopc.ir.core import evaluate as interpret_values
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.interpret import large_reduces as interpret_blocks
+from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.tensor import TensorRun
 
 SEEDS: Final = 8
@@ -28,25 +28,22 @@ _ROUNDED: Final = frozenset((
     Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MULACC,
 ))  # fmt: skip
 _EXACT: Final = frozenset((Ops.NEG, Ops.MAX, Ops.MIN, Ops.WHERE, Ops.TRUNC))
-Variables = Mapping[str, int]
+Numbers = Mapping[str, int]  # of variables, by name
 Values = dict[str, Array]
 
 
-class _Perturbed(TensorRun):
+class _Perturbed(LargeRun):
     """An interpreter whose float operations are off by random errors."""
 
     random: np.random.Generator
 
-    def __init__(
-        self, initial: Callable[[UOp], Array], variables: interpret_values.Variables
-    ) -> None:
+    def __init__(self, initial: Callable[[UOp], Array], variables: Variables) -> None:
         super().__init__(initial, variables)
         self.inexact: set[UOp] = set()
 
-    def nested(
-        self, initial: Callable[[UOp], Array], variables: interpret_values.Variables
-    ) -> TensorRun:
-        inner = _Perturbed(initial, variables)
+    def nested(self, initial: Callable[[UOp], Array], variables: Variables) -> TensorRun:
+        inner = super().nested(initial, variables)
+        assert isinstance(inner, _Perturbed)
         inner.random = self.random
         return inner
 
@@ -79,13 +76,13 @@ class _Perturbed(TensorRun):
         if u.arg.op not in ("add", "mul"):
             return
         value, error = self._noise(u)
-        magnitude, count = interpret_blocks.magnitude(u, self.values)
+        size, count = magnitude(u, self.values)
         root = math.sqrt(count)
         if u.arg.op == "mul":
             self._put(u, value * (1 + root * error))
             return
         # More than errors of the terms would add: where they are many, they are exact.
-        self._put(u, value + magnitude * (1 + root / 4) * error)
+        self._put(u, value + size * (1 + root / 4) * error)
 
     def _put(self, u: UOp, moved: Array) -> None:
         exact = self.values[u]
@@ -104,15 +101,15 @@ def _shaken(op: Op, value: Array, error: Array) -> Array:
 
 
 def interpret(
-    graph: Graph, inputs: Values, variables: Variables, random: np.random.Generator | None = None
+    graph: Graph, inputs: Values, variables: Numbers, random: np.random.Generator | None = None
 ) -> Values:
     """out{k} and final{slot} of a graph, and valid{k} where elements are undefined."""
-    bound = interpret_values.Variables(variables)
+    bound = Variables(variables)
 
     def initial(param: UOp) -> Array:
         return inputs[param.arg.name]
 
-    run = TensorRun(initial, bound)
+    run = LargeRun(initial, bound)
     if random is not None:
         run = _Perturbed(initial, bound)
         run.random = random
@@ -129,9 +126,7 @@ def interpret(
     return found
 
 
-def widening(
-    graph: Graph, inputs: Values, variables: Variables, exact: Values
-) -> Iterator[Values]:
+def widening(graph: Graph, inputs: Values, variables: Numbers, exact: Values) -> Iterator[Values]:
     """For each float value, the largest change of each element over one perturbed run, then over
     two, and so on: what is within the tolerance after some runs is so after all of them."""
     base = {k: v.astype(np.float64) for k, v in exact.items() if v.dtype.kind not in "biu"}
@@ -143,7 +138,7 @@ def widening(
         yield spread
 
 
-def spreads(graph: Graph, inputs: Values, variables: Variables, exact: Values) -> Values:
+def spreads(graph: Graph, inputs: Values, variables: Numbers, exact: Values) -> Values:
     """The same over all perturbed runs."""
     *_, spread = widening(graph, inputs, variables, exact)
     return spread

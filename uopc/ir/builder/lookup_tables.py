@@ -8,24 +8,22 @@ deep is an element of a constant array, from which arithmetic begins anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from uopc.ir.builder import alu as build
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core import arrays as data
-from uopc.ir.core import evaluate as interpret_values
+from uopc.ir.core.calls import STORAGE
+from uopc.ir.core.evaluate import Array, compute
 from uopc.ir.core.node import intern, remembered, while_compiling
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-
-Array = npt.NDArray[Any]
 
 # An index with more divisions than this, one inside the other, is looked up, or where the loops are
 # too long for that, what it reads is stored as it is: its reader starts from a plain index.
@@ -34,18 +32,12 @@ MOST_DIVISIONS = 4
 MOST_ELEMENTS = 1 << 15
 
 # What NumPy computes as every backend does: the same bits.
-EXACT = frozenset((
+_EXACT = frozenset((
     Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
     Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST, Ops.FLOORDIV, Ops.FLOORMOD,
+    Ops.CONST,
 ))  # fmt: skip
 _DTYPES = frozenset((dtypes.bool_, dtypes.index, dtypes.float32, dtypes.float64))
-# Of indices, which never wrap, and of conditions; a divisor is not 0.
-_NUMPY: dict[Op, Callable[..., Any]] = {
-    Ops.ADD: np.add, Ops.SUB: np.subtract, Ops.MUL: np.multiply, Ops.CMPLT: np.less,
-    Ops.CMPLE: np.less_equal, Ops.CMPEQ: np.equal, Ops.FLOORDIV: np.floor_divide,
-    Ops.FLOORMOD: np.remainder, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
-}  # fmt: skip
-
 _depths: dict[UOp, int] = while_compiling({})
 
 
@@ -98,9 +90,6 @@ class Iterations:
         return known.get(u)
 
     def _computed(self, u: UOp) -> Array | None:
-        if u.op is Ops.CONST:
-            plain = type(u.arg) is not tuple and _is_plain(u.dtype)
-            return np.asarray(u.arg, u.dtype.numpy) if plain else None
         if u.op is Ops.RANGE:
             return self._counted(u)
         if u.op is Ops.INDEX and u.src[0].op is Ops.DATA:
@@ -110,12 +99,11 @@ class Iterations:
     def applied(self, u: UOp, operands: list[Array | None]) -> Array | None:
         """An exact op on the values of its operands, if these are known."""
         sources = [a for a in operands if a is not None]
-        if len(sources) < len(u.src) or u.op not in EXACT or not _is_plain(u.dtype):
+        if len(sources) < len(u.src) or u.op not in _EXACT or not _is_plain(u.dtype):
             return None
-        direct = _NUMPY.get(u.op) if u.src[0].dtype in (dtypes.index, dtypes.bool_) else None
-        if direct is None or (u.op in affine.DIVMOD_OPS and not u.src[1].arg):
-            return interpret_values.apply(u, sources)
-        return np.asarray(direct(*sources))
+        if u.op is Ops.CONST and type(u.arg) is tuple:
+            return None
+        return compute(u, sources)
 
     def _counted(self, u: UOp) -> Array | None:
         if u not in self.ranges:
@@ -179,9 +167,7 @@ def _even(array: Array, live: Array, axis: int) -> tuple[int, Array, Array] | No
 
 def _is_read(u: UOp) -> bool:
     """Whether something is storage, or read from storage that is not constant."""
-    return u.op in interpret_values.STORAGE or (
-        u.op is Ops.INDEX and u.src[0].op is not Ops.DATA
-    )
+    return u.op in STORAGE or (u.op is Ops.INDEX and u.src[0].op is not Ops.DATA)
 
 
 def _is_plain(t: dtypes.DType) -> bool:

@@ -1,56 +1,69 @@
-"""What one node computes from the arrays of its operands: shared by every level's interpreter."""
+"""The one evaluator: the value of a node, in NumPy, from the values of its operands.
+
+Constant folding, lookup tables, the check of the rules, and the reference interpreter all use it.
+Each elementwise op is defined by its row (`Op.evaluate`); this module adds constants, conversions,
+movement and reductions, and says which elements exist where an operand is INVALID.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
 from uopc.ir.core import analysis, dtypes, semantics
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.index import affine
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 Array = npt.NDArray[Any]
-STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 
 
-# ---------------------------------------------------------------- walking
-def operands(u: UOp) -> tuple[UOp, ...]:
-    """The sources that belong to the same graph: the body of a CALL is a graph of its own."""
-    return u.src[1:] if u.op is Ops.CALL else u.src
+# ---------------------------------------------------------------- scalar graphs
+def evaluate(root: UOp, leaves: Mapping[UOp, Array]) -> tuple[Array, Array]:
+    """The values of a scalar graph at many points, and at which of them it has one.
+
+    `leaves`: values of nodes at these points. Every other leaf must be a CONST or INVALID.
+    """
+    values: dict[UOp, Array] = {}
+    masks: dict[UOp, Array | None] = {}
+    with np.errstate(all="ignore"):
+        for u in analysis.toposort(root):
+            masks[u] = None
+            if u in leaves:
+                values[u] = leaves[u].astype(u.dtype.numpy)
+            elif u.op is Ops.INVALID:
+                values[u], masks[u] = np.zeros((), u.dtype.numpy), np.array(False)
+            else:
+                sources = [values[s] for s in u.src]
+                values[u] = compute(u, sources)
+                masks[u] = present(u, [masks[s] for s in u.src], sources)
+    exists = masks[root]
+    return values[root], np.array(True) if exists is None else exists
 
 
-def order(
-    roots: Iterable[UOp],
-    sources: Callable[[UOp], Sequence[UOp]] = operands,
-    stop: Callable[[UOp], bool] = lambda u: False,
-) -> list[UOp]:
-    """Every node below the roots, sources first; what is below a node that stops is left out."""
-    done: dict[UOp, None] = {}
-    for root in roots:
-        stack: list[tuple[UOp, bool]] = [(root, False)]
-        while stack:
-            u, ready = stack.pop()
-            if u in done:
-                continue
-            if ready or stop(u):
-                done[u] = None
-                continue
-            stack.append((u, True))
-            stack.extend([(s, False) for s in reversed(sources(u)) if s not in done])
-    return list(done)
+# ---------------------------------------------------------------- one node
+def compute(u: UOp, sources: Sequence[Array]) -> Array:
+    """The value of a constant, an elementwise node, a conversion, a movement op, a STACK or a CAT.
+
+    The arrays of `sources` have the shapes and dtypes of the operands, so has the result those of
+    `u`; elementwise nodes also take arrays that broadcast. Dimensions must be plain integers.
+    """
+    if u.op is Ops.CONST:
+        return np.asarray(u.arg, u.dtype.numpy)
+    if u.op is Ops.DATA:
+        return np.asarray(u.arg.array)
+    if u.op is Ops.STACK or u.op is Ops.CAT:
+        return join(u, sources)
+    return move(u, sources[0]) if u.op.movement else elementwise(u, sources)
 
 
-# ---------------------------------------------------------------- values
-def apply(u: UOp, sources: Sequence[Array]) -> Array:
-    """The value of an elementwise node, a CAST or a BITCAST, given the values of its sources."""
+def elementwise(u: UOp, sources: Sequence[Array]) -> Array:
+    """The value of an elementwise node, a CAST or a BITCAST."""
     if u.op is Ops.CAST:
         return np.asarray(semantics.cast(sources[0], u.src[0].dtype, u.dtype))
     if u.op is Ops.BITCAST:
@@ -68,16 +81,16 @@ def _without_invalid(u: UOp, sources: Sequence[Array]) -> list[Array]:
     return [a.astype(t) if s.op is Ops.INVALID else a for s, a in zip(u.src, sources)]
 
 
-def present(u: UOp, masks: Sequence[Array | None], condition: Array) -> Array | None:
+def present(u: UOp, masks: Sequence[Array | None], sources: Sequence[Array]) -> Array | None:
     """Which elements of an elementwise node exist, given which of its operands' do (None: all).
 
-    Arithmetic on a missing element is missing; WHERE looks only at what its `condition` picks.
+    Arithmetic on a missing element is missing; WHERE looks only at the side its condition picks.
     """
     if all(m is None for m in masks):
         return None
     known = [np.True_ if m is None else m for m in masks]
     if u.op is Ops.WHERE:
-        return np.asarray(known[0] & np.where(condition, known[1], known[2]))
+        return np.asarray(known[0] & np.where(sources[0], known[1], known[2]))
     out = np.asarray(known[0])
     for m in known[1:]:
         out = out & m
@@ -94,6 +107,50 @@ def bitcast(a: Array, dtype: np.dtype[Any]) -> Array:
     return np.ascontiguousarray(a).view(dtype)
 
 
+# ---------------------------------------------------------------- movement
+def move(u: UOp, a: Array, symbolic: Sequence[int] = (), fill: int = 0) -> Array:
+    """The elements of `a` that a movement op, a SLICE or a BITCAST shows, where possible as a view.
+
+    `symbolic`: the values of symbolic dimensions. `fill` stands where PAD and SHRINK reach out of
+    `a` (SHRINK by a begin or size that is a variable).
+    """
+    if u.op is Ops.BITCAST:
+        return bitcast(a, u.dtype.numpy)
+    if u.op is Ops.PERMUTE:
+        return a.transpose(u.arg)
+    if u.op is Ops.FLIP:
+        return np.flip(a, u.arg)
+    if type(u.arg) is not tuple:  # DETACH and CONTIGUOUS_BACKWARD move nothing
+        return a
+    dims: Sequence[int] = analysis.filled(u.arg, symbolic)  # type: ignore[arg-type]
+    if u.op is Ops.RESHAPE:
+        return a.reshape(dims)
+    if u.op is Ops.EXPAND:
+        return np.broadcast_to(a, dims)
+    if u.op is Ops.SLICE:
+        return a.reshape(-1)[dims[0] : dims[0] + dims[1]]
+    begins, sizes = dims[: a.ndim], dims[a.ndim :]
+    return _window(a, [-b for b in begins] if u.op is Ops.PAD else begins, sizes, fill)
+
+
+def _window(a: Array, begins: Sequence[int], sizes: Sequence[int], fill: int) -> Array:
+    """The elements of `a` from `begins` on, as many as `sizes` says; `fill` where `a` has none."""
+    inside = [range(max(b, 0), min(b + s, d)) for b, s, d in zip(begins, sizes, a.shape)]
+    part = a[tuple([slice(r.start, max(r.start, r.stop)) for r in inside])]
+    if part.shape == tuple(sizes):
+        return part
+    out = np.full(sizes, fill, a.dtype)
+    shifts = [r.start - b for r, b in zip(inside, begins)]
+    out[tuple([slice(at, at + n) for at, n in zip(shifts, part.shape)])] = part
+    return out
+
+
+def join(u: UOp, parts: Sequence[Array]) -> Array:
+    """The value of a STACK, which adds a first dimension, or of a CAT along the axis arg."""
+    return np.stack(parts) if u.op is Ops.STACK else np.concatenate(parts, axis=u.arg)
+
+
+# ---------------------------------------------------------------- reductions
 def fold(op: str, a: Array, axes: Sequence[int], dtype: DType) -> Array:
     """Combine the elements along `axes` in pairs, halves with halves, in the dtype of `a`; narrow
     floats in float32, converted at the end as by CAST."""
@@ -107,92 +164,21 @@ def fold(op: str, a: Array, axes: Sequence[int], dtype: DType) -> Array:
     if count == 0 or 0 in dims:
         return np.full(dims, identity(op, dtype))
     rest = np.ascontiguousarray(a.transpose([*axes, *kept])).reshape(count, *dims)
-    combine = Op.by_name(op).evaluate
-    assert combine is not None
     while len(rest) > 1:
         half = len(rest) // 2
         odd = rest[2 * half :]
-        rest = np.asarray(combine(rest[:half], rest[half : 2 * half])).astype(dtype.numpy)
+        rest = combine(op, rest[:half], rest[half : 2 * half], dtype)
         rest = np.concatenate([rest, odd]) if len(odd) else rest
     return np.asarray(rest[0])
 
 
+def combine(op: str, a: Array, b: Array, dtype: DType) -> Array:
+    """One step of a reduction: `op` on two arrays, in `dtype`."""
+    function = Op.by_name(op).evaluate
+    assert function is not None
+    return np.asarray(function(a, b)).astype(dtype.numpy, copy=False)
+
+
 def identity(op: str, dtype: DType) -> Array:
-    """What a reduction over nothing gives, as a 0-d array of the dtype."""
+    """The value of a reduction over nothing, as a 0-d array of the dtype."""
     return np.asarray(semantics.reduce_identity(op, dtype.scalar), dtype.numpy)
-
-
-def undefined(dtype: DType, dims: Sequence[int]) -> Array:
-    """Storage that nothing was written to: values that show when they are used."""
-    if dtype.is_float:
-        return np.full(dims, np.nan, np.float32).astype(dtype.numpy)
-    return np.full(dims, dtype.bounds[1] if dtype.kind != "index" else -1, dtype.numpy)
-
-
-# ---------------------------------------------------------------- variables
-class Variables:
-    """The values of named integers: given by the caller, or found in the shapes of arrays."""
-
-    def __init__(self, given: Mapping[str, int]) -> None:
-        self._values = dict(given)
-
-    def __getitem__(self, u: UOp) -> int:
-        """The value of a VARIABLE; UserError when it has none or is out of its bounds."""
-        name, low, high = u.arg.name, u.arg.low, u.arg.high
-        if name not in self._values:
-            raise UserError(f"variable {name} has no value: pass it, or an array with it as a size")
-        value = int(self._values[name])
-        if not low <= value <= high:
-            raise UserError(f"variable {name} = {value} is outside of {low}..{high}")
-        return value
-
-    def copy(self) -> Variables:
-        return Variables(self._values)
-
-    def bind(self, name: str, value: int) -> None:
-        """Give a variable its value; UserError when it has another one already."""
-        if self._values.setdefault(name, value) != value:
-            raise UserError(f"variable {name} is both {self._values[name]} and {value}")
-
-    def solve(self, storage: UOp, array: Array) -> None:
-        """Bind the variables that stand alone in a dimension (`n`, `2*n + 1`) of a storage."""
-        dims = analysis.filled(storage.arg.dims, storage.src)
-        if len(dims) != array.ndim:
-            raise UserError(
-                f"{name_of(storage)}: expected {len(dims)} dimensions {analysis.show(dims)},"
-                f" got shape {array.shape}"
-            )
-        for d, got in zip(dims, array.shape):
-            if isinstance(d, int):
-                continue
-            constant, terms = affine.form(d)
-            (atom, factor), *others = terms.items()
-            if not others and atom.op is Ops.VARIABLE and (got - constant) % factor == 0:
-                self.bind(atom.arg.name, (got - constant) // factor)
-
-
-def name_of(storage: UOp) -> str:
-    """What the caller calls a storage."""
-    if storage.op is Ops.PARAM:
-        return str(storage.arg.name)
-    return f"buffer {storage.arg.slot}" if storage.op is Ops.BUFFER else "constant array"
-
-
-def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -> None:
-    """UserError when an array has not the dtype (and, where given, the shape) of a storage."""
-    if not isinstance(array, np.ndarray):
-        raise UserTypeError(f"{name_of(storage)}: expected an array, got {type(array).__name__}")
-    if array.dtype != storage.dtype.numpy:
-        raise UserTypeError(
-            f"{name_of(storage)}: expected dtype {storage.dtype.name}, got {array.dtype}"
-        )
-    if dims is not None and array.shape != tuple(dims):
-        raise UserError(f"{name_of(storage)}: expected shape {tuple(dims)}, got {array.shape}")
-
-
-def unsupported(u: UOp) -> Unsupported:
-    return Unsupported(f"the interpreter does not run {u.op!r} yet")
-
-
-def misplaced(u: UOp, level: str) -> InvalidIR:
-    return InvalidIR(f"{u.op!r} has no meaning at level {level}")

@@ -1,8 +1,8 @@
-"""The reference interpreter: what a graph means, at every level, run on NumPy.
+"""The reference interpreter: the meaning of a graph, at every level, run on NumPy.
 
-Written to be read and trusted, not to be fast. It shares the op table (`Op.evaluate`) and
-`semantics.cast` with constant folding, and nothing with the passes. `interpret_tensor.py` runs
-tensor graphs, `interpret_loops.py` everything with ranges; this file takes care of the arguments.
+Written to be read and trusted, not to be fast. It shares the evaluator of single nodes with
+constant folding, and nothing with the passes. `tensor.py` runs tensor graphs, `machine.py` all
+graphs with ranges; this file takes care of the arguments.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core.evaluate import STORAGE, Array, Variables, check_array, name_of, order
+from uopc.ir.core.calls import STORAGE, order
+from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import machine as interpret_loops
+from uopc.ir.interpret import machine as machines
+from uopc.ir.interpret.arguments import Variables, check_array, name_of
 from uopc.ir.interpret.machine import Machine
 from uopc.ir.interpret.tensor import TensorRun
 
@@ -101,7 +103,7 @@ def run_kernel(
     `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
     with at least as many elements. InvalidIR when the kernel accesses anything outside of them.
     """
-    interpret_loops.run_kernel(kernel, buffers, Variables(variables))
+    machines.run_kernel(kernel, buffers, Variables(variables))
 
 
 def run_indexed(
@@ -113,7 +115,7 @@ def run_indexed(
     """
     machine = _machine(sink, storage, variables)
     machine.run(sink)
-    return machine.storages
+    return machine.state.storages
 
 
 def run_program(
@@ -129,7 +131,7 @@ def run_program(
             if u.op is not Ops.CALL:
                 raise InvalidIR(f"a program is a list of CALLs, got {u.op!r}")
             machine.step(u)
-    return machine.storages
+    return machine.state.storages
 
 
 def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]) -> Machine:

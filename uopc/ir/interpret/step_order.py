@@ -1,14 +1,13 @@
 """The order in which a graph of loops is run: blocks of steps, where a step may be a loop.
 
-A node is in the block of the loops it depends on (`analysis.ranges`), so what does not depend on a
-loop is outside of it. A read of storage sees the stores that are below it in the graph, through
-AFTER, and those of earlier iterations of the loops around it, and no others: those come later, or
-where each of two steps reads what the other one overwrites, the second one reads a copy.
+A node is in the block of the loops it depends on (`analysis.ranges`), so a node that does not
+depend on a loop is outside of it. A read of storage sees the stores below it in the graph, through
+AFTER, and those of earlier iterations of the loops around it, and no others; where another store
+was run before it, the read takes a copy.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import analysis
-from uopc.ir.core.evaluate import STORAGE, operands, order
+from uopc.ir.core.calls import STORAGE, operands, order
 from uopc.ir.core.ops import Ops
 from uopc.ir.verify.nodes import describe
 
@@ -35,12 +34,11 @@ _TEAMS = frozenset(("local", "group", "grouptop"))
 class Block:
     """Steps in order, and all the accesses to storage in them and in their loops.
 
-    `hidden`: steps that must not see a store that was done before them → the storage, and the step
-    before which a copy of it is taken for them.
+    `hidden`: (step, storage it reads) → earlier steps whose stores to it the step must not see.
     """
 
     steps: list[UOp | Loop] = field(default_factory=list)
-    hidden: dict[UOp, dict[UOp, UOp]] = field(default_factory=dict)
+    hidden: dict[tuple[UOp, UOp], set[UOp]] = field(default_factory=dict)
     reads: list[UOp] = field(default_factory=list)
     writes: list[UOp] = field(default_factory=list)
 
@@ -49,9 +47,8 @@ class Block:
 class Loop:
     """Some ranges, run together over `body`; `node` is the END or REDUCE that closes them.
 
-    `fold`: for a REDUCE, the node whose value is combined. `carries`: registers with what they hold
-    next. `in_order`: iterations depend on each other. `probes`: stores whose places must all differ
-    for iterations not to depend on each other, with the block that computes those places.
+    `fold`: for a REDUCE, the node whose value is combined. `carries`: each register with the value
+    that it holds next. `in_order`: an iteration may depend on the one before.
     """
 
     node: UOp
@@ -60,7 +57,6 @@ class Loop:
     fold: UOp | None = None
     carries: tuple[tuple[UOp, UOp], ...] = ()
     in_order: bool = False
-    probes: list[tuple[Block, UOp]] = field(default_factory=list)
 
 
 # ---------------------------------------------------------------- storage accesses
@@ -208,8 +204,8 @@ class Planner:
             reads, writes = self._accesses(u, step)
             out.reads += reads
             out.writes += writes
-        sequence, out.hidden = self._ordered(nodes, steps)
-        out.steps = [steps[u] for u in sequence]
+        out.steps = list(steps.values())
+        out.hidden = self._hidden(nodes, steps)
         return out
 
     def _step(self, u: UOp, opened: Ranges) -> UOp | Loop:
@@ -231,16 +227,15 @@ class Planner:
         own = list(leaves(u.src[0])) if u.op is Ops.END else []
         roots = own if u.op is Ops.END else [u.src[0]]
         body = self.block(roots, inside[-1], inside[-2], frozenset(own))
-        loop = Loop(u, tuple(groups[-1]), body)
-        loop.fold = u.src[0] if u.op is Ops.REDUCE else None
+        fold = u.src[0] if u.op is Ops.REDUCE else None
+        loop = Loop(u, tuple(groups[-1]), body, fold, in_order=_depends(body))
         for i in reversed(range(len(groups) - 1)):
-            self._settle(loop, inside[i + 2], inside[i + 1])
             around = self.block(crossing(u), inside[i + 1], inside[i], frozenset())
             around.steps.append(loop)
             around.reads += loop.body.reads
             around.writes += loop.body.writes
-            loop = Loop(u, tuple(groups[i]), around, u if u.op is Ops.REDUCE else None)
-        self._settle(loop, inside[1], inside[0])
+            fold = u if u.op is Ops.REDUCE else None
+            loop = Loop(u, tuple(groups[i]), around, fold, in_order=_depends(around))
         return loop
 
     def _accesses(self, u: UOp, step: UOp | Loop) -> tuple[list[UOp], list[UOp]]:
@@ -252,60 +247,7 @@ class Planner:
             return [], [u]
         return ([u] if u.op in LOADS or u in self.as_values else []), []
 
-    # ------------------------------------------------------------ iterations
-    def _settle(self, loop: Loop, opened: Ranges, outer: Ranges) -> None:
-        """Find out whether the iterations of a loop depend on each other through storage."""
-        written: dict[UOp, list[UOp]] = {}
-        for w in loop.body.writes:
-            for base in targets(w):
-                written.setdefault(base, []).append(w)
-        read: dict[UOp, list[UOp]] = {}
-        for access in loop.body.reads:
-            for base in sources_of(access):
-                read.setdefault(base, []).append(access)
-        for base in written.keys() & read.keys():
-            probe = self._probe(loop, written[base], read[base], opened, outer)
-            if probe is None or not written.keys().isdisjoint(map(storage, probe[0].reads)):
-                loop.in_order, loop.probes = True, []
-                return
-            loop.probes.append(probe)
-
-    def _probe(
-        self, loop: Loop, writes: list[UOp], reads: list[UOp], opened: Ranges, outer: Ranges
-    ) -> tuple[Block, UOp] | None:
-        """One store that only what it reads at its own place depends on: all that must be shown is
-        that no two iterations store to one place."""
-        (store, *more), steps = writes, set(loop.body.steps)
-        if more or store.op is not Ops.STORE or store not in steps:
-            return None
-        target, lanes = store.src[0], store.src[1].dtype.lanes
-        for access in reads:
-            place = access.src[0] if access.op in LOADS else access
-            same = access.op is not Ops.CALL and indices(place) == indices(target)
-            if not same or access not in steps or access.dtype.lanes != lanes:
-                return None
-        return self.block((*indices(target), *store.src[2:]), opened, outer, frozenset()), store
-
     # ------------------------------------------------------------ order
-    def _ordered(
-        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
-    ) -> tuple[list[UOp], dict[UOp, dict[UOp, UOp]]]:
-        """The steps so that each read comes before the stores it must not see; where that cannot
-        be, what is hidden from which step."""
-        writers = self._writers(steps)
-        first = self._must_precede(nodes, steps, writers) if writers else {}
-        place = {u: i for i, u in enumerate(steps)}
-        if all(place[u] < place[w] for w, readers in first.items() for u in readers):
-            return list(steps), {}
-        needs: dict[UOp, set[UOp]] = {}
-        for u in nodes:
-            found: set[UOp] = set()
-            for s in crossing(u):
-                found |= {s} if s in steps else needs.get(s, set())
-            needs[u] = found - {u}
-        sequence = _stable_order(list(steps), needs, first)
-        return sequence, _hidden(sequence, first, writers)
-
     def _writers(self, steps: dict[UOp, UOp | Loop]) -> dict[UOp, list[UOp]]:
         """Storage → the steps that write it."""
         out: dict[UOp, list[UOp]] = {}
@@ -315,21 +257,23 @@ class Planner:
                 out.setdefault(base, []).append(u)
         return out
 
-    def _must_precede(
-        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop], writers: dict[UOp, list[UOp]]
-    ) -> dict[UOp, dict[UOp, set[UOp]]]:
-        """Steps that write → the steps that must not see that → the storage that is about."""
+    def _hidden(
+        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
+    ) -> dict[tuple[UOp, UOp], set[UOp]]:
+        """The earlier stores that steps must not see, for `Block.hidden`."""
+        writers = self._writers(steps)
         bit: dict[UOp, int] = {}
         for w in itertools.chain(*writers.values()):
             bit.setdefault(w, 1 << len(bit))
         below: dict[UOp, int] = {}  # the steps that write below a node, as bits
-        for u in nodes:
+        for u in nodes if writers else ():
             mask = bit.get(u, 0)
             for s in crossing(u):
                 mask |= below.get(s, 0)
             below[u] = mask
-        out: dict[UOp, dict[UOp, set[UOp]]] = {}
-        for u, step in steps.items():
+        out: dict[tuple[UOp, UOp], set[UOp]] = {}
+        done: set[UOp] = set()
+        for u, step in steps.items() if writers else ():
             for base, seen in self._seen_by(u, step, below).items():
                 for w in writers.get(base, ()):
                     views = {bool(mask & bit[w]) for mask in seen if w is not u}
@@ -337,8 +281,9 @@ class Planner:
                         raise InvalidIR(
                             f"{describe(u)}: reads storage both before and after a store to it"
                         )
-                    if views == {False}:
-                        out.setdefault(w, {}).setdefault(u, set()).add(base)
+                    if views == {False} and w in done:
+                        out.setdefault((u, base), set()).add(w)
+            done.add(u)
         return out
 
     def _seen_by(self, u: UOp, step: UOp | Loop, below: dict[UOp, int]) -> dict[UOp, list[int]]:
@@ -348,6 +293,12 @@ class Planner:
             for base in sources_of(access):
                 out.setdefault(base, []).append(_seen(access, below))
         return out
+
+
+def _depends(body: Block) -> bool:
+    """Whether an iteration may depend on another: the loop reads storage that it writes."""
+    written = {base for w in body.writes for base in targets(w)}
+    return any(base in written for access in body.reads for base in sources_of(access))
 
 
 def _seen(access: UOp, below: dict[UOp, int]) -> int:
@@ -361,57 +312,6 @@ def _seen(access: UOp, below: dict[UOp, int]) -> int:
     while u.op is Ops.INDEX:
         u = u.src[0]
     return below.get(u, 0)
-
-
-def _hidden(
-    sequence: list[UOp], first: dict[UOp, dict[UOp, set[UOp]]], writers: dict[UOp, list[UOp]]
-) -> dict[UOp, dict[UOp, UOp]]:
-    """What steps must not see though it was done before them: see `Block`."""
-    place = {u: i for i, u in enumerate(sequence)}
-    out: dict[UOp, dict[UOp, UOp]] = {}
-    for w in sequence:
-        for u, bases in first.get(w, {}).items():
-            for base in bases if place[w] < place[u] else ():
-                out.setdefault(u, {}).setdefault(base, w)
-    for u, copies in out.items():
-        for base, start in copies.items():
-            for w in writers[base]:
-                seen = base not in first.get(w, {}).get(u, ())
-                if w is not u and seen and place[start] < place[w] < place[u]:
-                    raise InvalidIR("a read sees one store to its storage, but not one before that")
-    return out
-
-
-def _stable_order(
-    steps: list[UOp], needs: dict[UOp, set[UOp]], first: dict[UOp, dict[UOp, set[UOp]]]
-) -> list[UOp]:
-    """The steps with what each needs before it, and if possible what should come first; otherwise
-    as they were."""
-    place = {u: i for i, u in enumerate(steps)}
-    users: dict[UOp, list[UOp]] = {u: [] for u in steps}
-    blocked: dict[UOp, list[UOp]] = {u: [] for u in steps}
-    missing = {u: len(needs[u]) for u in steps}
-    waiting = {u: len(first.get(u, {})) for u in steps}
-    for u in steps:
-        for s in needs[u]:
-            users[s].append(u)
-        for s in first.get(u, {}):
-            blocked[s].append(u)
-    ready = [place[u] for u in steps if not missing[u] and not waiting[u]]
-    rest = dict.fromkeys(steps)
-    out: list[UOp] = []
-    while rest:
-        u = steps[heapq.heappop(ready)] if ready else next(v for v in rest if not missing[v])
-        if u not in rest:
-            continue
-        del rest[u]
-        out.append(u)
-        for left, after in ((missing, users[u]), (waiting, blocked[u])):
-            for v in after:
-                left[v] -= 1
-                if v in rest and not missing[v] and not waiting[v]:
-                    heapq.heappush(ready, place[v])
-    return out
 
 
 # ---------------------------------------------------------------- level linear

@@ -1,6 +1,6 @@
-"""What each step of a block does that is neither arithmetic nor a loop: see `interpret_loops.py`.
+"""One function per op that is neither arithmetic, nor a loop, nor a call: its effect on the state.
 
-Arrays have the axes of the running loops first and lanes last.
+Arrays have the axes of the running loops first and lanes last (see `state.py`).
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ from uopc.errors import InvalidIR
 from uopc.ir.core import tensor_cores
 from uopc.ir.core.evaluate import Array, fold, present
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.interpret.state import State
 from uopc.ir.verify.nodes import describe
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-    from uopc.ir.interpret.machine import Machine
 
 
-def _const(m: Machine, u: UOp) -> None:
+def _const(m: State, u: UOp) -> None:
     m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1))
 
 
-def _invalid(m: Machine, u: UOp) -> None:
+def _invalid(m: State, u: UOp) -> None:
     m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.zeros(u.dtype.lanes, np.bool_))
 
 
-def _variable(m: Machine, u: UOp) -> None:
+def _variable(m: State, u: UOp) -> None:
     m.set(u, np.asarray([m.variables[u]], np.int64))
 
 
-def _number(m: Machine, u: UOp) -> None:
+def _number(m: State, u: UOp) -> None:
     m.set(u, m.find(u).reshape(-1))
 
 
-def _lanes(m: Machine, u: UOp) -> None:
+def _lanes(m: State, u: UOp) -> None:
     m.set(u, np.arange(u.arg, dtype=u.dtype.numpy))
 
 
-def _special(m: Machine, u: UOp) -> None:
+def _special(m: State, u: UOp) -> None:
     assert m.launch is not None
     m.set(u, m.launch.index(u))
 
 
-def _barrier(m: Machine, u: UOp) -> None:
+def _barrier(m: State, u: UOp) -> None:
     if m.launch is not None:
         m.launch.barrier(u, m.gate(None))
 
 
-def _exchange(m: Machine, u: UOp) -> None:
+def _exchange(m: State, u: UOp) -> None:
     if m.launch is None:
         raise InvalidIR(f"{describe(u)}: there are no threads")
     m.set(u, m.launch.exchange(u, m.value(u.src[0]), m.gate(None)))
 
 
-def _shaped_wmma(m: Machine, u: UOp) -> None:
+def _shaped_wmma(m: State, u: UOp) -> None:
     """The product of two elements, as a tensor core takes them."""
     tile = tensor_cores.tile_of(u)
     if tile is None:
         raise InvalidIR(f"{describe(u)}: there is no such tile")
     a, b = [tensor_cores.rounded(tile, m.value(s)).astype(u.dtype.numpy) for s in u.src[:2]]
-    ok = present(u, [m.masks.get(s) for s in u.src[:2]], a)
+    ok = present(u, [m.masks.get(s) for s in u.src[:2]], [a, b])
     m.set(u, a * b, ok)
 
 
-def _wmma(m: Machine, u: UOp) -> None:
+def _wmma(m: State, u: UOp) -> None:
     """A tile of a warp: the axis of its lanes is that of a loop, or of the threads of a block."""
     tile = tensor_cores.tile_of(u)
     if tile is None:
@@ -81,11 +81,11 @@ def _wmma(m: Machine, u: UOp) -> None:
     m.set(u, got if len(u.src) == 3 else got + m.value(u.src[3]))
 
 
-def _tile_load(m: Machine, u: UOp) -> None:
+def _tile_load(m: State, u: UOp) -> None:
     """Each lane reads the row at its address, and gets pairs of several rows."""
     count, exchanged = u.arg
     place = _warps(m, u, u.src[1])
-    rows = m.read_row(u, u.src[0], 8)
+    rows = m.read(u, u.src[0], None, 8)
     whole = _by_lane(rows, 8, place, max(-place[0], rows.ndim))
     lane, element = np.arange(tensor_cores.WARP)[:, None], np.arange(2 * count)[None, :]
     row, column = lane // 4, 2 * (lane % 4) + element % 2
@@ -94,7 +94,7 @@ def _tile_load(m: Machine, u: UOp) -> None:
     m.set(u, _by_thread(whole[8 * (element // 2) + row, column], place))
 
 
-def _warps(m: Machine, u: UOp, lane: UOp) -> tuple[int, int]:
+def _warps(m: State, u: UOp, lane: UOp) -> tuple[int, int]:
     """The axis of the threads of warps, and how many they are."""
     axis, count = m.lane_axis(lane)
     if count % tensor_cores.WARP:
@@ -120,31 +120,31 @@ def _by_thread(value: Array, place: tuple[int, int]) -> Array:
     return np.moveaxis(value, (0, 1), (place[0], -1))
 
 
-def _nothing(m: Machine, u: UOp) -> None:
+def _nothing(m: State, u: UOp) -> None:
     """Bundles of effects, addresses, and registers that their loop sets."""
 
 
-def _after(m: Machine, u: UOp) -> None:
+def _after(m: State, u: UOp) -> None:
     base = u.src[0]
     if base in m.values:
         m.set(u, m.values[base], m.masks.get(base))
 
 
-def _load(m: Machine, u: UOp) -> None:
-    m.set(u, *m.read(u, u.src[0], u.src[1] if len(u.src) > 1 else None))
+def _load(m: State, u: UOp) -> None:
+    m.set(u, m.read(u, u.src[0], u.src[1] if len(u.src) > 1 else None, u.dtype.lanes))
 
 
-def _store(m: Machine, u: UOp) -> None:
+def _store(m: State, u: UOp) -> None:
     m.write(u)
 
 
-def _stack(m: Machine, u: UOp) -> None:
+def _stack(m: State, u: UOp) -> None:
     parts = [m.value(s) for s in u.src]
     grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
     m.set(u, _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid))
 
 
-def _stacked_mask(m: Machine, u: UOp, parts: list[Array], grid: tuple[int, ...]) -> Array | None:
+def _stacked_mask(m: State, u: UOp, parts: list[Array], grid: tuple[int, ...]) -> Array | None:
     if not any(s in m.masks for s in u.src):
         return None
     full = [m.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
@@ -155,20 +155,20 @@ def _side_by_side(parts: list[Array], grid: tuple[int, ...]) -> Array:
     return np.concatenate([np.broadcast_to(p, (*grid, p.shape[-1])) for p in parts], axis=-1)
 
 
-def _lane(m: Machine, u: UOp) -> None:
+def _lane(m: State, u: UOp) -> None:
     ok = m.masks.get(u.src[0])
     one = slice(u.arg, u.arg + 1)
     m.set(u, m.value(u.src[0])[..., one], None if ok is None else ok[..., one])
 
 
-def _shuffle(m: Machine, u: UOp) -> None:
+def _shuffle(m: State, u: UOp) -> None:
     parts = [m.value(s) for s in u.src]
     grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
     both, ok = _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid)
     m.set(u, both[..., list(u.arg)], None if ok is None else ok[..., list(u.arg)])
 
 
-def _hreduce(m: Machine, u: UOp) -> None:
+def _hreduce(m: State, u: UOp) -> None:
     value = m.value(u.src[0])
     width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
     ok = m.masks.get(u.src[0])
@@ -180,20 +180,16 @@ def _all_lanes(ok: Array) -> Array:
     return np.asarray(ok.all(-1, keepdims=True))
 
 
-def _reduce(m: Machine, u: UOp) -> None:
+def _reduce(m: State, u: UOp) -> None:
     """A REDUCE over no ranges."""
     m.set(u, m.value(u.src[0]), m.masks.get(u.src[0]))
 
 
-def _storage(m: Machine, u: UOp) -> None:
+def _storage(m: State, u: UOp) -> None:
     m.array(u)
 
 
-def _call(m: Machine, u: UOp) -> None:
-    m.call(u)
-
-
-STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
+STEPS: dict[Op, Callable[[State, UOp], None]] = {
     Ops.CONST: _const,
     Ops.INVALID: _invalid,
     Ops.VARIABLE: _variable,
@@ -214,7 +210,6 @@ STEPS: dict[Op, Callable[[Machine, UOp], None]] = {
     Ops.REDUCE: _reduce,
     Ops.CARRY: _nothing,
     Ops.SLICE: _nothing,
-    Ops.CALL: _call,
     Ops.BARRIER: _barrier,
     Ops.COMMIT: _nothing,
     Ops.EXCHANGE: _exchange,

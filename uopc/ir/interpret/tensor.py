@@ -15,23 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import UserError
+from uopc.ir.core import evaluate
 from uopc.ir.core.analysis import filled
-from uopc.ir.core.evaluate import (
-    Array,
-    Variables,
-    apply,
-    bitcast,
-    check_array,
-    misplaced,
-    operands,
-    order,
-    present,
-    undefined,
-    unsupported,
-)
+from uopc.ir.core.calls import operands, order
+from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.interpret.constant_sums import path_to_constant, sum_of_constant
-from uopc.ir.interpret.large_reduces import is_large, leaves, reduced
+from uopc.ir.interpret.arguments import Variables, check_array, misplaced, undefined, unsupported
 from uopc.ir.interpret.machine import run_kernel
 from uopc.ir.interpret.step_order import written_slots
 
@@ -82,85 +71,15 @@ def merge(a: Version | None, b: Version | None) -> Version | None:
     return out
 
 
-# ---------------------------------------------------------------- movement
-def _reshape(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    return a.reshape(dims)
-
-
-def _expand(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    return np.broadcast_to(a, dims)
-
-
-def _permute(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    return a.transpose(u.arg)
-
-
-def _flip(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    return np.flip(a, u.arg)
-
-
-def _pad(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    begins, sizes = dims[: a.ndim], dims[a.ndim :]
-    out = np.full(sizes, fill, a.dtype)
-    out[tuple([slice(b, b + d) for b, d in zip(begins, a.shape)])] = a
-    return out
-
-
-def _shrink(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    begins, sizes = dims[: a.ndim], dims[a.ndim :]
-    inside = [range(max(b, 0), min(b + s, d)) for b, s, d in zip(begins, sizes, a.shape)]
-    part = a[tuple([slice(r.start, max(r.start, r.stop)) for r in inside])]
-    if part.shape == tuple(sizes):
-        return part
-    out = np.full(sizes, fill, a.dtype)  # variables may ask for more than there is
-    shifts = [r.start - b for r, b in zip(inside, begins)]
-    out[tuple([slice(at, at + n) for at, n in zip(shifts, part.shape)])] = part
-    return out
-
-
-def _slice(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    offset, size = dims
-    return a.reshape(-1)[offset : offset + size]
-
-
-def _same(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    return a
-
-
-def _bitcast(u: UOp, a: Array, dims: Sequence[int], fill: int) -> Array:
-    return bitcast(a, u.dtype.numpy)
-
-
-# A view: (node, array of src[0], the arg with symbolic dims filled in, what PAD puts) → array.
-_MOVES: dict[Op, Callable[[UOp, Array, Sequence[int], int], Array]] = {
-    Ops.RESHAPE: _reshape,
-    Ops.EXPAND: _expand,
-    Ops.PERMUTE: _permute,
-    Ops.FLIP: _flip,
-    Ops.PAD: _pad,
-    Ops.SHRINK: _shrink,
-    Ops.SLICE: _slice,
-    Ops.DETACH: _same,
-    Ops.CONTIGUOUS_BACKWARD: _same,
-    Ops.BITCAST: _bitcast,
-}
+# ---------------------------------------------------------------- kinds of ops
+_VIEWS = frozenset((
+    Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK, Ops.SLICE, Ops.DETACH,
+    Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX,
+))  # fmt: skip
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
 _LATER = frozenset((Ops.MSTACK, Ops.MSELECT, Ops.ALLREDUCE, Ops.SHAPED_WMMA, Ops.WMMA))
-
-
-def _is_long_sum(u: UOp) -> bool:
-    """Whether a REDUCE is of a constant that is moved and repeated very often."""
-    return u.op is Ops.REDUCE and path_to_constant(u) is not None and is_large(u.src[0])
-
-
-def _read_by(u: UOp) -> Sequence[UOp]:
-    """The nodes whose values `u` takes: its operands, unless a REDUCE does without making them."""
-    if u.op is not Ops.REDUCE or not is_large(u.src[0]):
-        return operands(u)
-    path = path_to_constant(u)
-    return leaves(u) if path is None else [s for v in path for s in v.src[1:]]
 
 
 class TensorRun:
@@ -178,19 +97,23 @@ class TensorRun:
         self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → what it writes
         self._contents: dict[tuple[UOp, Version | None], Array] = {}
 
+    def reads(self, u: UOp) -> Sequence[UOp]:
+        """The nodes whose values `u` needs."""
+        return operands(u)
+
     def nested(self, initial: Callable[[UOp], Array], variables: Variables) -> TensorRun:
-        """What evaluates the body of a FUNCTION."""
-        return TensorRun(initial, variables)
+        """The run of the body of a FUNCTION."""
+        return type(self)(initial, variables)
 
     # ------------------------------------------------------------ the walk
     def run(self, roots: Sequence[UOp]) -> None:
         """Evaluate every node below the roots, and keep the values of the roots."""
-        nodes = order(roots, _read_by)
+        nodes = order(roots, self.reads)
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
                 self.variables.bind(u.src[0].arg.name, u.src[1].arg)
         effects = any(u.op in _EFFECTS for u in nodes)
-        left = Counter([s for u in nodes for s in _read_by(u)])
+        left = Counter([s for u in nodes for s in self.reads(u)])
         left.update(roots)
         for number, u in enumerate(nodes):
             if effects:
@@ -200,7 +123,7 @@ class TensorRun:
                 self._release(u, left)
 
     def _release(self, u: UOp, left: Counter[UOp]) -> None:
-        for s in _read_by(u):
+        for s in self.reads(u):
             left[s] -= 1
             if not left[s]:
                 self.values.pop(s, None)
@@ -209,10 +132,10 @@ class TensorRun:
     def _track(self, number: int, u: UOp) -> None:
         """Note the storage that `u` is a view of, and the effects below it."""
         version: Version | None = None
-        for s in _read_by(u):
+        for s in self.reads(u):
             version = merge(version, self.versions[s])
         self.versions[u] = Version(number, u, version) if u.op in _EFFECTS else version
-        if u.op in _MOVES or u.op in (Ops.AFTER, Ops.INDEX):
+        if u.op in _VIEWS or u.op is Ops.AFTER:
             self.bases[u] = self.bases[u.src[0]]
         else:  # storage, or a value: a store to it changes a fresh copy
             self.bases[u] = u
@@ -230,14 +153,22 @@ class TensorRun:
             self._set(u, *self.parts[u.src[0]][u.arg])
         elif u.op in _LEAVES:
             self._set(u, _LEAVES[u.op](self, u))
-        elif u.op in _MOVES or u.op is Ops.INDEX:
+        elif u.op in _VIEWS:
             ok = self.masks.get(u.src[0])
             moved = None if ok is None else self._move(u, ok, 1)
             self._set(u, self._move(u, self.values[u.src[0]], 0), moved)
         elif u.op in _COPIES:
             self._set(u, self.values[u.src[0]], self.masks.get(u.src[0]))
-        else:
+        elif u.op is Ops.AFTER:
+            self._after(u)
+        elif u.op is Ops.REDUCE:
+            self._set(u, *self.reduced(u))
+        elif u.op is Ops.STACK or u.op is Ops.CAT:
+            self._join(u)
+        elif u.op.is_alu or u.op is Ops.CAST:
             self._compute(u)
+        else:
+            raise unsupported(u) if u.op in _LATER else misplaced(u, "tensor")
 
     def _set(self, u: UOp, value: Array, ok: Array | None = None) -> None:
         self.values[u] = value
@@ -245,42 +176,35 @@ class TensorRun:
             self.masks[u] = ok
 
     def _compute(self, u: UOp) -> None:
-        if u.op.is_alu or u.op is Ops.CAST:
-            sources = [self.values[s] for s in u.src]
-            value = apply(u, sources)
-            ok = present(u, [self.masks.get(s) for s in u.src], sources[0])
-            self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
-        elif _is_long_sum(u):
-            self._set(u, sum_of_constant(u, self._integers))
-        elif u.op is Ops.REDUCE:
-            self._set(u, *reduced(u, self.values, self.masks))
-        elif u.op is Ops.STACK or u.op is Ops.CAT:
-            parts = [self.values[s] for s in u.src]
-            self._set(u, _joined(u, parts), self._joined_mask(u, parts))
-        elif u.op is Ops.AFTER:
-            self._after(u)
-        else:
-            raise unsupported(u) if u.op in _LATER else misplaced(u, "tensor")
+        sources = [self.values[s] for s in u.src]
+        value = evaluate.elementwise(u, sources)
+        ok = evaluate.present(u, [self.masks.get(s) for s in u.src], sources)
+        self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
 
-    # ------------------------------------------------------------ INVALID
-    def _joined_mask(self, u: UOp, parts: list[Array]) -> Array | None:
-        if not any(s in self.masks for s in u.src):
-            return None
-        full = [self.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
-        return _joined(u, full)
+    def _join(self, u: UOp) -> None:
+        parts = [self.values[s] for s in u.src]
+        masks = None
+        if any(s in self.masks for s in u.src):
+            every = [self.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
+            masks = evaluate.join(u, every)
+        self._set(u, evaluate.join(u, parts), masks)
+
+    def reduced(self, u: UOp) -> tuple[Array, Array | None]:
+        """The value of a REDUCE, and which of its elements exist (None: all)."""
+        ok = self.masks.get(u.src[0])
+        value = evaluate.fold(u.arg.op, self.values[u.src[0]], u.arg.axes, u.dtype)
+        return value, None if ok is None else np.asarray(ok.all(axis=u.arg.axes))
 
     # ------------------------------------------------------------ views
-    def _integers(self, nodes: Sequence[UOp]) -> list[int]:
+    def integers(self, nodes: Sequence[UOp]) -> list[int]:
         return [int(self.values[s]) for s in nodes]
 
     def _move(self, u: UOp, a: Array, fill: int) -> Array:
         """The view that `u` takes of the array of its first source."""
         if u.op is Ops.INDEX:
             return self._gather(u, a, fill)
-        dims: Sequence[int] = ()
-        if isinstance(u.arg, tuple):
-            dims = filled(u.arg, self._integers(u.src[1:]))  # type: ignore[arg-type]
-        return _MOVES[u.op](u, a, dims, fill)
+        symbolic = self.integers(u.src[1:]) if isinstance(u.arg, tuple) else ()
+        return evaluate.move(u, a, symbolic, fill)
 
     def _gather(self, u: UOp, a: Array, fill: int) -> Array:
         if len(u.src) == 1:
@@ -369,12 +293,12 @@ class TensorRun:
                 places = self._move(v, places, -1)
                 continue
             outer.append((array, places))
-            array = bitcast(array.reshape(-1)[places], v.dtype.numpy).copy()
+            array = evaluate.bitcast(array.reshape(-1)[places], v.dtype.numpy).copy()
             places = np.arange(array.size).reshape(array.shape)
         chosen = places >= 0 if ok is None else (places >= 0) & ok
         array.reshape(-1)[places[chosen]] = np.broadcast_to(value, places.shape)[chosen]
         for below, where in reversed(outer):
-            below.reshape(-1)[where] = bitcast(array, below.dtype).reshape(where.shape)
+            below.reshape(-1)[where] = evaluate.bitcast(array, below.dtype).reshape(where.shape)
             array = below
 
     def finals(self, roots: Sequence[UOp]) -> dict[UOp, Array]:
@@ -429,10 +353,6 @@ class TensorRun:
         return {slot: arrays[slot] for slot in written_slots(body)}
 
 
-def _joined(u: UOp, parts: list[Array]) -> Array:
-    return np.stack(parts) if u.op is Ops.STACK else np.concatenate(parts, axis=u.arg)
-
-
 # ---------------------------------------------------------------- leaves
 def _const(run: TensorRun, u: UOp) -> Array:
     return np.asarray(u.arg, u.dtype.numpy)
@@ -452,18 +372,18 @@ def _bind(run: TensorRun, u: UOp) -> Array:
 
 
 def _iota(run: TensorRun, u: UOp) -> Array:
-    (count,) = filled(u.arg, run._integers(u.src))  # type: ignore[arg-type]
+    (count,) = filled(u.arg, run.integers(u.src))  # type: ignore[arg-type]
     return np.arange(count, dtype=np.int64)
 
 
 def _param(run: TensorRun, u: UOp) -> Array:
     array = run.initial(u)
-    check_array(u, array, filled(u.arg.dims, run._integers(u.src)))  # type: ignore[arg-type]
+    check_array(u, array, filled(u.arg.dims, run.integers(u.src)))  # type: ignore[arg-type]
     return array
 
 
 def _buffer(run: TensorRun, u: UOp) -> Array:
-    return undefined(u.dtype, filled(u.arg.dims, run._integers(u.src)))  # type: ignore[arg-type]
+    return undefined(u.dtype, filled(u.arg.dims, run.integers(u.src)))  # type: ignore[arg-type]
 
 
 def _data(run: TensorRun, u: UOp) -> Array:

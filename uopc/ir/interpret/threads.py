@@ -1,9 +1,9 @@
-"""Launches of a GPU on NumPy: all threads of some blocks at once, step by step.
+"""A GPU launch on NumPy: all threads of some blocks at once, step by step.
 
-The blocks are one axis of every array and the threads of a block another (`interpret_loops.py` says
-how axes line up), so all threads are at the same step and a BARRIER has nothing to wait for. What
-real threads would not forgive is an error: a barrier that some threads of a block do not reach,
-and local storage that two threads touch without a barrier between them, one of them writing.
+The blocks are one axis of every array and the threads of a block another (`state.py` says how axes
+line up), so all threads are at the same step and a BARRIER has nothing to wait for. Errors of real
+threads are found: a barrier that some threads of a block do not reach, and local storage that two
+threads use without a barrier between them, at least one of them writing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import analysis
-from uopc.ir.core.evaluate import Array, name_of
+from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.interpret.arguments import name_of
 from uopc.ir.verify.nodes import describe
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-    from uopc.ir.interpret.machine import Machine
 
 WARP = 32
 _NOBODY, _SEVERAL = -1, -2
@@ -30,26 +29,22 @@ THREADS = -3  # the axis of threads in every array; blocks and lanes follow
 
 
 def is_private(base: UOp) -> bool:
-    """Storage of which each block, or thread, has its own."""
+    """Whether each block, or each thread, has its own copy of a storage."""
     return base.op is Ops.BUFFER and base.arg.space != "global"
 
 
 class Launch:
-    """The places that run now: blocks `first` … `first + count`, all their threads."""
+    """The threads that run now: those of blocks `first` … `first + count`.
 
-    def __init__(self, machine: Machine, specials: list[UOp]) -> None:
-        for u in {v: None for s in specials for v in analysis.toposort(s.src[0])}:
-            machine.step(u)
-        self.blocks = self._extents(machine, specials, block=False)
-        self.threads = self._extents(machine, specials, block=True)
+    `extents`: the number of values of each SPECIAL, in the order x, y, z.
+    """
+
+    def __init__(self, extents: dict[UOp, int]) -> None:
+        self.blocks = {u: n for u, n in extents.items() if not u.arg.startswith("lidx")}
+        self.threads = {u: n for u, n in extents.items() if u.arg.startswith("lidx")}
         self.first, self.count = 0, 0
         self.epoch = 0
         self.marks: dict[UOp, _Marks] = {}
-
-    def _extents(self, machine: Machine, specials: list[UOp], block: bool) -> dict[UOp, int]:
-        found = [u for u in specials if u.arg.startswith("lidx") is block]
-        found.sort(key=lambda u: str(u.arg))
-        return {u: int(machine.value(u.src[0]).max()) for u in found}
 
     @property
     def width(self) -> int:
@@ -57,7 +52,7 @@ class Launch:
         return math.prod(self.threads.values())
 
     def pieces(self, room: int) -> Iterator[None]:
-        """Some blocks after the others, so that no more than `room` threads run at once."""
+        """Yield when the next blocks are set, so few that at most `room` threads run at once."""
         total = math.prod(self.blocks.values())
         step = max(1, room // max(1, self.width))
         for self.first in range(0, total, step):
@@ -66,7 +61,7 @@ class Launch:
             yield
 
     def index(self, special: UOp) -> Array:
-        """The numbers of a SPECIAL, by place."""
+        """The value of a SPECIAL in each thread."""
         block = special in self.blocks
         extents = self.blocks if block else self.threads
         numbers = np.arange(self.first, self.first + self.count) if block else np.arange(self.width)
@@ -78,13 +73,13 @@ class Launch:
 
     # ------------------------------------------------------------ storage of a block or thread
     def copies(self, base: UOp) -> int:
-        """How many of a BUFFER there are."""
+        """The number of copies of a BUFFER: one per block or thread if it is private to them."""
         if not is_private(base):
             return 1
         return self.count * (self.width if base.arg.space == "reg" else 1)
 
     def offset(self, base: UOp, size: int) -> Array:
-        """Where each thread's copy of a BUFFER begins."""
+        """The place in memory where each thread's copy of a BUFFER begins."""
         if self.copies(base) == 1:
             return np.zeros(1, np.int64)
         block = np.arange(self.count).reshape(-1, 1)
@@ -93,7 +88,7 @@ class Launch:
         return block * size
 
     def touch(self, u: UOp, base: UOp, flat: Array, ok: Array, writes: bool) -> None:
-        """Note an access to local storage; InvalidIR where another thread's is not ordered."""
+        """Note an access to local storage; InvalidIR where it races with another thread."""
         if base.op is not Ops.BUFFER or base.arg.space != "local":
             return
         marks = self.marks.get(base)
@@ -117,7 +112,7 @@ class Launch:
         self.epoch += 1
 
     def exchange(self, u: UOp, value: Array, active: Array) -> Array:
-        """The value in the thread whose number differs in the bits of the arg."""
+        """The value in the thread whose number differs in the bits that are set in the arg."""
         self._together(u, active, min(WARP, self.width), "warp")
         other = np.arange(self.width) ^ u.arg
         if u.arg >= WARP or (other >= self.width).any():
@@ -134,7 +129,10 @@ class Launch:
 
 
 class _Marks:
-    """Who used each element of a local BUFFER last, and since which barrier."""
+    """The thread that last wrote, or read, each element of a local BUFFER, and in which epoch.
+
+    Each BARRIER begins an epoch.
+    """
 
     def __init__(self, size: int) -> None:
         self.by = {kind: np.full(size, _NOBODY) for kind in (True, False)}
@@ -146,13 +144,13 @@ class _Marks:
                 table[kind] = np.concatenate([a, np.full(max(0, size - len(a)), _NOBODY)])
 
     def last(self, kind: bool, places: Array, epoch: int) -> Array:
-        """Who wrote (or read) places since the last barrier."""
+        """The thread that wrote (or read) each place in this epoch."""
         return np.where(self.at[kind][places] == epoch, self.by[kind][places], _NOBODY)
 
     def touch(
         self, places: Array, threads: Array, epoch: int, writes: bool
     ) -> tuple[int, int, int] | None:
-        """Note accesses. A place, the thread and who else used it, where that is a race."""
+        """Note accesses. A race gives a place, the thread, and the thread that used it before."""
         self._grow(int(places.max(initial=-1)) + 1)
         for kind in (True, False) if writes else (True,):
             before = self.last(kind, places, epoch)

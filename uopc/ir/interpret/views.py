@@ -12,7 +12,7 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis
-from uopc.ir.core.evaluate import STORAGE
+from uopc.ir.core.calls import STORAGE
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.verify.nodes import describe

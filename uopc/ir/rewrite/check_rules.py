@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
 from uopc.ir.core.construct import const_value
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.rewrite.pattern import Rule, UPat
@@ -29,8 +29,6 @@ from uopc.ir.rewrite.rules import BOOL, FLOAT, INDEX, WRAPPING, Entry, RuleSet, 
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-
-Array = npt.NDArray[Any]
 
 _TRIES = 240  # instances a rule and dtype
 _POINTS = 1024  # of which the values are compared at most at so many points
@@ -180,7 +178,7 @@ def _count(op: Op) -> int:
     return op.arity if isinstance(op.arity, int) else op.arity[0]
 
 
-# ---------------------------------------------------------------- evaluation
+# ---------------------------------------------------------------- points
 def points(leaves: dict[UOp, Array], rng: random.Random) -> dict[UOp, Array]:
     """Values for all leaves at once: every combination, or a sample of them."""
     sizes = [len(v) for v in leaves.values()]
@@ -191,36 +189,6 @@ def points(leaves: dict[UOp, Array], rng: random.Random) -> dict[UOp, Array]:
         grid = np.array([rng.randrange(total) for _ in range(_POINTS)])
     index = np.unravel_index(grid, sizes) if sizes else ()
     return {u: values[i] for (u, values), i in zip(leaves.items(), index)}
-
-
-def evaluate(root: UOp, leaves: dict[UOp, Array]) -> tuple[Array, Array]:
-    """The values of a scalar graph at many points, and where it has one."""
-    done: dict[UOp, tuple[Array, Array]] = {}
-    yes = np.array(True)
-    with np.errstate(all="ignore"):
-        for u in analysis.toposort(root):
-            if u in leaves:
-                done[u] = leaves[u].astype(u.dtype.numpy), yes
-            elif u.op is Ops.CONST:
-                done[u] = np.asarray(u.arg, u.dtype.numpy), yes
-            elif u.op is Ops.INVALID:
-                done[u] = np.zeros((), u.dtype.numpy), np.array(False)
-            else:
-                done[u] = _apply(u, [done[s] for s in u.src])
-    return done[root]
-
-
-def _apply(u: UOp, operands: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    values, valid = [v for v, _ in operands], [w for _, w in operands]
-    if u.op is Ops.WHERE:
-        return np.where(*values), valid[0] & np.where(values[0], valid[1], valid[2])
-    if u.op is Ops.CAST:
-        return semantics.cast(np.asarray(values[0]), u.src[0].dtype, u.dtype), valid[0]
-    if u.op is Ops.BITCAST:
-        return np.ascontiguousarray(values[0]).view(u.dtype.numpy), valid[0]
-    assert u.op.evaluate is not None
-    made = u.op.evaluate(*np.broadcast_arrays(*values))
-    return np.asarray(made), np.logical_and.reduce(np.broadcast_arrays(*valid))
 
 
 # ---------------------------------------------------------------- checking

@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.analysis import Dim
-from uopc.ir.core.evaluate import STORAGE, operands, order
+from uopc.ir.core.calls import STORAGE, operands, order
+from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.levels import SCALAR, Level
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.ir.rewrite import check_rules
 from uopc.ir.symbolic import assume as given
 from uopc.ir.symbolic import conditions as clauses
 from uopc.ir.symbolic import simplify as symbolic
@@ -40,7 +39,6 @@ from uopc.ir.verify.nodes import describe, origin
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-Array = npt.NDArray[Any]
 _POINTS = 512  # places that are tried
 _EVERY = 4096  # all places are, if there are no more
 
@@ -344,9 +342,9 @@ def _tried(
     every = _all_places(free)
     leaves, happens = every or _some_places(free)
     leaves |= {u: leaves[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
-    value, last = (check_rules.evaluate(u, leaves)[0] for u in (x, end))
+    value, last = (evaluate(u, leaves)[0] for u in (x, end))
     if condition is not None:
-        happens = happens & check_rules.evaluate(condition, leaves)[0]
+        happens = happens & evaluate(condition, leaves)[0]
     found = np.flatnonzero(happens & ((value < 0) | (value >= last)))
     if not len(found):
         return (Verdict.NOT_PROVED if every is None else Verdict.INSIDE), {}
@@ -393,7 +391,7 @@ def _drawn(u: UOp, leaves: dict[UOp, Array], rng: random.Random) -> tuple[Array,
         low, high = analysis.bounds(u)
         first, last = np.full(_POINTS, low), np.full(_POINTS, high)
     else:
-        end = np.broadcast_to(check_rules.evaluate(u.src[0], leaves)[0], (_POINTS,))
+        end = np.broadcast_to(evaluate(u.src[0], leaves)[0], (_POINTS,))
         first, last = np.zeros(_POINTS, np.int64), end - 1
     part = np.array([rng.choice((0.0, 1.0, rng.random())) for _ in range(_POINTS)])
     values = first + np.floor(part * np.maximum(last - first, 0) + 0.5).astype(np.int64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import analysis
-from uopc.ir.core.evaluate import operands, order
+from uopc.ir.core.calls import operands, order
 from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.verify.nodes import CHECKS, Problem, describe, origin, verify_node

@@ -7,23 +7,20 @@ whose result is the same everywhere are evaluated, so an array is what the inter
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from uopc.ir.builder import alu as build
 from uopc.ir.builder import movement
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core import arrays as data
-from uopc.ir.core import evaluate as interpret_values
+from uopc.ir.core.evaluate import Array, compute
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
-
-Array = npt.NDArray[Any]
 
 # A value of more elements is left to the program: it would only make the program large.
 MOST_ELEMENTS = 1 << 20
@@ -133,7 +130,8 @@ class Constants:
                 stack += missing
                 continue
             found = [arrays[s] for s in sources]
-            arrays[v] = _filled(v, parts, found) if parts else _evaluated(v, found)
+            with np.errstate(all="ignore"):
+                arrays[v] = _filled(v, parts, found) if parts else compute(v, found)
             stack.pop()
         return arrays[u]
 
@@ -172,38 +170,6 @@ def _filled(u: UOp, parts: list[Pieces], values: list[Array]) -> Array:
         place = (slice(None),) * axis + (slice(part.begin, part.end),)
         out[place] = value
     return out + out.dtype.type(0) if len(parts) > 1 and u.dtype.is_float else out
-
-
-def _evaluated(u: UOp, values: list[Array]) -> Array:
-    if u.op is Ops.CONST:
-        return np.asarray(u.arg, u.dtype.numpy)
-    if u.op is Ops.DATA:
-        return np.asarray(u.arg.array)
-    if u.op is Ops.STACK:
-        return np.stack(values)
-    if u.op is Ops.CAT:
-        return np.concatenate(values, u.arg)
-    if u.op.movement:
-        return _moved(u, values[0])
-    with np.errstate(all="ignore"):
-        return np.broadcast_to(interpret_values.apply(u, values), analysis.shape(u))
-
-
-def _moved(u: UOp, a: Array) -> Array:
-    if u.op is Ops.RESHAPE:
-        return a.reshape(u.arg)
-    if u.op is Ops.EXPAND:
-        return np.broadcast_to(a, u.arg)
-    if u.op is Ops.PERMUTE:
-        return a.transpose(u.arg)
-    if u.op is Ops.FLIP:
-        return np.flip(a, u.arg)
-    begins, sizes = analysis.window(u)
-    if u.op is Ops.SHRINK:
-        return a[tuple([slice(b, b + n) for b, n in zip(begins, sizes)])]
-    out = np.zeros(sizes, a.dtype)
-    out[tuple([slice(b, b + n) for b, n in zip(begins, a.shape)])] = a
-    return out
 
 
 def concatenation(pieces: Pieces, length: int) -> UOp:

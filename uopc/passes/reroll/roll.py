@@ -18,10 +18,11 @@ from uopc.ir.builder import movement
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.evaluate import Array
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.reroll.constant_folding import Array, Constants, array_node
+from uopc.passes.reroll.constant_folding import Constants, array_node
 from uopc.tensor import creation as sources
 
 if TYPE_CHECKING:

@@ -11,20 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uopc.ir.core.analysis import filled
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Op, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 MOST_RUNS = 1 << 25
 # The values of symbolic dimensions.
-Integers = Callable[[Sequence["UOp"]], list[int]]
+Integers = Callable[[Sequence[UOp]], list[int]]
 
 
 @dataclass

@@ -1,25 +1,25 @@
-"""Reductions of operands that are too large to be made: block by block along the kept axes.
+"""The interpreter for recorded graphs, some of which are too large to be run node by node.
 
-What lies between a REDUCE and arrays of a bearable size, arithmetic and PERMUTE, is computed only
-for the elements of a block. EXPAND costs nothing where it is read, so a matrix product needs its
-two matrices and one block of the products.
+A REDUCE of an operand that is too large to be made is computed block by block along the kept axes:
+arithmetic and PERMUTE between it and arrays of a bearable size are computed for one block alone. A
+sum of products is one call of `np.einsum`, a sum over movement of a constant (an arange written as
+a sum) takes no elements at all (`constant_sums.py`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tests.conformance.constant_sums import path_to_constant, sum_of_constant
 from uopc.ir.core.analysis import max_dim, shape
-from uopc.ir.core.evaluate import Array, apply, fold, present
+from uopc.ir.core.evaluate import Array, elementwise, fold, present
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
+from uopc.ir.interpret.tensor import TensorRun
 
 MOST_ELEMENTS = 1 << 24
 # Of a factor of a sum of products, which is made as a whole in float64.
@@ -164,8 +164,8 @@ def _computed(v: UOp, sources: list[Part]) -> Part:
         value, ok = sources[0]
         return value.transpose(v.arg), None if ok is None else ok.transpose(v.arg)
     values = [value for value, _ in sources]
-    made = apply(v, values)
-    ok = present(v, [ok for _, ok in sources], values[0])
+    made = elementwise(v, values)
+    ok = present(v, [ok for _, ok in sources], values)
     return made, None if ok is None else np.broadcast_to(ok, made.shape)
 
 
@@ -293,3 +293,18 @@ def magnitude(u: UOp, values: Mapping[UOp, Array]) -> tuple[Array, int]:
         out[place] = total(terms)
         count += terms.size
     return out, count // max(1, out.size)
+
+
+class LargeRun(TensorRun):
+    """A TensorRun that does not make the large operand of a REDUCE."""
+
+    def reads(self, u: UOp) -> Sequence[UOp]:
+        if u.op is not Ops.REDUCE or not is_large(u.src[0]):
+            return super().reads(u)
+        path = path_to_constant(u)
+        return leaves(u) if path is None else [s for v in path for s in v.src[1:]]
+
+    def reduced(self, u: UOp) -> Part:
+        if path_to_constant(u) is not None and is_large(u.src[0]):
+            return sum_of_constant(u, self.integers), None
+        return reduced(u, self.values, self.masks)

@@ -1,0 +1,96 @@
+"""The arguments of a run: arrays of storage, values of variables, and the checks of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
+from uopc.ir.core import analysis
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.evaluate import Array
+from uopc.ir.core.ops import Ops
+from uopc.ir.index import affine
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+# ---------------------------------------------------------------- variables
+class Variables:
+    """The values of named integers: given by the caller, or found in the shapes of arrays."""
+
+    def __init__(self, given: Mapping[str, int]) -> None:
+        self._values = dict(given)
+
+    def __getitem__(self, u: UOp) -> int:
+        """The value of a VARIABLE; UserError when it has none or is out of its bounds."""
+        name, low, high = u.arg.name, u.arg.low, u.arg.high
+        if name not in self._values:
+            raise UserError(f"variable {name} has no value: pass it, or an array with it as a size")
+        value = int(self._values[name])
+        if not low <= value <= high:
+            raise UserError(f"variable {name} = {value} is outside of {low}..{high}")
+        return value
+
+    def copy(self) -> Variables:
+        return Variables(self._values)
+
+    def bind(self, name: str, value: int) -> None:
+        """Give a variable its value; UserError when it has another one already."""
+        if self._values.setdefault(name, value) != value:
+            raise UserError(f"variable {name} is both {self._values[name]} and {value}")
+
+    def solve(self, storage: UOp, array: Array) -> None:
+        """Bind the variables that stand alone in a dimension (`n`, `2*n + 1`) of a storage."""
+        dims = analysis.filled(storage.arg.dims, storage.src)
+        if len(dims) != array.ndim:
+            raise UserError(
+                f"{name_of(storage)}: expected {len(dims)} dimensions {analysis.show(dims)},"
+                f" got shape {array.shape}"
+            )
+        for d, got in zip(dims, array.shape):
+            if isinstance(d, int):
+                continue
+            constant, terms = affine.form(d)
+            (atom, factor), *others = terms.items()
+            if not others and atom.op is Ops.VARIABLE and (got - constant) % factor == 0:
+                self.bind(atom.arg.name, (got - constant) // factor)
+
+
+# ---------------------------------------------------------------- storage
+def name_of(storage: UOp) -> str:
+    """What the caller calls a storage."""
+    if storage.op is Ops.PARAM:
+        return str(storage.arg.name)
+    return f"buffer {storage.arg.slot}" if storage.op is Ops.BUFFER else "constant array"
+
+
+def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -> None:
+    """UserError when an array has not the dtype (and, where given, the shape) of a storage."""
+    if not isinstance(array, np.ndarray):
+        raise UserTypeError(f"{name_of(storage)}: expected an array, got {type(array).__name__}")
+    if array.dtype != storage.dtype.numpy:
+        raise UserTypeError(
+            f"{name_of(storage)}: expected dtype {storage.dtype.name}, got {array.dtype}"
+        )
+    if dims is not None and array.shape != tuple(dims):
+        raise UserError(f"{name_of(storage)}: expected shape {tuple(dims)}, got {array.shape}")
+
+
+def undefined(dtype: DType, dims: Sequence[int]) -> Array:
+    """Storage that nothing was written to: values that show when they are used."""
+    if dtype.is_float:
+        return np.full(dims, np.nan, np.float32).astype(dtype.numpy)
+    return np.full(dims, dtype.bounds[1] if dtype.kind != "index" else -1, dtype.numpy)
+
+
+# ---------------------------------------------------------------- ops that do not run
+def unsupported(u: UOp) -> Unsupported:
+    return Unsupported(f"the interpreter does not run {u.op!r} yet")
+
+
+def misplaced(u: UOp, level: str) -> InvalidIR:
+    return InvalidIR(f"{u.op!r} has no meaning at level {level}")

@@ -1,0 +1,177 @@
+"""The state of a run: values of nodes, contents of storage, and which iterations happen.
+
+An array of a value has the shape (…, second range, first range, lanes): each range that runs at
+once is an axis, a loop opened later stands further left, and NumPy's broadcasting lines them up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.core.analysis import filled
+from uopc.ir.core.evaluate import Array
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
+from uopc.ir.interpret.step_order import address, indices, storage
+from uopc.ir.interpret.threads import THREADS, Launch
+from uopc.ir.verify.nodes import describe
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# How a PARAM finds its array.
+Find = Callable[["UOp"], Array]
+
+
+class State:
+    """`find` gives the arrays of PARAMs; BUFFERs are made when first needed."""
+
+    def __init__(self, find: Find, variables: Variables, storages: dict[UOp, Array]) -> None:
+        self.find = find
+        self.variables = variables
+        self.storages = storages  # in the shape that the caller sees
+        self.memory: dict[UOp, Array] = {}  # the same arrays, flat
+        self.mirrors: dict[UOp, list[Array]] = {}  # more arrays that receive the running stores
+        self.values: dict[UOp, Array] = {}
+        self.masks: dict[UOp, Array] = {}  # elements that exist, where some do not (INVALID)
+        self.extents: list[int] = []  # of the axes of the loops that run, outer first
+        self.guards: list[Array] = []  # iterations that happen, where the ends of ranges differ
+        self.axes: dict[UOp, tuple[int, int]] = {}  # range → its axis and length
+        self.launch: Launch | None = None  # the threads that run, if there are any
+
+    # ------------------------------------------------------------ values
+    def value(self, u: UOp) -> Array:
+        """The value of an operand; InvalidIR when it has none (yet)."""
+        found = self.values.get(u)
+        if found is None:
+            raise InvalidIR(f"{describe(u)}: used as a value, but it was not computed before")
+        return found
+
+    def set(self, u: UOp, value: Array, ok: Array | None = None) -> None:
+        self.values[u] = value
+        if ok is not None and not ok.all():
+            self.masks[u] = ok
+        elif self.masks:
+            self.masks.pop(u, None)
+
+    def forget(self, u: UOp) -> None:
+        self.values.pop(u, None)
+        self.masks.pop(u, None)
+
+    def lane_axis(self, lane: UOp) -> tuple[int, int]:
+        """The axis of the threads of warps, and their number. `lane` is the loop over them, or,
+        where there are threads, the number of a thread in its warp."""
+        if self.launch is not None:
+            return THREADS, self.launch.width
+        if lane not in self.axes:
+            raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
+        return self.axes[lane]
+
+    # ------------------------------------------------------------ storage
+    def array(self, base: UOp) -> Array:
+        """The flat array of a PARAM, BUFFER or DATA."""
+        found = self.memory.get(base)
+        if found is None:
+            whole = self._whole(base)
+            wanted = math.prod(self.dims(base))
+            if not whole.flags.c_contiguous:
+                raise UserError(f"{name_of(base)}: the array must be contiguous")
+            if whole.size < wanted:
+                raise UserError(f"{name_of(base)}: expected {wanted} elements, got {whole.size}")
+            self.storages[base] = whole
+            found = self.memory[base] = whole.reshape(-1)
+        return found
+
+    def _whole(self, base: UOp) -> Array:
+        if base.op is Ops.DATA:
+            return base.arg.array  # type: ignore[no-any-return]
+        if base in self.storages:
+            return self.storages[base]
+        if base.op is Ops.BUFFER:
+            copies = 1 if self.launch is None else self.launch.copies(base)
+            dims = self.dims(base) if copies == 1 else [copies, *self.dims(base)]
+            return undefined(base.dtype, dims)
+        array = self.find(base)
+        check_array(base, array)
+        return array
+
+    def dims(self, base: UOp) -> list[int]:
+        symbolic = [int(self.value(s).max()) for s in base.src]
+        return list(filled(base.arg.dims, symbolic))  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ accesses
+    def gate(self, gate: UOp | None) -> Array:
+        """Which iterations access memory: those that happen, and where the gate holds."""
+        ok = np.ones(1, np.bool_) if gate is None else self.value(gate)
+        for guard in self.guards:
+            ok = ok & guard
+        return ok
+
+    def places(self, u: UOp, target: UOp, lanes: int, ok: Array) -> tuple[Array, Array]:
+        """The flat places of an address (`lanes` from each place if it is one), and which exist.
+
+        InvalidIR, naming `u`, when an existing place is outside of the storage.
+        """
+        base = storage(target)
+        dims, found = self.dims(base), list(indices(target))
+        if not dims and len(found) == 1:
+            dims = [1]
+        if len(found) != len(dims):
+            raise InvalidIR(f"{describe(u)}: {len(found)} indices for {len(dims)} dimensions")
+        flat = np.zeros(1, np.int64)
+        for i, (index, size) in enumerate(zip(found, dims)):
+            place = self.value(index)
+            if i == len(dims) - 1 and lanes > 1 and place.shape[-1] == 1:
+                place = place + np.arange(lanes)
+            ok = ok & self.masks.get(index, np.True_)
+            bad = ok & ((place < 0) | (place >= size))
+            if bad.any():
+                value = np.broadcast_to(place, bad.shape)[bad].flat[0]
+                raise InvalidIR(
+                    f"{describe(u)}: index {value} is outside of {name_of(base)},"
+                    f" dimension {i} of size {size}"
+                )
+            flat = flat * size + place
+        if self.launch is not None:
+            flat = flat + self.launch.offset(base, math.prod(dims))
+        return np.where(ok, flat, 0), ok
+
+    def read(self, u: UOp, target: UOp, gate: UOp | None, lanes: int) -> Array:
+        """The elements at an address, `lanes` from each place; 0 where there is no access."""
+        ok = self.gate(gate)
+        if gate is not None:
+            ok = ok & self.masks.get(gate, np.True_)
+        flat, ok = self.places(u, target, lanes, ok)
+        array = self.array(storage(target))
+        if self.launch is not None:
+            self.launch.touch(u, storage(target), flat, ok, writes=False)
+        if not ok.any():
+            return np.zeros(flat.shape, array.dtype)
+        value = array[flat]
+        return value if ok.all() else np.where(ok, value, np.zeros((), array.dtype))
+
+    def write(self, u: UOp) -> None:
+        """Run a STORE; where several iterations store to one place the last one wins."""
+        target, value = u.src[:2]
+        base = storage(target)
+        ok = self.gate(u.src[2] if len(u.src) > 2 else None)
+        ok = ok & self.masks.get(value, np.True_)
+        data = self.value(value)
+        lanes = max(data.shape[-1], address(target).dtype.lanes)
+        flat, ok = self.places(u, target, lanes, ok)
+        full = np.broadcast_shapes(flat.shape, data.shape, ok.shape, (*self.extents[::-1], 1))
+        flat, data, ok = [np.broadcast_to(a, full) for a in (flat, data, ok)]
+        if not self.array(base).flags.writeable:
+            raise UserError(f"{name_of(base)} is stored to, but its array is read-only")
+        if self.launch is not None:
+            self.launch.touch(u, base, flat, ok, writes=True)
+        # Later iterations overwrite earlier ones, so the outer loop must be the first axis.
+        axes = (*reversed(range(len(full) - 1)), len(full) - 1)
+        flat, data, ok = [a.transpose(axes) for a in (flat, data, ok)]
+        for array in (self.memory[base], *self.mirrors.get(base, ())):
+            array[flat[ok]] = data[ok]
