@@ -112,28 +112,10 @@ def fits_tile(u: UOp) -> bool:
     return isinstance(size, int) and size * u.dtype.itemsize <= TILE_BYTES
 
 
-def is_contraction(u: UOp) -> bool:
-    """Whether a REDUCE sums products of operands that are used again: a matrix product or
-    convolution."""
-    product = u.src[0]
-    return product.op is Ops.MUL and all(
-        [not as_many(s, product) or _is_repeated(s) for s in product.src]
-    )
-
-
 def keeps_order(u: UOp) -> bool:
     """Whether a value over a contraction is computed in the loops of that. A view in another order
     is not: the loops of what is stored are to be those of the contraction."""
     return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
-
-
-def _is_repeated(u: UOp) -> bool:
-    """Whether a value is a view that has elements of its source more than once."""
-    while u.op.movement or u.op in (Ops.CAST, Ops.AFTER):
-        if u.op is Ops.EXPAND:
-            return True
-        u = u.src[0]
-    return False
 
 
 def cost_of_reduce(u: UOp, term: float) -> float:

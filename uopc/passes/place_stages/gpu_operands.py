@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.views import STORAGE
-from uopc.passes.place_stages import fusion_cost
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -34,7 +34,7 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
             own = u.op is Ops.REDUCE and facts.of[u].reads
             if own or any([s in reduced for s in u.src]):
                 reduced.add(u)
-        if u.op is not Ops.REDUCE or not fusion_cost.is_contraction(u):
+        if u.op is not Ops.REDUCE or not repeats_factors(u):
             continue
         terms = analysis.size(analysis.shape(u.src[0]))
         for s in u.src[0].src:

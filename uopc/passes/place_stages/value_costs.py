@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.views import (
@@ -80,7 +81,7 @@ class Measures:
             if value.presumed:
                 value.has_reduce = True
                 below = [s for s in u.src if s in self.of and self.of[s].contracts]
-                value.contracts = (u.op is Ops.REDUCE and fusion_cost.is_contraction(u)) or (
+                value.contracts = (u.op is Ops.REDUCE and repeats_factors(u)) or (
                     fusion_cost.keeps_order(u) and any([fusion_cost.as_many(s, u) for s in below])
                 )
                 self.loops.add(u)
@@ -166,7 +167,7 @@ class Measures:
             value.read = 1
             self._set_cost_of_reduce(u, value)
             has_reduce = has_reduce or reads
-            contracts = fusion_cost.is_contraction(u)
+            contracts = repeats_factors(u)
         else:
             value.read = min(fusion_cost.MOST_READ + 1, read)
             self._set_cost(u, value, below)

@@ -19,6 +19,7 @@ from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import Contraction, find_contraction
 from uopc.passes.analysis.loops import is_overwritten, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_free, replaced
 
@@ -47,49 +48,40 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def place_of(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
-    """The tile for a reduce over r, and the loops of its rows, its columns and its depth."""
-    reduce = _reduce_over(kernel, r)
-    a, b = reduce.src[0].src
-    tile, (a, b) = _tile(reduce, a, b, n)
-    for first, second in ((a, b), (b, a)):
-        row, column = _loops(kernel, first, second)
-        if row is not None and column is not None:
-            return tile, row, column, r
+    """The tile for a reduce over r, and the loops of its rows, of its columns, along which
+    neighbours are written, and of its depth; of several, the innermost."""
+    product = _product_over(kernel, r)
+    tile = _tile(product, n)
+    stores = [u for u in analysis.order(kernel) if u.op is Ops.STORE]
+    for p in (product, product.turned()):
+        columns = [q for q in p.columns if any(_step(u.src[0], q) == 1 for u in stores)]
+        if p.rows and columns:
+            return tile, p.rows[-1], columns[-1], r
     raise Refused("each operand needs an output loop of its own, and one writes neighbours")
 
 
-def _reduce_over(kernel: UOp, r: UOp) -> UOp:
+def _product_over(kernel: UOp, r: UOp) -> Contraction:
     """The one sum of products over a range."""
     found = [u for u in analysis.order(kernel) if r in analysis.closed_ranges(u)]
     if len(found) != 1 or found[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
-    if found[0].arg.op != "add" or found[0].src[0].op is not Ops.MUL:
+    product = find_contraction(found[0])
+    if product is None:
         raise Refused("the reduce is no sum of products")
-    return found[0]
+    return product
 
 
-def _tile(reduce: UOp, a: UOp, b: UOp, n: int) -> tuple[Tile, tuple[UOp, UOp]]:
-    """The tile for the factors of the terms, and the factors before they were widened."""
-    narrow = [x.src[0] if x.op is Ops.CAST else x for x in (a, b)]
-    kinds = {x.dtype for x in narrow}
-    tile = tile_for(narrow[0].dtype, reduce.dtype)
-    if tile is None or len(kinds) != 1:
-        names = " and ".join(x.dtype.name for x in narrow)
-        raise Refused(f"there is no tile for {names}, added up in {reduce.dtype.name}")
+def _tile(product: Contraction, n: int) -> Tile:
+    """The tile for the factors of the terms, as they are before they are widened."""
+    narrow = [x.src[0].dtype if x.op is Ops.CAST else x.dtype for x in (product.a, product.b)]
+    result = product.reduce.dtype
+    tile = tile_for(narrow[0], result)
+    if tile is None or narrow[0] is not narrow[1]:
+        names = " and ".join(t.name for t in narrow)
+        raise Refused(f"there is no tile for {names}, added up in {result.name}")
     if tile.operand is dtypes.float32 and n != ROUNDED:
         raise Refused("float32 would be rounded to tf32: the amount is 0, not 1")
-    return tile, (narrow[0], narrow[1])
-
-
-def _loops(kernel: UOp, a: UOp, b: UOp) -> tuple[UOp | None, UOp | None]:
-    """The output loops of the rows, of `a` alone, and of the columns, of `b` alone, along which
-    neighbours are written; of several, the innermost."""
-    of_a = [r for r in analysis.ranges(a) - analysis.ranges(b) if r.arg.kind == "loop"]
-    of_b = [r for r in analysis.ranges(b) - analysis.ranges(a) if r.arg.kind == "loop"]
-    stores = [u for u in analysis.order(kernel) if u.op is Ops.STORE]
-    columns = [r for r in of_b if any(_step(u.src[0], r) == 1 for u in stores)]
-    rows = sorted(of_a, key=lambda r: r.arg.axis)
-    return (rows[-1] if rows else None), (columns[-1] if columns else None)
+    return tile
 
 
 def _step(place: UOp, r: UOp) -> int:

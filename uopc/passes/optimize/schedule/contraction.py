@@ -10,6 +10,7 @@ from uopc.ir.builder import index_maps as indexing
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.op_costs import expansion
 from uopc.passes.optimize.opts import packing as local_stage
 from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
@@ -168,24 +169,19 @@ def _find(k: KernelFacts, written: Access) -> _Contraction | None:
         if not reduces or not all(reduces[0] in analysis.toposort(u) for u in reduces):
             return None
         u = reduces[0]  # the others, if any, combine its sums: a maximum over a window, say
-        readers = [f for f in u.src[0].src if lane in analysis.ranges(f)]
-        if u.src[0].op is not Ops.MUL or u.arg.op != "add" or len(readers) != 1:
+        p = find_contraction(u)
+        if p is None or lane not in (*p.rows, *p.columns):
             return None
-        (b,) = readers
-        a = next(f for f in u.src[0].src if f is not b)
-        rows = _rows(k, a, b) or _window_rows(k, u, a, b, lane)
-        found = _Contraction(u, a, b, lane, rows[-1], len(reduces)) if rows else None
+        p = p.turned() if lane in p.rows else p
+        rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
+        found = _Contraction(u, p.a, p.b, lane, rows[-1], len(reduces)) if rows else None
         return None if found is None or _is_along_the_sum(k, found) else found
     return None
 
 
-def _rows(k: KernelFacts, a: UOp, b: UOp) -> list[UOp]:
-    """The output loops that change a and not b, outer first."""
-    return [
-        r for r in k.outputs
-        if r.arg.kind == "loop" and r in analysis.ranges(a) and r not in analysis.ranges(b)
-        and length_of(r) != 1
-    ]  # fmt: skip
+def _longer(loops: list[UOp]) -> list[UOp]:
+    """The loops of more than one iteration."""
+    return [r for r in loops if length_of(r) != 1]
 
 
 def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
@@ -403,10 +399,10 @@ def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
     """The output loop whose iterations share an operand of products summed along the lanes: a few
     side by side read it once, and are as many accumulators."""
     for u in k.reduces:
-        if len(reduces) == 1 and reduces[0] in u.src[1:] and u.src[0].op is Ops.MUL:
-            a, b = u.src[0].src
-            found = _rows(k, a, b) or _rows(k, b, a)
-            plain = _is_plain(a) and _is_plain(b) and len(k.reduces) == 1
+        p = find_contraction(u)
+        if p is not None and len(reduces) == 1 and reduces[0] in u.src[1:]:
+            found = _longer(p.rows) or _longer(p.columns)
+            plain = _is_plain(p.a) and _is_plain(p.b) and len(k.reduces) == 1
             if plain and found and (length_of(found[-1]) or 1 << 20) >= machine.DOT_ROWS:
                 return found[-1]
     return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.core import analysis
 from uopc.ir.core.args import Opt
-from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
     gpu_tensor_cores as choose_tensor_opts,
@@ -129,23 +129,18 @@ def _is_inside(k: KernelFacts, r: UOp, u: UOp) -> bool:
 # ---------------------------------------------------------------- contractions
 def _contraction(k: KernelFacts) -> tuple[UOp | None, UOp | None]:
     """The row and column loops of a reduce that reads two operands, one by each."""
-    if len(k.reduces) != 1 or k.reduces[0].src[0].op is not Ops.MUL:
+    p = find_contraction(k.reduces[0]) if len(k.reduces) == 1 else None
+    if p is None:
         return None, None
     wanted = 2 * gpu_machine.TILE
     loops = [r for r in k.outputs if r.arg.kind == "loop" and (length_of(r) or 0) >= wanted]
     column = next((r for r in reversed(loops) if _stored(k, r)), None)
-    if column is None:
+    inside = set(analysis.closed_ranges(p.reduce))
+    reads = [a for a in k.accesses if not a.written and inside & analysis.ranges(a.node)]
+    if len(reads) != 2 or column not in (*p.rows, *p.columns):
         return None, None
-    reads = [a for a in k.accesses if not a.written and set(analysis.closed_ranges(k.reduces[0]))
-             & analysis.ranges(a.node)]  # fmt: skip
-    for row in reversed(loops):
-        pair = {row, column}
-        if row is column:
-            continue
-        only = [pair & analysis.ranges(a.node) for a in reads]
-        if len(only) == 2 and all(len(o) == 1 for o in only) and only[0] | only[1] == pair:
-            return row, column
-    return None, None
+    rows = p.columns if column in p.rows else p.rows
+    return next((r for r in reversed(rows) if r in loops), None), column
 
 
 def _tile(chooser: Chooser, row: UOp, column: UOp, lanes: int) -> None:

@@ -14,6 +14,7 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
@@ -82,7 +83,7 @@ MOST_COPIES = 32
 def choose(chooser: Chooser) -> bool:
     """Opts for tensor cores, where the kernel is one sum of products that has a tile; whether."""
     k = chooser.facts
-    if len(k.reduces) != 1 or k.reduces[0].src[0].op is not Ops.MUL:
+    if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
         return False
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
     for r in analysis.closed_ranges(k.reduces[0]):

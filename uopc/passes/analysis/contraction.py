@@ -1,0 +1,64 @@
+"""The one test for a contraction: a sum of products whose factors are used again.
+
+A matrix product or a convolution. `repeats_factors` answers for a REDUCE of shapes, before there
+are loops; `find_contraction` answers for a REDUCE in a kernel, with the loops of each factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir.core import analysis
+from uopc.ir.core.ops import Ops
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`reduce` is Σ a·b. Only a moves with the loops `rows`, only b with the loops `columns`; both
+    lists have outer loops first."""
+
+    reduce: UOp
+    a: UOp
+    b: UOp
+    rows: list[UOp]
+    columns: list[UOp]
+
+    def turned(self) -> Contraction:
+        """The same sum with its factors in the other order."""
+        return Contraction(self.reduce, self.b, self.a, self.columns, self.rows)
+
+
+def find_contraction(reduce: UOp) -> Contraction | None:
+    """The sum of products that a REDUCE of a kernel is; None if it is another reduction."""
+    product = reduce.src[0]
+    if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or product.op is not Ops.MUL:
+        return None
+    a, b = product.src
+    of_a, of_b = analysis.ranges(a), analysis.ranges(b)
+    return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
+
+
+def _loops(ranges: frozenset[UOp]) -> list[UOp]:
+    return sorted([r for r in ranges if r.arg.kind == "loop"], key=lambda r: r.arg.axis)
+
+
+def repeats_factors(reduce: UOp) -> bool:
+    """Whether a REDUCE of shapes combines products whose factors are each used more than once."""
+    product = reduce.src[0]
+    return product.op is Ops.MUL and all([_is_repeated(s, product) for s in product.src])
+
+
+def _is_repeated(factor: UOp, product: UOp) -> bool:
+    """Whether a product has elements of its factor, seen through views, more than once."""
+    dims, wanted = analysis.shape(factor), analysis.shape(product)
+    if not (dims == wanted or analysis.size(dims) == analysis.size(wanted)):
+        return True
+    while factor.op.movement or factor.op in (Ops.CAST, Ops.AFTER):
+        if factor.op is Ops.EXPAND:
+            return True
+        factor = factor.src[0]
+    return False
