@@ -14,6 +14,7 @@ CONTRACT = [
     "param", "variable", "constant", "arange", "full", "zeros", "ones", "eye", "where", "cat",
     "stack", "print_graph", "parse", "compile", "options", "Error", "UserError", "InvalidIR",
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
+    "cache", "errors", "__version__",
 ]  # fmt: skip
 
 
@@ -21,6 +22,19 @@ CONTRACT = [
 def test_names_of_the_contract(name):
     assert getattr(uopc, name) is not None
     assert name in uopc.__all__
+
+
+def test_dir_shows_the_public_names_and_no_others():
+    assert dir(uopc) == sorted(CONTRACT)
+    assert sorted(uopc.__all__) == sorted(CONTRACT)
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    from uopc.cli import main as cli
+
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"uopc {uopc.__version__}\n"
 
 
 def test_other_names_are_errors():
@@ -71,3 +85,11 @@ def test_constants_that_python_calls_equal_are_different_nodes():
     plus_zero, plus_minus = uopc.compile((x + 0.0, x + -0.0))(minus)
     assert list(np.signbit(plus_zero)) == [False, False]
     assert list(np.signbit(plus_minus)) == [True, False]
+
+
+def test_the_reference_has_every_public_name():
+    from tests.pages import ROOT
+
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [n for n in uopc.__all__ if f"uopc.{n}" not in page and n != "__version__"]
+    assert missing == []

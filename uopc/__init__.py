@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from uopc import errors
 from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp
@@ -15,15 +16,18 @@ from uopc.tensor.creation import arange, constant, eye, full, ones, param, zeros
 from uopc.tensor.methods import where
 
 if TYPE_CHECKING:
+    from uopc import cache
     from uopc.driver import compile
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.text.printer import parse, print_graph
     from uopc.program.program import Program
 
+__version__ = "0.1.0"
 __all__ = [
     "Error", "InvalidIR", "Ops", "PatternMatcher", "Program", "UOp", "UPat", "Unsupported",
-    "UserError", "arange", "cat", "compile", "constant", "dtypes", "eye", "full", "graph_rewrite",
-    "ones", "options", "param", "parse", "print_graph", "stack", "variable", "where", "zeros",
+    "UserError", "__version__", "arange", "cache", "cat", "compile", "constant", "dtypes",
+    "errors", "eye", "full", "graph_rewrite", "ones", "options", "param", "parse", "print_graph",
+    "stack", "variable", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -33,7 +37,13 @@ _LAZY |= {"compile": "uopc.driver", "Program": "uopc.program.program"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
+    if name == "cache":
+        return importlib.import_module("uopc.cache")
     if name not in _LAZY:
         raise AttributeError(f"module 'uopc' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)

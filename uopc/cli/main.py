@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from uopc import __version__
+
 # Each command is the module of the same name. Its docstring is the command's help.
 COMMANDS = {
     "dump": "show every stage of a graph on its way to machine code",
@@ -34,7 +36,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace, Any]:
     parser = argparse.ArgumentParser(
         "uopc", description="A tensor compiler whose every stage can be read."
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"uopc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     asked = next((a for a in arguments if a in COMMANDS), "")
     module: Any = None
@@ -48,15 +50,6 @@ def _parsed(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace, Any]:
             command.description, refuse = module.__doc__, command.error
             module.arguments(command)
     return module, parser.parse_args(arguments), refuse
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return f"uopc {metadata.version('uopc')}"
-    except metadata.PackageNotFoundError:  # run from a source folder that was not installed
-        return "uopc (not installed)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
