@@ -147,9 +147,10 @@ class State:
         if gate is not None:
             ok = ok & self.masks.get(gate, np.True_)
         flat, ok = self.places(u, target, lanes, ok)
-        array = self.array(storage(target))
+        base = storage(target)
+        array = self.array(base)
         if self.launch is not None:
-            self.launch.touch(u, storage(target), flat, ok, writes=False)
+            self.launch.touch(u, base, array.size, flat, ok, writes=False)
         if not ok.any():
             return np.zeros(flat.shape, array.dtype)
         value = array[flat]
@@ -166,12 +167,13 @@ class State:
         flat, ok = self.places(u, target, lanes, ok)
         full = np.broadcast_shapes(flat.shape, data.shape, ok.shape, (*self.extents[::-1], 1))
         flat, data, ok = [np.broadcast_to(a, full) for a in (flat, data, ok)]
-        if not self.array(base).flags.writeable:
+        array = self.array(base)
+        if not array.flags.writeable:
             raise UserError(f"{name_of(base)} is stored to, but its array is read-only")
         if self.launch is not None:
-            self.launch.touch(u, base, flat, ok, writes=True)
+            self.launch.touch(u, base, array.size, flat, ok, writes=True)
         # Later iterations overwrite earlier ones, so the outer loop must be the first axis.
         axes = (*reversed(range(len(full) - 1)), len(full) - 1)
         flat, data, ok = [a.transpose(axes) for a in (flat, data, ok)]
-        for array in (self.memory[base], *self.mirrors.get(base, ())):
-            array[flat[ok]] = data[ok]
+        for to in (array, *self.mirrors.get(base, ())):
+            to[flat[ok]] = data[ok]

@@ -139,33 +139,30 @@ def _store(m: State, u: UOp) -> None:
 
 
 def _stack(m: State, u: UOp) -> None:
-    parts = [m.value(s) for s in u.src]
-    grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
-    m.set(u, _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid))
-
-
-def _stacked_mask(m: State, u: UOp, parts: list[Array], grid: tuple[int, ...]) -> Array | None:
-    if not any(s in m.masks for s in u.src):
-        return None
-    full = [m.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
-    return _side_by_side([np.broadcast_to(k, p.shape) for k, p in zip(full, parts)], grid)
-
-
-def _side_by_side(parts: list[Array], grid: tuple[int, ...]) -> Array:
-    return np.concatenate([np.broadcast_to(p, (*grid, p.shape[-1])) for p in parts], axis=-1)
+    _pick(m, u, slice(None))
 
 
 def _lane(m: State, u: UOp) -> None:
-    ok = m.masks.get(u.src[0])
-    one = slice(u.arg, u.arg + 1)
-    m.set(u, m.value(u.src[0])[..., one], None if ok is None else ok[..., one])
+    _pick(m, u, slice(u.arg, u.arg + 1))
 
 
 def _shuffle(m: State, u: UOp) -> None:
+    _pick(m, u, list(u.arg))
+
+
+def _pick(m: State, u: UOp, lanes: slice | list[int]) -> None:
+    """Some lanes of the operands, which are put side by side."""
     parts = [m.value(s) for s in u.src]
     grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
-    both, ok = _side_by_side(parts, grid), _stacked_mask(m, u, parts, grid)
-    m.set(u, both[..., list(u.arg)], None if ok is None else ok[..., list(u.arg)])
+    wide = [(*grid, p.shape[-1]) for p in parts]
+
+    def picked(arrays: list[Array]) -> Array:
+        whole = np.concatenate([np.broadcast_to(a, w) for a, w in zip(arrays, wide)], axis=-1)
+        return np.asarray(whole[..., lanes])
+
+    masked = any(s in m.masks for s in u.src)
+    ok = picked([m.masks.get(s, np.ones(1, np.bool_)) for s in u.src]) if masked else None
+    m.set(u, picked(parts), ok)
 
 
 def _hreduce(m: State, u: UOp) -> None:
@@ -173,11 +170,8 @@ def _hreduce(m: State, u: UOp) -> None:
     width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
     ok = m.masks.get(u.src[0])
     parts = value.reshape(*value.shape[:-1], width, u.dtype.lanes)
-    m.set(u, fold(u.arg, parts, [-2], u.dtype), None if ok is None else _all_lanes(ok))
-
-
-def _all_lanes(ok: Array) -> Array:
-    return np.asarray(ok.all(-1, keepdims=True))
+    every = None if ok is None else np.asarray(ok.all(-1, keepdims=True))
+    m.set(u, fold(u.arg, parts, [-2], u.dtype), every)
 
 
 def _reduce(m: State, u: UOp) -> None:

@@ -8,8 +8,7 @@ not depend on any order the graph leaves open, and nothing is overwritten while 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,46 +28,6 @@ if TYPE_CHECKING:
 
 # Where a write goes: the view that is its target, the values, and which of them exist (None: all).
 Write = tuple["UOp", Array, Array | None]
-
-
-# ---------------------------------------------------------------- versions of storage
-@dataclass(eq=False)
-class Version:
-    """What happened to storage up to some point: an effect, after those that came before.
-
-    The chain is ordered by `number`, latest first. None stands for the time before any effect.
-    """
-
-    number: int
-    effect: UOp
-    before: Version | None
-
-
-def chain(version: Version | None) -> Iterator[Version]:
-    """The effects of a version, latest first."""
-    while version is not None:
-        yield version
-        version = version.before
-
-
-def merge(a: Version | None, b: Version | None) -> Version | None:
-    """The version in which the effects of both happened."""
-    if a is b or b is None:
-        return a
-    if a is None:
-        return b
-    if a.number < b.number:
-        a, b = b, a
-    for v in chain(a):
-        if v is b:
-            return a
-        if v.number < b.number:
-            break
-    effects = {v.number: v.effect for v in chain(a)} | {v.number: v.effect for v in chain(b)}
-    out: Version | None = None
-    for number in sorted(effects):
-        out = Version(number, effects[number], out)
-    return out
 
 
 # ---------------------------------------------------------------- kinds of ops
@@ -93,9 +52,12 @@ class TensorRun:
         self.masks: dict[UOp, Array] = {}
         self.parts: dict[UOp, list[tuple[Array, Array | None]]] = {}  # of TUPLE and CALL
         self.bases: dict[UOp, UOp] = {}  # views of storage → the storage
-        self.versions: dict[UOp, Version | None] = {}
+        # A version of storage is a set of effects, as bits: bit i stands for `effects[i]`.
+        self.effects: list[UOp] = []
+        self.versions: dict[UOp, int] = {}  # node → the effects below it
         self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → what it writes
-        self._contents: dict[tuple[UOp, Version | None], Array] = {}
+        self._writers: dict[UOp, int] = {}  # storage → the effects that write it
+        self._contents: dict[tuple[UOp, int], Array] = {}
 
     def reads(self, u: UOp) -> Sequence[UOp]:
         """The nodes whose values `u` needs."""
@@ -115,9 +77,9 @@ class TensorRun:
         effects = any(u.op in _EFFECTS for u in nodes)
         left = Counter([s for u in nodes for s in self.reads(u)])
         left.update(roots)
-        for number, u in enumerate(nodes):
+        for u in nodes:
             if effects:
-                self._track(number, u)
+                self._track(u)
             self._evaluate(u)
             if not effects:  # views are read again after stores; without them values can go
                 self._release(u, left)
@@ -129,12 +91,15 @@ class TensorRun:
                 self.values.pop(s, None)
                 self.masks.pop(s, None)
 
-    def _track(self, number: int, u: UOp) -> None:
+    def _track(self, u: UOp) -> None:
         """Note the storage that `u` is a view of, and the effects below it."""
-        version: Version | None = None
+        version = 0
         for s in self.reads(u):
-            version = merge(version, self.versions[s])
-        self.versions[u] = Version(number, u, version) if u.op in _EFFECTS else version
+            version |= self.versions[s]
+        if u.op in _EFFECTS:
+            version |= 1 << len(self.effects)
+            self.effects.append(u)
+        self.versions[u] = version
         if u.op in _VIEWS or u.op is Ops.AFTER:
             self.bases[u] = self.bases[u.src[0]]
         else:  # storage, or a value: a store to it changes a fresh copy
@@ -246,7 +211,7 @@ class TensorRun:
         ok = self.masks.get(value)
         if len(u.src) == 3:
             ok = self.values[u.src[2]] & (np.True_ if ok is None else ok)
-        self.writes[u] = {self.bases[target]: [(target, self.values[value], ok)]}
+        self._wrote(u, {self.bases[target]: [(target, self.values[value], ok)]})
 
     def _after(self, u: UOp) -> None:
         base = self.bases.get(u)
@@ -266,20 +231,25 @@ class TensorRun:
         ok = self.masks.get(effect.src[1])
         return None if ok is None or ok.any() else ok
 
-    def contents(self, base: UOp, version: Version | None) -> Array:
-        """What a storage holds once the effects of a version happened."""
-        pending: list[Version] = []
-        array = self.values[base]
-        for v in chain(version):
-            if (base, v) in self._contents:
-                array = self._contents[base, v]
-                break
-            if base in self.writes.get(v.effect, ()):
-                pending.append(v)
+    def _wrote(self, u: UOp, writes: dict[UOp, list[Write]]) -> None:
+        """Note the writes of the effect that is evaluated, which is the latest one."""
+        self.writes[u] = writes
+        for base in writes:
+            self._writers[base] = self._writers.get(base, 0) | 1 << len(self.effects) - 1
+
+    def contents(self, base: UOp, version: int) -> Array:
+        """The contents of a storage after the effects of a version."""
+        left = version = version & self._writers.get(base, 0)
+        pending: list[UOp] = []
+        while left and (base, left) not in self._contents:
+            latest = left.bit_length() - 1
+            pending.append(self.effects[latest])
+            left ^= 1 << latest
+        array = self._contents.get((base, left), self.values[base])
         if pending:
             array = array.copy()
-        for v in reversed(pending):
-            for target, value, ok in self.writes[v.effect][base]:
+        for effect in reversed(pending):
+            for target, value, ok in self.writes[effect][base]:
                 self._write(array, target, value, ok)
         self._contents[base, version] = array
         return array
@@ -303,11 +273,11 @@ class TensorRun:
 
     def finals(self, roots: Sequence[UOp]) -> dict[UOp, Array]:
         """The last contents of every storage that an effect below the roots writes."""
-        version: Version | None = None
+        version = 0
         for root in roots:
-            version = merge(version, self.versions.get(root))
-        bases = {base: None for v in chain(version) for base in self.writes[v.effect]}
-        return {base: self.contents(base, version) for base in reversed(bases)}
+            version |= self.versions.get(root, 0)
+        written = [base for base, writers in self._writers.items() if writers & version]
+        return {base: self.contents(base, version) for base in written}
 
     # ------------------------------------------------------------ calls
     def _call(self, u: UOp) -> None:
@@ -321,7 +291,7 @@ class TensorRun:
             if args[slot] not in self.bases:
                 raise UserError(f"call: argument {slot} is written, but is not storage")
             writes.setdefault(self.bases[args[slot]], []).append((args[slot], array, None))
-        self.writes[u] = writes
+        self._wrote(u, writes)
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Evaluate a FUNCTION; the new contents of the arguments that it stores to, by slot."""

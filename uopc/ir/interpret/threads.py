@@ -43,8 +43,7 @@ class Launch:
         self.blocks = {u: n for u, n in extents.items() if not u.arg.startswith("lidx")}
         self.threads = {u: n for u, n in extents.items() if u.arg.startswith("lidx")}
         self.first, self.count = 0, 0
-        self.epoch = 0
-        self.marks: dict[UOp, _Marks] = {}
+        self.users: dict[UOp, _Users] = {}  # of each local BUFFER, since the last BARRIER
 
     @property
     def width(self) -> int:
@@ -57,7 +56,7 @@ class Launch:
         step = max(1, room // max(1, self.width))
         for self.first in range(0, total, step):
             self.count = min(step, total - self.first)
-            self.epoch, self.marks = 0, {}
+            self.users = {}
             yield
 
     def index(self, special: UOp) -> Array:
@@ -87,29 +86,29 @@ class Launch:
             block = block * self.width + np.arange(self.width).reshape(-1, 1, 1)
         return block * size
 
-    def touch(self, u: UOp, base: UOp, flat: Array, ok: Array, writes: bool) -> None:
-        """Note an access to local storage; InvalidIR where it races with another thread."""
+    def touch(self, u: UOp, base: UOp, size: int, flat: Array, ok: Array, writes: bool) -> None:
+        """Note an access to local storage, an array of `size` elements; InvalidIR where it races
+        with another thread."""
         if base.op is not Ops.BUFFER or base.arg.space != "local":
             return
-        marks = self.marks.get(base)
-        if marks is None:
-            marks = self.marks[base] = _Marks(int(flat.max(initial=0)) + 1)
-        thread = np.arange(self.width).reshape(-1, 1, 1)
-        places, threads, active = np.broadcast_arrays(flat, thread, ok)
-        bad = marks.touch(places[active], threads[active], self.epoch, writes)
-        if bad is not None:
-            what = "writes" if writes else "reads"
+        numbers = np.arange(self.width).reshape(-1, 1, 1)
+        places, threads, active = np.broadcast_arrays(flat, numbers, ok)
+        users = self.users.setdefault(base, _Users(size))
+        race = users.add(places[active], threads[active], writes)
+        if race is not None:
+            place, thread, other = race
             raise InvalidIR(
-                f"{describe(u)}: thread {bad[1]} {what} element {bad[0]} of {name_of(base)}, which"
-                f" {'several threads' if bad[2] < 0 else f'thread {bad[2]}'} used since the last"
-                " barrier"
+                f"{describe(u)}: thread {thread} {'writes' if writes else 'reads'} element {place}"
+                f" of {name_of(base)}, which"
+                f" {'several threads' if other == _SEVERAL else f'thread {other}'} used since the"
+                " last barrier"
             )
 
     # ------------------------------------------------------------ threads together
     def barrier(self, u: UOp, active: Array) -> None:
         """All threads of a block are here, or none."""
         self._together(u, active, self.width, "block")
-        self.epoch += 1
+        self.users = {}
 
     def exchange(self, u: UOp, value: Array, active: Array) -> Array:
         """The value in the thread whose number differs in the bits that are set in the arg."""
@@ -128,43 +127,27 @@ class Launch:
                 raise InvalidIR(f"{describe(u)}: not all threads of the {what} get here")
 
 
-class _Marks:
-    """The thread that last wrote, or read, each element of a local BUFFER, and in which epoch.
-
-    Each BARRIER begins an epoch.
-    """
+class _Users:
+    """The thread that wrote, and the one that read, each element of a BUFFER."""
 
     def __init__(self, size: int) -> None:
-        self.by = {kind: np.full(size, _NOBODY) for kind in (True, False)}
-        self.at = {kind: np.full(size, _NOBODY) for kind in (True, False)}
+        self.by = {writes: np.full(size, _NOBODY) for writes in (True, False)}
 
-    def _grow(self, size: int) -> None:
-        for table in (self.by, self.at):
-            for kind, a in table.items():
-                table[kind] = np.concatenate([a, np.full(max(0, size - len(a)), _NOBODY)])
-
-    def last(self, kind: bool, places: Array, epoch: int) -> Array:
-        """The thread that wrote (or read) each place in this epoch."""
-        return np.where(self.at[kind][places] == epoch, self.by[kind][places], _NOBODY)
-
-    def touch(
-        self, places: Array, threads: Array, epoch: int, writes: bool
-    ) -> tuple[int, int, int] | None:
+    def add(self, places: Array, threads: Array, writes: bool) -> tuple[int, int, int] | None:
         """Note accesses. A race gives a place, the thread, and the thread that used it before."""
-        self._grow(int(places.max(initial=-1)) + 1)
         for kind in (True, False) if writes else (True,):
-            before = self.last(kind, places, epoch)
-            bad = (before != _NOBODY) & (before != threads)
-            if bad.any():
-                i = int(np.argmax(bad))
-                return int(places[i]), int(threads[i]), int(before[i])
-        before = self.last(writes, places, epoch)
-        self.by[writes][places], self.at[writes][places] = threads, epoch
-        mixed = (self.by[writes][places] != threads) | (
-            (before != _NOBODY) & (before != threads)
-        )
-        self.by[writes][places[mixed]] = _SEVERAL
-        if writes and mixed.any():
-            i = int(np.argmax(mixed))
-            return int(places[i]), int(threads[i]), _SEVERAL
-        return None
+            race = self._race(places, threads, self.by[kind][places])
+            if race is not None:
+                return race
+        before = self.by[writes][places]
+        self.by[writes][places] = threads
+        now = self.by[writes][places]
+        several = (now != threads) | ((before != _NOBODY) & (before != threads))
+        self.by[writes][places[several]] = _SEVERAL
+        return self._race(places, threads, self.by[writes][places]) if writes else None
+
+    @staticmethod
+    def _race(places: Array, threads: Array, users: Array) -> tuple[int, int, int] | None:
+        bad = (users != _NOBODY) & (users != threads)
+        i = int(np.argmax(bad)) if bad.any() else None
+        return None if i is None else (int(places[i]), int(threads[i]), int(users[i]))
