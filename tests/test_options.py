@@ -13,6 +13,7 @@ import pytest
 
 import uopc
 from tests.pages import ROOT
+from tests.test_insight import page_data
 from uopc import UOp, UserError, cache, config, dtypes
 from uopc.cli import main as cli
 from uopc.ir import PatternMatcher, UPat
@@ -36,7 +37,7 @@ def test_the_page_lists_every_option_with_its_variable_and_default():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_has_a_test_of_its_effect(name):
-    assert f"test_{name}" in globals() or name == "viz"
+    assert f"test_{name}" in globals()
 
 
 VALUES = {"device": "cuda:sm_90", "cache_dir": "/tmp/x", "target_cpu": "x86-64-v2", "viz": "pages"}
@@ -183,6 +184,21 @@ def test_origins_of_a_process(value, noted):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )  # fmt: skip
     assert done.stdout == f"{noted}\n"
+
+
+def test_viz(tmp_path):
+    folder = tmp_path / "pages"
+    with uopc.options(viz=str(folder)):
+        f = uopc.compile(rows(), name="rows")
+        uopc.compile(rows(), name="rows")
+    assert sorted(p.name for p in folder.iterdir()) == ["rows.html", "rows_1.html"]
+    data = page_data((folder / "rows.html").read_text(encoding="utf-8"))
+    assert [k["name"] for k in data["kernels"]] == [k.name for k in f.kernels]
+    assert all(k["llvm"] and k["asm"] for k in data["kernels"])
+    assert any(s["rewrites"] for s in data["stages"])
+    (tmp_path / "file").write_text("")
+    with uopc.options(viz=str(tmp_path / "file")), pytest.raises(UserError, match="viz"):
+        uopc.compile(rows())
 
 
 def test_a_bad_value_is_named():

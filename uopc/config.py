@@ -93,6 +93,11 @@ def cache_folder(options: Options) -> Path | None:
     return Path(home).absolute() / "uopc" if os.path.isabs(home) else None
 
 
+def page_folder(options: Options) -> Path | None:
+    """The folder for the page of each compile, or None where none is wanted (empty or 0)."""
+    return None if options.viz in ("", "0") else Path(options.viz).expanduser()
+
+
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)
 
 

@@ -65,6 +65,10 @@ def compile(
             verify_graph(request.graph, level_of(request.graph), "input")
         accesses = options.spec > 1 if verify is None else verify
         program = build(request, _verifier(stages, accesses))
+    if config.page_folder(options):
+        from uopc.program import page
+
+        page.write(program)
     if options.debug:
         from uopc.program import debug
 

@@ -184,17 +184,7 @@ class _Report:
         return [*stages.table(self.dump), self.texts(LLVM)[0], self.texts(ASM)[0]]
 
     def _kernels(self) -> list[dict[str, Any]]:
-        launches = [k for k, _ in self.lowered.calls]
-        return [
-            {
-                "number": self.lowered.kernels.index(k),
-                "name": k.arg.name,
-                "launches": launches.count(k),
-                "opts": [str(o) for o in k.arg.opts or ()],
-                "origin": stages.places(self.lowered.located(k)),
-            }
-            for k in self.kernels
-        ]
+        return stages.kernel_facts(self.lowered, self.kernels)
 
     def _show_diff(self, text: str) -> None:
         styles = {"+": "green", "-": "red", "@": "cyan"}

@@ -172,6 +172,21 @@ def places(nodes: Sequence[UOp]) -> list[str]:
     return [f"{os.path.basename(f)}:{_spans(sorted(n))}" for f, n in sorted(lines.items())]
 
 
+def kernel_facts(lowered: Lowered, kernels: Sequence[UOp]) -> list[dict[str, Any]]:
+    """Number, name, launches, Opts and source lines of some of the linear kernels, for reports."""
+    launches = [k for k, _ in lowered.calls]
+    return [
+        {
+            "number": lowered.kernels.index(k),
+            "name": k.arg.name,
+            "launches": launches.count(k),
+            "opts": [str(o) for o in k.arg.opts or ()],
+            "origin": places(lowered.located(k)),
+        }
+        for k in kernels
+    ]
+
+
 def _spans(numbers: Sequence[int]) -> str:
     """Ascending numbers, neighbours as `12-14`."""
     spans: list[list[int]] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
 from uopc.cache import statistics
 from uopc.ir.core import analysis
@@ -172,7 +173,7 @@ def program_for(
 ) -> Program:
     """The program for a request, from a cache or compiled. `build` makes it again from a pickle.
 
-    With `verify`, options.debug or match_stats every stage is made, so no cache is asked.
+    With `verify`, options.debug, viz or match_stats every stage is made, so no cache is asked.
     """
     start = time.perf_counter()
     machine = backend.target(request.device, request.options.target_cpu)
@@ -186,7 +187,10 @@ def program_for(
         statistics.count(scheduled=1, compiled=len(made.names))
         return made
 
-    looked_at = bool(verify or request.options.debug or request.options.match_stats)
+    options = request.options
+    looked_at = bool(
+        verify or options.debug or options.match_stats or config.page_folder(options)
+    )  # fmt: skip
     if looked_at:
         found, where = make(), ""
     else:

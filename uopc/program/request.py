@@ -89,7 +89,8 @@ def lower(
     with arena():
         context = make_context(request, machine)
         context.opts = opts
-        return pass_manager.lower(request.graph, context, verify)
+        traced = config.page_folder(request.options) is not None
+        return pass_manager.Lowering(context, verify, traced).lower(request.graph)
 
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
