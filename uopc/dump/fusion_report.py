@@ -17,7 +17,6 @@ from uopc.ir.text import op_syntax as forms
 from uopc.ir.text.infix import infix
 from uopc.ir.text.printer import Namer
 
-_STORAGE = (Ops.PARAM, Ops.BUFFER, Ops.DATA)
 _MOST_SHOWN = 4  # consumers or reads of one node
 _INDEX_CHARACTERS = 48
 
@@ -77,7 +76,7 @@ def _index(x: UOp, known: dict[UOp, str]) -> str:
 
 
 def _decision(u: UOp, notes: Mapping[str, Any]) -> str:
-    if u.op in _STORAGE:
+    if u.op.is_storage:
         return "is storage"
     if u in notes["stored"]:
         return f"yes: {notes['stored'][u]}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.printer import Namer
 
@@ -99,9 +100,7 @@ class _Heirs:
             self.params[body] = [p for p in analysis.toposort(body) if p.op is Ops.PARAM]
         for p in self.params[body]:
             if 0 <= p.arg.slot < len(args):
-                root = args[p.arg.slot]
-                while root.op is Ops.SLICE:
-                    root = root.src[0]
+                root = storage_root(args[p.arg.slot])
                 if root in self.value:
                     self.stands_for.setdefault(p, root)
 

@@ -30,6 +30,7 @@ from uopc.ir.core import analysis
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
 
 
 def _is_storage(u: UOp) -> bool:
-    while u.op is Ops.AFTER:
-        u = u.src[0]
-    return u.op in _STORAGE
+    return before_effects(u).op in _STORAGE
 
 
 def _flat(u: UOp, src: tuple[UOp, ...], dims: dict[UOp, analysis.Shape]) -> UOp:

@@ -39,11 +39,11 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, dtypes
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.args import KernelArg, ParamArg, RangeArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import read_slots, storage_root, written_slots
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Joiner:
         if facts is None:
             facts = self.facts[kernel] = _Facts(kernel, self.least)
         keys = [(loops, (args[slot], place)) for loops, slot, place in facts.walks]
-        roots = [_root(a) for a in args]
+        roots = [storage_root(a) for a in args]
         reads = {r for slot, r in enumerate(roots) if slot not in facts.only_written}
         writes = {roots[slot] for slot in facts.written}
         at = self._partner(kernel, keys, reads, writes)
@@ -119,15 +119,9 @@ class _Facts:
     those it does not read as well; the places that it reads."""
 
     def __init__(self, kernel: UOp, least: int) -> None:
-        written = kernel_params.written_params(kernel)
-        read = kernel_params.read_params(kernel)
-        self.written: set[int] = {p.arg.slot for p in written if p.op is Ops.PARAM}
-        self.only_written = self.written - {p.arg.slot for p in read}
+        self.written = set(written_slots(kernel))
+        self.only_written = self.written.difference(read_slots(kernel))
         self.walks = _walks(kernel, least)
-
-
-def _root(argument: UOp) -> UOp:
-    return argument.src[0] if argument.op is Ops.SLICE else argument
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:

@@ -36,14 +36,14 @@ from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import analysis, dtypes, tensor_graph
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.args import BufferArg, KernelArg, ParamArg
 from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, read_slots, written_slots
 from uopc.ir.index import affine
 from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
-from uopc.passes.analysis.views import before_effects, stores_in
+from uopc.passes.analysis.views import stores_in
 from uopc.passes.contract import Context, Pass
 
 if TYPE_CHECKING:
@@ -126,16 +126,14 @@ class _Pieces:
 
     def _called(self, effect: UOp) -> _Piece:
         """A call of a hand-written kernel may read all of some storage, and write all of some."""
-        written = kernel_params.written_params(effect.src[0])
-        slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
-        read = {p.arg.slot for p in kernel_params.read_params(effect.src[0])}
+        written, read = written_slots(effect.src[0]), read_slots(effect.src[0])
         parts = [
             _Part(self.root(a), 0, float("inf"), self.seen(a))
             for a in effect.src[1:]
             if a.op is not Ops.VARIABLE
         ]
         reads = [p for i, p in enumerate(parts) if i in read]
-        writes = [p for i, p in enumerate(parts) if i in slots]
+        writes = [p for i, p in enumerate(parts) if i in written]
         return _Piece(effect, reads, writes, [p.seen for p in parts])
 
     def _stored(self, effect: UOp) -> _Piece:

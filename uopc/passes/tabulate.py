@@ -230,7 +230,7 @@ class _Nest:
 
 
 def _is_computed(u: UOp) -> bool:
-    return u.op not in (Ops.AFTER, Ops.PARAM, Ops.BUFFER, Ops.DATA)
+    return not u.op.is_storage and u.op is not Ops.AFTER
 
 
 def _above_divisions(graph: UOp) -> set[UOp]:

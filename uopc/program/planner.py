@@ -24,9 +24,8 @@ from uopc.backends.plan import (
     Word,
 )  # fmt: skip
 from uopc.ir.core import analysis
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.storage import root_of
+from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.program.request import Request
 
@@ -100,11 +99,9 @@ class Planner:
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
         self.chunks = {k: _chunks(k) for k in lowered.kernels}
-        slots = {
-            k: [p.arg.slot for p in kernel_params.written_params(k) if p.op is Ops.PARAM]
-            for k in lowered.kernels
-        }
-        self.written = {root_of(args[s]) for kernel, args in lowered.calls for s in slots[kernel]}
+        slots = {k: written_slots(k) for k in lowered.kernels}
+        calls = lowered.calls
+        self.written = {storage_root(args[s]) for kernel, args in calls for s in slots[kernel]}
         if request.structure == "kernel":
             self.written = self._written_params()
         self._results()
@@ -116,11 +113,11 @@ class Planner:
 
     def _written_params(self) -> set[UOp]:
         stores = [u for u in analysis.toposort(self.request.graph) if u.op is Ops.STORE]
-        return {kernel_params.storage_root(u.src[0]) for u in stores}
+        return {storage_root(u.src[0]) for u in stores}
 
     def _results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
-        stored = [root_of(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
+        stored = [storage_root(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
         for v, root in zip(asked, stored):
             shape: Shape = tuple([dim(d) for d in analysis.shape(v)])
             source = self.params[root] if root.op is Ops.PARAM else None
@@ -133,7 +130,7 @@ class Planner:
         spans: dict[UOp, list[int]] = {}
         for i, (_, args) in enumerate(self.lowered.calls):
             for a in args:
-                root = root_of(a)
+                root = storage_root(a)
                 if root.op is Ops.BUFFER and root not in self.fresh:
                     spans.setdefault(root, [i, i])[1] = i
         blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
@@ -151,7 +148,7 @@ class Planner:
         if u.op is Ops.CONST:
             return Scalar(_bits(u))
         offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
-        root = root_of(u)
+        root = storage_root(u)
         if root in self.params:
             return Pointer(self.params[root], offset)
         if root in self.fresh:

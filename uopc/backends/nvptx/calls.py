@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import read_params, root_of, written_params
+from uopc.ir.core.storage import read_slots, storage_root, written_slots
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -29,18 +29,14 @@ class Calls:
 def calls_of(launches: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> dict[UOp, Calls]:
     """The `Calls` of each kernel. A launch is a linear kernel with its storage and variables."""
     offsets: dict[UOp, dict[int, int]] = {k: {} for k, _ in launches}
-    constant = {k: _slots(read_params(k)) for k in offsets}
+    constant = {k: set(read_slots(k)) for k in offsets}
     for kernel, args in launches:
-        written = {root_of(args[s]) for s in _slots(written_params(kernel))}
+        written = {storage_root(args[s]) for s in written_slots(kernel)}
         for slot, a in enumerate(args):
-            if root_of(a) in written:
+            if storage_root(a) in written:
                 constant[kernel].discard(slot)
             if a.op is Ops.SLICE:
                 step = math.gcd(a.arg[0] * a.dtype.itemsize, ALIGNMENT)
                 known = offsets[kernel].get(slot, ALIGNMENT)
                 offsets[kernel][slot] = math.gcd(step, known)
     return {k: Calls(offsets[k], frozenset(constant[k])) for k in offsets}
-
-
-def _slots(params: Iterable[UOp]) -> set[int]:
-    return {int(p.arg.slot) for p in params if p.op is Ops.PARAM}

@@ -16,7 +16,6 @@ import numpy as np
 from uopc.ir.builder import alu as build
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core import arrays as data
-from uopc.ir.core.calls import STORAGE
 from uopc.ir.core.evaluate import Array, compute
 from uopc.ir.core.node import intern, remembered, while_compiling
 from uopc.ir.core.ops import Ops
@@ -167,7 +166,7 @@ def _even(array: Array, live: Array, axis: int) -> tuple[int, Array, Array] | No
 
 def _is_read(u: UOp) -> bool:
     """Whether something is storage, or read from storage that is not constant."""
-    return u.op in STORAGE or (u.op is Ops.INDEX and u.src[0].op is not Ops.DATA)
+    return u.op.is_storage or (u.op is Ops.INDEX and u.src[0].op is not Ops.DATA)
 
 
 def _is_plain(t: dtypes.DType) -> bool:

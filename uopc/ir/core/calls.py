@@ -10,8 +10,6 @@ from uopc.ir.core.ops import Ops
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
-
 
 def operands(u: UOp) -> tuple[UOp, ...]:
     """The sources in the same graph: all but the body of a CALL."""

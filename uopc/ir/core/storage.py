@@ -1,4 +1,4 @@
-"""What a kernel is called with: the order of its words, and what it reads and writes."""
+"""Storage under views and effects; the slots a kernel reads and writes; the order of its words."""
 
 from __future__ import annotations
 
@@ -11,34 +11,47 @@ if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def storage_root(place: UOp) -> UOp:
-    """The storage that an INDEX goes to, or an AFTER waits for."""
-    while place.op in (Ops.INDEX, Ops.AFTER):
-        place = place.src[0]
-    return place
+_THROUGH = frozenset((Ops.AFTER, Ops.INDEX, Ops.SLICE))
 
 
-def root_of(u: UOp) -> UOp:
-    """The whole storage of a program's value: below the SLICEs of it and the AFTERs that wait."""
-    while u.op in (Ops.AFTER, Ops.SLICE):
+def storage_root(u: UOp) -> UOp:
+    """The storage, or the value, under an address, a view or a SLICE, and under AFTERs."""
+    while u.op in _THROUGH or u.op.movement:
         u = u.src[0]
     return u
 
 
-def written_params(kernel: UOp) -> dict[UOp, None]:
-    """The storage that a kernel's STOREs go to."""
-    found: dict[UOp, None] = {}
-    for u in kernel.src if kernel.op is Ops.LINEAR else analysis.toposort(kernel):
-        if u.op is Ops.STORE:
-            target = u.src[0]
-            while target.op.movement or target.op is Ops.INDEX or target.op is Ops.AFTER:
-                target = target.src[0]
-            found[target] = None
-    return found
+def before_effects(u: UOp, known: dict[UOp, UOp] | None = None) -> UOp:
+    """The node under a row of AFTERs. `known` keeps the answers: some rows are thousands long."""
+    if known is None:
+        known = {}
+    path: list[UOp] = []
+    while u.op is Ops.AFTER and u not in known:
+        path.append(u)
+        u = u.src[0]
+    base = known.get(u, u)
+    known.update(dict.fromkeys(path, base))
+    return base
 
 
-def read_params(kernel: UOp) -> dict[UOp, None]:
-    """The PARAMs of which elements are read: used for more than a place to store to."""
+def whole_root(u: UOp) -> UOp:
+    """The node of which a view shows all elements in order, under RESHAPE and AFTER. It is a
+    movement op if the view shows some elements only, or in another order."""
+    while u.op is Ops.RESHAPE or u.op is Ops.AFTER:
+        u = u.src[0]
+    return u
+
+
+def written_slots(kernel: UOp) -> list[int]:
+    """The slots of the PARAMs that a kernel stores to, in the order of its stores."""
+    nodes = kernel.src if kernel.op is Ops.LINEAR else analysis.toposort(kernel)
+    roots = dict.fromkeys([storage_root(u.src[0]) for u in nodes if u.op is Ops.STORE])
+    return [p.arg.slot for p in roots if p.op is Ops.PARAM]
+
+
+def read_slots(kernel: UOp) -> list[int]:
+    """The slots of the PARAMs whose elements a kernel reads: used for more than an address to store
+    to."""
     param: dict[UOp, UOp] = {}  # of an address, or a view
     found: dict[UOp, None] = {}
     for u in analysis.toposort(kernel):
@@ -51,7 +64,7 @@ def read_params(kernel: UOp) -> dict[UOp, None]:
         for s in u.src[through or u.op is Ops.STORE :]:
             if s in param and not order_only:
                 found[param[s]] = None
-    return found
+    return [p.arg.slot for p in found]
 
 
 def word_places(kernel: UOp) -> dict[UOp, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core.calls import STORAGE, order
+from uopc.ir.core.calls import order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import machine as machines
@@ -137,7 +137,7 @@ def run_program(
 def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]) -> Machine:
     bound = Variables(variables)
     for u in order(root.src):
-        if u.op in STORAGE and u in storage:
+        if u.op.is_storage and u in storage:
             bound.solve(u, storage[u])
 
     def argument(u: UOp) -> Array:

@@ -16,7 +16,6 @@ import numpy as np
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import analysis
-from uopc.ir.core.calls import STORAGE
 from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, present
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret.arguments import Variables, misplaced
@@ -229,7 +228,7 @@ class Machine:
     def _viewed(self, view: UOp) -> Array:
         """The flat array of storage, or of a SLICE of it."""
         slices: list[UOp] = []
-        while view.op not in STORAGE:
+        while not view.op.is_storage:
             if view.op is Ops.SLICE:
                 slices.append(view)
             elif view.op is not Ops.AFTER:

@@ -16,8 +16,9 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.analysis import filled
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
-from uopc.ir.interpret.step_order import address, indices, storage
+from uopc.ir.interpret.step_order import indices, storage
 from uopc.ir.interpret.threads import THREADS, Launch
 from uopc.ir.verify.nodes import describe
 
@@ -163,7 +164,7 @@ class State:
         ok = self.gate(u.src[2] if len(u.src) > 2 else None)
         ok = ok & self.masks.get(value, np.True_)
         data = self.value(value)
-        lanes = max(data.shape[-1], address(target).dtype.lanes)
+        lanes = max(data.shape[-1], before_effects(target).dtype.lanes)
         flat, ok = self.places(u, target, lanes, ok)
         full = np.broadcast_shapes(flat.shape, data.shape, ok.shape, (*self.extents[::-1], 1))
         flat, data, ok = [np.broadcast_to(a, full) for a in (flat, data, ok)]

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import analysis
-from uopc.ir.core.calls import STORAGE, operands, order
+from uopc.ir.core.calls import operands, order
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, storage_root, written_slots
 from uopc.ir.verify.nodes import describe
 
 if TYPE_CHECKING:
@@ -60,22 +61,12 @@ class Loop:
 
 
 # ---------------------------------------------------------------- storage accesses
-def address(u: UOp) -> UOp:
-    """The INDEX (or storage) under AFTERs."""
-    while u.op is Ops.AFTER:
-        u = u.src[0]
-    return u
-
-
 def storage(u: UOp) -> UOp:
     """The PARAM, BUFFER or DATA that an address, or a view, is in; InvalidIR when there is none."""
-    start = u
-    while u.op not in STORAGE:
-        view = u.op.movement or u.op in (Ops.AFTER, Ops.INDEX, Ops.SLICE, *LOADS)
-        if not view or not u.src:
-            raise InvalidIR(f"{start.op!r}: reads or writes {u.op!r}, which is not storage")
-        u = u.src[0]
-    return u
+    root = storage_root(u.src[0] if u.op in LOADS else u)
+    if not root.op.is_storage:
+        raise InvalidIR(f"{u.op!r}: reads or writes {root.op!r}, which is not storage")
+    return root
 
 
 def indices(u: UOp) -> tuple[UOp, ...]:
@@ -88,7 +79,7 @@ def indices(u: UOp) -> tuple[UOp, ...]:
 
 
 def is_address(u: UOp) -> bool:
-    return u.op in (Ops.INDEX, Ops.AFTER) and address(u).op is Ops.INDEX
+    return u.op in (Ops.INDEX, Ops.AFTER) and before_effects(u).op is Ops.INDEX
 
 
 def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
@@ -108,13 +99,6 @@ def targets(effect: UOp) -> tuple[UOp, ...]:
         return (storage(effect.src[0]),)
     args = effect.src[1:]
     return tuple([storage(args[slot]) for slot in written_slots(effect.src[0])])
-
-
-def written_slots(kernel: UOp) -> list[int]:
-    """The slots of the PARAMs that a kernel stores to."""
-    stores = [u for u in analysis.toposort(kernel) if u.op is Ops.STORE]
-    found = {storage(u.src[0]) for u in stores}
-    return sorted({p.arg.slot for p in found if p.op is Ops.PARAM})
 
 
 def sources_of(access: UOp) -> tuple[UOp, ...]:

@@ -19,9 +19,9 @@ from uopc.ir.core.analysis import filled
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import written_slots
 from uopc.ir.interpret.arguments import Variables, check_array, misplaced, undefined, unsupported
 from uopc.ir.interpret.machine import run_kernel
-from uopc.ir.interpret.step_order import written_slots
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp

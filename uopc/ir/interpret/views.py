@@ -12,7 +12,6 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis
-from uopc.ir.core.calls import STORAGE
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.verify.nodes import describe
@@ -37,7 +36,7 @@ def without_views(root: UOp) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in changed:
             return _direct(u, src[0])
-        if u in views and u.op is not Ops.AFTER and u.op not in STORAGE:
+        if u in views and u.op is not Ops.AFTER and not u.op.is_storage:
             return src[0]  # the INDEX above has taken it into account
         return None
 
@@ -60,7 +59,7 @@ def _direct(u: UOp, storage: UOp) -> UOp:
     """The INDEX `u` as one of `storage`, which is what it indexes without the views."""
     index, guard = u.src[1:], indexing.true()
     *path, base = _path(u)
-    if base.op not in STORAGE:
+    if not base.op.is_storage:
         raise InvalidIR(f"{describe(u)}: reads or writes {base.op!r}, which is not storage")
     for view in path:
         if view.op is Ops.INDEX:  # a row: it is indexed further

@@ -23,11 +23,12 @@ from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.analysis import Dim
-from uopc.ir.core.calls import STORAGE, operands, order
+from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.levels import SCALAR, Level
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.index import affine
 from uopc.ir.symbolic import assume as given
 from uopc.ir.symbolic import conditions as clauses
@@ -116,7 +117,9 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
     for u in nodes:
         explicit = u.op in (Ops.LOAD, Ops.STORE, Ops.TILE_LOAD)
         for i, s in enumerate(operands(u)):
-            if s.op is not Ops.INDEX or analysis.shape(s) != () or not _of_storage(s):
+            if s.op is not Ops.INDEX or analysis.shape(s) != ():
+                continue
+            if not before_effects(s.src[0]).op.is_storage:
                 continue
             if explicit and i == 0:
                 first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
@@ -133,23 +136,12 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
 _LISTS = frozenset((Ops.LINEAR, Ops.AFTER))
 
 
-def _of_storage(address: UOp) -> bool:
-    return _storage(address).op in STORAGE
-
-
-def _storage(address: UOp) -> UOp:
-    u = address.src[0]
-    while u.op is Ops.AFTER:
-        u = u.src[0]
-    return u
-
-
 def _all(guards: list[UOp]) -> UOp | None:
     return clauses.junction(Ops.AND, guards) if guards else None
 
 
 def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[Access]:
-    dims = analysis.shape(_storage(address))
+    dims = analysis.shape(before_effects(address.src[0]))
     index = list(address.src[1:])
     if len(index) == 1 and len(dims) > 1:  # flat
         dims = (analysis.size(dims),)

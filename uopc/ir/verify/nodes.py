@@ -10,12 +10,12 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import before_effects
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 Problem = tuple[str, str]  # the invariant, and what is wrong with what was expected
-STORAGE: Final = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 _REDUCES: Final = ("add", "mul", "max", "min")
 _WIDE: Final = ("upcast", "unroll", "lane")
 
@@ -417,19 +417,13 @@ _EXPLICIT: Final = frozenset((Ops.LOAD, Ops.STORE, Ops.TILE_LOAD))
 _HOLDERS: Final = frozenset((Ops.CALL, Ops.SINK, Ops.LINEAR, Ops.GROUP, Ops.BARRIER))
 
 
-def is_storage(u: UOp) -> bool:
-    """A PARAM, BUFFER or DATA, or one AFTER effects."""
-    while u.op is Ops.AFTER:
-        u = u.src[0]
-    return u.op in STORAGE
-
-
 def _scalar_values(u: UOp) -> Problem | None:
     if u.op in _HOLDERS:
         return None
     for i, s in enumerate(u.src):
         access = _ACCESS.get(u.op) == i or (u.op is Ops.AFTER and i > 0)
-        if not access and (s.op in STORAGE or s.op is Ops.AFTER) and is_storage(s):
+        storage = s.op.is_storage or (s.op is Ops.AFTER and before_effects(s).op.is_storage)
+        if storage and not access:
             return "scalar-values", f"operand {i} is storage, expected an INDEX of it"
     return None
 
@@ -438,7 +432,7 @@ def _index_count(u: UOp) -> Problem | None:
     if u.op is not Ops.INDEX:
         return None
     base = u.src[0]
-    if base.op not in STORAGE and base.op is not Ops.AFTER and base.op is not Ops.INDEX:
+    if not base.op.is_storage and base.op is not Ops.AFTER and base.op is not Ops.INDEX:
         return "index-count", f"{base.op.name} is indexed, expected storage"
     count, rank = len(u.src) - 1, len(analysis.shape(base))
     if base.op is not Ops.INDEX:
@@ -461,7 +455,7 @@ def _flat_index(u: UOp) -> Problem | None:
         return None
     if len(u.src) != 2:
         return "flat-index", f"{len(u.src) - 1} indices, expected 1"
-    if u.src[0].op not in STORAGE and u.src[0].op is not Ops.AFTER:
+    if not u.src[0].op.is_storage and u.src[0].op is not Ops.AFTER:
         return "flat-index", f"{u.src[0].op.name} is indexed, expected storage"
     return None
 

@@ -8,6 +8,7 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import AxisKind, RangeArg
 from uopc.ir.core.node import intern, kept
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -79,7 +80,5 @@ def is_overwritten(u: UOp, r: UOp) -> bool:
     kernel written by hand, say. Copies of the body side by side would mix their values."""
     if u.op is not Ops.STORE or r not in analysis.ranges(u):
         return False
-    place = u.src[0]
-    while place.op is Ops.AFTER:
-        place = place.src[0]
+    place = before_effects(u.src[0])
     return not any(r in analysis.ranges(i) for i in place.src[1:])

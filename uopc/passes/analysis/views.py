@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.args import StageArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, whole_root, written_slots
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-STORAGE = frozenset((Ops.PARAM, Ops.BUFFER, Ops.DATA))
 Effects = Mapping["UOp", set["UOp"]]
 
 
@@ -27,7 +26,7 @@ def stores_in(effect: UOp) -> tuple[UOp, ...]:
 
 def is_view(v: UOp) -> bool:
     """Storage, a constant, or movement: nothing that is computed under this name."""
-    return v.op.movement or v.op in STORAGE or v.op in _WITHOUT_STORAGE
+    return v.op.movement or v.op.is_storage or v.op in _WITHOUT_STORAGE
 
 
 _WITHOUT_STORAGE = (Ops.AFTER, Ops.CONST, Ops.IOTA, Ops.VARIABLE)
@@ -53,20 +52,8 @@ def written_views(effect: UOp) -> list[UOp]:
     """The views, or storage, that a STORE or a CALL of a kernel writes."""
     if effect.op is Ops.STORE:
         return [effect.src[0]]
-    written = kernel_params.written_params(effect.src[0])
-    slots = {p.arg.slot for p in written if p.op is Ops.PARAM}
+    slots = written_slots(effect.src[0])
     return [a for slot, a in enumerate(effect.src[1:]) if slot in slots]
-
-
-def before_effects(v: UOp, known: dict[UOp, UOp]) -> UOp:
-    """What a row of AFTERs stands on; `known` keeps what was found."""
-    path: list[UOp] = []
-    while v not in known and v.op is Ops.AFTER:
-        path.append(v)
-        v = v.src[0]
-    base = known.get(v, v)
-    known.update(dict.fromkeys(path, base))
-    return base
 
 
 def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index]:
@@ -77,13 +64,6 @@ def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Ind
         index, _ = indexing.source_index(view, index)
         view = before_effects(view.src[0], known)
     return view, index
-
-
-def whole_root(v: UOp) -> UOp | None:
-    """The root of a view that shows all of it in order (RESHAPE and AFTER only), or None."""
-    while v.op in (Ops.RESHAPE, Ops.AFTER):
-        v = v.src[0]
-    return None if v.op.movement else v
 
 
 def effects_seen(v: UOp) -> set[UOp]:
@@ -110,7 +90,7 @@ def is_final_storage(v: UOp, effects: Effects) -> bool:
     """Whether a value is the whole of some storage as the program leaves it. A param that nothing
     writes is the caller's: its value is copied."""
     root = whole_root(v)
-    if root is None or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):
+    if root.op.movement or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):
         return False
     written = effects.get(root, set())
     if root.op in (Ops.PARAM, Ops.BUFFER) and not written:
@@ -128,7 +108,7 @@ def placed_outputs(
         root = whole_root(v)
         if v.dtype.kind == "void":
             out.append(v)
-        elif root is not None and root not in taken and is_final_storage(before, effects):
+        elif root not in taken and is_final_storage(before, effects):
             if root.op is not Ops.PARAM:
                 taken.add(root)
             out.append(v)

@@ -25,7 +25,6 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
-from uopc.passes.analysis.views import STORAGE
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.contract import Context, Pass
 
@@ -49,7 +48,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     calls = FunctionCalls(graph, context.schedule)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u.op in STORAGE or not reads.isdisjoint(u.src):
+        if u.op.is_storage or not reads.isdisjoint(u.src):
             reads.add(u)
         if u.op in _TRANSPARENT:
             return src[0]

@@ -18,10 +18,10 @@ from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import movement
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, dtypes
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root, whole_root, written_slots
 from uopc.ir.index import affine
 from uopc.passes.contract import Schedule, Scheduled
 
@@ -103,7 +103,7 @@ class FunctionCalls:
             return None
         if any(p.src for p in params) or any(s.dtype is dtypes.void for s in function.src):
             return None
-        bases = [_base(a) for a in given]
+        bases = [whole_root(a) for a in given]
         if any(b.op.movement or b.op in _NO_KERNEL_TAKES for b in bases):
             return None
         made = self.schedule(function)
@@ -116,7 +116,7 @@ class FunctionCalls:
         function, args = call.src[0], call.src[1:]
         now: dict[UOp, UOp] = {p: args[p.arg.slot] for p in self._parameters(call)}
         for c in made.program.src:
-            roots = [_root(a) for a in c.src[1:] if a.op is not Ops.VARIABLE]
+            roots = [storage_root(a) for a in c.src[1:] if a.op is not Ops.VARIABLE]
             for r in roots:
                 if r not in now:
                     now[r] = self._own_buffer(r, function) if r.op is Ops.BUFFER else r
@@ -127,7 +127,7 @@ class FunctionCalls:
                 now[r] = intern(Ops.AFTER, r.dtype, (now[r], effect))
         out = []
         for value, storage in zip(function.src, made.outputs):
-            root = _root(storage)
+            root = storage_root(storage)
             shown = movement.reshape(now.get(root, root), analysis.shape(value))
             if root.op is not Ops.BUFFER:  # not to be written to in place of the value
                 shown = intern(Ops.CONTIGUOUS, shown.dtype, (shown,))
@@ -179,20 +179,6 @@ def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
     return remake.rewritten(kernel, change)
 
 
-def _root(storage: UOp) -> UOp:
-    while storage.op in (Ops.AFTER, Ops.SLICE):
-        storage = storage.src[0]
-    return storage
-
-
-def _base(value: UOp) -> UOp:
-    """What a view shows all of, in order."""
-    while value.op in (Ops.RESHAPE, Ops.AFTER):
-        value = value.src[0]
-    return value
-
-
 def _written(call: UOp) -> list[UOp]:
     """The storage that a launch writes."""
-    slots = [p.arg.slot for p in kernel_params.written_params(call.src[0]) if p.op is Ops.PARAM]
-    return [_root(call.src[1 + slot]) for slot in slots]
+    return [storage_root(call.src[1 + slot]) for slot in written_slots(call.src[0])]

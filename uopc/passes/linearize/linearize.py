@@ -35,6 +35,7 @@ from uopc.ir.core import analysis, dtypes, semantics
 from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import before_effects
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.branch_registers import replaced_values
 from uopc.passes.linearize.list_schedule import by_latency
@@ -378,10 +379,8 @@ class _Emitter:
 def _loops_entered(after: UOp) -> list[UOp]:
     """The loops that a value is said to be used in: what is computed from it stays there. An AFTER
     of a place in memory, or of effects, is about order, and that is known now."""
-    base = after.src[0]
-    while base.op is Ops.AFTER:
-        base = base.src[0]
-    if base.op in (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.INDEX):
+    base = before_effects(after)
+    if base.op.is_storage or base.op is Ops.INDEX:
         return []
     return [s for s in after.src[1:] if s.op is Ops.RANGE]
 

@@ -16,15 +16,14 @@ from uopc.ir.builder import movement
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, tensor_graph
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import whole_root
 from uopc.ir.index import affine
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.analysis.views import (
-    STORAGE,
     Effects,
     effects_seen,
     is_view,
     roots_of_views,
-    whole_root,
     written_views,
 )  # fmt: skip
 
@@ -75,7 +74,7 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     if store.op is not Ops.STORE or len(store.src) != 2 or store.src[0] is not target:
         return False
     root = roots.get(target, target)
-    if root.op in STORAGE or is_view(root) or effects.get(root) != {store}:
+    if root.op.is_storage or is_view(root) or effects.get(root) != {store}:
         return False
     return whole_root(target) is root
 
@@ -84,7 +83,7 @@ def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
     """`effects`: on what a kernel takes too, which has storage; `written`: on what changes."""
     if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
         return False
-    if u in effects and whole_root(u.src[0]) is None:
+    if u in effects and whole_root(u.src[0]).op.movement:
         return False
     if u.op is Ops.COPY:
         return True

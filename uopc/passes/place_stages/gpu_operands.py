@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from uopc.ir.core import analysis
 from uopc.ir.core.ops import Ops
 from uopc.passes.analysis.contraction import repeats_factors
-from uopc.passes.analysis.views import STORAGE
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -30,7 +29,7 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
     found: dict[UOp, str] = {}
     reduced: set[UOp] = set()  # what a reduce over storage is needed for, and not stored itself
     for u in facts.order:
-        if u not in facts.fixed and u.op not in STORAGE:
+        if u not in facts.fixed and not u.op.is_storage:
             own = u.op is Ops.REDUCE and facts.of[u].reads
             if own or any([s in reduced for s in u.src]):
                 reduced.add(u)
@@ -44,7 +43,7 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
                 continue
             if terms < LEAST_TERMS or terms < LEAST_USES * elements:
                 continue
-            is_computed = v.op not in STORAGE and v not in facts.fixed and v.op is not Ops.CONST
+            is_computed = not v.op.is_storage and v not in facts.fixed and v.op is not Ops.CONST
             if is_computed and (v in reduced or facts.of[v].cost > CHEAP_OPERAND):
                 found[v] = f"an operand of a product, each element used {terms // elements} times"
     return found

@@ -42,18 +42,16 @@ from uopc.ir.builder import (
 )
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import analysis, dtypes, tensor_graph, trace
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.args import Space, StageArg
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import (
-    STORAGE,
-    before_effects,
     is_final_storage,
     is_view,
     placed_outputs,
@@ -106,7 +104,7 @@ class _Placement:
             elif u.op is Ops.CALL:
                 for a in u.src[1:]:
                     self._start(u, a)
-            elif u.dtype is dtypes.void or u.op in STORAGE or u.op is Ops.CONST:
+            elif u.dtype is dtypes.void or u.op.is_storage or u.op is Ops.CONST:
                 continue
             elif u in self.reasons and is_stored_by_part(u):
                 for s in u.src:
@@ -305,12 +303,10 @@ class _Placement:
 
 def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A hand-written kernel takes whole storage: views that move elements are copied for it."""
-    written = {p.arg.slot for p in kernel_params.written_params(src[0]) if p.op is Ops.PARAM}
+    written = written_slots(src[0])
     args = []
     for slot, a in enumerate(src[1:]):
-        view = a
-        while view.op in (Ops.RESHAPE, Ops.AFTER):
-            view = view.src[0]
+        view = whole_root(a)
         if view.op.movement:
             if slot in written:
                 raise Unsupported(f"kernel argument {slot} is written, but is a {view.op.name}")

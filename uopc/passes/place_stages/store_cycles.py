@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import analysis, dtypes
-from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.node import remembered
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import read_slots
 from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
-from uopc.passes.analysis.views import STORAGE, root_index
+from uopc.passes.analysis.views import root_index
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -143,7 +143,7 @@ class _Reads:
             self.reads[u] = frozenset(((root, self.seen.get(u, NEW)),))
         if u in self.stored or root in self.effects:
             self.needs[u] = frozenset((root,)) if root in self.stored else frozenset()
-        elif u.src and u.op not in STORAGE:
+        elif u.src and not u.op.is_storage:
             made = self.launch(u.src[:1] if u.op is Ops.AFTER else u.src)
             self.reads[u], self.needs[u] = made.reads, made.needs
 
@@ -154,7 +154,7 @@ class _Reads:
             self.launches[u] = made = self.launch(u.src[1:], seen)
             made.needs |= self.needs.get(u.src[0], frozenset())
         elif u.op is Ops.CALL:
-            slots = {p.arg.slot for p in kernel_params.read_params(u.src[0])}
+            slots = read_slots(u.src[0])
             made = self.launch([a for i, a in enumerate(u.src[1:]) if i in slots], seen)
             made.needs = self.launch(u.src[1:]).needs
             self.launches[u] = made

@@ -17,7 +17,6 @@ from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.views import (
-    STORAGE,
     is_view,
     reshaped_base,
     roots_of_views,
@@ -112,7 +111,7 @@ class Measures:
     def _fix_root(self, view: UOp, reason: str) -> None:
         """A value that is written to, or handed to a kernel, has storage of its own."""
         root = self._roots.get(view, view)
-        if root.op not in STORAGE and root.op is not Ops.VARIABLE:
+        if not root.op.is_storage and root.op is not Ops.VARIABLE:
             self.fixed.setdefault(root, reason)
 
     # ------------------------------------------------------------ the values
@@ -135,7 +134,7 @@ class Measures:
         op, dims = u.op, analysis.shape(u)
         value = self.of[u] = Value(dims)
         value.elements = self._elements(dims)
-        if op in STORAGE or u in self.fixed:
+        if op.is_storage or u in self.fixed:
             return
         below: dict[UOp, tuple[Value, bool]] = {}  # operands, and whether they are as many
         depth = read = 0

@@ -42,7 +42,6 @@ from uopc.passes.analysis.parts import (
     share_work,
 )  # fmt: skip
 from uopc.passes.analysis.user_opts import Opts
-from uopc.passes.analysis.views import STORAGE
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
 
@@ -73,7 +72,7 @@ class _Lowering:
             return self._elementwise(u, index, guard)
         if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
             return u
-        if op is Ops.STAGE or op in STORAGE or op is Ops.AFTER:
+        if op is Ops.STAGE or op.is_storage or op is Ops.AFTER:
             return self._read(u, index, guard)
         if op.movement:
             return self._move(u, index, guard)

@@ -13,7 +13,8 @@ from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.analysis.views import STORAGE, before_effects, stores_in
+from uopc.ir.core.storage import before_effects
+from uopc.passes.analysis.views import stores_in
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -32,7 +33,7 @@ class LoweredStorage:
     def after(self, view: UOp) -> UOp:
         """The root of a view, after the effects along the way."""
         path: list[UOp] = []
-        while view not in self._versions and view.op not in STORAGE and view.op is not Ops.STAGE:
+        while view not in self._versions and not view.op.is_storage and view.op is not Ops.STAGE:
             path.append(view)
             view = view.src[0]
         root = self.made.get(view, view)
@@ -48,7 +49,7 @@ class LoweredStorage:
         """The storage (or STAGE) under a view, the index into it, the guard of PADs on the way."""
         guard = indexing.true()
         view = before_effects(view, self._known)
-        while view.op not in STORAGE and view.op is not Ops.STAGE:
+        while not view.op.is_storage and view.op is not Ops.STAGE:
             if not view.op.movement:
                 raise InvalidIR(f"rangeify: expected a view of storage, found {view.op!r}")
             index, more = indexing.source_index(view, index)

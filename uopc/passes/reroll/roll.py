@@ -180,7 +180,7 @@ def _is_stored(value: UOp) -> bool:
     """Whether its elements are read, not computed once a window."""
     while value.op.movement or value.op is Ops.AFTER:
         value = value.src[0]
-    return value.op in (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.CONTIGUOUS, Ops.CONST)
+    return value.op.is_storage or value.op in (Ops.CONTIGUOUS, Ops.CONST)
 
 
 def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
@@ -190,7 +190,7 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     if n > MOST_UNLIKE and not _is_stored(value):
         value = intern(Ops.CONTIGUOUS, value.dtype, (value,))
     irregular = [i for i in range(rank) if not _is_regular(begins[:, i])]
-    whole = value.op in (Ops.PARAM, Ops.BUFFER, Ops.DATA, Ops.CONTIGUOUS)
+    whole = value.op.is_storage or value.op is Ops.CONTIGUOUS
     if whole and len(irregular) > 1 and all([s == 1 for s in sizes]):
         # Elements are counted as they lie: one array of places, and not one for each axis.
         flat = np.ravel_multi_index(tuple(begins.T), tuple(inner))

@@ -18,7 +18,7 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root
+from uopc.ir.core.storage import before_effects, storage_root
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import by_axis, closers, is_reduce, kernel_axes, make_range, parts
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered, replaced
@@ -101,9 +101,7 @@ class Tiled:
 
 
 def _indices(store: UOp) -> list[UOp]:
-    place = store.src[0]
-    while place.op is Ops.AFTER:
-        place = place.src[0]
+    place = before_effects(store.src[0])
     return [indexing.ungated(i)[0] for i in place.src[1:]]
 
 

@@ -17,6 +17,7 @@ from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
@@ -86,8 +87,7 @@ def _tile(product: Contraction, n: int) -> Tile:
 
 def _step(place: UOp, r: UOp) -> int:
     """By how many elements an address moves with a loop."""
-    while place.op is Ops.AFTER:
-        place = place.src[0]
+    place = before_effects(place)
     return affine.form(indexing.ungated(place.src[1])[0])[1].get(r, 0)
 
 
