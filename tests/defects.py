@@ -232,7 +232,7 @@ DEFECTS: Final = (
         ("test_ptx_text.py", "test_ptx_conversions.py"),
     ),
     Defect(
-        "GPU: the read-only cache for what the kernel writes", "uopc/program/cuda.py",
+        "GPU: the read-only cache for what the kernel writes", "uopc/backends/nvptx/calls.py",
         "constant[kernel].discard(slot)", "pass", ("test_ptx_text.py", "test_cuda_programs.py"),
     ),
     Defect(
