@@ -32,7 +32,7 @@ def ops():
         arg = " or ".join(t.__name__ for t in op.arg if t is not type(None)) or "–"
         notes = [
             word for word, holds in (
-                ("commutes", op.commutes), ("associates", op.associates), ("effect", op.effect),
+                ("commutes", op.commutes), ("effect", op.effect),
                 ("movement", op.movement),
             ) if holds
         ]  # fmt: skip

@@ -45,7 +45,7 @@ def _letters(found: Level) -> str:
 def _show(op: Op, out: Output) -> None:
     low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
     operands = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
-    flags = [f for f in ("commutes", "associates", "effect", "movement") if getattr(op, f)]
+    flags = [f for f in ("commutes", "effect", "movement") if getattr(op, f)]
     rows = {
         "operands": operands,
         "arg": " or ".join("none" if t is type(None) else t.__name__ for t in op.arg),

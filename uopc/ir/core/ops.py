@@ -37,7 +37,7 @@ class Op:
     """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
 
     __slots__ = (
-        "arg", "arity", "associates", "commutes", "cost", "doc", "dtype", "effect", "evaluate",
+        "arg", "arity", "commutes", "cost", "doc", "dtype", "effect", "evaluate",
         "expansion", "fold", "is_alu", "is_storage", "latency", "levels", "movement", "name",
         "operands", "shape", "symbol",
     )  # fmt: skip
@@ -51,7 +51,6 @@ class Op:
         self.shape: ShapeRule = row.get("shape", "broadcast")
         self.levels: Level = row.get("levels", EVERYWHERE)
         self.commutes: bool = row.get("commutes", False)
-        self.associates: bool = row.get("associates", False)
         self.effect: bool = row.get("effect", False)
         self.movement: bool = row.get("movement", False)
         self.symbol: str | None = row.get("symbol")
@@ -158,22 +157,22 @@ class Ops:
     BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="given", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0)
 
     # Binary
-    ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, associates=True, symbol="+")
+    ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+")
     SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-")
-    MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, associates=True, symbol="*")
+    MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*")
     FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", cost=4.0, latency=13, **_UNARY)
     FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0)
     FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0)
     CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0)
     CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod, cost=4.0)
-    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True, associates=True)
-    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True, associates=True)
+    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True)
+    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True)
     POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
     SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", **_UNARY)
     SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", **_UNARY)
-    AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, associates=True, symbol="&")
-    OR = Op("or", "a b", "Bitwise or.", evaluate=operator.or_, fold=operator.or_, commutes=True, associates=True, symbol="|")
-    XOR = Op("xor", "a b", "Bitwise exclusive or.", evaluate=operator.xor, fold=operator.xor, commutes=True, associates=True, symbol="^")
+    AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, symbol="&")
+    OR = Op("or", "a b", "Bitwise or.", evaluate=operator.or_, fold=operator.or_, commutes=True, symbol="|")
+    XOR = Op("xor", "a b", "Bitwise exclusive or.", evaluate=operator.xor, fold=operator.xor, commutes=True, symbol="^")
     THREEFRY = Op("threefry", "x key", "threefry-2x32-20 on uint64 = (high << 32) | low.", evaluate=semantics.threefry, cost=60.0, **_UNARY)
     CMPLT = Op("cmplt", "a b", "a < b; False with NaN.", evaluate=operator.lt, fold=operator.lt, dtype="bool", symbol="<")
     CMPLE = Op("cmple", "a b", "a ≤ b; False with NaN.", evaluate=operator.le, fold=operator.le, dtype="bool", symbol="<=")
