@@ -1,8 +1,8 @@
-"""Level tensor, run on NumPy: one array a node, and storage as a value that effects make anew.
+"""Level tensor, run on NumPy: one array per node, and a new value of storage per effect.
 
 PARAM, BUFFER and DATA mean their first contents. An AFTER of a view of storage means that view once
-every store below the AFTER happened, in dependency order; nothing else is seen. So the result does
-not depend on any order the graph leaves open, and nothing is overwritten while it may be read.
+every store below the AFTER happened, in dependency order; it sees no other stores. The result
+depends on no order that the graph leaves open: a store makes a new array of the whole storage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uopc.ir.core import evaluate
 from uopc.ir.core.analysis import filled
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import written_slots
 from uopc.ir.interpret.arguments import Variables, check_array, misplaced, undefined, unsupported
 from uopc.ir.interpret.machine import run_kernel
@@ -26,15 +26,15 @@ from uopc.ir.interpret.machine import run_kernel
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-# Where a write goes: the view that is its target, the values, and which of them exist (None: all).
+# One write: the view it goes to, the values, and which of them exist (None: all).
 Write = tuple["UOp", Array, Array | None]
 
-
-# ---------------------------------------------------------------- kinds of ops
+_LEAVES = frozenset((Ops.VARIABLE, Ops.BIND, Ops.IOTA, Ops.PARAM, Ops.BUFFER))
 _VIEWS = frozenset((
     Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK, Ops.SLICE, Ops.DETACH,
     Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX,
 ))  # fmt: skip
+_COMPUTED = frozenset((Ops.CONST, Ops.DATA, Ops.CAST))  # and all elementwise ops
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
@@ -55,7 +55,7 @@ class TensorRun:
         # A version of storage is a set of effects, as bits: bit i stands for `effects[i]`.
         self.effects: list[UOp] = []
         self.versions: dict[UOp, int] = {}  # node → the effects below it
-        self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → what it writes
+        self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → its writes
         self._writers: dict[UOp, int] = {}  # storage → the effects that write it
         self._contents: dict[tuple[UOp, int], Array] = {}
 
@@ -81,7 +81,7 @@ class TensorRun:
             if effects:
                 self._track(u)
             self._evaluate(u)
-            if not effects:  # views are read again after stores; without them values can go
+            if not effects:  # with effects, values of storage are read again
                 self._release(u, left)
 
     def _release(self, u: UOp, left: Counter[UOp]) -> None:
@@ -102,7 +102,7 @@ class TensorRun:
         self.versions[u] = version
         if u.op in _VIEWS or u.op is Ops.AFTER:
             self.bases[u] = self.bases[u.src[0]]
-        else:  # storage, or a value: a store to it changes a fresh copy
+        else:  # storage, or a value, which a store copies
             self.bases[u] = u
 
     def _evaluate(self, u: UOp) -> None:
@@ -117,7 +117,9 @@ class TensorRun:
         elif u.op is Ops.GETTUPLE:
             self._set(u, *self.parts[u.src[0]][u.arg])
         elif u.op in _LEAVES:
-            self._set(u, _LEAVES[u.op](self, u))
+            self._set(u, self._leaf(u))
+        elif u.op is Ops.INVALID:
+            self._set(u, np.zeros((), u.dtype.numpy), np.zeros((), np.bool_))
         elif u.op in _VIEWS:
             ok = self.masks.get(u.src[0])
             moved = None if ok is None else self._move(u, ok, 1)
@@ -130,7 +132,7 @@ class TensorRun:
             self._set(u, *self.reduced(u))
         elif u.op is Ops.STACK or u.op is Ops.CAT:
             self._join(u)
-        elif u.op.is_alu or u.op is Ops.CAST:
+        elif u.op.is_alu or u.op in _COMPUTED:
             self._compute(u)
         else:
             raise unsupported(u) if u.op in _LATER else misplaced(u, "tensor")
@@ -140,9 +142,29 @@ class TensorRun:
         if ok is not None and not ok.all():
             self.masks[u] = ok
 
+    def _leaf(self, u: UOp) -> Array:
+        if u.op is Ops.VARIABLE:
+            return np.asarray(self.variables[u], np.int64)
+        if u.op is Ops.BIND:
+            return self.values[u.src[1]]
+        if u.op is Ops.IOTA:
+            return np.arange(self._dims(u.arg, u.src)[0], dtype=np.int64)
+        dims = self._dims(u.arg.dims, u.src)
+        if u.op is Ops.BUFFER:
+            return undefined(u.dtype, dims)
+        array = self.initial(u)
+        check_array(u, array, dims)
+        return array
+
+    def _dims(self, dims: Sequence[int | None], symbolic: Sequence[UOp]) -> Sequence[int]:
+        return filled(dims, self.integers(symbolic))  # type: ignore[arg-type]
+
+    def integers(self, nodes: Sequence[UOp]) -> list[int]:
+        return [int(self.values[s]) for s in nodes]
+
     def _compute(self, u: UOp) -> None:
         sources = [self.values[s] for s in u.src]
-        value = evaluate.elementwise(u, sources)
+        value = evaluate.compute(u, sources)
         ok = evaluate.present(u, [self.masks.get(s) for s in u.src], sources)
         self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
 
@@ -161,9 +183,6 @@ class TensorRun:
         return value, None if ok is None else np.asarray(ok.all(axis=u.arg.axes))
 
     # ------------------------------------------------------------ views
-    def integers(self, nodes: Sequence[UOp]) -> list[int]:
-        return [int(self.values[s]) for s in nodes]
-
     def _move(self, u: UOp, a: Array, fill: int) -> Array:
         """The view that `u` takes of the array of its first source."""
         if u.op is Ops.INDEX:
@@ -206,8 +225,6 @@ class TensorRun:
     # ------------------------------------------------------------ effects
     def _store(self, u: UOp) -> None:
         target, value = u.src[:2]
-        if target not in self.bases:
-            raise UserError("store: the target is not a view of a parameter or buffer")
         ok = self.masks.get(value)
         if len(u.src) == 3:
             ok = self.values[u.src[2]] & (np.True_ if ok is None else ok)
@@ -224,7 +241,7 @@ class TensorRun:
         self._set(u, value, self._left(u))
 
     def _left(self, u: UOp) -> Array | None:
-        """What a single STORE of INVALID to all of a view leaves there: nothing that exists."""
+        """The mask of a view after one STORE of INVALID to all of it: no element exists."""
         effect = u.src[1]
         if len(u.src) != 2 or effect.op is not Ops.STORE or effect.src[0] is not u.src[0]:
             return None
@@ -256,7 +273,7 @@ class TensorRun:
 
     def _write(self, array: Array, target: UOp, value: Array, ok: Array | None) -> None:
         """Put `value` where `target`, a chain of views, looks at `array`."""
-        outer: list[tuple[Array, Array]] = []  # arrays that BITCASTs were taken of, and where
+        outer: list[tuple[Array, Array]] = []  # the operands of BITCASTs, and the places they show
         places = np.arange(array.size).reshape(array.shape)
         for v in self._path(target):
             if v.op is not Ops.BITCAST:
@@ -288,13 +305,11 @@ class TensorRun:
             written = self._call_kernel(body, args)
         writes: dict[UOp, list[Write]] = {}
         for slot, array in written.items():
-            if args[slot] not in self.bases:
-                raise UserError(f"call: argument {slot} is written, but is not storage")
             writes.setdefault(self.bases[args[slot]], []).append((args[slot], array, None))
         self._wrote(u, writes)
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
-        """Evaluate a FUNCTION; the new contents of the arguments that it stores to, by slot."""
+        """Evaluate a FUNCTION. Returns the new contents of the arguments it stores to, by slot."""
         variables = self.variables.copy()
 
         def argument(param: UOp) -> Array:
@@ -312,7 +327,7 @@ class TensorRun:
         return {b.arg.slot: a for b, a in written.items() if b.op is Ops.PARAM and b.arg.slot >= 0}
 
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
-        """Run a kernel on copies of its arguments; those that it writes, by slot."""
+        """Run a kernel on copies of its arguments. Returns those that it writes, by slot."""
         variables = self.variables.copy()
         arrays: list[Array] = []
         for a in args:
@@ -321,52 +336,3 @@ class TensorRun:
                 variables.bind((a.src[0] if a.src else a).arg.name, int(self.values[a]))
         run_kernel(body, arrays, variables)
         return {slot: arrays[slot] for slot in written_slots(body)}
-
-
-# ---------------------------------------------------------------- leaves
-def _const(run: TensorRun, u: UOp) -> Array:
-    return np.asarray(u.arg, u.dtype.numpy)
-
-
-def _invalid(run: TensorRun, u: UOp) -> Array:
-    run.masks[u] = np.zeros((), np.bool_)
-    return np.zeros((), u.dtype.numpy)
-
-
-def _variable(run: TensorRun, u: UOp) -> Array:
-    return np.asarray(run.variables[u], np.int64)
-
-
-def _bind(run: TensorRun, u: UOp) -> Array:
-    return run.values[u.src[1]]
-
-
-def _iota(run: TensorRun, u: UOp) -> Array:
-    (count,) = filled(u.arg, run.integers(u.src))  # type: ignore[arg-type]
-    return np.arange(count, dtype=np.int64)
-
-
-def _param(run: TensorRun, u: UOp) -> Array:
-    array = run.initial(u)
-    check_array(u, array, filled(u.arg.dims, run.integers(u.src)))  # type: ignore[arg-type]
-    return array
-
-
-def _buffer(run: TensorRun, u: UOp) -> Array:
-    return undefined(u.dtype, filled(u.arg.dims, run.integers(u.src)))  # type: ignore[arg-type]
-
-
-def _data(run: TensorRun, u: UOp) -> Array:
-    return u.arg.array  # type: ignore[no-any-return]
-
-
-_LEAVES: dict[Op, Callable[[TensorRun, UOp], Array]] = {
-    Ops.CONST: _const,
-    Ops.INVALID: _invalid,
-    Ops.VARIABLE: _variable,
-    Ops.BIND: _bind,
-    Ops.IOTA: _iota,
-    Ops.PARAM: _param,
-    Ops.BUFFER: _buffer,
-    Ops.DATA: _data,
-}
