@@ -1,4 +1,9 @@
-"""`--bless` writes what the tests find into goldens, docstrings and tables instead of failing.
+"""Options of the suite; the machine that each test speaks of.
+
+A test runs for the machine that its marker names, `@pytest.mark.machine("server")`, else for the
+one that `--machine` names: see machines.py.
+
+`--bless` writes what the tests find into goldens, docstrings and tables instead of failing.
 
 `--rule-use` names at the end the rules of simplify that no test needed: slower, since rules are
 tried one by one. Without tests/test_rules.py it says which rules no program needed.
@@ -10,18 +15,67 @@ import difflib
 import os
 from pathlib import Path
 
+_SETTINGS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLUMNS", "LINES", "XDG_CACHE_HOME")
+for _name in [n for n in os.environ if n.startswith("UOPC_") or n in _SETTINGS]:
+    del os.environ[_name]  # before uopc looks
+os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
+
+import machines
 import pytest
+from hypothesis import settings
+from hypothesis.internal.conjecture import engine
+
+from uopc.errors import UserError
+
+# The same examples everywhere; `--hypothesis-profile=random` draws others each time.
+settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("same")
+engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
 
 
 def pytest_addoption(parser):
     parser.addoption("--bless", action="store_true", help="rewrite goldens and generated tables")
     parser.addoption("--rule-use", action="store_true", help="name the rules that never matched")
+    parser.addoption(
+        "--machine", choices=[*machines.MACHINES, machines.THIS], default=machines.DEFAULT,
+        help="the machine of the tests that name none",
+    )  # fmt: skip
 
 
 def pytest_configure(config):
-    os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
     if config.getoption("--bless") and os.environ.get("CI", "").lower() in ("1", "true"):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")
+
+
+def pytest_report_header(config):
+    name = config.getoption("--machine")
+    with machines.described(name) as target:
+        return f"machine: {name}, runs code for {target.cpu}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    marker = item.get_closest_marker("machine")
+    with machines.described(marker.args[0] if marker else item.config.getoption("--machine")):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    with machines.described(session.config.getoption("--machine")):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """A test of code for another processor is skipped where it does not run."""
+    try:
+        return (yield)
+    except UserError as error:
+        if "does not run on this machine" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 def pytest_sessionstart(session):

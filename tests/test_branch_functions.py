@@ -68,6 +68,7 @@ def test_a_branch_is_arithmetic_alone():
             assert all(u.op is not Ops.LOAD for b in found for u in b.body)
 
 
+@pytest.mark.machine("desktop")
 def test_a_kernel_of_several_functions_calls_it():
     x = uopc.param("x", (), dtype=dtypes.float64)
     y = x

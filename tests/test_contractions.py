@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import runnable
 
 import uopc
 from uopc.backends import detect
@@ -16,7 +17,8 @@ from uopc.passes.optimize.schedule import thresholds as machine
 
 RNG = np.random.default_rng(11)
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))
-TARGETS = ("", "x86-64-v3")
+TARGETS = runnable("", "x86-64-v3")
+of_a_desktop = pytest.mark.machine("desktop")  # its caches decide what is chosen
 
 
 def numbers(*dims, dtype="float32"):
@@ -141,6 +143,7 @@ def test_shared_among_threads(dims, threads):
     check(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), [a, b], a @ b, threads)
 
 
+@of_a_desktop
 @settings(max_examples=12, deadline=None)
 @given(st.integers(400, 440), st.integers(90, 110), st.integers(1, 400), st.integers(1, 3),
        st.sampled_from(TARGETS))  # fmt: skip
@@ -189,6 +192,7 @@ def test_rows_are_joined_where_they_leave_lanes_empty(channels, size, joined):
     assert ("COALESCE" in [o.op for o in opts]) == joined
 
 
+@of_a_desktop
 def test_few_rows_are_packed_in_blocks_and_threads_share_their_columns():
     a, b = numbers(96, 900), numbers(900, 2560)
     graph = uopc.param("a", a.shape) @ uopc.param("b", b.shape)
@@ -236,6 +240,7 @@ def test_no_comparison_in_the_loop_over_taps():
             assert depth < max(deepest)
 
 
+@of_a_desktop
 def test_a_large_matmul_is_packed_and_a_small_one_not():
     def opts(n):
         (kernel,) = lower_only(uopc.param("a", (n, n)) @ uopc.param("b", (n, n)), threads=1).kernels
@@ -308,6 +313,7 @@ def test_thin_products_with_a_long_sum(data):
     assert len(program.kernels) == 2
 
 
+@of_a_desktop
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_long_sums_of_few_results_are_cut(data):
@@ -320,12 +326,13 @@ def test_long_sums_of_few_results_are_cut(data):
     y = uopc.param("y", b.shape, uopc.dtypes.float64)
     order = (*range(len(batch)), len(batch) + 1, len(batch))
     arrays = [np.ascontiguousarray(np.swapaxes(a, -1, -2)), b]
-    target = data.draw(st.sampled_from(["", "x86-64-v3"]))
+    target = data.draw(st.sampled_from(TARGETS))
     program = check(x.permute(order) @ y * 2.0 + 1.0, arrays, a @ b * 2 + 1, 1, target)
     names = [o.op for o in program.kernels[0].opts]
     assert names.count("REDUCE_OUT") == 1 and "UPCAST" in names[names.index("REDUCE_OUT") :]
 
 
+@of_a_desktop
 def test_long_sums_of_many_results_are_not_cut():
     """Their sums would be loaded and stored too often."""
     for m, n, k in ((256, 256, 8192), (48, 48, 1000)):
@@ -334,6 +341,7 @@ def test_long_sums_of_many_results_are_not_cut():
 
 
 # ---------------------------------------------------------------- functions of the sums
+@of_a_desktop
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(8, 256, 64), (13, 70, 5), (1, 64, 33)])
 def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
     """What is dear to spell out for each of the sums is not: and the numbers stay."""
@@ -378,6 +386,7 @@ def test_rows_of_any_length_are_computed_in_vectors(m, k, target):
     np.testing.assert_allclose(program(a, b), e / e.sum(axis=1, keepdims=True) @ b, atol=1e-5)
 
 
+@of_a_desktop
 def test_an_operand_is_packed_where_it_serves_many_rows():
     def chosen(rows):
         graph = uopc.param("a", (rows, 256)) @ uopc.param("b", (256, 512))
@@ -387,6 +396,7 @@ def test_an_operand_is_packed_where_it_serves_many_rows():
     assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)
 
 
+@of_a_desktop
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "packed"),
     [

@@ -517,7 +517,7 @@ def test_why_names_the_component(command, tmp_path, monkeypatch):
     file.write_text(SOURCE)
     x = uopc.param("x", (3, 4))
     uopc.compile((x * 2.0).sum(axis=1), threads=7)
-    here = config.current().threads or uopc.backends.cpu.pool.default_threads()
+    here = config.current().threads or detect.cores()
     assert f"(the same code): threads {here} here, 7 there" in command("why", str(file))
     monkeypatch.setattr(key, "process_parts", lambda: (("uopc", "other"),))
     assert "uopc differs" in command("why", str(file))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from machines import runnable
 
 import uopc
 from uopc.driver import lower_only
@@ -14,7 +15,7 @@ from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 
-CPUS = ("", "x86-64-v3")
+CPUS = runnable("", "x86-64-v3")
 RNG = np.random.default_rng(31)
 HOT = 0.05  # share of all iterations of innermost loops that may still compare
 

@@ -7,10 +7,10 @@ import pytest
 from by_hand import plain_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import MACHINES, runnable
 from test_opts import numbers, results
 
 import uopc
-from uopc.backends.detect import host
 from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
@@ -22,9 +22,11 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import thresholds as machine
 
 DIMS = st.integers(1, 9)
-TARGETS = ("", "x86-64-v3")
+TARGETS = runnable("", "x86-64-v3")
 OTHERS = ("TILE", "SPLIT", "SWAP", "VECTOR", "UPCAST", "UNROLL", "PACK", "BLOCK")
-HALF_OF_L2 = host().l2_bytes // 8  # elements, of float32
+MACHINE = "desktop"
+HALF_OF_L2 = MACHINES[MACHINE].target.l2_bytes // 8  # elements, of float32
+pytestmark = pytest.mark.machine(MACHINE)
 
 
 @st.composite

@@ -26,6 +26,7 @@ import pytest
 
 import uopc
 from uopc import config
+from uopc.backends import detect
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable, run_traced
 from uopc.backends.cpu.elf_loader import Image, _load_with_orc, load
@@ -911,17 +912,19 @@ def test_trace() -> None:
         assert all(0 < seconds < 1 for _, seconds in times)
 
 
+@pytest.mark.machine("this")
 def test_thread_count() -> None:
-    assert 1 <= pool.default_threads() <= len(os.sched_getaffinity(0))
+    assert 1 <= detect.cores() <= len(os.sched_getaffinity(0))
 
 
+@pytest.mark.machine("this")
 @pytest.mark.parametrize(("quota", "expected"), [(math.inf, 4), (2.5, 3), (0.2, 1), (64.0, 4)])
 def test_threads_are_processors_that_may_be_used(
     quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5, 7})
-    monkeypatch.setattr(pool, "_processor_quota", lambda: quota)
-    assert pool.default_threads() == expected
+    monkeypatch.setattr(detect, "_processor_quota", lambda: quota)
+    assert detect.cores() == expected
 
 
 @pytest.mark.parametrize(
@@ -937,7 +940,7 @@ def test_threads_are_processors_that_may_be_used(
 def test_the_quota_of_a_group(files: dict[str, str], expected: float, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text + "\n")
-    assert pool._quota_of(tmp_path) == expected
+    assert detect._quota_of(tmp_path) == expected
 
 
 def test_workers_spin_briefly_then_park() -> None:

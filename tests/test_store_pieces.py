@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import runnable
 
 import uopc
 from uopc.driver import lower_only
@@ -36,7 +37,7 @@ def test_columns_that_fill_no_vector(rows, columns, dtype):
     a, b = (rng.integers(-3, 4, s).astype(dtype) for s in ((rows, 5), (5, columns)))
     t = getattr(dtypes, dtype)
     graph = uopc.param("a", a.shape, t) @ uopc.param("b", b.shape, t)
-    for target in ("", "x86-64-v3"):
+    for target in runnable("", "x86-64-v3"):
         with uopc.options(target_cpu=target):
             got = uopc.compile(graph, threads=1, verify=True)(a, b)
         np.testing.assert_array_equal(got, a @ b)

@@ -7,17 +7,19 @@ import pytest
 from by_hand import plain_kernel, with_opts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import MACHINES, runnable
 
 import uopc
-from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 
-CPUS = ("", "x86-64-v3")
-HOLDS = detect.host().last_cache_bytes
+CPUS = runnable("", "x86-64-v3")
+MACHINE = "desktop"
+HOLDS = MACHINES[MACHINE].target.last_cache_bytes
 RNG = np.random.default_rng(23)
+pytestmark = pytest.mark.machine(MACHINE)
 
 
 def program(graph, opts, cpu=""):

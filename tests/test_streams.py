@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import runnable
 
 import uopc
 from uopc.backends import detect
@@ -18,7 +19,7 @@ from uopc.passes.analysis import loops as kernel_loops
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
 
-CPUS = ("", "x86-64-v3")  # the machine's own vectors (AVX-512 where it has them), and AVX2
+CPUS = runnable("", "x86-64-v3")  # the machine's own vectors (AVX-512 where it has them), and AVX2
 RNG = np.random.default_rng(11)
 
 
@@ -92,6 +93,7 @@ def test_a_transposed_read_loads_rows_and_shuffles(cpu):
     assert shuffles == 2 * n
 
 
+@pytest.mark.machine("desktop")
 def test_a_transposed_read_of_fewer_columns_than_a_piece_is_picked_from_vectors(cpu):
     a = numbers(16, 3)
     graph = uopc.param("x", (16, 3)).permute(1, 0) * 2.0
@@ -113,7 +115,7 @@ def test_every_second_to_fifth_element(data):
     graph = uopc.param("x", x.shape, getattr(uopc.dtypes, dtype + "_" * (dtype == "bool")))
     graph = graph.pad(((0, 0), (before, after)))[:, first::step]
     wanted = np.pad(x, ((0, 0), (before, after)))[:, first::step]
-    for target_cpu in ("", "x86-64-v3"):
+    for target_cpu in CPUS:
         with uopc.options(target_cpu=target_cpu):
             program = uopc.compile((graph, graph.cast(uopc.dtypes.float32) * 2.0), verify=True)
         same, doubled = program(x)
@@ -268,6 +270,7 @@ def test_sums_down_columns(cpu, rows, columns):
     np.testing.assert_array_equal(on(cpu, uopc.param("x", a.shape).sum(axis=0), a), a.sum(axis=0))
 
 
+@pytest.mark.machine("desktop")
 @pytest.mark.parametrize(("rows", "opts"), [(100, ["UNROLL", "VECTOR", "UPCAST"])])
 def test_columns_are_summed_side_by_side_and_rows_two_at_a_time(rows, opts):
     lowered = lower_only(uopc.param("x", (rows, 1024)).sum(axis=0), threads=1)
@@ -371,6 +374,7 @@ def test_short_softmax(cpu, dims, axis, logarithm):
     np.testing.assert_allclose(on(cpu, graph, a), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.machine("desktop")
 def test_lanes_are_rows_where_reduces_along_them_are_short_and_dear():
     x = uopc.param("x", (100, 10))
     for graph in (x.softmax(axis=1), x.log_softmax(axis=1)):

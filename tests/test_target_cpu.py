@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -29,6 +28,7 @@ def test_a_cpu_that_does_not_exist():
         uopc.compile(X + 1.0)
 
 
+@pytest.mark.machine("this")
 def test_code_that_does_not_run_here_is_shown_only(monkeypatch):
     bits, registers, needs = target.KNOWN["x86-64-v3"]
     later = {"x86-64-v3": (bits, registers, (*needs, "avx1024"))}
@@ -41,6 +41,7 @@ def test_code_that_does_not_run_here_is_shown_only(monkeypatch):
         assert uopc.compile(X + 1.0)(np.zeros(1000, np.float32)).tolist() == [1.0] * 1000
 
 
+@pytest.mark.machine("this")
 def test_this_machine_by_name_is_this_machine():
     """Also where it lacks what others of that name have (AVX-512 under a hypervisor)."""
     array = np.linspace(0, 1, 1000, dtype=np.float32)
@@ -102,10 +103,10 @@ def test_old_processors_give_the_same_numbers(cpu):
 @contextlib.contextmanager
 def wide():
     """This machine with the Opts of one whose vectors have 64 bytes: LLVM cuts them to its own."""
-    own = detect.host()
+    own = detect.this_machine()
     described = dataclasses.replace(own, vector_bits=512, registers=32)
     with pytest.MonkeyPatch.context() as patch, uopc.options(cache_dir=""):
-        patch.setattr(detect, "host", functools.cache(lambda cpu="": described))
+        patch.setattr(detect, "this_machine", lambda: described)
         # An instruction of AVX-512, and masks that are wider than a register, LLVM cannot cut.
         patch.setattr(target.Target, "scales", False)
         begin = devectorize._Memory.__init__

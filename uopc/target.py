@@ -78,10 +78,15 @@ class Target:
         found = {t for t, least in _CONVERTED if version >= least}
         return frozenset(found if self._lacks("f16c") else found | {dtypes.float16})
 
+    def has(self, feature: str) -> bool:
+        """Whether this is an x86 processor with a feature, by LLVM's name for it."""
+        listed = self.cpu in KNOWN and feature in KNOWN[self.cpu][2]
+        return listed or f"+{feature}" in self.features.split(",")
+
     def _lacks(self, feature: str) -> bool:
-        """Whether it is an x86 processor without what LLVM calls by that name."""
+        """Whether this is an x86 processor without a feature. False for any other machine."""
         if self.cpu in KNOWN:
-            return feature not in KNOWN[self.cpu][2]
+            return not self.has(feature)
         return f"-{feature}" in self.features.split(",")
 
     def lanes(self, bits: int) -> int:
@@ -90,13 +95,20 @@ class Target:
 
 
 # Named CPUs of LLVM with the widest vectors they have, and what a machine that runs their code has.
-_V2 = ("sse4.1", "sse4.2", "popcnt")
+_V2 = ("sse2", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 KNOWN = {
     "x86-64": (128, 16, ("sse2",)), "x86-64-v2": (128, 16, _V2), "x86-64-v3": (256, 16, _V3),
     "x86-64-v4": (512, 32, _V4),
 }  # fmt: skip
+
+
+@functools.cache
+def named(cpu: str) -> Target:
+    """A machine with the CPU of KNOWN called `cpu`, and caches of the usual sizes."""
+    bits, registers, _ = KNOWN[cpu]
+    return Target(cpu, "cpu", bits, registers, cpu, "")
 
 
 # NVIDIA parts by name: SMs of the usual card, shared memory, threads and blocks of an SM, versions.

@@ -16,6 +16,7 @@ from tests.conformance import perturb
 from tests.conformance.compare import difference, narrowest
 from tests.conformance.loader import Graph
 from tests.fuzz.generate import Array, Case
+from tests.machines import runnable
 from uopc import UOp
 from uopc.driver import lower_only
 from uopc.errors import UserError
@@ -160,7 +161,7 @@ def check(case: Case, stages: bool = True) -> Verdict:
     ways: list[dict[str, Any]] = [{"optimize": True, "threads": draw.choice((1, 2))}]
     ways.append({"optimize": False})
     if draw.random() < 0.25:
-        ways.append({"target_cpu": draw.choice(("x86-64", "x86-64-v2", "x86-64-v3"))})
+        ways.append({"target_cpu": draw.choice(runnable("x86-64", "x86-64-v2", "x86-64-v3"))})
     if draw.random() < 0.1:
         ways.append({"plain_call": True})
     want, spread = wanted(case)

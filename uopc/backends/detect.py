@@ -1,48 +1,29 @@
-"""Which machine this is: its processor, its caches and its GPUs, as `Target`s."""
+"""Which machine this is: its processor, its caches, its cores and its GPUs, as `Target`s.
+
+`this_machine` and `cores` are the two questions; the rest of the package asks nothing else.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
+import os
 from pathlib import Path
 
 from uopc import target
 from uopc.errors import UserError
 from uopc.target import Target
 
+MOST_CORES = 256  # the most threads that share a launch
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 
-def check_runs(cpu: str) -> None:
-    """Raise UserError where this machine cannot run code for the CPU named `cpu`."""
-    import llvmlite.binding as llvm
-
-    host(cpu)
-    has = llvm.get_host_cpu_features()
-    lacks = [f for f in target.KNOWN[cpu][2] if not has.get(f)] if cpu in target.KNOWN else []
-    if lacks:
-        raise UserError(
-            f"target_cpu: code for {cpu} does not run on this machine, which has no "
-            f"{', '.join(lacks)}; `uopc dump` shows it"
-        )
-
-
 @functools.cache
-def host(cpu: str = "") -> Target:
-    """This machine, or the CPU named `cpu`: one of KNOWN, or the machine's own.
-
-    Raises UserError for any other name.
-    """
+def this_machine() -> Target:
+    """The processor that runs this process, with its vectors and caches."""
     import llvmlite.binding as llvm
 
-    if cpu in target.KNOWN:
-        bits, registers, _ = target.KNOWN[cpu]
-        return Target(cpu, "cpu", bits, registers, cpu, "")
-    own = llvm.get_host_cpu_name()
-    if cpu not in ("", own):  # LLVM ends the process over a name that it does not know
-        known = ", ".join(target.KNOWN)
-        raise UserError(f"target_cpu: no CPU {cpu!r}; there are {known} and {own}, this")
     found = llvm.get_host_cpu_features()
-    features = found.flatten()
     bits, registers = 128, 16
     if found.get("avx512f") and found.get("avx512vl"):
         bits, registers = 512, 32
@@ -50,9 +31,11 @@ def host(cpu: str = "") -> Target:
         bits, registers = 256, 16
     elif found.get("neon"):
         bits, registers = 128, 32
-    first, second = cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes)
-    last = cache_bytes(3, Target.last_cache_bytes)
-    return Target("host", "cpu", bits, registers, own, features, first, second, last)
+    return Target(
+        "host", "cpu", bits, registers, llvm.get_host_cpu_name(), found.flatten(),
+        cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes),
+        cache_bytes(3, Target.last_cache_bytes),
+    )  # fmt: skip
 
 
 def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
@@ -67,6 +50,75 @@ def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
         if number == str(level) and kind != "Instruction" and digits.isdecimal():
             return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
     return otherwise
+
+
+def cores() -> int:
+    """The processors this process may use now: its affinity, cut to the quota of its group."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return max(1, min(count, math.ceil(min(_processor_quota(), count)), MOST_CORES))
+
+
+def _quota_of(folder: Path) -> float:
+    """How many processors this control group may use, by version 2 or 1 of the interface."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        except OSError:
+            return math.inf
+    try:
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except ValueError:  # "max"
+        return math.inf
+
+
+def _processor_quota() -> float:
+    root = Path("/sys/fs/cgroup")
+    quota = min(_quota_of(root), _quota_of(root / "cpu"))
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return quota
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "cpu", "cpu,cpuacct"):
+            continue
+        folder = (root / controllers if controllers else root) / path.lstrip("/")
+        while folder != root and root in folder.parents:
+            quota = min(quota, _quota_of(folder))
+            folder = folder.parent
+    return quota
+
+
+def host(cpu: str = "") -> Target:
+    """This machine, or the CPU named `cpu`: one of KNOWN, or the machine's own.
+
+    Raises UserError for any other name.
+    """
+    if cpu in target.KNOWN:
+        return target.named(cpu)
+    own = this_machine()
+    if cpu not in ("", own.cpu):  # LLVM ends the process over a name that it does not know
+        known = ", ".join(target.KNOWN)
+        raise UserError(f"target_cpu: no CPU {cpu!r}; there are {known} and {own.cpu}, this")
+    return own
+
+
+def check_runs(cpu: str) -> None:
+    """Raise UserError where this machine cannot run code for the CPU named `cpu`."""
+    host(cpu)
+    known = target.KNOWN
+    lacks = [f for f in known[cpu][2] if not this_machine().has(f)] if cpu in known else []
+    if lacks:
+        raise UserError(
+            f"target_cpu: code for {cpu} does not run on this machine, which has no "
+            f"{', '.join(lacks)}; `uopc dump` shows it"
+        )
 
 
 def for_device(device: str, cpu: str = "") -> Target:

@@ -125,10 +125,10 @@ _WORTH_NAMING = ("+sse4.2", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+
 
 
 def _threads() -> str:
-    from uopc.backends.cpu.pool import default_threads
+    from uopc.backends import detect
 
     asked = config.current().threads
-    return f"{default_threads()}" + (f", UOPC_THREADS asks for {asked}" if asked else "")
+    return f"{detect.cores()}" + (f", UOPC_THREADS asks for {asked}" if asked else "")
 
 
 def _program(device: str) -> Any:

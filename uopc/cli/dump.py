@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from uopc import config, driver, target
-from uopc.backends.cpu.pool import default_threads
+from uopc.backends import detect
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files, html, stages
@@ -89,7 +89,7 @@ def _context(found: load.Source, backend: Backend, device: str) -> Context:
     if not cpu and noted.get("cpu") in target.KNOWN:
         cpu = noted["cpu"]
     tf32 = options.tf32 or noted.get("tf32") == "yes"
-    return Context(backend.target(device, cpu), optimize, threads or default_threads(), tf32)
+    return Context(backend.target(device, cpu), optimize, threads or detect.cores(), tf32)
 
 
 def _graph(found: load.Source) -> UOp:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
-from uopc.backends.cpu.pool import default_threads
+from uopc.backends import detect
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, dtypes, tensor_graph
@@ -62,7 +62,7 @@ def prepare(
     sink, bound = _unbound(sink)
     params = _ordered_params(sink, inputs)
     return Request(
-        sink, structure, keys, params, optimize, wanted or default_threads(), name or "", options,
+        sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
         rules, bound, device,
     )  # fmt: skip
 

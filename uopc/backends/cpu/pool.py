@@ -12,16 +12,16 @@ import math
 import os
 import threading
 import time
-from pathlib import Path
 
 from uopc.backends.cpu.elf_loader import address_of, map_private
 from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
+from uopc.backends.detect import MOST_CORES
 from uopc.ir.core.node import NativeThread
 
 # Long enough to stay awake between the kernels of a program and between calls in a tight loop,
 # short enough not to burn a core that someone else could use.
 SPIN_SECONDS = 100e-6
-MAX_WORKERS = 255
+MAX_WORKERS = MOST_CORES - 1  # beside the caller
 
 
 def _function_address(name: str, library: ctypes.CDLL = ctypes.pythonapi) -> int:
@@ -186,46 +186,3 @@ def revive_shared_pool() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _quota_of(folder: Path) -> float:
-    """How many processors this control group may use, by version 2 or 1 of the interface."""
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = (folder / "cpu.cfs_quota_us").read_text()
-            period = (folder / "cpu.cfs_period_us").read_text()
-        except OSError:
-            return math.inf
-    try:
-        return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except ValueError:  # "max"
-        return math.inf
-
-
-def _processor_quota() -> float:
-    root = Path("/sys/fs/cgroup")
-    quota = min(_quota_of(root), _quota_of(root / "cpu"))
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return quota
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "cpu", "cpu,cpuacct"):
-            continue
-        folder = (root / controllers if controllers else root) / path.lstrip("/")
-        while folder != root and root in folder.parents:
-            quota = min(quota, _quota_of(folder))
-            folder = folder.parent
-    return quota
-
-
-def default_threads() -> int:
-    """The processors this process may really use: its affinity, cut to its group's quota."""
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
-    return max(1, min(count, math.ceil(min(_processor_quota(), count)), MAX_WORKERS + 1))

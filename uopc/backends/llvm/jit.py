@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from uopc.backends import detect
 from uopc.errors import InvalidIR
 
 
@@ -20,24 +21,21 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-def host_cpu() -> tuple[str, str]:
-    """The name and the feature string of this machine's processor, as LLVM knows them."""
-    import llvmlite.binding as llvm
-
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
+    own = detect.this_machine()
+    if cpu is None or cpu == own.cpu:  # a machine may lack what its name promises
+        cpu, features = own.cpu, own.features if features is None else features
+    return _new_machine(cpu, features or "", opt)
 
 
 @cache
-def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
+def _new_machine(cpu: str, features: str, opt: int) -> Any:
     import llvmlite.binding as llvm
 
     _initialize()
-    own, host_features = host_cpu()
-    if cpu is None or cpu == own:  # a machine may lack what its name promises
-        cpu, features = own, host_features if features is None else features
-    # The small position-independent model is what image.py can lay out on its own.
+    # The small position-independent model is what elf_loader.py can lay out on its own.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features or "", opt=opt, jit=True, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=opt, jit=True, reloc="pic", codemodel="small"
     )
 
 
