@@ -49,17 +49,16 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     views = any(u.op is Ops.INDEX and not _is_storage(u.src[0]) for u in order)
     if not shaped and not views:
         return kernel
-    dims = {u: analysis.shape(u) for u in order}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in shaped:
-            size = analysis.size(dims[u])
+            size = analysis.size(analysis.shape(u))
             arg, symbolic = build.split_dims((size,))
             return intern(u.op, u.dtype, symbolic, dataclasses.replace(u.arg, dims=arg))
         if u.op.movement:
             return src[0]  # the INDEX above has taken it into account
         if u.op is Ops.INDEX:
-            return _flat(u, src, dims)
+            return _flat(u, src)
         return None
 
     return remake.rewritten(kernel, change)
@@ -69,32 +68,13 @@ def _is_storage(u: UOp) -> bool:
     return before_effects(u).op in _STORAGE
 
 
-def _flat(u: UOp, src: tuple[UOp, ...], dims: dict[UOp, analysis.Shape]) -> UOp:
-    """The INDEX into the storage under it, with one component; rows keep what is left of theirs."""
-    guard = indexing.true()
-    index: indexing.Index = ()
-    view, storage = u, src[0]
-    while not _is_storage(view):
-        if view.op is Ops.INDEX:
-            rank = len(dims[view.src[0]])
-            index = (*view.src[1:], *index)
-            index += (indexing.zero(),) * (rank - len(index))
-            if len(index) > rank:
-                raise UserError(f"index: {len(index)} indices for {rank} dimensions")
-        elif view.op.movement or view.op is Ops.AFTER:
-            index, more = indexing.source_index(view, index)
-            guard = guard if more is None else indexing.both(guard, more)
-        else:
-            raise UserError(f"index: {view.op!r} is not storage")
-        view = view.src[0]
-    if storage.op is Ops.INDEX:
-        storage = storage.src[0]
-    plain = []
-    for component in index:
-        x, condition = indexing.ungated(component)
-        plain.append(x)
-        guard = guard if condition is None else indexing.both(guard, condition)
-    place = indexing.gated((indexing.flat_index(dims[view], plain),), guard)
+def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The INDEX into the storage under it, with one component."""
+    base, index, guard = indexing.storage_index(u)
+    if base.op not in _STORAGE:
+        raise UserError(f"index: {base.op!r} is not storage")
+    place = indexing.gated((indexing.flat_index(analysis.shape(base), index),), guard)
+    storage = src[0].src[0] if src[0].op is Ops.INDEX else src[0]
     return intern(Ops.INDEX, u.dtype, (storage, *place))
 
 

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from uopc.errors import UserError
 from uopc.ir.builder import alu as build
 from uopc.ir.builder import lookup_tables as tables
 from uopc.ir.core import analysis, dtypes
@@ -17,6 +18,7 @@ from uopc.ir.core.analysis import Dim, Shape
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.node import intern, remembered
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.index import affine
 
 if TYPE_CHECKING:
@@ -246,3 +248,32 @@ def ungated(index: UOp) -> tuple[UOp, UOp | None]:
     if index.op is Ops.INVALID:  # a guard that never holds
         return zero(), intern(Ops.CONST, dtypes.bool_, (), False)
     return index, guard
+
+
+def storage_index(u: UOp) -> tuple[UOp, Index, UOp]:
+    """The storage under an INDEX of views and rows of it, the index into the storage, and a guard.
+
+    A row is an INDEX with fewer components than dimensions; the rest are 0 at its first element.
+    There is an access where the guard holds. UserError where there is no storage under the views.
+    """
+    index: Index = ()
+    guard = true()
+    while not before_effects(u).op.is_storage:
+        if u.op is Ops.INDEX:
+            rank = len(analysis.shape(u.src[0]))
+            index = (*u.src[1:], *index)
+            if len(index) > rank:
+                raise UserError(f"index: {len(index)} indices for {rank} dimensions")
+            index += (zero(),) * (rank - len(index))
+        elif u.op.movement or u.op in (Ops.AFTER, Ops.DETACH):
+            index, more = source_index(u, index)
+            guard = guard if more is None else both(guard, more)
+        else:
+            raise UserError(f"index: {u.op!r} is not storage")
+        u = u.src[0]
+    plain = []
+    for component in index:
+        x, condition = ungated(component)
+        plain.append(x)
+        guard = guard if condition is None else both(guard, condition)
+    return before_effects(u), tuple(plain), guard
