@@ -1,35 +1,38 @@
-"""The loops of a kernel: which there are, what closes them, and how an Opt counts them."""
+"""The loops of a kernel: their ranges, the nodes that close them, and their numbers in Opts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder import alu as build
+from uopc.ir.core import analysis, dtypes, semantics
 from uopc.ir.core.args import AxisKind, RangeArg
 from uopc.ir.core.node import intern, kept
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.index import affine
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-
 _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
-def make_range(end: UOp, axis: tuple[int, ...], kind: AxisKind) -> UOp:
-    return intern(Ops.RANGE, dtypes.index, (end,), RangeArg(axis, kind))
+def make_range(end: UOp | int, axis: tuple[int, ...], kind: AxisKind) -> UOp:
+    """A RANGE. Ranges that replace one with axis A have the axes (*A, 0), (*A, 1), …"""
+    length = affine.const(end) if isinstance(end, int) else end
+    return intern(Ops.RANGE, dtypes.index, (length,), RangeArg(axis, kind))
 
 
 class Parts(NamedTuple):
-    """What the legality of a transformation is read from, found in one walk."""
+    """The nodes of a kernel that decide the legality of an Opt, found in one walk."""
 
     stores: list[UOp]
     reduces: list[UOp]
     ends: list[UOp]
     ranges: list[UOp]
     comparisons: list[UOp]  # of indices
-    nests: set[frozenset[UOp]]  # the loops that nodes are inside of
+    nests: set[frozenset[UOp]]  # of each node, the loops around it
 
 
 @kept
@@ -53,14 +56,14 @@ def parts(kernel: UOp) -> Parts:
 
 @kept
 def kernel_axes(kernel: UOp) -> list[UOp]:
-    """The ranges an Opt can name, by position: output loops first, then reduce loops, by axis."""
+    """The ranges that an Opt can name, by number: output loops first, then reduce loops."""
     p = parts(kernel)
     found = {r: None for u in (*p.reduces, *p.ends) for r in analysis.closed_ranges(u)}
     return sorted(found, key=by_axis)
 
 
 def by_axis(r: UOp) -> tuple[bool, tuple[int, ...]]:
-    """What ranges are sorted by: output loops first, then reduce loops, by axis."""
+    """The sort key of ranges: output loops first, then reduce loops, each by axis."""
     return r.arg.kind in ("reduce", "unroll", "group", "grouptop"), r.arg.axis
 
 
@@ -70,15 +73,27 @@ def closers(kernel: UOp, r: UOp) -> list[UOp]:
     return [u for u in (*p.reduces, *p.ends) if r in u.src[1:]]
 
 
-def is_reduce(kernel: UOp, r: UOp) -> bool:
-    """Whether REDUCEs close the range."""
-    return any(r in u.src[1:] for u in parts(kernel).reduces)
+def reduces_over(kernel: UOp, r: UOp) -> list[UOp]:
+    """The REDUCEs that close the range."""
+    return [u for u in parts(kernel).reduces if r in u.src[1:]]
 
 
 def is_overwritten(u: UOp, r: UOp) -> bool:
-    """Whether every iteration of r stores to the place of the one before: the accumulator of a
-    kernel written by hand, say. Copies of the body side by side would mix their values."""
+    """Whether u is a STORE to the same element in every iteration of r, such as the accumulator of
+    a hand-written kernel. Copies of the body side by side would mix its values."""
     if u.op is not Ops.STORE or r not in analysis.ranges(u):
         return False
-    place = before_effects(u.src[0])
-    return not any(r in analysis.ranges(i) for i in place.src[1:])
+    return not any(r in analysis.ranges(i) for i in before_effects(u.src[0]).src[1:])
+
+
+def identity(reduce: UOp) -> UOp:
+    """The constant that a REDUCE begins with."""
+    return build.const(reduce.dtype, semantics.reduce_identity(reduce.arg.op, reduce.dtype))
+
+
+def combined(op: Op, values: list[UOp]) -> UOp:
+    """All values combined by a binary op, in pairs."""
+    while len(values) > 1:
+        pairs = [build.alu(a, op, b) for a, b in zip(values[::2], values[1::2])]
+        values = pairs + values[len(values) - len(values) % 2 :]
+    return values[0]

@@ -1,6 +1,6 @@
-"""THREAD and BLOCK: a loop becomes chunks of any length, of which the last may be shorter.
+"""THREAD and BLOCK: a loop becomes chunks of which the last may be shorter.
 
-for i < 10: f(i)   →   for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)
+    for i < 10: f(i)   →   for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)
 """
 
 from __future__ import annotations
@@ -12,62 +12,53 @@ from uopc.ir.core.args import AxisKind
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import is_reduce, kernel_axes, make_range
-from uopc.passes.optimize.opts.legality import Refused, check_free, replaced
+from uopc.passes.analysis.loops import kernel_axes, make_range, reduces_over
+from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
+from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, stripped
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-
-# Chunks of threads start at multiples of this many iterations, so that vectors stay whole; of fewer
-# where a chunk could then be greater than another by more than a share of this many.
+# A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
+# multiple is halved while one chunk could exceed another by more than a 1 / MOST_UNEVEN of it.
 CHUNK_MULTIPLE, MOST_UNEVEN = 64, 32
 
 
 def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
-    """r  →  chunk·size + i with i < min(size, n - chunk·size); the chunk is the caller's."""
+    """r  →  chunk·size + i with i < min(size, length - chunk·size); the caller runs the chunks."""
     if r.arg.kind != "loop" or analysis.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
-    if chunks < 1:
-        raise Refused(f"the amount {chunks} is too small")
+    check_amount(chunks)
     if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
         raise Refused("the kernel is shared among threads already")
-    others = [u for u in kernel.src if u.op is not Ops.END or r not in u.src[1:]]
-    if others:
+    if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
         raise Refused("the range is not around the whole kernel")
     most = analysis.bounds(r.src[0])[1]
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:
         multiple //= 2
-    size = _quotient(_quotient(r.src[0], chunks), multiple)
-    return _in_chunks(kernel, r, affine.const(chunks), affine.scaled(size, multiple), "thread")
-
-
-def _quotient(value: UOp, n: int) -> UOp:
-    """⌈value / n⌉"""
-    return affine.floordiv(affine.plus(value, n - 1), affine.const(n))
-
-
-def _in_chunks(kernel: UOp, r: UOp, count: UOp, size: UOp, kind: AxisKind) -> UOp:
-    """r  →  chunk·size + i: `count` chunks of the given kind, what is left over in the last."""
-    end, axis = r.src[0], r.arg.axis
-    chunk = make_range(count, (*axis, 0), kind)
-    first = affine.mul(chunk, size)
-    left = affine.sub(end, first)
-    length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
-    if analysis.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
-        length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
-    inner = make_range(length, (*axis, 1), "loop")
-    return replaced(kernel, r, affine.add(first, inner), (chunk, inner))
+    size = affine.scaled(quotient_up(quotient_up(r.src[0], chunks), multiple), multiple)
+    return _in_chunks(kernel, r, affine.const(chunks), size, "thread")
 
 
 def block(kernel: UOp, r: UOp, n: int) -> UOp:
-    """r  →  outer·n + i with i < n, or what is left over in the last block."""
-    if n < 1:
-        raise Refused(f"the amount {n} is too small")
-    if r.arg.kind != "loop" or is_reduce(kernel, r):
+    """r  →  outer·n + i with i < n, or the remaining iterations in the last block."""
+    check_amount(n)
+    if r.arg.kind != "loop" or reduces_over(kernel, r):
         raise Refused("BLOCK is for output loops")
     if analysis.bounds(r.src[0])[1] <= n:
         raise Refused("the range is one block")
     check_free(kernel, r)
-    return _in_chunks(kernel, r, _quotient(r.src[0], n), affine.const(n), "loop")
+    return _in_chunks(kernel, r, quotient_up(r.src[0], n), affine.const(n), "loop")
+
+
+def _in_chunks(kernel: UOp, r: UOp, count: UOp, size: UOp, kind: AxisKind) -> UOp:
+    """r  →  chunk·size + i: `count` chunks of the given kind."""
+    chunk = make_range(count, (*r.arg.axis, 0), kind)
+    first = affine.mul(chunk, size)
+    left = affine.sub(r.src[0], first)
+    length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
+    if analysis.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
+        length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
+    inner = make_range(length, (*r.arg.axis, 1), "loop")
+    return stripped(kernel, Strip(r, affine.add(first, inner), (chunk, inner)))

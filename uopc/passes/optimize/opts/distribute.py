@@ -1,24 +1,22 @@
-"""What a tile of reduces gives, through local storage: the rest is a loop, not a copy for each.
+"""DISTRIBUTE: loop distribution behind a register tile.
 
     for k: s0 += …; s1 += …
     y[0] = f(s0); y[1] = f(s1)      →      t[0] = s0; t[1] = s1; for i: y[i] = f(t[i])
 
-The accumulators stand side by side in registers; what is computed from each of them need not, and
-where it is a function of many instructions, copies of it cost compile time and gain nothing.
+The accumulators stay side by side in registers. What follows them becomes a loop over a local tile:
+copies of a function of many instructions cost compile time and gain nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.args import AxisKind, BufferArg
-from uopc.ir.core.node import intern
-from uopc.ir.core.ops import Ops
-from uopc.passes.analysis.loops import is_reduce, kernel_axes, make_range
-from uopc.passes.optimize.opts.legality import Refused
+from uopc.ir.core import analysis
+from uopc.ir.core.args import AxisKind
+from uopc.passes.analysis.loops import make_range, reduces_over
+from uopc.passes.optimize.opts.legality import Refused, check_amount, only_reduce
+from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -27,43 +25,27 @@ _COPIED = ("upcast", "lane")
 
 
 def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Store the tile of sums that the reduce over r gives, and loop over it for the rest: in at
-    most n copies."""
-    if not is_reduce(kernel, r):
+    """Store the sums of the reduce over r in a tile. Compute the rest from the tile in loops, at
+    most n copies at a time."""
+    if not reduces_over(kernel, r):
         raise Refused("DISTRIBUTE is for reduce loops")
-    if n < 1:
-        raise Refused(f"the amount {n} is too small")
-    closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
-    if len(closers) != 1:
-        raise Refused("the range is not that of one reduce alone")
-    (u,) = closers
+    check_amount(n)
+    u = only_reduce(kernel, r)
     around = analysis.ranges(u)
     if any(q.arg.kind not in ("loop", "thread", *_COPIED) for q in around):
         raise Refused("the reduce is inside of another")
-    copied = sorted((q for q in around if q.arg.kind in _COPIED), key=_lanes_last)
+    copied = [q for q in around if q.arg.kind in _COPIED]
+    copied.sort(key=lambda q: (q.arg.kind == "lane", q.arg.axis))
     if not any(q.arg.kind == "upcast" for q in copied):
         raise Refused("the reduce has no copies side by side")
-    nest = 1 + max(q.arg.axis[0] for q in kernel_axes(kernel))  # after all loops there are
-    kinds = _kinds(copied, n)
+    nest, kinds = next_nest(kernel), _kinds(copied, n)
     loops = {q: make_range(q.src[0], (nest, i), kinds[q]) for i, q in enumerate(copied)}
-    number = sum(v.op is Ops.BUFFER for v in analysis.order(kernel))
-    dims = tuple([int(q.src[0].arg) for q in copied])
-    arg = BufferArg(number, (analysis.size(dims),), space="local")
-    tile = intern(Ops.BUFFER, u.dtype, (), arg)
-    target = intern(Ops.INDEX, u.dtype, (tile, indexing.flat_index(dims, copied)))
-    store = intern(Ops.STORE, dtypes.void, (target, u))
-    filled = intern(Ops.END, dtypes.void, (store, *copied))
-    ready = intern(Ops.AFTER, tile.dtype, (tile, filled))
-    place = indexing.flat_index(dims, list(loops.values()))
-    return remake.rebuild(kernel, {u: intern(Ops.INDEX, u.dtype, (ready, place)), **loops})
-
-
-def _lanes_last(q: UOp) -> tuple[bool, tuple[int, ...]]:
-    return q.arg.kind == "lane", q.arg.axis
+    tile = local_tile(kernel, u.dtype, [int(q.src[0].arg) for q in copied]).filled(copied, u)
+    return remake.rebuild(kernel, {u: tile.at(list(loops.values())), **loops})
 
 
 def _kinds(copied: list[UOp], n: int) -> dict[UOp, AxisKind]:
-    """What each range of a tile is for the rest: copies, the inner ones first, up to n."""
+    """The kind of the new range for each range of the tile: up to n inner copies stay copies."""
     kinds: dict[UOp, AxisKind] = {}
     for q in reversed(copied):
         if q.arg.kind == "upcast":

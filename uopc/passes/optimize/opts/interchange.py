@@ -1,6 +1,6 @@
 """SWAP: two output loops change places in the nest.
 
-for i: for j: f(i, j)   →   for j: for i: f(i, j)
+    for i: for j: f(i, j)   →   for j: for i: f(i, j)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
-    """Output loop number n, closed together with r; Refused says that only such ones `do` it."""
+    """Output loop number n, which is closed together with r. `do` ends the message of a refusal."""
     axes = kernel_axes(kernel)
     if not 0 <= n < len(axes) or axes[n] is r:
         raise Refused(f"there is no other range {n}")
@@ -29,16 +29,16 @@ def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
     return q
 
 
-def swap(kernel: UOp, r: UOp, other: int) -> UOp:
-    """Exchange the places of r and another output loop in the nest."""
-    q = other_loop(kernel, r, other, "change places")
+def swap(kernel: UOp, r: UOp, n: int) -> UOp:
+    """Exchange the places of r and output loop number n in the nest."""
+    q = other_loop(kernel, r, n, "change places")
     if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
         raise Refused("one range depends on the other")
-    for moved, place in ((r, q.arg.axis), (q, r.arg.axis)):
+    for moved, axis in ((r, q.arg.axis), (q, r.arg.axis)):
         inside = [u for u in parts(kernel).ranges if moved in analysis.ranges(u.src[0])]
-        if any(u.arg.kind != "loop" or u.arg.axis < place for u in inside):
+        if any(u.arg.kind != "loop" or u.arg.axis < axis for u in inside):
             raise Refused("another range depends on one of them")
-        if any(p.arg.axis > place for p in analysis.ranges(moved.src[0])):
+        if any(p.arg.axis > axis for p in analysis.ranges(moved.src[0])):
             raise Refused("the length of one depends on a loop that would be inside of it")
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
     return remake.rebuild(kernel, {r: a, q: b})

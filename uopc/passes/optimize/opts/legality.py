@@ -1,27 +1,27 @@
-"""When an Opt may change a loop: `Refused` says why it may not.
+"""The conditions of the Opts. An Opt that would change a kernel's numbers raises `Refused`.
 
-Each Opt gives a kernel that computes the same numbers (reduces in another order), or raises
-`Refused` with the reason.
+Only the order in which a reduce combines its values may change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uopc.errors import Error
-from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
-from uopc.passes.analysis.loops import closers, is_overwritten, parts
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
+from uopc.passes.analysis.loops import is_overwritten, parts, reduces_over
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
 class Refused(Error):
-    """A transformation that is not legal here, and why.
+    """An Opt that is not legal here, and the reason.
 
-    Expressions are written out where the message is read: to a heuristic a refusal is an answer.
+    Expressions are rendered only when the message is read: a schedule tries many Opts.
     """
 
     def __init__(self, why: str, *expressions: UOp) -> None:
@@ -33,26 +33,53 @@ class Refused(Error):
         return self.why.format(*texts) if texts else self.why
 
 
-def replaced(kernel: UOp, r: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
-    """The kernel with `value` for the range, and `ranges` closed where it was."""
+def check_amount(n: int, least: int = 1) -> None:
+    """Refused if the amount is below the least one."""
+    if n < least:
+        raise Refused(f"the amount {n} is too small")
 
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        if u is r:
-            return value
-        kept = [s for s, old in zip(src, u.src) if old is not r]
-        return intern(u.op, u.dtype, (*kept, *ranges), u.arg, u.tag)
 
-    return remake.rewritten(kernel, change, only={r, *closers(kernel, r)})
+def check_no_amount(n: int) -> None:
+    """Refused if an Opt that has no amount is given one."""
+    if n:
+        raise Refused(f"the amount is {n}, expected 0")
 
 
 def check_free(kernel: UOp, r: UOp) -> None:
-    """Refused where the length of another loop depends on the range."""
+    """Refused if the length of another loop depends on the range."""
     for u in parts(kernel).ranges:
         if u is not r and r in analysis.ranges(u):
             raise Refused("the length of another loop depends on this range")
 
 
 def check_unordered(kernel: UOp, r: UOp) -> None:
-    """Refused where the iterations of the range must stay in their order."""
+    """Refused if the iterations of the range must keep their order."""
     if any([is_overwritten(u, r) for u in parts(kernel).stores]):
         raise Refused("its iterations write to one place, in their order")
+
+
+def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
+    """Refused if the kernel reads storage that one of the stores writes."""
+    written = {storage_root(u.src[0]) for u in stores}
+    order = analysis.order(kernel)
+    read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
+    if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
+        raise Refused("the kernel reads what it writes")
+
+
+def check_ahead(kernel: UOp, value: UOp) -> None:
+    """Refused if a value cannot be computed earlier: it depends on a store of the kernel."""
+    written = {storage_root(u.src[0]) for u in parts(kernel).stores}
+    for u in analysis.toposort(value):
+        if u.op is Ops.AFTER:
+            raise Refused("the operand waits for a store")
+        if u.op is Ops.INDEX and storage_root(u) in written:
+            raise Refused("the kernel writes to what the operand reads")
+
+
+def only_reduce(kernel: UOp, r: UOp) -> UOp:
+    """The REDUCE that closes the range; Refused unless there is exactly one."""
+    found = reduces_over(kernel, r)
+    if len(found) != 1:
+        raise Refused("the range is not that of one reduce")
+    return found[0]

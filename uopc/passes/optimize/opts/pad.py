@@ -1,6 +1,6 @@
 """PADTO: a loop grows to a multiple of n, and its accesses are guarded.
 
-for i < 10: f(i)   →   for i < 12: f(i) where i < 10
+    for i < 10: f(i)   →   for i < 12: f(i) where i < 10
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ from typing import TYPE_CHECKING
 from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, semantics
+from uopc.ir.core import analysis
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import make_range
-from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
+from uopc.passes.analysis.loops import identity, make_range
+from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_unordered
+from uopc.passes.optimize.opts.strip_mining import quotient_up
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
 def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
-    """for r < m: f(r)  →  for r < ⌈m / n⌉·n: f(r), with every access under the guard r < m; what a
-    reduce adds beyond m is 0, or what its operation has in place of it."""
+    """for r < m: f(r)  →  for r < ⌈m / n⌉·n: f(r), where every access has the guard r < m. Beyond m
+    a reduce combines its identity."""
+    check_amount(n, 2)
     length = r.src[0]
-    if n < 2:
-        raise Refused(f"the amount {n} is too small")
-    blocks = affine.floordiv(affine.plus(length, n - 1), affine.const(n))
-    padded = affine.scaled(blocks, n)
+    padded = affine.scaled(quotient_up(length, n), n)
     if padded is length:
         raise Refused(f"{n} divides the range: there is nothing to pad")
     check_free(kernel, r)
@@ -41,26 +40,30 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
             return wide
         if u.op is Ops.REDUCE and r in u.src[1:]:
             return intern(Ops.REDUCE, u.dtype, (_inside(u, src[0], wide, guard), *src[1:]), u.arg)
-        if u.op is not Ops.INDEX or r not in analysis.ranges(u):
-            return None
-        flat, own = indexing.ungated(src[1])
-        both = guard if own is None else indexing.both(own, guard)
-        return intern(Ops.INDEX, u.dtype, (src[0], *indexing.gated((flat,), both)))
+        if u.op is Ops.INDEX and r in analysis.ranges(u):
+            return guarded(u, src, guard)
+        return None
 
     return remake.rewritten(kernel, change)
 
 
+def guarded(u: UOp, src: tuple[UOp, ...], guard: UOp) -> UOp:
+    """The INDEX u on new sources, under a guard besides its own."""
+    flat, own = indexing.ungated(src[1])
+    both = guard if own is None else indexing.both(own, guard)
+    return intern(Ops.INDEX, u.dtype, (src[0], *indexing.gated((flat,), both)))
+
+
 def _inside(reduce: UOp, body: UOp, r: UOp, guard: UOp) -> UOp:
-    """What a reduce combines, where the guard holds; beyond, what changes nothing. In a sum of
-    products that is 0 for both factors, so that it is one still."""
+    """The term of a reduce where the guard holds, its identity elsewhere. In a sum of products both
+    factors become 0, so that it stays a sum of products."""
     if reduce.arg.op == "add" and body.op is Ops.MUL:
         return intern(Ops.MUL, body.dtype, tuple([_or_zero(f, r, guard) for f in body.src]))
-    other = build.const(body.dtype, semantics.reduce_identity(reduce.arg.op, reduce.dtype))
-    return build.where(guard, body, other)
+    return build.where(guard, body, identity(reduce))
 
 
 def _or_zero(value: UOp, r: UOp, guard: UOp) -> UOp:
-    """A value, 0 where the guard does not hold: an access in the loop is that already."""
+    """The value where the guard holds, 0 elsewhere. A guarded access is 0 there already."""
     if value.op is Ops.INDEX and r in analysis.ranges(value):
         return value
     if value.op is Ops.CAST:

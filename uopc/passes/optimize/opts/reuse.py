@@ -1,9 +1,9 @@
-"""What a reduce adds up, kept for whoever computes the same again in another loop.
+"""REUSE: the terms of a reduce, stored in a tile for another loop that computes them again.
 
     for i: s = sum(exp(x[i, r]) for r); for j: y[i, j] = exp(x[i, j]) / s
     →  for i: for r: t[r] = exp(x[i, r]), s += t[r]; for j: y[i, j] = t[j] / s
 
-The loop of the reduce stores what it adds up: one loop, closed by the END of the store too.
+The loop of the reduce also stores its terms: the REDUCE and the END of the store close one range.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.args import BufferArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.analysis.loops import is_reduce, kernel_axes
-from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.packing import checked_value
+from uopc.passes.analysis.loops import kernel_axes, reduces_over
+from uopc.passes.optimize.opts.legality import Refused, check_ahead, check_no_amount, only_reduce
+from uopc.passes.optimize.opts.local_tile import local_tile
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-# A tile larger than this leaves the nearest caches between its loops.
+# The largest tile, in bytes. A larger one leaves the nearest caches between its loops.
 MOST_BYTES = 128 << 10
 
 
 def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
-    """What the reduce over r adds up, and the same value in other loops: by value, its loop."""
-    closers = [u for u in analysis.order(kernel) if u.op is Ops.REDUCE and r in u.src[1:]]
-    if len(closers) != 1 or len(closers[0].src) != 2:
+    """The term of the reduce over r; and equal terms in other loops, each with its loop."""
+    reduce = only_reduce(kernel, r)
+    if len(reduce.src) != 2:
         raise Refused("the range is not that of one reduce alone")
-    value = closers[0].src[0]
-    alike: dict[frozenset[UOp], list[UOp]] = {}  # by the loops they are in
+    value = reduce.src[0]
+    alike: dict[frozenset[UOp], list[UOp]] = {}  # by the loops around them
     for u in analysis.order(kernel):
         if u.op is value.op and u.dtype is value.dtype:
             alike.setdefault(analysis.ranges(u), []).append(u)
@@ -46,8 +44,8 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
 
 
 def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
-    """Whether `other` is the value with q in place of r. Mostly it is seen at once that not: what
-    does not depend on r is the same node in both."""
+    """Whether `other` is the value with q in place of r. A difference mostly shows at once, because
+    nodes that do not depend on r are the same in both."""
     stack, seen = [(value, other)], {(value, other)}
     while stack:
         u, v = stack.pop()
@@ -65,11 +63,10 @@ def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
 
 
 def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Store what the reduce over r adds up into a local tile, read where it was computed again."""
-    if not is_reduce(kernel, r):
+    """Store the terms of the reduce over r in a tile, and read them there in the other loops."""
+    if not reduces_over(kernel, r):
         raise Refused("REUSE is for reduce loops")
-    if n != 0:
-        raise Refused(f"the amount is {n}, expected 0")
+    check_no_amount(n)
     value, found = again(kernel, r)
     if not found:
         raise Refused("no other loop computes what the reduce adds up")
@@ -77,14 +74,6 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("copies of the loop would share the tile")
     if r.src[0].op is not Ops.CONST:
         raise Refused("the length of the loop is not known")
-    checked_value(kernel, value, [r])
-    size = r.src[0].arg
-    if size * value.dtype.itemsize > MOST_BYTES:
-        raise Refused(f"a tile of {size} elements is too large")
-    number = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
-    tile = intern(Ops.BUFFER, value.dtype, (), BufferArg(number, (size,), space="local"))
-    target = intern(Ops.INDEX, value.dtype, (tile, r))
-    filling = intern(Ops.END, dtypes.void, (intern(Ops.STORE, dtypes.void, (target, value)), r))
-    ready = intern(Ops.AFTER, tile.dtype, (tile, filling))
-    read = {v: intern(Ops.INDEX, value.dtype, (ready, q)) for v, q in found.items()}
-    return remake.rebuild(kernel, read)
+    check_ahead(kernel, value)
+    tile = local_tile(kernel, value.dtype, [r.src[0].arg], most=MOST_BYTES).filled([r], value)
+    return remake.rebuild(kernel, {v: tile.at([q]) for v, q in found.items()})

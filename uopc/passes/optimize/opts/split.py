@@ -1,6 +1,6 @@
-"""SPLIT and PEEL: one loop becomes several loops that run one after the other.
+"""SPLIT and PEEL: index-set splitting, a loop becomes loops that run one after the other.
 
-for i < 10: f(i)   →   for i < 8: f(i); for i < 2: f(8 + i)
+    for i < 10: f(i)   →   for i < 8: f(i); for i < 2: f(8 + i)
 """
 
 from __future__ import annotations
@@ -11,70 +11,63 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.builder import alu as build
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, kernel_axes, make_range
-from uopc.passes.optimize.opts.legality import Refused, check_free
+from uopc.passes.analysis.loops import closers, identity, kernel_axes, make_range
+from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-
-# Suffix of a renamed copy of a range's axis; 0, 1 and 3 are the parts of a loop.
-_COPY = 2
+# Suffixes of the axes of a loop's parts, and of a renamed copy of a loop.
+_PARTS, _COPY = (0, 1, 3), 2
 
 
 def split(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Cut r at the last multiple of n: a first loop that n divides, and the rest."""
-    if n < 1:
-        raise Refused(f"the amount {n} is too small")
-    whole = affine.mul(affine.floordiv(r.src[0], affine.const(n)), affine.const(n))
+    """Split r at the last multiple of n: a first loop that n divides, and the rest."""
+    check_amount(n)
+    whole = affine.scaled(affine.floordiv(r.src[0], affine.const(n)), n)
     rest = affine.sub(r.src[0], whole)
     if analysis.bounds(rest)[1] == 0:
         raise Refused(f"{n} divides the range: there is no rest")
     if analysis.bounds(whole)[1] == 0:
         raise Refused(f"the range is shorter than {n}")
-    return cut(kernel, r, whole)
+    return in_parts(kernel, r, [LoopPart(whole), LoopPart(rest)])
 
 
 def peel(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Cut r after its first n iterations."""
+    """Split r after its first n iterations."""
     if not 0 < n < analysis.bounds(r.src[0])[0]:
         raise Refused(f"the range is not known to go on behind its first {n} iterations")
-    return cut(kernel, r, affine.const(n))
-
-
-def cut(kernel: UOp, r: UOp, at: UOp) -> UOp:
-    """for r < n: f(r)  →  for r < at: f(r); for r < n - at: f(at + r). Needs 0 ≤ at ≤ n."""
-    return in_parts(kernel, r, [LoopPart(at), LoopPart(affine.sub(r.src[0], at))])
+    return in_parts(kernel, r, [LoopPart(affine.const(n)), LoopPart(affine.plus(r.src[0], -n))])
 
 
 @dataclass(frozen=True)
 class LoopPart:
-    """Some iterations of a loop, and what is known in them of values that depend on it."""
+    """Some iterations of a loop, and the values that are known in them."""
 
     length: UOp
     known: dict[UOp, UOp] = field(default_factory=dict)
 
 
-def in_parts(kernel: UOp, r: UOp, loop_parts: list[LoopPart]) -> UOp:
-    """The loop r as loops one after the other, whose lengths add up to its own."""
+def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
+    """The kernel with r as loops that run one after the other, with the given lengths."""
     check_free(kernel, r)
     axis, kind = r.arg.axis, r.arg.kind
-    loops = [make_range(p.length, (*axis, i), kind) for i, p in zip((0, 1, 3), loop_parts)]
+    loops = [make_range(p.length, (*axis, i), kind) for i, p in zip(_PARTS, parts)]
     start, values = affine.const(0), []
-    for p, loop in zip(loop_parts, loops):
+    for p, loop in zip(parts, loops):
         values.append(affine.add(start, loop))
         start = affine.add(start, p.length)
-    number = len(kernel_axes(kernel))  # grows with every cut: it tells the copies apart
+    number = len(kernel_axes(kernel))  # grows with every split, and so tells the copies apart
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         body, closed = src[0], list(src[1:])
         inner = [q for q in closed if q is not r and (u.op is Ops.REDUCE or _is_inner(q, axis))]
         made = []
-        for i, (part, loop, value) in enumerate(zip(loop_parts, loops, values)):
+        for i, (part, loop, value) in enumerate(zip(parts, loops, values)):
             names = _copies(body, r, inner, number + i - 1) if i else {}
             b = remake.rebuild(body, {**part.known, r: value, **names})
             made.append((b, (loop, *[names.get(q, q) for q in inner])))
@@ -89,23 +82,19 @@ def in_parts(kernel: UOp, r: UOp, loop_parts: list[LoopPart]) -> UOp:
 
 
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
-    """The REDUCE of a part. One value that comes again and again adds nothing to itself, if it is
-    the identity or u takes a maximum or minimum."""
+    """The REDUCE of one part. It is the body itself if that is the identity, or if u takes the
+    maximum or minimum of equal values."""
     again = u.arg.op in ("max", "min") and all(analysis.bounds(q.src[0])[0] > 0 for q in closed)
-    if body is _identity(u) or (body.op is Ops.CONST and again):
+    if body is identity(u) or (body.op is Ops.CONST and again):
         return body
     return intern(u.op, u.dtype, (body, *closed), u.arg)
 
 
 def _both(u: UOp, one: UOp, two: UOp) -> UOp:
     """The REDUCE u of two parts."""
-    if one is _identity(u):
+    if one is identity(u):
         return two
-    return one if two is _identity(u) else build.alu(one, Op.by_name(u.arg.op), two)
-
-
-def _identity(u: UOp) -> UOp:
-    return build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
+    return one if two is identity(u) else build.alu(one, Op.by_name(u.arg.op), two)
 
 
 def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
@@ -114,7 +103,7 @@ def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
 
 
 def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
-    """New names for the loops inside a copied body: each range has one place in the nest."""
+    """New ranges for the loops inside of a copied body: each range has one place in the nest."""
     loops = dict.fromkeys(inner)
     for u in analysis.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):

@@ -1,13 +1,13 @@
-"""SPLIT_AT: a loop cut where a comparison with the loops around it turns, so that it folds there.
+"""SPLIT_AT: index-set splitting where a comparison with the loops around turns.
 
     for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
     →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]
               for j < 8:         y[i, j'] = j' < i ? x[i, j'] : 0    with j' = 8·⌊i / 8⌋ + j
               for j < …:         y[i, j'] = 0
 
-The parts are whole blocks of n iterations, so that vectors stay whole; only the block, or the few,
-in which the comparison turns has it still. What the mask leaves out is not read, and a reduce has
-no loop over it where it would add nothing.
+Each part is a number of whole blocks of n iterations, so that vectors stay whole. The comparison
+stays only in the blocks in which it turns. Masked elements are not read, and a reduce has no loop
+over terms that are its identity.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, parts
-from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.legality import Refused, check_amount
 from uopc.passes.optimize.opts.split import LoopPart, in_parts
+from uopc.passes.optimize.opts.strip_mining import quotient_up
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -32,8 +33,8 @@ _AROUND = ("loop", "thread")
 
 @dataclass(frozen=True)
 class Turn:
-    """A comparison that has one value before iteration `first` of a loop, and the other from
-    `first + width` on, whatever the loops inside are at."""
+    """A comparison with the value `before` in the iterations of a loop below `first`, and the other
+    value from `end` on, for all iterations of the loops inside."""
 
     comparison: UOp
     before: bool
@@ -42,14 +43,12 @@ class Turn:
 
     @property
     def end(self) -> UOp:
-        """From where on it has the other value."""
         return affine.plus(self.first, self.width)
 
 
 def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Cut r, in blocks of n, before and behind those in which a comparison turns."""
-    if n < 1:
-        raise Refused(f"the amount {n} is too small")
+    """Split r, in blocks of n, before and behind the blocks in which a comparison turns."""
+    check_amount(n)
     length = r.src[0]
     if not affine.is_multiple(length, n):
         raise Refused(f"the range is not known to be a multiple of {n}")
@@ -61,8 +60,7 @@ def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
     least, most = analysis.bounds(blocks)
     if middle >= most:
         raise Refused(f"the comparison turns in all blocks of {n}")
-    last = affine.plus(blocks, -middle)
-    at = _least(affine.floordiv(turn.first, affine.const(n)), last)
+    at = _least(affine.floordiv(turn.first, affine.const(n)), affine.plus(blocks, -middle))
     if analysis.bounds(at)[0] < 0:
         at = intern(Ops.MAX, dtypes.index, (at, affine.const(0)))
     between = affine.const(middle)
@@ -70,14 +68,15 @@ def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
         between = _least(between, affine.sub(blocks, at))
     start, size = affine.scaled(at, n), affine.scaled(between, n)
     rest = affine.sub(affine.sub(length, start), size)
-    later = [t for t in turns if affine.at_most(turn.first, t.first)]
-    sooner = [t for t in turns if affine.at_most(t.end, turn.end)]
-    before, behind = [
-        {t.comparison: build.const(dtypes.bool_, t.before == v) for t in decided}
-        for v, decided in ((True, later), (False, sooner))
-    ]
+    before = {t: t.before for t in turns if affine.at_most(turn.first, t.first)}
+    behind = {t: not t.before for t in turns if affine.at_most(t.end, turn.end)}
     inner = [LoopPart(size)] if middle else []
-    return in_parts(kernel, r, [LoopPart(start, before), *inner, LoopPart(rest, behind)])
+    return in_parts(kernel, r, [_part(start, before), *inner, _part(rest, behind)])
+
+
+def _part(length: UOp, decided: dict[Turn, bool]) -> LoopPart:
+    known = {t.comparison: build.const(dtypes.bool_, v) for t, v in decided.items()}
+    return LoopPart(length, known)
 
 
 def _least(a: UOp, b: UOp) -> UOp:
@@ -85,8 +84,8 @@ def _least(a: UOp, b: UOp) -> UOp:
 
 
 def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
-    """The comparisons that turn as r goes on, where the loops around it say; that first which
-    leaves the fewest in the parts of the loop before and behind it."""
+    """The comparisons that turn once in the loop r, at an iteration that the loops around decide.
+    A split at the first of them leaves the fewest comparisons in the other parts."""
     found = [t for u in parts(kernel).comparisons if (t := _turn(kernel, u, r)) is not None]
     if len(found) < 2:
         return found
@@ -103,7 +102,7 @@ def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
 
 
 def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
-    """Where a comparison Σ < 0 turns, as a loop goes on; None if loops around do not decide it."""
+    """The turn of a comparison Σ < 0 in the loop r; None if the loops around do not decide it."""
     if u.op not in (Ops.CMPLT, Ops.CMPLE) or r not in analysis.ranges(u):
         return None
     constant, terms = affine.form(affine.sub(*u.src))
@@ -115,24 +114,23 @@ def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
     if not step or not around or any(r in analysis.ranges(m) for m in others):
         return None
     low, high = affine.interval(constant, inside)
-    if step > 0:  # holds while step·r < -Σ; ends for good where it does not for the least Σ
-        first, last = [_quotient(around, -end, step, -1) for end in (high, low)]
-    else:  # holds from where |step|·r > Σ
-        first, last = [_quotient(around, end, -step, 1) for end in (low, high)]
+    if step > 0:  # holds while step·r < -Σ, to the end for the least Σ
+        first, last = [quotient_up(_sum(around, -end, -1), step) for end in (high, low)]
+    else:  # holds as soon as |step|·r > Σ
+        first, last = [
+            affine.plus(affine.floordiv(_sum(around, end, 1), affine.const(-step)), 1)
+            for end in (low, high)
+        ]
     width = analysis.bounds(affine.sub(last, first))[1] if low < high else 0
     return Turn(u, step > 0, first, width)
 
 
-def _quotient(around: dict[UOp, int], constant: int, step: int, sign: int) -> UOp:
-    """The first iteration that is not below ⌈-Σ / step⌉, or the first above ⌊Σ / step⌋."""
-    total = affine.build(constant, {m: sign * k for m, k in around.items()})
-    if sign < 0:
-        return affine.floordiv(affine.plus(total, step - 1), affine.const(step))
-    return affine.plus(affine.floordiv(total, affine.const(step)), 1)
+def _sum(terms: dict[UOp, int], constant: int, sign: int) -> UOp:
+    return affine.build(constant, {m: sign * k for m, k in terms.items()})
 
 
 def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
-    """Whether a value is the same in all iterations of r, in one order of loops with it."""
+    """Whether a value is the same in all iterations of r, in every order of loops with it."""
     found = analysis.ranges(m)
     if not found or any(q.arg.kind not in _AROUND for q in found):
         return False

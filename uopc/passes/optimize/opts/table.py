@@ -23,7 +23,7 @@ from uopc.passes.optimize.opts.reduce_outward import reduce_out
 from uopc.passes.optimize.opts.reuse import reuse
 from uopc.passes.optimize.opts.split import peel, split
 from uopc.passes.optimize.opts.split_at_bound import split_at
-from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile_loop, unroll, upcast, vector
+from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile, unroll, upcast, vector
 from uopc.passes.optimize.opts.tensor_cores import tensor
 from uopc.passes.optimize.opts.threads import grid, group, group_top, local, pipeline
 
@@ -40,102 +40,54 @@ class Row(NamedTuple):
 
 
 OPTS = {
-    "VECTOR": Row(
-        vector, "the inner n iterations become the lanes of vectors",
-        "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8", noted=True,
-    ),
-    "OVERLAP": Row(
-        overlap, "as VECTOR, for any length: the last vector begins n before the end",
-        "for i < 30: f(i) → for o < 4: f(min(8·o, 22) + lane), lane < 8",
-    ),
-    "UPCAST": Row(
-        upcast, "the inner n iterations of an output loop become copies of its body",
-        "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)", noted=True,
-    ),
-    "UNROLL": Row(
-        unroll, "the inner n iterations of a reduce (0: all) get an accumulator each",
-        "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t", noted=True,
-    ),
-    "TILE": Row(
-        tile_loop, "the loop becomes two: an outer one, and an inner one of n iterations",
-        "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)", noted=True,
-    ),
-    "BLOCK": Row(
-        block, "as TILE, of an output loop and for any n: the last block may be shorter",
-        "for i < 10: f(i) → for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)",
-    ),
-    "PADTO": Row(
-        pad_to, "the loop grows to a multiple of n, its accesses guarded",
-        "for i < 10: f(i) → for i < 12: f(i) where i < 10",
-    ),
-    "SPLIT": Row(
-        split, "the loop is cut at the last multiple of n into a main loop and a rest",
-        "for i < 10: f(i) → for i < 8: f(i); for i < 2: f(8 + i)",
-    ),
-    "PEEL": Row(
-        peel, "the loop is cut after its first n iterations, so that guards fold",
-        "for i < 10: f(i) → for i < 2: f(i); for i < 8: f(2 + i)",
-    ),
-    "SPLIT_AT": Row(
-        split_at, "the loop is cut in blocks of n where a comparison with outer loops turns",
-        "for j < 8: j < i ? a : b → for j < i: a; for j < 8 - i: b",
-    ),
-    "SWAP": Row(
-        swap, "the loop changes places with output loop number n",
-        "for i: for j: f(i, j) → for j: for i: f(i, j)",
-    ),
-    "COALESCE": Row(
-        coalesce, "the loop and output loop number n, the next one inside, become one",
-        "for i < 4: for j < 4: f(i, j) → for m < 16: f(m // 4, m % 4)",
-    ),
-    "PACK": Row(
-        pack, "operand n of the reduces in the loop is copied into a local tile before it",
-        "for i: s += x[j, k] → for k: t[k] = x[j, k]; for i: s += t[k]",
-    ),
-    "REUSE": Row(
-        reuse, "what the reduce adds up is computed once, into a local tile for all loops",
-        "s += f(k); for j: f(j) / s → t[k] = f(k), s += t[k]; for j: t[j] / s",
-    ),
-    "REDUCE_OUT": Row(
-        reduce_out, "the reduce goes outside of output loop n, its sums into a local tile",
-        "for j: y[j] = Σ f(k, j) → for k: for j: t[j] += f(k, j); for j: y[j] = t[j]",
-    ),
-    "DISTRIBUTE": Row(
-        distribute, "copies of the reduce go to a local tile; the rest loops, n at a time",
-        "y[0] = f(s); y[1] = f(t) → u[0] = s; u[1] = t; for i < 2: y[i] = f(u[i])",
-    ),
-    "NONTEMPORAL": Row(
-        nontemporal, "what is stored in the loop goes to memory past the caches",
-        "store y[i], v → store y[i], v with the mode stream",
-    ),
-    "THREAD": Row(
-        thread, "an output loop around the kernel is cut in n chunks, run in parallel",
-        "for i < 64: f(i) → thread c < 4: for i < 16: f(16·c + i)",
-    ),
-    "GRID": Row(
-        grid, "an output loop around the kernel becomes blocks of a grid",
-        "for i < 64: f(i) → block i < 64: f(i)",
-    ),
-    "GROUP": Row(
-        group, "a reduce is shared among n threads that are neighbours",
-        "s += f(k), k < 64 → thread g < 4: s += f(4·o + g), o < 16; Σ s over g",
-    ),
-    "GROUPTOP": Row(
-        group_top, "a reduce is shared among n threads that are far apart",
-        "as GROUP; neighbouring threads belong to another loop",
-    ),
-    "TC": Row(
-        tensor, "a sum of products is done by tensor cores; 1: float32 may be rounded to tf32",
-        "s += a[i, k] * b[k, j] → s += shaped_wmma(a, b, 16 rows, 8 columns, 16 deep)",
-    ),
-    "PIPELINE": Row(
-        pipeline, "tiles filled in a loop of a reduce are filled n - 1 ahead",
-        "for k: fill t; use t → fill t[0]; for k: fill t[(k + 1) % 2]; use t[k % 2]",
-    ),
-    "LOCAL": Row(
-        local, "the inner n iterations of an output loop become threads",
-        "for i < 64: f(i) → for o < 8: thread i < 8: f(8·o + i)",
-    ),
+    "VECTOR": Row(vector, "the inner n iterations become the lanes of vectors",
+        "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8", noted=True),
+    "OVERLAP": Row(overlap, "as VECTOR, for any length: the last vector begins n before the end",
+        "for i < 30: f(i) → for o < 4: f(min(8·o, 22) + lane), lane < 8"),
+    "UPCAST": Row(upcast, "the inner n iterations of an output loop become copies of its body",
+        "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)", noted=True),
+    "UNROLL": Row(unroll, "the inner n iterations of a reduce (0: all) get an accumulator each",
+        "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t", noted=True),
+    "TILE": Row(tile, "the loop becomes two: an outer one, and an inner one of n iterations",
+        "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)", noted=True),
+    "BLOCK": Row(block, "as TILE, of an output loop and for any n: the last block may be shorter",
+        "for i < 10: f(i) → for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)"),
+    "PADTO": Row(pad_to, "the loop grows to a multiple of n, its accesses guarded",
+        "for i < 10: f(i) → for i < 12: f(i) where i < 10"),
+    "SPLIT": Row(split, "the loop is split at the last multiple of n into a main loop and a rest",
+        "for i < 10: f(i) → for i < 8: f(i); for i < 2: f(8 + i)"),
+    "PEEL": Row(peel, "the loop is split after its first n iterations, so that guards fold",
+        "for i < 10: f(i) → for i < 2: f(i); for i < 8: f(2 + i)"),
+    "SPLIT_AT": Row(split_at, "the loop is split, in blocks of n, where a comparison turns",
+        "for j < 8: j < i ? a : b → for j < i: a; for j < 8 - i: b"),
+    "SWAP": Row(swap, "the loop changes places with output loop number n",
+        "for i: for j: f(i, j) → for j: for i: f(i, j)"),
+    "COALESCE": Row(coalesce, "the loop and output loop number n, the next one inside, become one",
+        "for i < 4: for j < 4: f(i, j) → for m < 16: f(m // 4, m % 4)"),
+    "PACK": Row(pack, "operand n of the reduces in the loop is computed into a tile before it",
+        "for i: s += x[j, k] → for k: t[k] = x[j, k]; for i: s += t[k]"),
+    "REUSE": Row(reuse, "the terms of the reduce are computed once, into a tile for other loops",
+        "s += f(k); for j: f(j) / s → t[k] = f(k), s += t[k]; for j: t[j] / s"),
+    "REDUCE_OUT": Row(reduce_out, "the reduce moves outside of output loop n, its sums into a tile",
+        "for j: y[j] = Σ f(k, j) → for k: for j: t[j] += f(k, j); for j: y[j] = t[j]"),
+    "DISTRIBUTE": Row(distribute, "copies of the reduce go to a tile; the rest loops, n at a time",
+        "y[0] = f(s); y[1] = f(t) → u[0] = s; u[1] = t; for i < 2: y[i] = f(u[i])"),
+    "NONTEMPORAL": Row(nontemporal, "stores in the loop bypass the caches",
+        "store y[i], v → store y[i], v with the mode stream"),
+    "THREAD": Row(thread, "an output loop around the kernel is cut in n chunks, run in parallel",
+        "for i < 64: f(i) → thread c < 4: for i < 16: f(16·c + i)"),
+    "GRID": Row(grid, "an output loop around the kernel becomes blocks of a grid",
+        "for i < 64: f(i) → block i < 64: f(i)"),
+    "GROUP": Row(group, "a reduce is shared among n threads that are neighbours",
+        "s += f(k), k < 64 → thread g < 4: s += f(4·o + g), o < 16; Σ s over g"),
+    "GROUPTOP": Row(group_top, "a reduce is shared among n threads that are far apart",
+        "as GROUP; neighbouring threads belong to another loop"),
+    "TC": Row(tensor, "a sum of products on tensor cores; 1: float32 may be rounded to tf32",
+        "s += a[i, k] * b[k, j] → s += shaped_wmma(a, b, 16 rows, 8 columns, 16 deep)"),
+    "PIPELINE": Row(pipeline, "tiles filled in a loop of a reduce are filled n - 1 ahead",
+        "for k: fill t; use t → fill t[0]; for k: fill t[(k + 1) % 2]; use t[k % 2]"),
+    "LOCAL": Row(local, "the inner n iterations of an output loop become threads",
+        "for i < 64: f(i) → for o < 8: thread i < 8: f(8·o + i)"),
 }  # fmt: skip
 
 

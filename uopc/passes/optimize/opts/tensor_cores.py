@@ -1,10 +1,10 @@
-"""A sum of products handed to tensor cores: the Opt TC.
+"""TC: a sum of products on tensor cores.
 
     reduce.add over k of cast(a[i, k]) · cast(b[k, j])
     →  reduce.add over k₀, depth of shaped_wmma(a, b, row, column, depth),
        i = 16·i₀ + row, j = 8·j₀ + column, k = 16·k₀ + depth
 
-The sizes are those of the tile for the operands' dtype (`ir/tensor_cores.py`). On a GPU the 32
+The sizes are those of the tile for the operands' dtype (`ir/core/tensor_cores.py`). On a GPU the 32
 lanes of a warp hold the tile together; elsewhere its ranges are loops.
 """
 
@@ -20,75 +20,86 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.index import affine
-from uopc.passes.analysis.contraction import Contraction, find_contraction
-from uopc.passes.analysis.loops import is_overwritten, make_range
-from uopc.passes.optimize.opts.legality import Refused, check_free, replaced
+from uopc.passes.analysis.loops import closers, parts
+from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
+from uopc.passes.optimize.opts.strip_mining import strip, stripped
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-_FIRST, _SECOND = 0, 1
 # The amount of a TC that lets float32 operands be rounded to the 10 bits of tf32.
 ROUNDED = 1
 
 
 def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     """The reduce over r on tensor cores; amount 1 lets float32 be rounded to tf32."""
-    tile, *loops = place_of(kernel, r, n)
+    tile, *loops = tile_loops(kernel, r, n)
     for q, size in zip(loops, tile.shape):
         _check(kernel, q, size)
-    inner = []
-    for q, size in zip(loops, tile.shape):
-        kernel, made = _cut(kernel, q, size)
-        inner.append(made)
-    reduce = next(u for u in analysis.order(kernel) if u.op is Ops.REDUCE and inner[2] in u.src)
+    strips = [strip(q, size, "unroll" if q is r else "warp")
+              for q, size in zip(loops, tile.shape)]  # fmt: skip
+    kernel, inner = stripped(kernel, *strips), [s.loops[-1] for s in strips]
+    (reduce,) = [u for u in parts(kernel).reduces if inner[2] in u.src]
     body = _product(reduce, tile, inner)
-    return remake.rebuild(
-        kernel, {reduce: intern(Ops.REDUCE, reduce.dtype, (body, *reduce.src[1:]), reduce.arg)}
-    )
+    made = intern(Ops.REDUCE, reduce.dtype, (body, *reduce.src[1:]), reduce.arg)
+    return remake.rebuild(kernel, {reduce: made})
 
 
-def place_of(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
-    """The tile for a reduce over r, and the loops of its rows, of its columns, along which
-    neighbours are written, and of its depth; of several, the innermost."""
-    product = _product_over(kernel, r)
-    tile = _tile(product, n)
-    stores = [u for u in analysis.order(kernel) if u.op is Ops.STORE]
-    for p in (product, product.turned()):
-        columns = [q for q in p.columns if any(_step(u.src[0], q) == 1 for u in stores)]
-        if p.rows and columns:
-            return tile, p.rows[-1], columns[-1], r
+def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
+    """The tile for a reduce over r, and the loops of its rows, its columns and its depth."""
+    reduce = _reduce_over(kernel, r)
+    tile, (a, b) = _tile(reduce, n)
+    for first, second in ((a, b), (b, a)):
+        row, column = _loops(kernel, first, second)
+        if row is not None and column is not None:
+            return tile, row, column, r
     raise Refused("each operand needs an output loop of its own, and one writes neighbours")
 
 
-def _product_over(kernel: UOp, r: UOp) -> Contraction:
+def _reduce_over(kernel: UOp, r: UOp) -> UOp:
     """The one sum of products over a range."""
-    found = [u for u in analysis.order(kernel) if r in analysis.closed_ranges(u)]
+    found = closers(kernel, r)
     if len(found) != 1 or found[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
-    product = find_contraction(found[0])
-    if product is None:
+    if found[0].arg.op != "add" or found[0].src[0].op is not Ops.MUL:
         raise Refused("the reduce is no sum of products")
-    return product
+    return found[0]
 
 
-def _tile(product: Contraction, n: int) -> Tile:
-    """The tile for the factors of the terms, as they are before they are widened."""
-    narrow = [x.src[0].dtype if x.op is Ops.CAST else x.dtype for x in (product.a, product.b)]
-    result = product.reduce.dtype
-    tile = tile_for(narrow[0], result)
-    if tile is None or narrow[0] is not narrow[1]:
-        names = " and ".join(t.name for t in narrow)
-        raise Refused(f"there is no tile for {names}, added up in {result.name}")
+def _narrow(product: UOp) -> list[UOp]:
+    """The factors of a product before they were widened."""
+    return [x.src[0] if x.op is Ops.CAST else x for x in product.src]
+
+
+def _tile(reduce: UOp, n: int) -> tuple[Tile, list[UOp]]:
+    """The tile for the factors of the terms, and these."""
+    factors = _narrow(reduce.src[0])
+    tile = tile_for(factors[0].dtype, reduce.dtype)
+    if tile is None or factors[0].dtype is not factors[1].dtype:
+        names = " and ".join(x.dtype.name for x in factors)
+        raise Refused(f"there is no tile for {names}, added up in {reduce.dtype.name}")
     if tile.operand is dtypes.float32 and n != ROUNDED:
         raise Refused("float32 would be rounded to tf32: the amount is 0, not 1")
-    return tile
+    return tile, factors
 
 
-def _step(place: UOp, r: UOp) -> int:
-    """By how many elements an address moves with a loop."""
-    place = before_effects(place)
-    return affine.form(indexing.ungated(place.src[1])[0])[1].get(r, 0)
+def _loops(kernel: UOp, a: UOp, b: UOp) -> tuple[UOp | None, UOp | None]:
+    """The output loop of the rows, which only `a` depends on, and of the columns, which only `b`
+    depends on and whose neighbours are stored side by side. Of several, the innermost."""
+    rows, of_b = [
+        [r for r in analysis.ranges(x) - analysis.ranges(y) if r.arg.kind == "loop"]
+        for x, y in ((a, b), (b, a))
+    ]
+    columns = [r for r in of_b if any(_stride(u, r) == 1 for u in parts(kernel).stores)]
+    row, column = [
+        max(found, key=lambda r: r.arg.axis, default=None) for found in (rows, columns)
+    ]
+    return row, column
+
+
+def _stride(store: UOp, r: UOp) -> int:
+    """By how many elements the address of a store moves with a loop."""
+    return affine.form(indexing.ungated(before_effects(store.src[0]).src[1])[0])[1].get(r, 0)
 
 
 def _check(kernel: UOp, r: UOp, size: int) -> None:
@@ -98,29 +109,14 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
     if not affine.is_multiple(r.src[0], size):
         why = f"the tile's {size} does not divide the range of {{}}: PADTO or SPLIT it"
         raise Refused(why, r.src[0])
-    for u in analysis.order(kernel):
-        if is_overwritten(u, r):
-            raise Refused("its iterations write to one place, in their order")
-        if r in analysis.ranges(u) and any(q.arg.kind == "lane" for q in analysis.ranges(u)):
-            raise Refused("values inside a loop of the product already have lanes")
-
-
-def _cut(kernel: UOp, r: UOp, size: int) -> tuple[UOp, UOp]:
-    """r  →  outer·size + inner, the inner one for the tensor core."""
-    axis, outer_end = r.arg.axis, affine.floordiv(r.src[0], affine.const(size))
-    inner = make_range(
-        affine.const(size), (*axis, _SECOND), "unroll" if r.arg.kind == "reduce" else "warp"
-    )
-    if outer_end.op is Ops.CONST and outer_end.arg == 1:
-        return replaced(kernel, r, inner, (inner,)), inner
-    outer = make_range(outer_end, (*axis, _FIRST), r.arg.kind)
-    value = affine.add(affine.scaled(outer, size), inner)
-    return replaced(kernel, r, value, (outer, inner)), inner
+    check_unordered(kernel, r)
+    if any(q.arg.kind == "lane" for nest in parts(kernel).nests if r in nest for q in nest):
+        raise Refused("values inside a loop of the product already have lanes")
 
 
 def _product(reduce: UOp, tile: Tile, inner: list[UOp]) -> UOp:
-    """The SHAPED_WMMA of a reduce whose loops are cut."""
-    factors = [x.src[0] if x.op is Ops.CAST else x for x in reduce.src[0].src]
+    """The SHAPED_WMMA of a reduce over the inner loops of a tile."""
+    factors = _narrow(reduce.src[0])
     if inner[0] not in analysis.ranges(factors[0]):
         factors.reverse()
     return intern(Ops.SHAPED_WMMA, tile.result, (*factors, *inner), tile.shape)

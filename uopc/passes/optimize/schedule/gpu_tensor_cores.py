@@ -88,7 +88,7 @@ def choose(chooser: Chooser) -> bool:
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
     for r in analysis.closed_ranges(k.reduces[0]):
         try:
-            tile, *loops = tensor_tiling.place_of(chooser.kernel, r, int(chooser.context.tf32))
+            tile, *loops = tensor_tiling.tile_loops(chooser.kernel, r, int(chooser.context.tf32))
         except Refused:
             continue
         found += [(cost, b, (tile, loops)) for cost, b in _costs(chooser, tile, loops)]

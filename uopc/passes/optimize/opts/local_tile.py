@@ -1,0 +1,67 @@
+"""A tile: local storage that an Opt adds to a kernel, with the loops that fill it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir.builder import index_maps as indexing
+from uopc.ir.core import analysis, dtypes
+from uopc.ir.core.args import BufferArg
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.node import intern
+from uopc.ir.core.ops import Ops
+from uopc.passes.analysis.loops import kernel_axes
+from uopc.passes.optimize.opts.legality import Refused
+
+if TYPE_CHECKING:
+    from uopc.ir.core.uop import UOp
+
+# The largest tile, in bytes. A larger one would leave every cache.
+MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class LocalTile:
+    """A new BUFFER of the given dimensions. `effects` happen before it is accessed."""
+
+    buffer: UOp
+    dims: tuple[int, ...]
+    effects: tuple[UOp, ...] = ()
+
+    def at(self, index: Sequence[UOp]) -> UOp:
+        """The element at an index with one component per dimension."""
+        base = self.buffer
+        if self.effects:
+            base = intern(Ops.AFTER, base.dtype, (base, *self.effects))
+        return intern(Ops.INDEX, base.dtype, (base, indexing.flat_index(self.dims, tuple(index))))
+
+    def after(self, *effects: UOp) -> LocalTile:
+        """The tile as it is after some effects."""
+        return LocalTile(self.buffer, self.dims, effects)
+
+    def filled(self, index: Sequence[UOp], value: UOp, *outer: UOp) -> LocalTile:
+        """The tile once `value` is stored at the index, in the loops of the index and in `outer`
+        around those."""
+        store = intern(Ops.STORE, dtypes.void, (self.at(index), value))
+        loops = [q for q in index if q.op is Ops.RANGE]
+        return self.after(intern(Ops.END, dtypes.void, (store, *outer, *loops)))
+
+
+def local_tile(
+    kernel: UOp, dtype: DType, dims: Sequence[int], *, swizzle: int = 0, most: int = MOST_BYTES
+) -> LocalTile:
+    """A tile that the kernel does not have yet; Refused if it has more than `most` bytes."""
+    size = math.prod(dims)
+    if size * dtype.itemsize > most:
+        raise Refused(f"a tile of {size} elements is too large")
+    slot = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
+    arg = BufferArg(slot, (size,), space="local", swizzle=swizzle)
+    return LocalTile(intern(Ops.BUFFER, dtype, (), arg), tuple(dims))
+
+
+def next_nest(kernel: UOp) -> int:
+    """The first component of the axes of a loop nest after all loops of the kernel."""
+    return 1 + max([int(q.arg.axis[0]) for q in kernel_axes(kernel)])
