@@ -5,8 +5,8 @@
     ```pycon                    run as a doctest; `...` stands for any text
     ```console                  commands behind `$ `, and their output; a line `...` is any lines
 
-Other blocks are not run. What differs from run to run (times, dates, digests, the number of lines
-of assembly) is masked before outputs are compared.
+Other blocks are not run. What differs from run to run (times, dates, digests, folders, the number
+of lines of assembly) is masked before outputs are compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MASKS = (
     (r"\d+\.\d+", "T"),
     (r"\b[0-9a-f]{12}\b", "D"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
-    (r"(?<!\w)/\S*/uopc\b", "FOLDER"),
+    (r"(?<![\w.])/(?:[^\s/:]+/)+", "…/"),
     (r" +", " "),
 )
 
