@@ -277,7 +277,7 @@ def test_code_that_is_none(stored, folder):
     store = Store(folder, 1 << 20)
     made = record.decode(store.read(whole.digest), whole, ObjectCode)
     made.code = made.code[:100]
-    store.write(whole.digest, record.encode(whole, made))
+    store.write(whole.digest, record.encode(whole, zip(made.names, made.sources()), made))
     is_rejected()
 
 

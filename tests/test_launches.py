@@ -22,7 +22,7 @@ from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
 from uopc.ir.verify.verifier import verify
-from uopc.passes.pass_manager import lower
+from uopc.passes.pass_manager import Lowering
 from uopc.program.request import make_context, prepare
 
 F32 = dtypes.float32
@@ -104,7 +104,7 @@ def lowered(graph, opts):
     request = dataclasses.replace(request, device="cuda:sm_80")
     context = make_context(request, detect.host())
     context.opts = opts
-    return lower(request.graph, context, verify)
+    return Lowering(context, verify).lower(request.graph)
 
 
 def check(graph, array, opts, want):

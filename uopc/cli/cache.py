@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
-from typing import Any
 
 from uopc import config, driver
-from uopc.cache.disk import Store, Unusable
+from uopc.cache.disk import Entry, Store, Unusable
 from uopc.cli import load
-from uopc.cli.output import Output, Refuse, count
+from uopc.cli.output import Output, Refuse
+from uopc.dump.columns import count
 from uopc.errors import UserError
 from uopc.ir.core.fingerprint import fingerprint
 from uopc.passes.pass_manager import INPUT
@@ -59,42 +58,33 @@ def _size(nbytes: int) -> str:
 
 
 # ---------------------------------------------------------------- ls
-@dataclass
-class Known:
-    """An entry with what it says of itself, or why it says nothing."""
-
-    name: str
-    nbytes: int
-    used: float
-    head: record.Entry | None
-    problem: str = ""
+Known = tuple[Entry, record.Head | str]  # what an entry says of itself, or why it cannot be used
 
 
 def _known(place: Store) -> list[Known]:
     """Every entry, last used first. Looking does not count as use."""
-    found = []
-    for e in place.entries():
+    found: list[Known] = []
+    for entry in place.entries():
         try:
-            content = place.read(e.name, touch=False)
+            content = place.read(entry.name, touch=False)
             if content is not None:
-                found.append(Known(e.name, e.nbytes, e.used, record.read(content)))
+                found.append((entry, record.read_head(content)))
         except Unusable as problem:
-            found.append(Known(e.name, e.nbytes, e.used, None, str(problem)))
+            found.append((entry, str(problem)))
     return found
 
 
 def _list(place: Store, args: Namespace, out: Output) -> None:
     entries = _known(place)
-    total = sum(e.nbytes for e in entries)
-    most = _size(place.limit)
+    total, most = sum(e.nbytes for e, _ in entries), _size(place.limit)
     out.line(f"{place.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
-    for e in entries:
+    for e, head in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.used))
-        what = f"unusable: {e.problem}" if e.head is None else _kernels(e.head)
+        what = f"unusable: {head}" if isinstance(head, str) else _kernels(head)
         out.line(f" {e.name[:_SHOWN]}  {_size(e.nbytes):>10}  {when}  {what}")
 
 
-def _kernels(head: record.Entry) -> str:
+def _kernels(head: record.Head) -> str:
     names = [name for name, _ in head.kernels]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return f"{count(len(names), 'kernel')}: {', '.join(names[:4])}{more}"
@@ -114,45 +104,37 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
     parts = key.request_parts(request, machine, fingerprint(request.graph))
     whole = key.Key((*key.process_parts(), *parts))
     entries = _known(place)
-    exact = next((e for e in entries if e.name == whole.digest), None)
-    hit = exact is not None and exact.head is not None and not whole.differs(exact.head.key)
+    exact = {e.name: head for e, head in entries}.get(whole.digest)
+    hit = isinstance(exact, record.Head) and not whole.differs(exact.key)
     out.line(f"{found.name}: {'hit' if hit else 'miss'}, entry {whole.digest[:_SHOWN]}", "bold")
     if exact is not None and not hit:
-        out.line(f"  that entry cannot be used: {exact.problem or 'it is of another key'}")
+        reason = exact if isinstance(exact, str) else "it is of another key"
+        out.line(f"  that entry cannot be used: {reason}")
+    others = [(e, h) for e, h in entries if isinstance(h, record.Head) and "graph" in h.key]
     lowered = lower(request, machine)
-    others = [e for e in entries if e.head is not None and "graph" in e.head.key]
     for name, text in backend.render(lowered, lowered.kernels).items():
-        out.line(f"  {name}: {_verdict(whole, name, record.digest_of(text), others, hit)}")
+        said = f"hit in {whole.digest[:_SHOWN]}" if hit else _miss(whole, name, text, others)
+        out.line(f"  {name}: {said}")
 
 
-def _verdict(whole: key.Key, name: str, digest: str, entries: list[Known], hit: bool) -> str:
-    """Whether a kernel is there; if not, what tells its key from the nearest entry's."""
-    if hit:
-        return f"hit in {whole.digest[:_SHOWN]}"
-    if not entries:
+def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, record.Head]]) -> str:
+    """Why a kernel is not there: how its key differs from the nearest entry's."""
+    digest = record.digest_of(source)
+
+    def distance(known: tuple[Entry, record.Head]) -> tuple[int, int, float]:
+        entry, head = known
+        names, digests = zip(*head.kernels) if head.kernels else ((), ())
+        same = 0 if digest in digests else 1 if name in names else 2
+        return same, len(whole.differs(head.key)), -entry.used
+
+    if not others:
         return "miss: there are no entries"
-    near, same, differing = min([_distance(whole, name, digest, e) for e in entries], key=_order)
-    what = "the same code" if same == 0 else "other code" if same == 1 else "no such kernel"
-    said = "; ".join(differing) or "nothing differs"
-    return f"miss: nearest is {near.name[:_SHOWN]} ({what}): {said}"
-
-
-def _order(found: tuple[Known, int, list[str]]) -> tuple[int, int, float]:
-    return found[1], len(found[2]), -found[0].used
-
-
-def _distance(
-    whole: key.Key, name: str, digest: str, entry: Known
-) -> tuple[Known, int, list[str]]:
-    """An entry; 0 when it has this code, 1 a kernel of this name, 2 neither; what differs."""
-    assert entry.head is not None
-    kernels = entry.head.kernels
-    same = 0 if digest in [d for _, d in kernels] else 1 if name in [n for n, _ in kernels] else 2
-    mine: dict[str, Any] = dict(whole.parts)
-    theirs = entry.head.key
-    said = []
-    for part in whole.differs(theirs):
-        here, there = mine.get(part, "nothing"), theirs.get(part, "nothing")
+    entry, head = near = min(others, key=distance)
+    what = ("the same code", "other code", "no such kernel")[distance(near)[0]]
+    mine, said = dict(whole.parts), []
+    for part in whole.differs(head.key):
+        here, there = mine.get(part, "nothing"), head.key.get(part, "nothing")
         short = max(len(here), len(there)) <= _LONGEST and part not in ("graph", "uopc")
         said.append(f"{part} {here} here, {there} there" if short else f"{part} differs")
-    return entry, same, said
+    differing = "; ".join(said) or "nothing differs"
+    return f"miss: nearest is {entry.name[:_SHOWN]} ({what}): {differing}"

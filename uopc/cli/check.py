@@ -13,7 +13,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from uopc.cli import rules as rules_command
-from uopc.cli.output import Output, Refuse, count
+from uopc.cli.output import Output, Refuse
+from uopc.dump.columns import count
 from uopc.ir.rewrite import check_rules
 from uopc.ir.symbolic import simplify as symbolic
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from uopc import config
 from uopc.cli.output import Output, Refuse
+from uopc.dump.columns import columns
 from uopc.errors import Error
 
 Status = Literal["ok", "missing", "failed"]
@@ -56,10 +57,9 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if args.json:
         out.line(json.dumps([asdict(f) for f in findings], indent=2, ensure_ascii=False))
     else:
-        width = max(len(f.name) for f in findings)
         styles = {"ok": "green", "missing": "yellow", "failed": "red"}
-        for f in findings:
-            out.line(f"{f.status:7}  {f.name.ljust(width)}  {f.detail}", styles[f.status])
+        for f, line in zip(findings, columns([(f.status, f.name, f.detail) for f in findings])):
+            out.line(line, styles[f.status])
     return exit_code(findings, args.device)
 
 

@@ -29,6 +29,7 @@ from uopc.backends import detect
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files, html, stages
+from uopc.dump.columns import columns
 from uopc.dump.stages import ASM, LLVM, STAGES, Dump, Row
 from uopc.errors import Error, UserError
 from uopc.ir.core import node
@@ -120,7 +121,6 @@ class _Report:
         if args.kernel is not None:
             final = _find_kernel(args.kernel, lowered.kernels)
             self.kernels = [final]
-            assert lowered.program is not None
             pairs = zip(lowered.program.src, lowered.calls)
             chosen = next(call.src[0] for call, (kernel, _) in pairs if kernel is final)
         self.dump = Dump(lowered, chosen)
@@ -129,8 +129,7 @@ class _Report:
     def texts(self, stage: str) -> tuple[Row, dict[str, str]]:
         """The row and the texts by kernel of a stage that is not a graph: llvm or asm."""
         if stage not in self._texts:
-            context = self.lowered.context
-            assert context is not None
+            machine = self.lowered.context.target
             last, modules = self.lowered.runs[-1].number, dict[str, str]()
             if stage == ASM:
                 row, modules = self.texts(LLVM)
@@ -139,9 +138,9 @@ class _Report:
             if stage == LLVM:
                 made = self.backend.render(self.lowered, self.kernels)
             else:
-                named = config.current().target_cpu or context.target.name in target.KNOWN
-                cpu = context.target.cpu if named else ""
-                made = self.backend.assemble(modules, context.target, cpu)
+                named = config.current().target_cpu or machine.name in target.KNOWN
+                cpu = machine.cpu if named else ""
+                made = self.backend.assemble(modules, machine, cpu)
             seconds = time.perf_counter() - start
             self._texts[stage] = stages.text_row(stage, last, made, seconds), made
         return self._texts[stage]
@@ -163,7 +162,7 @@ class _Report:
             kernels = [k | {s: code[s][k["name"]] for s in code} for k in self._kernels()]
             html.write(Path(args.html), self.source, self.dump, self._rows(), kernels)
         if args.json:
-            shown["stages"] = [stages.as_json(r) for r in self._rows()]
+            shown["stages"] = [r.as_json() for r in self._rows()]
             shown["kernels"] = self._kernels()
             self.out.line(json.dumps(shown, indent=2, ensure_ascii=False))
         elif args.at:
@@ -193,23 +192,20 @@ class _Report:
 
     def _show_table(self) -> None:
         rows = self._rows()
-        cells = [_cells(r, first=r is rows[0]) for r in rows]
-        heads = ("", "stage", "level", "nodes", "kernels", "rewrites", "ms")
-        widths = [max(len(c[i]) for c in (heads, *cells)) for i in range(len(heads))]
-        for row, c in zip((None, *rows), (heads, *cells)):
-            left = [c[i].ljust(widths[i]) for i in (1, 2)]
-            right = [c[i].rjust(widths[i]) for i in (3, 4, 5, 6)]
-            number = c[0].rjust(widths[0])
-            style = "bold" if row is None else "" if row.changed else "dim"
-            self.out.line(f" {number} {left[0]}  {left[1]}  {'  '.join(right)}".rstrip(), style)
+        width = len(f"{rows[-1].number}")
+        heads = (f"{'':{width}} stage", "level", "nodes", "kernels", "rewrites", "ms")
+        cells = [_cells(r, width, first=r is rows[0]) for r in rows]
+        styles = ["bold", *["" if r.changed else "dim" for r in rows]]
+        for style, line in zip(styles, columns((heads, *cells), right=range(2, 6))):
+            self.out.line(f" {line}", style)
         for k in self._kernels():
-            name = f"{k['number']:>{widths[0]}} {k['name']}"
+            name = f"{k['number']:>{width}} {k['name']}"
             times = "" if k["launches"] == 1 else f"  {k['launches']} launches"
             opts, origin = " ".join(k["opts"]), ", ".join(k["origin"])
             self.out.line(" " + "  ".join(s for s in (f"{name}{times}", opts, origin) if s))
 
 
-def _cells(r: Row, first: bool) -> tuple[str, ...]:
+def _cells(r: Row, width: int, first: bool) -> tuple[str, ...]:
     if not r.changed:
         size = "unchanged"
     elif r.unit == "lines":
@@ -218,7 +214,7 @@ def _cells(r: Row, first: bool) -> tuple[str, ...]:
         size = str(r.after) if first else f"{r.before} → {r.after}"
     ms = "" if first else f"{r.seconds * 1e3:.1f}"
     counts = str(r.kernels or ""), str(r.rewrites or "")
-    return f"{r.number:02d}", r.stage, r.level, size, *counts, ms
+    return f"{f'{r.number:02d}':>{width}} {r.stage}", r.level, size, *counts, ms
 
 
 def _find_kernel(wanted: str, kernels: list[UOp]) -> UOp:

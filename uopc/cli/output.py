@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uopc import config
+from uopc.dump.columns import columns
 
 Refuse = Callable[[str], NoReturn]  # ends the process: a wrong usage
 
@@ -35,12 +36,5 @@ class Output:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Columns as wide as their widest cell, under bold heads."""
-        widths = [max(map(len, column)) for column in zip(heads, *rows)]
-        for number, row in enumerate((heads, *rows)):
-            text = "  ".join([cell.ljust(width) for cell, width in zip(row, widths)])
-            self.line(text.rstrip(), "" if number else "bold")
-
-
-def count(n: int, one: str, many: str = "") -> str:
-    """A number of things: `1 kernel`, `2 kernels`."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
+        for number, text in enumerate(columns((heads, *rows))):
+            self.line(text, "" if number else "bold")

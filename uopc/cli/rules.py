@@ -11,6 +11,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from uopc.cli.output import Output, Refuse
+from uopc.dump.columns import columns
 from uopc.ir.rewrite.rules import Entry, RuleSet, show
 from uopc.ir.symbolic import simplify as symbolic
 
@@ -26,10 +27,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         if number:
             out.line()
         out.line(f"{rules.name}, over {numbers(rules)}", "bold")
-        rows = [_row(e) for e in rules.entries]
-        widths = [max([len(r[i]) for r in rows]) for i in range(2)]
-        for name, left, right in rows:
-            out.line(f"  {name.ljust(widths[0])}  {left.ljust(widths[1])}  {right}".rstrip())
+        for line in columns([_row(e) for e in rules.entries]):
+            out.line(f"  {line}")
     return 0
 
 

@@ -33,12 +33,11 @@ def file_name(number: int, stage: str, kernel: str = "", gpu: bool = False) -> s
 
 
 def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]) -> list[Path]:
-    """Write all stages, and the texts of each kernel by stage. UserError where that is refused."""
-    contents: dict[str, str] = {}
-    gpu = dump.context is not None and dump.context.target.gpu is not None
-    for stage in dump.stages:
-        name = stage.run.name
-        contents[file_name(stage.run.number, name)] = dump.text(name)
+    """Write all stages, and the texts of each kernel by stage. UserError if that fails."""
+    gpu = dump.context.target.gpu is not None
+    contents = {
+        file_name(s.run.number, s.run.name): dump.text(s.run.name) for s in dump.stages
+    }
     for name, (row, by_kernel) in texts.items():
         for kernel, text in by_kernel.items():
             contents[file_name(row.number, name, kernel, gpu)] = text
@@ -56,14 +55,19 @@ def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]
     return written
 
 
+def write_text(file: Path, text: str) -> None:
+    """Write a file. UserError if that is not possible."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror or error}") from None
+
+
 def _arrays(dump: Dump) -> list[DataArg]:
     """The constant arrays of all stages."""
-    found: dict[str, DataArg] = {}
-    for stage in dump.stages:
-        for u in analysis.toposort(dump.shown(stage)):
-            if isinstance(u.arg, DataArg):
-                found[u.arg.key] = u.arg
-    return list(found.values())
+    shown = [dump.shown(stage) for stage in dump.stages]
+    nodes = dict.fromkeys([u for graph in shown for u in analysis.toposort(graph)])
+    return list({u.arg.key: u.arg for u in nodes if isinstance(u.arg, DataArg)}.values())
 
 
 # ---------------------------------------------------------------- arrays beside a stage file

@@ -1,8 +1,8 @@
 """Why each value of a tensor graph is stored or computed again: the notes of place-stages as text.
 
-A line a node: what reads it, its shape, the index of each read in the loops of the reader, and
-the decision. Indices are those of the reader's loops: `r0_1` is the loop over axis 1 of the stored
-value that is being computed, `r3` the loop of a reduce.
+One line per node: its readers, its shape, the index of each read, and the decision. An index is
+made of the reader's loops: `r0_1` is the loop over axis 1 of the stored value that is being
+computed, `r3` the loop of a reduce.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from uopc.dump.columns import columns
 from uopc.ir.core import analysis, dtypes, tensor_graph
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -22,7 +23,7 @@ _INDEX_CHARACTERS = 48
 
 
 def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
-    """The lines, names as they are in the text of `graph`; none when there are no notes."""
+    """The lines, with the names that the text of `graph` has; none if there are no notes."""
     if "placement" not in notes:
         return []
     notes = notes["placement"]()
@@ -40,21 +41,12 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
         dims = analysis.shape(u)
         if dims not in shapes:
             shapes[dims] = analysis.show(dims)
-        rows.append(
-            (
-                f"{names.name(u)} {u.op.name}",
-                _listed(consumers.get(u, []), " "),
-                shapes[dims],
-                _reads(u, notes["demands"], known),
-                _decision(u, notes),
-            )
-        )
+        readers = _listed(consumers.get(u, []), " ")
+        reads = _reads(u, notes["demands"], known)
+        name, decision = f"{names.name(u)} {u.op.name}", _decision(u, notes)
+        rows.append((name, readers, shapes[dims], reads, decision))
     title = "what place-stages decided, node by node (names as at canonicalize):"
-    columns = []
-    for column in list(zip(*rows))[:4]:
-        width = max(map(len, column))
-        columns.append([c.ljust(width) for c in column])
-    return [title, *map("  ".join, zip(*columns, [r[4] for r in rows]))]
+    return [title, *columns(rows)]
 
 
 def _listed(items: list[str], separator: str) -> str:

@@ -1,7 +1,7 @@
-"""`uopc dump --html FILE`: one static page of a compile. Code first, then every stage and rewrite.
+"""`uopc dump --html FILE`: one static page per compile. Code first, then every stage and rewrite.
 
-The page holds its data compressed and draws what is asked for, so that graphs of 50,000 nodes stay
-a few megabytes. It needs a browser, and neither a server nor anything from elsewhere.
+The page holds its data compressed and draws what the reader opens, so that graphs of 50,000 nodes
+take a few megabytes. It is self-contained: it needs no server and loads nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from uopc.dump.stages import Dump, Row, as_json
-from uopc.errors import UserError
+from uopc.dump.files import write_text
+from uopc.dump.stages import Dump, Row
 from uopc.ir.core.trace import Fired
 from uopc.ir.core.uop import UOp
 
-MOST_REWRITES: Final = 4000  # shown of one stage; how many there were is always said
+MOST_REWRITES: Final = 4000  # shown per stage; the page always says how many there were
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -28,13 +28,13 @@ _HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 def write(
     file: Path, source: str, dump: Dump, rows: Sequence[Row], kernels: Sequence[Mapping[str, Any]]
 ) -> None:
-    """The page. kernels: name, opts, origin, llvm, asm of each, in order of launch.
+    """Write the page. kernels: name, opts, origin, llvm and asm of each, in order of launch.
 
-    UserError where the file cannot be written.
+    UserError if the file cannot be written.
     """
     data = {
         "source": source,
-        "rows": [as_json(r) for r in rows],
+        "rows": [r.as_json() for r in rows],
         "kernels": list(kernels),
         "stages": _stages(dump, {r.stage: r for r in rows}),
     }
@@ -42,10 +42,7 @@ def write(
     page = _TEMPLATE.read_text(encoding="utf-8")
     page = page.replace("{{source}}", _escaped(source))
     page = page.replace("{{data}}", base64.b64encode(packed).decode())
-    try:
-        file.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror or error}") from None
+    write_text(file, page)
 
 
 def _escaped(text: str) -> str:

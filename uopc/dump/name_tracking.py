@@ -1,9 +1,9 @@
-"""Hand the names of nodes on from one stage to the next, so that a value can be followed.
+"""Keep the names of values from one stage to the next, so that a reader can follow them.
 
-A node that a pass left alone is the same object and keeps its name anyway. One that a pass made
-takes the name of the node it stands for: the one of the same op and element type that uses what
-the new node's operands stand for. What only leads to a value (movement, storage, loads) stands for
-the value. A node made from nothing, or for which there is no such node, gets a name of its own.
+A node that a pass left alone is the same object and keeps its name. A new node takes the name of
+the old node it stands for: the one with its op and element type whose operands its own operands
+stand for. Nodes that only lead to a value (movement, storage, loads) stand for the value. A node
+without such an old node gets a name of its own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.printer import Namer
 
-# What leads to its first operand's value. An AFTER leads to what its effect stored.
+# Ops that lead to their first operand's value. An AFTER leads to the value that its effect stored.
 _WAYS = frozenset((
     Ops.INDEX, Ops.LOAD, Ops.STAGE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.STACK, Ops.LANE,
 ))  # fmt: skip
-_MOST_TRIED = 16  # users of one value that are looked at
+_MOST_TRIED = 16  # users of one value that are compared
 
 
 def hand_names_on(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> None:
-    """Give new nodes the names of the old ones that they stand for; both are in their order."""
+    """Give new nodes the names of the old ones they stand for. Both come sources first."""
     heirs = _Heirs(old, {u for u in old if u not in new})
     for u in new:
         if u.op is Ops.CALL and u not in old:
@@ -37,14 +37,14 @@ def hand_names_on(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> N
 
 
 class _Heirs:
-    """What each new node stands for, and which names are still to be had."""
+    """The old node that each new one stands for, and the names that are still free."""
 
     def __init__(self, old: dict[UOp, None], free: set[UOp]) -> None:
         self.free = free
         self.stands_for: dict[UOp, UOp] = {}
         self.users: dict[UOp, list[UOp]] = {}
         self.ways: dict[tuple[Op, object, UOp], UOp] = {}
-        self.params: dict[UOp, list[UOp]] = {}  # of a kernel, however often it is called
+        self.params: dict[UOp, list[UOp]] = {}  # by kernel
         value: dict[UOp, UOp] = {}
         for u in old:
             value[u] = value[way] if (way := _leads_to(u)) is not None else u
@@ -56,7 +56,7 @@ class _Heirs:
         self.value = value
 
     def find(self, u: UOp) -> UOp | None:
-        """The old node whose name a new one takes; what it stands for is noted either way."""
+        """The old node whose name a new one takes. Notes what the new one stands for."""
         way = _leads_to(u)
         if way is not None:
             if way not in self.stands_for:
@@ -71,30 +71,30 @@ class _Heirs:
         return self._take(best)
 
     def _most_alike(self, u: UOp, sources: list[UOp | None]) -> UOp | None:
-        """The first of the old nodes of one op and element type that use most of the sources."""
+        """The first old node with the op and element type of `u` that uses most of the sources."""
         best, most = None, 0
         op, scalar = u.op, u.dtype.scalar
         users = [self.users[s] for s in sources[:_MOST_TRIED] if s in self.users]
-        users.sort(key=len)  # of few, one is soon found to be the same
+        users.sort(key=len)  # a short list finds a full match sooner
         for candidates in users:
             for c in candidates[:_MOST_TRIED]:
                 if c.op is op and c.dtype.scalar is scalar:
                     alike = self._alike(c, sources)
                     if alike > most:
                         best, most = c, alike
-                        if most > 2 * len(sources):  # no other can be more
+                        if most > 2 * len(sources):  # no other is better
                             return best
         return best
 
     def _take(self, u: UOp | None) -> UOp | None:
-        """The node, unless its name is taken."""
+        """The node, unless another one took its name."""
         if u is None or u not in self.free:
             return None
         self.free.discard(u)
         return u
 
     def stand_params(self, call: UOp) -> None:
-        """The parameters of a kernel stand for what it is called with."""
+        """Let the parameters of a kernel stand for the arguments of its call."""
         body, *args = call.src
         if body not in self.params:
             self.params[body] = [p for p in analysis.toposort(body) if p.op is Ops.PARAM]
@@ -109,7 +109,7 @@ class _Heirs:
         return None if known is None else self.value[known]
 
     def _alike(self, c: UOp, sources: list[UOp | None]) -> int:
-        """How many operands of an old node are what the new node's stand for; free ones first."""
+        """A score: the operands that an old node shares with a new one, and whether it is free."""
         same, value = 0, self.value
         for a, b in zip(c.src, sources):
             same += value[a] is b

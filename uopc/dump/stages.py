@@ -1,8 +1,8 @@
-"""The stages of one run as text: what `uopc dump` and `Program.stages` show.
+"""The stages of one run as text, for `uopc dump` and `Program.stages`.
 
-Every text of a stage can be parsed, and begins with lines that say which stage it is, so that a
-file of it can be fed back in: `uopc dump 30_rangeify.uop` goes on with the next pass. A stage that
-runs on each kernel prints as the program of CALLs with the kernels as they are then. A value keeps
+Every stage's text can be parsed, and begins with lines that name the stage, so that a file of it
+can be read back: `uopc dump 30_rangeify.uop` continues with the next pass. After a pass that runs
+on each kernel, the text is the program of CALLs with the kernels as they are then. A value keeps
 its %name through all stages.
 """
 
@@ -11,10 +11,11 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from uopc import target
+from uopc.dump import fusion_report
 from uopc.dump.name_tracking import hand_names_on
 from uopc.errors import UserError
 from uopc.ir.core import analysis
@@ -22,11 +23,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import printer as text
 from uopc.passes import PIPELINE
-from uopc.passes.contract import Context
 from uopc.passes.pass_manager import INPUT, Lowered, Lowering, StageRun
 
 STAGES = (INPUT, *[p.name for _, p in PIPELINE])
-LLVM, ASM = "llvm", "asm"  # what is behind the last pass: not graphs
+LLVM, ASM = "llvm", "asm"  # after the last pass: text, not graphs
 _OF_KERNELS = frozenset(p.name for _, p in PIPELINE if p.scope == "kernel")
 _PLACING, _PLACED = "place-stages", "rangeify"
 
@@ -37,7 +37,7 @@ class Stage:
 
     run: StageRun
     whole: UOp
-    kernels: dict[UOp, UOp]  # a kernel as it was when split → as it is now; empty before
+    kernels: dict[UOp, UOp]  # from split-kernels on: a kernel as split → as it is now
 
     @property
     def distinct(self) -> list[UOp]:
@@ -63,7 +63,7 @@ def stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
 
 
 def _called(whole: UOp) -> dict[UOp, UOp]:
-    """The kernels that a program calls; a graph is not yet cut into kernels."""
+    """The kernels that a program calls; none for a graph that is not yet cut into kernels."""
     calls = whole.src if whole.op is Ops.LINEAR else ()
     return {c.src[0]: c.src[0] for c in calls if c.op is Ops.CALL}
 
@@ -82,32 +82,33 @@ class Dump:
         self._order: dict[UOp, None] = {}  # of the stage that came last
 
     def find(self, name: str) -> int:
-        """The place of a stage. UserError when the run has none of that name."""
+        """The position of a stage. UserError when the run has none of that name."""
         names = [s.run.name for s in self.stages]
         if name not in names:
             raise UserError(f"this run has no stage {name!r}; it has {', '.join(names)}")
         return names.index(name)
 
     def shown(self, stage: Stage) -> UOp:
-        """The graph that a stage's text is of."""
+        """The graph that a stage's text shows."""
         return stage.whole if self.chosen is None else stage.kernels.get(self.chosen, stage.whole)
 
     def graphs(self, stage: Stage) -> list[UOp]:
-        """What a stage's row counts: the kernels (or the one chosen), or the whole graph."""
+        """The graphs that a stage's row counts: its kernels (or the one chosen), or the whole."""
         if self.chosen in stage.kernels:
             return [self.shown(stage)]
         return stage.distinct or [stage.whole]
 
     def body(self, at: int) -> str:
-        """The text of the stage at a place, without header."""
+        """The text of the stage at a position, without header."""
         while len(self._bodies) <= at:
             i = len(self._bodies)
             stage = self.stages[i]
             if i and stage.whole is self.stages[i - 1].whole:
                 self._bodies.append(self._bodies[-1])
                 continue
-            if stage.run.name == _PLACING and i and self.context is not None:
-                self._report = _placement(stage.run.before[0], self.context, self._names)
+            if stage.run.name == _PLACING and i:
+                notes = self.context.notes
+                self._report = fusion_report.report(stage.run.before[0], notes, self._names)
             before, self._order = self._order, analysis.toposort(stage.whole)
             if i:
                 hand_names_on(before, self._order, self._names)
@@ -117,30 +118,34 @@ class Dump:
         return self._bodies[at]
 
     def header(self, at: int) -> str:
-        """What a reader of a stage file has to know to go on from it."""
+        """The settings that a reader of a stage file needs to continue from it."""
         run = self.stages[at].run
-        lines = [f"// stage: {run.name}", f"// level: {run.level.text}"]
-        if self.context is not None:
-            lines.append(f"// optimize: {'yes' if self.context.optimize else 'no'}")
-            lines.append(f"// threads: {self.context.threads}")
-            if self.context.target.name in target.KNOWN:  # not this machine, as it is without
-                lines.append(f"// cpu: {self.context.target.name}")
-            if self.context.target.gpu is not None:
-                lines.append(f"// device: {self.context.target.device}")
-            if self.context.tf32:
-                lines.append("// tf32: yes")
-        return "\n".join(lines) + "\n"
+        context, machine = self.context, self.context.target
+        noted = {
+            "stage": run.name,
+            "level": run.level.text,
+            "optimize": "yes" if context.optimize else "no",
+            "threads": str(context.threads),
+            "cpu": machine.name if machine.name in target.KNOWN else "",  # not this machine
+            "device": "" if machine.gpu is None else machine.device,
+            "tf32": "yes" if context.tf32 else "",
+        }
+        return "".join([f"// {name}: {value}\n" for name, value in noted.items() if value])
 
     def text(self, name: str) -> str:
-        """A stage as it is stored; at rangeify with why each value is stored or not."""
+        """The file of a stage; at rangeify with the reasons why each value is stored or not."""
         at = self.find(name)
         body = self.header(at) + self.body(at) + "\n"
         if name == _PLACED and self._report:
             body += "\n" + "\n".join([f"// {line}".rstrip() for line in self._report]) + "\n"
         return body
 
+    def texts(self) -> dict[str, str]:
+        """The file of every stage by its name."""
+        return {s.run.name: self.text(s.run.name) for s in self.stages}
+
     def diff(self, name: str) -> str:
-        """What a stage changed, as a unified diff; empty where it changed nothing."""
+        """A stage's changes as a unified diff; empty if there are none."""
         at = self.find(name)
         if at == 0:
             raise UserError(f"{name} is the first stage of this run: it changed nothing")
@@ -151,20 +156,8 @@ class Dump:
         return "\n".join(lines)
 
 
-def _placement(graph: UOp, context: Context, names: text.Namer) -> list[str]:
-    from uopc.dump import fusion_report as placement_report
-
-    return placement_report.report(graph, context.notes, names)
-
-
-def stage_texts(lowered: Lowered) -> dict[str, str]:
-    """The text of every stage by its name."""
-    dump = Dump(lowered)
-    return {s.run.name: dump.text(s.run.name) for s in dump.stages}
-
-
 def places(nodes: Sequence[UOp]) -> list[str]:
-    """The user's source lines of nodes that have one, by file: `model.py:12-14,20`."""
+    """The user's source lines of nodes that have some, by file: `model.py:12-14,20`."""
     lines: dict[str, set[int]] = {}
     for u in nodes:
         code, line = u.origin
@@ -188,7 +181,7 @@ def kernel_facts(lowered: Lowered, kernels: Sequence[UOp]) -> list[dict[str, Any
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers, neighbours as `12-14`."""
+    """Ascending numbers as text, with neighbours as `12-14`."""
     spans: list[list[int]] = []
     for n in numbers:
         if spans and spans[-1][1] == n - 1:
@@ -206,60 +199,49 @@ class Row:
     number: int
     stage: str
     level: str
+    unit: str  # "nodes" or "lines"
     before: int | None
     after: int
-    unit: str  # "nodes" or "lines"
     kernels: int | None = None
     changed: bool = True
     rewrites: int = 0
     seconds: float = 0.0
 
+    def as_json(self) -> dict[str, Any]:
+        """The row for `--json`, with milliseconds."""
+        shown = asdict(self)
+        shown["ms"] = round(shown.pop("seconds") * 1e3, 4)
+        return shown
+
 
 def level_change(before: str, after: str) -> str:
-    """The level of a stage, or the two that it leads from and to."""
+    """The level of a stage, or both levels if it changes them."""
     return after if before == after else f"{before} → {after}"
 
 
 def table(dump: Dump) -> list[Row]:
     """A row for each stage that is a graph."""
     rows: list[Row] = []
-    level = ""
     sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
-    for i, stage in enumerate(dump.stages):
-        run = stage.run
-        graphs = dump.graphs(stage)
+    before: Stage | None = None
+    for stage in dump.stages:
+        run, graphs = stage.run, dump.graphs(stage)
         sizes |= {k: len(analysis.toposort(k)) for k in graphs if k not in sizes}
-        after = sum([sizes[k] for k in graphs])
-        now = run.level.text
+        level = level_change((before or stage).run.level.text, run.level.text)
         rows.append(
             Row(
-                run.number,
-                run.name,
-                level_change(level, now) if i else now,
-                rows[-1].after if i else None,
-                after,
-                "nodes",
-                len(graphs) if stage.kernels else None,
-                i == 0 or graphs != dump.graphs(dump.stages[i - 1]),
-                len(run.rewrites),
-                run.seconds,
+                run.number, run.name, level, "nodes", rows[-1].after if rows else None,
+                sum([sizes[k] for k in graphs]), len(graphs) if stage.kernels else None,
+                before is None or graphs != dump.graphs(before), len(run.rewrites), run.seconds,
             )
-        )
-        level = now
+        )  # fmt: skip
+        before = stage
     return rows
 
 
 def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Row:
     """The row of a stage that is text: llvm or asm."""
     lines = sum(len(t.splitlines()) for t in texts.values())
-    number = last // 10 * 10 + 10
-    return Row(number, stage, "text", None, lines, "lines", len(texts), True, 0, seconds)
-
-
-def as_json(row: Row) -> dict[str, Any]:
-    """A row for `--json`."""
-    return {
-        "number": row.number, "stage": row.stage, "level": row.level, "unit": row.unit,
-        "before": row.before, "after": row.after, "kernels": row.kernels,
-        "changed": row.changed, "rewrites": row.rewrites, "ms": round(row.seconds * 1e3, 4),
-    }  # fmt: skip
+    return Row(
+        last // 10 * 10 + 10, stage, "text", "lines", None, lines, len(texts), seconds=seconds
+    )

@@ -8,8 +8,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from uopc.errors import Error, UserError
 from uopc.ir.core import analysis, dtypes
@@ -20,13 +19,10 @@ from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import Fired, tracing
+from uopc.ir.core.uop import UOp
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Pass, Schedule, Scheduled
 
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-
-_PASSES = tuple([p for _, p in PIPELINE])
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
 
@@ -42,7 +38,7 @@ class StageRun:
     after: list[UOp]
     begin: float = 0.0  # on the clock of time.perf_counter
     seconds: float = 0.0
-    rewrites: Sequence[Fired] = ()  # where they were listened to
+    rewrites: Sequence[Fired] = ()  # of a run with `trace`
 
     @property
     def changed(self) -> bool:
@@ -53,19 +49,16 @@ class StageRun:
 class Lowered:
     """A program of CALLs whose kernels are linear, and how it came about."""
 
-    outputs: tuple[UOp, ...]  # what the caller gets: storage after its effects, at indexed level
+    outputs: tuple[UOp, ...]  # the caller's: storage after its effects, at indexed level
     calls: list[tuple[UOp, tuple[UOp, ...]]]  # (linear kernel, storage and variables), in order
     kernels: list[UOp]  # the distinct linear kernels, in order of first use
-    origins: dict[UOp, list[UOp]] = field(default_factory=dict)  # the user's nodes in each kernel
-    runs: list[StageRun] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
-    # The LINEAR of CALLs that the kernels stand in as they were before the first run on kernels.
-    program: UOp | None = None
-    context: Context | None = None
+    origins: dict[UOp, list[UOp]]  # the user's nodes in each kernel
+    runs: list[StageRun]
+    program: UOp  # the LINEAR of CALLs, with kernels as they were before the first run on kernels
+    context: Context
 
     def located(self, kernel: UOp) -> list[UOp]:
-        """The user's nodes in a linear kernel. One that graphs of other lines have as well may have
-        been built by these first: it says nothing of this graph."""
+        """The user's nodes in a linear kernel, but none that another graph may have built first."""
         return [u for u in self.origins.get(kernel, ()) if _line(u) in self._lines]
 
     @functools.cached_property
@@ -75,19 +68,19 @@ class Lowered:
 
 
 def _line(u: UOp) -> tuple[str, int] | None:
-    """The line that built a node, unless it is a number, which is the same node for all."""
+    """The line that built a node; None for a number, which is one node for all lines."""
     if u.origin is None or u.op is Ops.CONST:
         return None
     return u.origin[0].co_filename, u.origin[1]
 
 
-Verify = Callable[["UOp", Level, str], None]
+Verify = Callable[[UOp, Level, str], None]
 
 
 class Lowering:
-    """One walk over the pipeline. `runs` grows pass by pass, so it is there when a pass fails.
+    """One walk over the pipeline. `runs` grows pass by pass, so that it shows where one failed.
 
-    `verify(graph, level, stage)` is called on what each pass gives; `trace` keeps every rewrite.
+    `verify(graph, level, stage)` checks the result of each pass; `trace` keeps every rewrite.
     """
 
     def __init__(
@@ -100,7 +93,7 @@ class Lowering:
     def lower(self, graph: UOp, start: str = INPUT) -> Lowered:
         """Run every pass on a SINK of tensor values, or on one kernel written by hand.
 
-        With `start`, the graph is what the pass of that name gave, and the passes after it run.
+        With `start`, the graph is the result of the pass of that name, and only later passes run.
         """
         first, rest = _plan(graph, start)
         self.runs.append(first)
@@ -108,12 +101,11 @@ class Lowering:
         outputs: tuple[UOp, ...] = ()
         program = graph
         whole = [s for s in rest if s[1].scope == "graph"]
-        if whole:
-            for number, p in whole:
-                if p.accepts is INDEXED:
-                    outputs = program.src
-                program = self._run(p, number, [program])[0]
-        elif level_of(graph) is not PROGRAM:
+        for number, p in whole:
+            if p.accepts is INDEXED:
+                outputs = program.src
+            program = self._run(p, number, [program])[0]
+        if not whole and level_of(graph) is not PROGRAM:
             program = _call_of(graph)
         self.program = program
         return self._lower_kernels(program, outputs, [s for s in rest if s[1].scope == "kernel"])
@@ -121,7 +113,7 @@ class Lowering:
     def _lower_kernels(
         self, program: UOp, outputs: tuple[UOp, ...], passes: list[Numbered]
     ) -> Lowered:
-        """What becomes of the kernels that a program calls; those that become equal are one."""
+        """Lower the kernels that a program calls. Those that become equal become one."""
         now = {c.src[0]: c.src[0] for c in program.src}
         for number, p in passes:
             before = list(dict.fromkeys(now.values()))
@@ -139,17 +131,13 @@ class Lowering:
             n = now[c.src[0]]
             by_slot, variables = words[n]
             calls.append((n, (*c.src[1 : 1 + by_slot], *variables)))
-        origins: dict[UOp, list[UOp]] = {}
+        origins: dict[UOp, list[UOp]] = {n: [] for n in final}
         for k, n in now.items():
-            located = [u for u in analysis.toposort(k) if u.origin is not None]
-            origins.setdefault(n, []).extend(located)
-        context = self.context
-        return Lowered(
-            outputs, calls, final, origins, self.runs, context.notes, program, context
-        )  # fmt: skip
+            origins[n] += [u for u in analysis.toposort(k) if u.origin is not None]
+        return Lowered(outputs, calls, final, origins, self.runs, program, self.context)
 
     def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
-        """One pass over every graph it applies to."""
+        """Run a pass on every graph it applies to."""
         fired: list[Fired] = []
         listening = tracing(fired.append) if self.trace else contextlib.nullcontext()
         start = time.perf_counter()
@@ -176,20 +164,18 @@ class Lowering:
                 self.verify(g, PROGRAM, run.name)
 
 
-def lower(graph: UOp, context: Context, verify: Verify | None = None) -> Lowered:
-    """The stages of a SINK of tensor values, or of one kernel written by hand."""
-    return Lowering(context, verify).lower(graph)
-
-
 def function_schedule(context: Context) -> Schedule:
-    """What schedules each FUNCTION once: its body as a program. `context.notes` counts them."""
+    """A function that schedules each FUNCTION once, its body as a program.
+
+    `context.notes["functions"]` counts them.
+    """
     known: dict[UOp, Scheduled] = {}
 
     def schedule(function: UOp) -> Scheduled:
         if function not in known:
             program = intern(Ops.SINK, dtypes.void, function.src)
             outputs: tuple[UOp, ...] = ()
-            for p in itertools.takewhile(lambda p: p.accepts is not PROGRAM, _PASSES):
+            for _, p in itertools.takewhile(lambda s: s[1].accepts is not PROGRAM, PIPELINE):
                 outputs = program.src if p.accepts is INDEXED else outputs
                 program = p.run(program, context)
             known[function] = Scheduled(program, outputs)
@@ -200,7 +186,7 @@ def function_schedule(context: Context) -> Schedule:
 
 
 def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
-    """The stage that a graph is, and the passes that are left to run on it."""
+    """The stage that a graph is at, and the passes that remain to run."""
     if start != INPUT:
         names = [p.name for _, p in PIPELINE]
         if start not in names:
@@ -212,22 +198,22 @@ def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
     first = StageRun(0, INPUT, level, [graph], [graph])
     if level is TENSOR:
         if isinstance(graph.arg, KernelArg) and graph.arg.opts is not None:
-            raise UserError("a SINK of values is no kernel: give Opts as value.contiguous(opts)")
+            raise UserError("a SINK of values is no kernel: give Opts to a value.contiguous(opts)")
         return first, list(PIPELINE)
     final = level is LINEAR or any(c.src[0].op is Ops.LINEAR for c in graph.src if c.src)
     return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]
 
 
 def _words(kernel: UOp) -> tuple[int, list[UOp]]:
-    """How many arguments by slot a linear kernel is called with, and its variables: a pass may have
-    found that it needs less than it was called with."""
+    """The number of arguments by slot of a linear kernel, and its variables. A pass may have found
+    that the kernel needs fewer than its call has."""
     places = kernel_params.word_places(kernel)
     by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
     return 1 + max(by_slot, default=-1), [u for u in places if u.op is Ops.VARIABLE]
 
 
 def _named(kernels: list[UOp]) -> list[UOp]:
-    """Kernels of one name get a number behind it: r_8_4, r_8_4n1, …"""
+    """Number kernels of the same name: r_8_4, r_8_4n1, …"""
     taken: set[str] = set()
     seen: dict[str, int] = {}
     out = []

@@ -39,7 +39,7 @@ class Artifact:
     code: bytes
     source_text: bytes
     nodes: int
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
@@ -54,9 +54,10 @@ class Artifact:
         args = [u.arg for u in planner.constants]
         constants = tuple([Constant(a.key, None if a.key in known else a.array) for a in args])
         begin, rendered, done = times
-        seconds = {"render": rendered - begin, "llvm": done - rendered}
         text = pack_texts(sources.values())
-        return cls(plan, constants, tuple(sources), code, text, printed.nodes, seconds)
+        made = cls(plan, constants, tuple(sources), code, text, printed.nodes)
+        made.seconds = {"render": rendered - begin, "llvm": done - rendered}
+        return made
 
     def check(self) -> None:
         """InvalidIR when the code is damaged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from uopc.backends import detect
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 class ObjectCode(Artifact):
     """`code` is an object file."""
 
-    _image: elf_loader.Image | None = None
+    _image: elf_loader.Image | None = field(init=False, default=None)
 
     def image(self) -> elf_loader.Image:
         """The code, loaded into this process. InvalidIR when it is damaged."""
@@ -39,6 +39,13 @@ class ObjectCode(Artifact):
 
     def check(self) -> None:
         self.image()
+
+
+@dataclass
+class _Runtime:
+    """The object file that calls programs: one for all of them."""
+
+    code: bytes
 
 
 def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
@@ -78,12 +85,11 @@ def _install_runtime(store: Store | None) -> None:
     text = native.source()
     parts = ("runtime", record.digest_of(text)), key.machine_part(detect.host())
     whole = key.Key((*key.process_parts(), *parts))
-    store.load(whole.digest, lambda data: native.install(record.read(data, whole).pieces[0]))
+    store.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
     if not native.is_installed():
         code = jit.compile_object(text)
         native.install(code)
-        entry = record.Entry(dict(whole.parts), [("runtime", record.digest_of(text))], [code])
-        store.save(whole.digest, record.write(entry))
+        store.save(whole.digest, record.encode(whole, [("runtime", text)], _Runtime(code)))
 
 
 BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compiled, _load)

@@ -91,7 +91,6 @@ class GpuPlanner(Planner):
 
     def launches(self) -> tuple[GpuLaunch, ...]:
         made = []
-        assert self.lowered.context is not None
         gpu = self.lowered.context.target.gpu
         assert gpu is not None
         for kernel, args in self.lowered.calls:
@@ -105,7 +104,6 @@ class GpuPlanner(Planner):
 
 
 def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
-    assert lowered.context is not None
     machine, calls = lowered.context.target, calls_of(lowered.calls)
     return {
         k.arg.name: nvptx.module(nvptx.render(k.arg.name, k, machine, calls[k])) for k in kernels
@@ -117,7 +115,6 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str = "") -> dic
 
 
 def _compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> PtxCode:
-    assert lowered.context is not None
     begin = time.perf_counter()
     sources = _render(lowered, lowered.kernels)
     rendered = time.perf_counter()

@@ -17,15 +17,18 @@ touches, each element once.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import KeptMap
 from uopc.backends.cpu.callables import run_traced
+from uopc.dump.columns import count
 from uopc.dump.stages import Dump, places
+from uopc.ir.builder.alu import dim_uop
 from uopc.ir.core import analysis, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
@@ -58,22 +61,17 @@ def _print(text: str) -> None:
 
 def _summary(program: Program) -> str:
     request, lowered, stats = program._request, program._stages.lowered, program.stats
-    context = lowered.context
-    machine = f"{context.target.device} {context.target.cpu}" if context is not None else "cpu"
+    machine = lowered.context.target
     passes = sum(stats["passes"].values())
     again = len(lowered.calls) - len(program.kernels)
     reused = f" ({again} of a kernel that another one made)" if again else ""
     return (
-        f"uopc: {request.name or 'program'} for {machine}, {request.threads} threads:"
-        f" {_count(len(program.kernels), 'kernel')} in"
-        f" {_count(len(lowered.calls), 'launch', 'launches')}{reused};"
+        f"uopc: {request.name or 'program'} for {machine.device} {machine.cpu},"
+        f" {request.threads} threads: {count(len(program.kernels), 'kernel')} in"
+        f" {count(len(lowered.calls), 'launch', 'launches')}{reused};"
         f" {stats['total'] * 1e3:.1f} ms: passes {passes * 1e3:.1f},"
         f" LLVM {stats['llvm'] * 1e3:.1f}"
     )
-
-
-def _count(n: int, one: str, many: str = "") -> str:
-    return f"{n} {one if n == 1 else many or one + 's'}"
 
 
 def _print_graphs(program: Program) -> None:
@@ -89,64 +87,46 @@ def _print_graphs(program: Program) -> None:
 # ---------------------------------------------------------------- level 2
 @dataclass(frozen=True)
 class Work:
-    """What one launch does: how often each of its operations and accesses runs."""
+    """What one launch does, where sizes may be symbolic."""
 
-    operations: tuple[tuple[DimValue, ...], ...]  # the loops around each
-    accesses: tuple[tuple[int, DimValue, tuple[tuple[DimValue, ...], ...]], ...]  # by storage
+    operations: DimValue
+    nbytes: DimValue  # of the storage that it touches
     floats: bool
-    what: str
-    where: str
+    ops: str
+    lines: str
 
     def counts(self, values: Mapping[str, int]) -> tuple[int, int]:
         """Operations and bytes, for these values of the variables."""
-        operations = sum(_times(loops, values) for loops in self.operations)
-        touched = 0
-        for itemsize, size, accesses in self.accesses:
-            reached = sum(_times(loops, values) for loops in accesses)
-            touched += itemsize * min(reached, size.evaluate(values))
-        return operations, touched
-
-
-def _times(loops: tuple[DimValue, ...], values: Mapping[str, int]) -> int:
-    total = 1
-    for end in loops:
-        total *= end.evaluate(values)
-    return total
+        return self.operations.evaluate(values), self.nbytes.evaluate(values)
 
 
 def measure(kernel: UOp, nodes: list[UOp]) -> Work:
-    """The work of a kernel as it was when split; `nodes` are those the user's lines made."""
-    ends: dict[UOp, DimValue] = {}
+    """The work of a kernel as split-kernels made it; `nodes` are those of the user's lines."""
 
-    def loops(ranges: Any) -> tuple[DimValue, ...]:
-        return tuple([ends.setdefault(r, DimValue.of(r.src[0])) for r in ranges])
+    def times(loops: Iterable[UOp]) -> Any:
+        return math.prod([r.src[0] for r in loops], start=UOp.const(dtypes.index, 1))
 
-    operations: list[tuple[DimValue, ...]] = []
-    accesses: dict[UOp, list[tuple[DimValue, ...]]] = {}
+    operations = zero = UOp.const(dtypes.index, 0)
+    reached: dict[UOp, UOp] = {}  # by storage: accesses to it
     names: dict[str, None] = {}
     floats = False
     for u in analysis.toposort(kernel):
         if u.op is Ops.INDEX:
-            accesses.setdefault(storage_root(u), []).append(loops(analysis.ranges(u)))
+            root = storage_root(u)
+            reached[root] = reached.get(root, zero) + times(analysis.ranges(u))
         elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
             if u.src[0].dtype.scalar is dtypes.index:
                 continue
             names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
             floats |= u.src[0].dtype.is_float
             inside = analysis.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
-            operations += [loops(inside or analysis.ranges(u))] * (2 if u.op is Ops.MULACC else 1)
-    touched = [
-        (p.dtype.itemsize, DimValue.of(_as_uop(p)), tuple(found)) for p, found in accesses.items()
-    ]
-    return Work(
-        tuple(operations), tuple(touched), floats, " ".join(names), ", ".join(places(nodes))
-    )
-
-
-def _as_uop(storage: UOp) -> UOp:
-    from uopc.ir.builder import alu as build
-
-    return build.dim_uop(analysis.size(analysis.shape(storage)))
+            operations += times(inside or analysis.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
+    nbytes = zero
+    for p, accesses in reached.items():
+        size = dim_uop(analysis.size(analysis.shape(p)))
+        nbytes += accesses.minimum(size) * p.dtype.itemsize
+    work = DimValue.of(operations), DimValue.of(nbytes)
+    return Work(*work, floats, " ".join(names), ", ".join(places(nodes)))
 
 
 class TimedProgram(Program):
@@ -160,7 +140,7 @@ class TimedProgram(Program):
         values = bind(plan, arrays, dict(named), KeptMap()).values if plan.variables else {}
         result, times = run_traced(self, *arrays, **named)
         total = sum(seconds for _, seconds in times)
-        _print(f"{plan.name}: {total * 1e6:.1f} us in {_count(len(times), 'launch', 'launches')}")
+        _print(f"{plan.name}: {total * 1e6:.1f} us in {count(len(times), 'launch', 'launches')}")
         width = max((len(name) for name, _ in times), default=0)
         for (name, seconds), work in zip(times, self._work):
             operations, touched = work.counts(values)
@@ -168,7 +148,7 @@ class TimedProgram(Program):
             unit = "GFLOP/s" if work.floats else "Gop/s"
             _print(
                 f"  {name:<{width}} {seconds * 1e6:9.1f} us {operations / nanoseconds:8.2f} {unit}"
-                f" {touched / nanoseconds:8.2f} GB/s  {work.what}  {work.where}"
+                f" {touched / nanoseconds:8.2f} GB/s  {work.ops}  {work.lines}"
             )
         return result
 
@@ -179,7 +159,6 @@ def _timed(program: Program) -> Program:
     made.__dict__.update(program.__dict__)
     made._runner = program._runner
     lowered = program._stages.lowered
-    assert lowered.program is not None
     split = [c.src[0] for c in lowered.program.src]
     known: dict[UOp, Work] = {}
     for kernel, (final, _) in zip(split, lowered.calls):

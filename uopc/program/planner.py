@@ -1,7 +1,9 @@
-"""The plan of a program: its storage numbered, its launches written down, without its graph."""
+"""The plan of a program: storage by number and a list of launches, without any graph."""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -35,13 +37,13 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
 
-# An op, the value of a constant or the name of a variable, and the operands as step numbers.
+# An op, the value of a constant or the name of a variable, and the operands by step number.
 Step = tuple[str, int | str | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class DimValue(SymbolicDim):
-    """A symbolic dimension at a call: an index expression over variables, step by step."""
+    """A number known at the call: an index expression over variables, step by step."""
 
     steps: tuple[Step, ...]
     _order: list[Op] = field(init=False, compare=False, repr=False)
@@ -51,7 +53,7 @@ class DimValue(SymbolicDim):
 
     @staticmethod
     def of(u: UOp) -> DimValue:
-        """The value of an index expression."""
+        """The number that an index expression has."""
         place: dict[UOp, int] = {}
         steps: list[Step] = []
         for n in analysis.toposort(u):
@@ -81,16 +83,16 @@ class DimValue(SymbolicDim):
 
 
 def dim(d: Any) -> Dim:
-    """A dimension of a shape as the plan has it."""
+    """A dimension of a shape, for the plan."""
     if isinstance(d, int):
         return d
-    return DimValue.of(d) if d.op is not Ops.CONST else int(d.arg)
+    return int(d.arg) if d.op is Ops.CONST else DimValue.of(d)
 
 
 class Planner:
-    """Numbers the storage of a program and writes down its launches.
+    """Numbers the storage of a program and lists its launches.
 
-    `constants`, once planned: the DATA that launches read, in the order of their bases.
+    After `plan`, `constants` holds the DATA that launches read, in the order of their bases.
     """
 
     def __init__(self, request: Request, lowered: Lowered) -> None:
@@ -103,17 +105,14 @@ class Planner:
         calls = lowered.calls
         self.written = {storage_root(args[s]) for kernel, args in calls for s in slots[kernel]}
         if request.structure == "kernel":
-            self.written = self._written_params()
+            own = written_slots(request.graph)
+            self.written = {p for p in request.params if p.arg.slot in own}
         self._results()
         self.arena_base = len(self.params) + len(self.fresh)
         self.constants: dict[UOp, int] = {}
         self.offsets: dict[UOp, int] = {}
-        self.scratch: dict[int, int] = {}  # of launches whose kernels need some: where in the arena
+        self.scratch: dict[int, int] = {}  # by launch: the offset of its kernel's tiles
         self.arena_bytes = self._place()
-
-    def _written_params(self) -> set[UOp]:
-        stores = [u for u in analysis.toposort(self.request.graph) if u.op is Ops.STORE]
-        return {storage_root(u.src[0]) for u in stores}
 
     def _results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
@@ -126,7 +125,7 @@ class Planner:
             self.results.append(Result(v.dtype.numpy, shape, source))
 
     def _place(self) -> int:
-        """Offsets of intermediates in the arena, by when they are written and last read."""
+        """Place intermediates in the arena, by when they are written and last read; its size."""
         spans: dict[UOp, list[int]] = {}
         for i, (_, args) in enumerate(self.lowered.calls):
             for a in args:
@@ -149,14 +148,12 @@ class Planner:
             return Scalar(_bits(u))
         offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
         root = storage_root(u)
-        if root in self.params:
-            return Pointer(self.params[root], offset)
-        if root in self.fresh:
-            return Pointer(self.fresh[root], offset)
-        if root.op is Ops.DATA:
-            number = self.constants.setdefault(root, self.arena_base + 1 + len(self.constants))
-            return Pointer(number, offset)
-        return Pointer(self.arena_base, self.offsets[root] + offset)
+        if root in self.offsets:
+            return Pointer(self.arena_base, self.offsets[root] + offset)
+        base = self.params.get(root, self.fresh.get(root))
+        if base is None:
+            base = self.constants.setdefault(root, self.arena_base + 1 + len(self.constants))
+        return Pointer(base, offset)
 
     def launches(self) -> tuple[Launch, ...]:
         made = []
@@ -170,8 +167,7 @@ class Planner:
         return tuple(made)
 
     def plan(self) -> Plan:
-        """The plan without what is of one request: its arrays, and the container of its results."""
-        launches = self.launches()
+        """The plan, but for what belongs to one request: arrays, and the container of results."""
         request = self.request
         arguments = tuple(
             Argument(
@@ -180,15 +176,12 @@ class Planner:
             )
             for p in self.params
         )  # fmt: skip
-        variables = {
-            v: None
-            for u in (request.graph, *[p for p in request.params if p.src])
-            for v in analysis.variables(u)
-        }
+        sized = (request.graph, *[p for p in request.params if p.src])
+        variables = dict.fromkeys([v for u in sized for v in analysis.variables(u)])
         return Plan(
             arguments,
             tuple(self.results),
-            launches,
+            self.launches(),
             tuple([Variable(v.arg.name, v.arg.low, v.arg.high) for v in variables]),
             arena_bytes=self.arena_bytes,
             nogil=sum(_work(k) for k in self.lowered.kernels) >= GIL_WORK,
@@ -198,27 +191,22 @@ class Planner:
 
 
 def _bits(number: UOp) -> int:
-    """The bits of a constant in the low bits of a word."""
-    value = np.zeros(8, np.uint8)
-    bits = np.asarray(number.arg, number.dtype.numpy).reshape(1).view(np.uint8)
-    value[: len(bits)] = bits
-    return int(value.view(np.int64)[0])
+    """A word with the bits of a constant in its low bits."""
+    bits = np.asarray(number.arg, number.dtype.numpy).tobytes()
+    return int.from_bytes(bits.ljust(8, b"\0"), sys.byteorder, signed=True)
 
 
 def _nbytes(u: UOp) -> int:
-    total = u.dtype.itemsize
-    for d in analysis.shape(u):
-        total *= analysis.max_dim(d)
-    return total
+    return math.prod(map(analysis.max_dim, analysis.shape(u)), start=u.dtype.itemsize)
 
 
 def _chunks(kernel: UOp) -> int:
-    found = [u for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
-    return int(found[0].src[0].arg) if found else 1
+    sizes = [u.src[0] for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
+    return int(sizes[0].arg) if sizes else 1
 
 
 def _work(kernel: UOp) -> float:
-    """About how many operations a run of a linear kernel takes: its ops by loop."""
+    """About how many operations a run of a linear kernel takes: its ops times their loops."""
     total, times, stack = 0.0, 1.0, []
     for u in kernel.src:
         if u.op is Ops.RANGE:

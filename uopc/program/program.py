@@ -155,8 +155,8 @@ class Program(ProgramBase):
         """The text of every stage, by its name."""
         from uopc.dump import stages as dump
 
-        lowered = self._stages.lowered
-        return dump.stage_texts(lowered) | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
+        texts = dump.Dump(self._stages.lowered).texts()
+        return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
     def __repr__(self) -> str:
         inputs = ", ".join(
@@ -206,7 +206,7 @@ def program_for(
         "launches": len(found.plan.launches),
         "cache": where,
         "scheduled": len(fresh),
-        "functions": fresh[0].notes.get("functions", 0) if fresh else 0,
+        "functions": fresh[0].context.notes.get("functions", 0) if fresh else 0,
         "compiled": len(found.names) if fresh else 0,
     }
     return program

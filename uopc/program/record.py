@@ -1,7 +1,7 @@
-"""An artifact as bytes, and back: JSON, then the code, the sources and the arrays.
+"""An artifact as bytes, and back: JSON, then pieces of bytes that the JSON refers to by number.
 
-The JSON follows from the fields of the plan's dataclasses: an object is a list of the name of its
-class and its fields. Reading checks every value against the type of its field.
+The JSON follows from the fields of the dataclasses: an object is a list of the name of its class
+and its fields. Reading checks every value against the type of its field.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import contextlib
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -19,41 +19,22 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from uopc.backends import plan
-from uopc.backends.plan import AnyDtype, Plan
+from uopc.backends.plan import AnyArray, AnyDtype
 from uopc.cache.disk import Unusable
 from uopc.ir.core import dtypes
-from uopc.program.artifact import Artifact, Constant
 from uopc.program.key import Key
 from uopc.program.planner import DimValue
 
-A = TypeVar("A", bound=Artifact)
+T = TypeVar("T")
+Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the pieces
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The parts of a record: its key by component, names and digests of kernels, pieces of bytes,
-    and JSON of what the bytes are (None: code alone)."""
+class Head:
+    """What a record says of itself: its key by component, its kernels' names and digests."""
 
     key: dict[str, str]
     kernels: list[tuple[str, str]]
-    pieces: list[bytes]
-    program: Any = None
-
-
-@dataclass(frozen=True)
-class _Array:
-    """A constant. One with a dtype is stored here, after the sources."""
-
-    key: str
-    dtype: AnyDtype | None = None
-    shape: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Program:
-    plan: Plan
-    constants: tuple[_Array, ...]
-    nodes: int
 
 
 def digest_of(source: str) -> str:
@@ -62,30 +43,25 @@ def digest_of(source: str) -> str:
 
 
 # ---------------------------------------------------------------- writing
-def encode(key: Key, made: Artifact) -> bytes:
-    """The record of an artifact."""
-    own = [c.array for c in made.constants if c.array is not None]
-    constants = [
-        _Array(c.key) if c.array is None else _Array(c.key, c.array.dtype, c.array.shape)
-        for c in made.constants
-    ]
-    kernels = [(name, digest_of(source)) for name, source in zip(made.names, made.sources())]
-    pieces = [made.code, made.source_text, *[a.tobytes() for a in own]]
-    program = _Program(made.plan, tuple(constants), made.nodes)
-    return write(Entry(dict(key.parts), kernels, pieces, program))
+def encode(key: Key, kernels: Iterable[tuple[str, str]], made: Any) -> bytes:
+    """The record of a dataclass, with the names and sources of the kernels in it."""
+    pieces: list[bytes] = []
 
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            pieces.append(value)
+            return len(pieces) - 1
+        if isinstance(value, np.ndarray):
+            return [value.dtype, value.shape, value.tobytes()]
+        if isinstance(value, np.dtype):
+            return dtypes.from_numpy(value).name
+        return [type(value).__name__, *[getattr(value, f.name) for f in fields(value) if f.init]]
 
-def write(entry: Entry) -> bytes:
-    """The bytes of a record."""
-    head = entry.key, entry.kernels, [len(p) for p in entry.pieces], entry.program
-    text = json.dumps(head, separators=(",", ":"), default=_plain).encode()
-    return b"".join([struct.pack("<Q", len(text)), text, *entry.pieces])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.dtype):
-        return dtypes.from_numpy(value).name
-    return [type(value).__name__, *[getattr(value, f.name) for f in fields(value) if f.init]]
+    body = json.dumps(made, separators=(",", ":"), default=plain)
+    digests = [(name, digest_of(source)) for name, source in kernels]
+    head = json.dumps((dict(key.parts), digests, [len(p) for p in pieces]))
+    text = f"[{head},{body}]".encode()
+    return b"".join([struct.pack("<Q", len(text)), text, *pieces])
 
 
 # ---------------------------------------------------------------- reading
@@ -98,11 +74,27 @@ def _refused() -> Iterator[None]:
         raise Unusable(f"not a record of a program: {error!r}") from error
 
 
-def read(content: bytes, key: Key | None = None) -> Entry:
-    """The parts of a record. Unusable when it is none, or has another key than the one given."""
+def read_head(content: bytes) -> Head:
+    """What a record says of itself. Unusable when it is none."""
+    return _parts(content)[0]
+
+
+def decode(content: bytes, key: Key, kind: type[T]) -> T:
+    """The object of a record. Unusable when it is none, of another key, or of another kind."""
+    head, pieces, body = _parts(content)
+    if differing := key.differs(head.key):
+        raise Unusable(f"the entry is of another key: {', '.join(differing)} differ")
+    with _refused():
+        hint: Any = kind
+        found: T = _reader(hint)(body, pieces)
+        return found
+
+
+def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
+    """The head, the pieces, and the JSON of the object."""
     with _refused():
         (length,) = struct.unpack_from("<Q", content)
-        parts, kernels, lengths, program = json.loads(content[8 : 8 + length])
+        (key, kernels, lengths), body = json.loads(content[8 : 8 + length])
         pieces, at = [], 8 + length
         for nbytes in lengths:
             pieces.append(content[at : at + nbytes])
@@ -110,62 +102,51 @@ def read(content: bytes, key: Key | None = None) -> Entry:
         if at != len(content):
             raise ValueError(f"{at} bytes expected, {len(content)} found")
         digests = [(str(name), str(digest)) for name, digest in kernels]
-        entry = Entry({str(k): str(v) for k, v in parts.items()}, digests, pieces, program)
-    if key is not None and (differing := key.differs(entry.key)):
-        raise Unusable(f"the entry is of another key: {', '.join(differing)} differ")
-    return entry
+        return Head({str(k): str(v) for k, v in key.items()}, digests), pieces, body
 
 
-def decode(content: bytes, key: Key, kind: type[A]) -> A:
-    """The artifact of a record. Unusable when it is none, or of another key."""
-    entry = read(content, key)
-    with _refused():
-        made: _Program = _reader(_Program)(entry.program)
-        code, sources, *arrays = entry.pieces
-        rest = iter(arrays)
-        constants = [
-            Constant(c.key, c.dtype and np.frombuffer(next(rest), c.dtype).reshape(c.shape))
-            for c in made.constants
-        ]
-        names = tuple([name for name, _ in entry.kernels])
-        return kind(made.plan, tuple(constants), names, code, sources, made.nodes)
-
-
-_CLASSES: tuple[type[Any], ...] = (
-    _Program, _Array, Plan, plan.Argument, plan.Variable, plan.Result, plan.Pointer, plan.Scalar,
-    plan.Launch, plan.GpuLaunch, DimValue,
-)  # fmt: skip
+# Classes of fields whose type is a base class or a protocol.
+_SUBCLASSES = (plan.GpuLaunch, DimValue)
 
 
 @cache
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """The function that reads a value of a type from JSON, or raises what `_refused` knows."""
+def _reader(hint: Any) -> Reader:
+    """The function that reads values of a type, or raises an error that `_refused` knows."""
     arguments = get_args(hint)
     if get_origin(hint) is tuple and arguments[-1] is ...:
         item = _reader(arguments[0])
-        return lambda value: tuple([item(v) for v in value])
+        return lambda value, pieces: tuple([item(v, pieces) for v in value])
     if get_origin(hint) is tuple:
         items = [_reader(a) for a in arguments]
-        return lambda value: tuple([read(v) for read, v in zip(items, value, strict=True)])
+        return lambda value, pieces: tuple(
+            [read(v, pieces) for read, v in zip(items, value, strict=True)]
+        )
     if get_origin(hint) is Literal:
-        return {a: a for a in arguments}.__getitem__
+        return lambda value, pieces: arguments[arguments.index(value)]
     kinds = arguments if isinstance(hint, UnionType) else (hint,)
     plain = [k for k in kinds if k in (int, str, bool, NoneType)]
-    classes = {c.__name__: c for c in _CLASSES if any(k in c.__mro__ for k in kinds)}
-    readers = {name: [_reader(h) for h in _hints(c)] for name, c in classes.items()}
+    made: list[Any] = [k for k in kinds if is_dataclass(k)]
+    made += [c for c in _SUBCLASSES if any(k in c.__mro__ for k in kinds)]
+    classes = {c.__name__: (c, [_reader(h) for h in _hints(c)]) for c in made}
 
-    def read(value: Any) -> Any:
+    def read(value: Any, pieces: list[bytes]) -> Any:
         if type(value) in plain:
             return value
+        if bytes in kinds:
+            return pieces[value]
         if AnyDtype in kinds:
             return dtypes.by_name(value).numpy
-        name, *found = value
-        return classes[name](*[r(v) for r, v in zip(readers[name], found, strict=True)])
+        if AnyArray in kinds:
+            name, shape, at = value
+            return np.frombuffer(pieces[at], dtypes.by_name(name).numpy).reshape(shape)
+        name, *values = value
+        c, readers = classes[name]
+        return c(*[r(v, pieces) for r, v in zip(readers, values, strict=True)])
 
     return read
 
 
-def _hints(c: type[Any]) -> list[Any]:
+def _hints(c: Any) -> list[Any]:
     """The types of the fields that an object is made of."""
     known = get_type_hints(c)
     return [known[f.name] for f in fields(c) if f.init]

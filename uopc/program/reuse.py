@@ -48,7 +48,7 @@ def obtain(
             where = "disk"
             return found
         made = make()
-        disk.save(whole.digest, record.encode(whole, made))
+        disk.save(whole.digest, record.encode(whole, zip(made.names, made.sources()), made))
         return made
 
     most, rules = request.options.programs, request.rules
