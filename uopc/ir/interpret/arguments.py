@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import analysis
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import Array
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- variables
 class Variables:
-    """The values of named integers: given by the caller, or found in the shapes of arrays."""
+    """The values of named integers, from the caller or from the shapes of arrays."""
 
     def __init__(self, given: Mapping[str, int]) -> None:
         self._values = dict(given)
@@ -62,14 +62,14 @@ class Variables:
 
 # ---------------------------------------------------------------- storage
 def name_of(storage: UOp) -> str:
-    """What the caller calls a storage."""
+    """The name of a storage in messages."""
     if storage.op is Ops.PARAM:
         return str(storage.arg.name)
     return f"buffer {storage.arg.slot}" if storage.op is Ops.BUFFER else "constant array"
 
 
 def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -> None:
-    """UserError when an array has not the dtype (and, where given, the shape) of a storage."""
+    """UserError when an array has not the dtype, or (if given) not the shape, of a storage."""
     if not isinstance(array, np.ndarray):
         raise UserTypeError(f"{name_of(storage)}: expected an array, got {type(array).__name__}")
     if array.dtype != storage.dtype.numpy:
@@ -81,16 +81,7 @@ def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -
 
 
 def undefined(dtype: DType, dims: Sequence[int]) -> Array:
-    """Storage that nothing was written to: values that show when they are used."""
+    """The contents of new storage: NaN, or the largest integer, which show when they are used."""
     if dtype.is_float:
         return np.full(dims, np.nan, np.float32).astype(dtype.numpy)
     return np.full(dims, dtype.bounds[1] if dtype.kind != "index" else -1, dtype.numpy)
-
-
-# ---------------------------------------------------------------- ops that do not run
-def unsupported(u: UOp) -> Unsupported:
-    return Unsupported(f"the interpreter does not run {u.op!r} yet")
-
-
-def misplaced(u: UOp, level: str) -> InvalidIR:
-    return InvalidIR(f"{u.op!r} has no meaning at level {level}")

@@ -18,9 +18,9 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import analysis
 from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, present
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret.arguments import Variables, misplaced
+from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Find, State
-from uopc.ir.interpret.step_order import NUMBERS, Block, Loop, Planner, linear, targets
+from uopc.ir.interpret.step_order import NUMBERS, Block, Loop, Planner, Step, linear, targets
 from uopc.ir.interpret.steps import STEPS
 from uopc.ir.interpret.threads import Launch, is_private
 from uopc.ir.interpret.views import without_views
@@ -107,7 +107,7 @@ class Machine:
             s.memory.update(memory)
             s.mirrors = mirrors
 
-    def _one(self, step: UOp | Loop) -> None:
+    def _one(self, step: Step) -> None:
         if isinstance(step, Loop):
             self.loop(step)
         else:
@@ -127,7 +127,7 @@ class Machine:
         elif u.op in STEPS:
             STEPS[u.op](s, u)
         else:
-            raise misplaced(u, "scalar")
+            raise InvalidIR(f"{u.op!r} has no meaning at level scalar")
 
     # ------------------------------------------------------------ loops
     def loop(self, loop: Loop) -> None:

@@ -8,10 +8,9 @@ was run before it, the read takes a copy.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import analysis
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 Ranges = frozenset["UOp"]
+Step = Union["UOp", "Loop"]
+# The reads of a step, each with its storage, and the storage that the step writes.
+Accesses = tuple[list[tuple["UOp", "UOp"]], set["UOp"]]
 NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
 LOADS = (Ops.LOAD, Ops.TILE_LOAD)
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))
@@ -36,12 +38,13 @@ class Block:
     """Steps in order, and all the accesses to storage in them and in their loops.
 
     `hidden`: (step, storage it reads) → earlier steps whose stores to it the step must not see.
+    `reads`: each access with its storage. `writes`: storage.
     """
 
-    steps: list[UOp | Loop] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     hidden: dict[tuple[UOp, UOp], set[UOp]] = field(default_factory=dict)
-    reads: list[UOp] = field(default_factory=list)
-    writes: list[UOp] = field(default_factory=list)
+    reads: list[tuple[UOp, UOp]] = field(default_factory=list)
+    writes: set[UOp] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -93,20 +96,9 @@ def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
     return out
 
 
-def targets(effect: UOp) -> tuple[UOp, ...]:
-    """The storage that a STORE, or a CALL of a kernel, writes."""
-    if effect.op is Ops.STORE:
-        return (storage(effect.src[0]),)
-    args = effect.src[1:]
-    return tuple([storage(args[slot]) for slot in written_slots(effect.src[0])])
-
-
-def sources_of(access: UOp) -> tuple[UOp, ...]:
-    """The storage that an access reads."""
-    if access.op is Ops.CALL:
-        found = [a for a in access.src[1:] if a.op not in NUMBERS]
-        return tuple([storage(a) for a in found])
-    return (storage(access),)
+def targets(call: UOp) -> set[UOp]:
+    """The storage that a CALL of a kernel writes."""
+    return {storage(call.src[1 + slot]) for slot in written_slots(call.src[0])}
 
 
 # ---------------------------------------------------------------- effects
@@ -177,22 +169,22 @@ class Planner:
             return outer is not None and u not in own and analysis.ranges(u) <= outer
 
         nodes = order(roots, crossing, outside)
-        steps: dict[UOp, UOp | Loop] = {}
+        steps: dict[UOp, Step] = {}
         for u in nodes:
             if u.op is Ops.RANGE or outside(u):
                 continue
             if u in own or analysis.ranges(u) <= opened:
                 steps[u] = self._step(u, opened)
-        out = Block()
-        for u, step in steps.items():
-            reads, writes = self._accesses(u, step)
+        out = Block(list(steps.values()))
+        accesses = {u: self._accesses(u, step) for u, step in steps.items()}
+        for reads, writes in accesses.values():
             out.reads += reads
-            out.writes += writes
-        out.steps = list(steps.values())
-        out.hidden = self._hidden(nodes, steps)
+            out.writes |= writes
+        if out.writes:
+            out.hidden = _hidden(nodes, accesses)
         return out
 
-    def _step(self, u: UOp, opened: Ranges) -> UOp | Loop:
+    def _step(self, u: UOp, opened: Ranges) -> Step:
         if u.op is Ops.BARRIER and any(r.arg.kind in _TEAMS for r in analysis.ranges(u)):
             raise Unsupported("the interpreter does not run barriers between work-items yet")
         if u.op is not Ops.END and u.op is not Ops.REDUCE:
@@ -217,76 +209,64 @@ class Planner:
             around = self.block(crossing(u), inside[i + 1], inside[i], frozenset())
             around.steps.append(loop)
             around.reads += loop.body.reads
-            around.writes += loop.body.writes
+            around.writes |= loop.body.writes
             fold = u if u.op is Ops.REDUCE else None
             loop = Loop(u, tuple(groups[i]), around, fold, in_order=_depends(around))
         return loop
 
-    def _accesses(self, u: UOp, step: UOp | Loop) -> tuple[list[UOp], list[UOp]]:
+    def _accesses(self, u: UOp, step: Step) -> Accesses:
         if isinstance(step, Loop):
             return step.body.reads, step.body.writes
         if u.op is Ops.CALL:
-            return [u], [u]
+            return [(u, storage(a)) for a in u.src[1:] if a.op not in NUMBERS], targets(u)
         if u.op is Ops.STORE:
-            return [], [u]
-        return ([u] if u.op in LOADS or u in self.as_values else []), []
-
-    # ------------------------------------------------------------ order
-    def _writers(self, steps: dict[UOp, UOp | Loop]) -> dict[UOp, list[UOp]]:
-        """Storage → the steps that write it."""
-        out: dict[UOp, list[UOp]] = {}
-        for u, step in steps.items():
-            writes = self._accesses(u, step)[1]
-            for base in dict.fromkeys([b for w in writes for b in targets(w)]):
-                out.setdefault(base, []).append(u)
-        return out
-
-    def _hidden(
-        self, nodes: list[UOp], steps: dict[UOp, UOp | Loop]
-    ) -> dict[tuple[UOp, UOp], set[UOp]]:
-        """The earlier stores that steps must not see, for `Block.hidden`."""
-        writers = self._writers(steps)
-        bit: dict[UOp, int] = {}
-        for w in itertools.chain(*writers.values()):
-            bit.setdefault(w, 1 << len(bit))
-        below: dict[UOp, int] = {}  # the steps that write below a node, as bits
-        for u in nodes if writers else ():
-            mask = bit.get(u, 0)
-            for s in crossing(u):
-                mask |= below.get(s, 0)
-            below[u] = mask
-        out: dict[tuple[UOp, UOp], set[UOp]] = {}
-        done: set[UOp] = set()
-        for u, step in steps.items() if writers else ():
-            for base, seen in self._seen_by(u, step, below).items():
-                for w in writers.get(base, ()):
-                    views = {bool(mask & bit[w]) for mask in seen if w is not u}
-                    if len(views) == 2:
-                        raise InvalidIR(
-                            f"{describe(u)}: reads storage both before and after a store to it"
-                        )
-                    if views == {False} and w in done:
-                        out.setdefault((u, base), set()).add(w)
-            done.add(u)
-        return out
-
-    def _seen_by(self, u: UOp, step: UOp | Loop, below: dict[UOp, int]) -> dict[UOp, list[int]]:
-        """The storage that a step reads, with the steps that write that each read is after."""
-        out: dict[UOp, list[int]] = {}
-        for access in self._accesses(u, step)[0]:
-            for base in sources_of(access):
-                out.setdefault(base, []).append(_seen(access, below))
-        return out
+            return [], {storage(u.src[0])}
+        return ([(u, storage(u))] if u.op in LOADS or u in self.as_values else []), set()
 
 
 def _depends(body: Block) -> bool:
     """Whether an iteration may depend on another: the loop reads storage that it writes."""
-    written = {base for w in body.writes for base in targets(w)}
-    return any(base in written for access in body.reads for base in sources_of(access))
+    return any(base in body.writes for _, base in body.reads)
+
+
+def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, UOp], set[UOp]]:
+    """The earlier stores that steps must not see, for `Block.hidden`.
+
+    InvalidIR when a step reads storage both before and after a store.
+    """
+    bit: dict[UOp, int] = {}
+    writers: dict[UOp, list[UOp]] = {}  # storage → the steps that write it
+    for u, (_, writes) in accesses.items():
+        for base in writes:
+            bit.setdefault(u, 1 << len(bit))
+            writers.setdefault(base, []).append(u)
+    below: dict[UOp, int] = {}  # the steps that write below a node, as bits
+    for u in nodes:
+        mask = bit.get(u, 0)
+        for s in crossing(u):
+            mask |= below.get(s, 0)
+        below[u] = mask
+    out: dict[tuple[UOp, UOp], set[UOp]] = {}
+    done: set[UOp] = set()
+    for u, (reads, _) in accesses.items():
+        sees: dict[UOp, list[int]] = {}
+        for access, base in reads:
+            sees.setdefault(base, []).append(_seen(access, below))
+        for base, masks in sees.items():
+            for w in writers.get(base, ()):
+                views = {bool(mask & bit[w]) for mask in masks if w is not u}
+                if len(views) == 2:
+                    raise InvalidIR(
+                        f"{describe(u)}: reads storage both before and after a store to it"
+                    )
+                if views == {False} and w in done:
+                    out.setdefault((u, base), set()).add(w)
+        done.add(u)
+    return out
 
 
 def _seen(access: UOp, below: dict[UOp, int]) -> int:
-    """The steps that write and that a read is after."""
+    """The steps whose stores a read sees, as bits."""
     if access.op is Ops.CALL:
         mask = 0
         for s in access.src[1:]:

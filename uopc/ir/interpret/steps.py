@@ -21,24 +21,8 @@ if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
-def _const(m: State, u: UOp) -> None:
-    m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1))
-
-
 def _invalid(m: State, u: UOp) -> None:
     m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.zeros(u.dtype.lanes, np.bool_))
-
-
-def _variable(m: State, u: UOp) -> None:
-    m.set(u, np.asarray([m.variables[u]], np.int64))
-
-
-def _number(m: State, u: UOp) -> None:
-    m.set(u, m.find(u).reshape(-1))
-
-
-def _lanes(m: State, u: UOp) -> None:
-    m.set(u, np.arange(u.arg, dtype=u.dtype.numpy))
 
 
 def _special(m: State, u: UOp) -> None:
@@ -57,21 +41,24 @@ def _exchange(m: State, u: UOp) -> None:
     m.set(u, m.launch.exchange(u, m.value(u.src[0]), m.gate(None)))
 
 
-def _shaped_wmma(m: State, u: UOp) -> None:
-    """The product of two elements, as a tensor core takes them."""
+def _tile(u: UOp) -> tensor_cores.Tile:
     tile = tensor_cores.tile_of(u)
     if tile is None:
         raise InvalidIR(f"{describe(u)}: there is no such tile")
+    return tile
+
+
+def _shaped_wmma(m: State, u: UOp) -> None:
+    """The product of two elements, which a tensor core rounds first."""
+    tile = _tile(u)
     a, b = [tensor_cores.rounded(tile, m.value(s)).astype(u.dtype.numpy) for s in u.src[:2]]
     ok = present(u, [m.masks.get(s) for s in u.src[:2]], [a, b])
     m.set(u, a * b, ok)
 
 
 def _wmma(m: State, u: UOp) -> None:
-    """A tile of a warp: the axis of its lanes is that of a loop, or of the threads of a block."""
-    tile = tensor_cores.tile_of(u)
-    if tile is None:
-        raise InvalidIR(f"{describe(u)}: there is no such tile")
+    """The product of two tiles of a warp, whose lanes are a loop, or threads of a block."""
+    tile = _tile(u)
     if any(s in m.masks for s in u.src[:2]):
         raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
     place = _warps(m, u, u.src[2])
@@ -82,7 +69,7 @@ def _wmma(m: State, u: UOp) -> None:
 
 
 def _tile_load(m: State, u: UOp) -> None:
-    """Each lane reads the row at its address, and gets pairs of several rows."""
+    """Each lane reads the row at its address, and receives pairs of several rows."""
     count, exchanged = u.arg
     place = _warps(m, u, u.src[1])
     rows = m.read(u, u.src[0], None, 8)
@@ -95,7 +82,7 @@ def _tile_load(m: State, u: UOp) -> None:
 
 
 def _warps(m: State, u: UOp, lane: UOp) -> tuple[int, int]:
-    """The axis of the threads of warps, and how many they are."""
+    """The axis of the threads of warps, and their number."""
     axis, count = m.lane_axis(lane)
     if count % tensor_cores.WARP:
         raise InvalidIR(f"{describe(u)}: {count} threads, expected whole warps")
@@ -114,14 +101,10 @@ def _by_lane(value: Array, elements: int, place: tuple[int, int], depth: int) ->
 
 
 def _by_thread(value: Array, place: tuple[int, int]) -> Array:
-    """The way back from `_by_lane`."""
+    """The inverse of `_by_lane`."""
     value = np.moveaxis(value, -1, 0)
     value = value.reshape(place[1], *value.shape[2:])
     return np.moveaxis(value, (0, 1), (place[0], -1))
-
-
-def _nothing(m: State, u: UOp) -> None:
-    """Bundles of effects, addresses, and registers that their loop sets."""
 
 
 def _after(m: State, u: UOp) -> None:
@@ -132,22 +115,6 @@ def _after(m: State, u: UOp) -> None:
 
 def _load(m: State, u: UOp) -> None:
     m.set(u, m.read(u, u.src[0], u.src[1] if len(u.src) > 1 else None, u.dtype.lanes))
-
-
-def _store(m: State, u: UOp) -> None:
-    m.write(u)
-
-
-def _stack(m: State, u: UOp) -> None:
-    _pick(m, u, slice(None))
-
-
-def _lane(m: State, u: UOp) -> None:
-    _pick(m, u, slice(u.arg, u.arg + 1))
-
-
-def _shuffle(m: State, u: UOp) -> None:
-    _pick(m, u, list(u.arg))
 
 
 def _pick(m: State, u: UOp, lanes: slice | list[int]) -> None:
@@ -174,43 +141,36 @@ def _hreduce(m: State, u: UOp) -> None:
     m.set(u, fold(u.arg, parts, [-2], u.dtype), every)
 
 
-def _reduce(m: State, u: UOp) -> None:
-    """A REDUCE over no ranges."""
-    m.set(u, m.value(u.src[0]), m.masks.get(u.src[0]))
+def _nothing(m: State, u: UOp) -> None:
+    """Bundles of effects, addresses, and registers that their loop sets."""
 
 
-def _storage(m: State, u: UOp) -> None:
-    m.array(u)
-
-
-STEPS: dict[Op, Callable[[State, UOp], None]] = {
-    Ops.CONST: _const,
-    Ops.INVALID: _invalid,
-    Ops.VARIABLE: _variable,
-    Ops.NUMBER: _number,
-    Ops.LANES: _lanes,
-    Ops.SPECIAL: _special,
-    Ops.PARAM: _storage,
-    Ops.BUFFER: _storage,
-    Ops.DATA: _storage,
-    Ops.INDEX: _nothing,
-    Ops.AFTER: _after,
-    Ops.LOAD: _load,
-    Ops.STORE: _store,
-    Ops.STACK: _stack,
-    Ops.LANE: _lane,
-    Ops.SHUFFLE: _shuffle,
-    Ops.HREDUCE: _hreduce,
-    Ops.REDUCE: _reduce,
-    Ops.CARRY: _nothing,
-    Ops.SLICE: _nothing,
-    Ops.BARRIER: _barrier,
-    Ops.COMMIT: _nothing,
+# fmt: off
+STEPS: dict[Op, Callable[[State, UOp], object]] = {
+    Ops.CONST:    lambda m, u: m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1)),
+    Ops.INVALID:  _invalid,
+    Ops.VARIABLE: lambda m, u: m.set(u, np.asarray([m.variables[u]], np.int64)),
+    Ops.NUMBER:   lambda m, u: m.set(u, m.find(u).reshape(-1)),
+    Ops.LANES:    lambda m, u: m.set(u, np.arange(u.arg, dtype=u.dtype.numpy)),
+    Ops.SPECIAL:  _special,
+    Ops.PARAM:    State.array,
+    Ops.BUFFER:   State.array,
+    Ops.DATA:     State.array,
+    Ops.LOAD:     _load,
+    Ops.STORE:    State.write,
+    Ops.AFTER:    _after,
+    Ops.STACK:    lambda m, u: _pick(m, u, slice(None)),
+    Ops.LANE:     lambda m, u: _pick(m, u, slice(u.arg, u.arg + 1)),
+    Ops.SHUFFLE:  lambda m, u: _pick(m, u, list(u.arg)),
+    Ops.HREDUCE:  _hreduce,
+    Ops.REDUCE:   lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),  # over no ranges
+    Ops.BARRIER:  _barrier,
     Ops.EXCHANGE: _exchange,
     Ops.SHAPED_WMMA: _shaped_wmma,
     Ops.TILE_LOAD: _tile_load,
-    Ops.WMMA: _wmma,
-    Ops.GROUP: _nothing,
-    Ops.SINK: _nothing,
-    Ops.NOOP: _nothing,
+    Ops.WMMA:     _wmma,
+    **dict.fromkeys((
+        Ops.INDEX, Ops.CARRY, Ops.SLICE, Ops.COMMIT, Ops.GROUP, Ops.SINK, Ops.NOOP,
+    ), _nothing),
 }
+# fmt: on

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.errors import UserError
+from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.core import evaluate
 from uopc.ir.core.analysis import filled
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import written_slots
-from uopc.ir.interpret.arguments import Variables, check_array, misplaced, undefined, unsupported
+from uopc.ir.interpret.arguments import Variables, check_array, undefined
 from uopc.ir.interpret.machine import run_kernel
 
 if TYPE_CHECKING:
@@ -134,8 +134,10 @@ class TensorRun:
             self._join(u)
         elif u.op.is_alu or u.op in _COMPUTED:
             self._compute(u)
+        elif u.op in _LATER:
+            raise Unsupported(f"the interpreter does not run {u.op!r} yet")
         else:
-            raise unsupported(u) if u.op in _LATER else misplaced(u, "tensor")
+            raise InvalidIR(f"{u.op!r} has no meaning at level tensor")
 
     def _set(self, u: UOp, value: Array, ok: Array | None = None) -> None:
         self.values[u] = value
