@@ -178,12 +178,7 @@ class _Pieces:
         key = analysis.shape(root), index
         found = self._flats.get(key)
         if found is None:
-            guard = indexing.true()
-            plain: list[UOp] = []
-            for component in index:
-                x, condition = indexing.ungated(component)
-                plain.append(x)
-                guard = guard if condition is None else indexing.both(guard, condition)
+            plain, guard = indexing.plain_index(index, indexing.true())
             found = self._flats[key] = indexing.flat_index(key[0], plain), guard
         return found
 

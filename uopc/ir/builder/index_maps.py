@@ -7,7 +7,7 @@ where it is false the access does not happen (a PAD outside of its source).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
@@ -66,6 +66,21 @@ def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
         loop = (Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
         index.append(zero() if is_one(d) else intern(*loop))
     return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
+
+
+def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tuple[UOp, ...]]:
+    """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
+    rest = iter(index)
+    out: list[UOp] = []
+    made: list[UOp] = []
+    for i, d in enumerate(analysis.shape(u.src[0])):
+        if i not in u.arg.axes:
+            out.append(next(rest))
+            continue
+        arg = RangeArg((next(axes),), "reduce")
+        made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
+        out.append(made[-1])
+    return tuple(out), tuple(made)
 
 
 def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
@@ -271,9 +286,14 @@ def storage_index(u: UOp) -> tuple[UOp, Index, UOp]:
         else:
             raise UserError(f"index: {u.op!r} is not storage")
         u = u.src[0]
-    plain = []
+    return before_effects(u), *plain_index(index, guard)
+
+
+def plain_index(index: Index, guard: UOp) -> tuple[Index, UOp]:
+    """The components without their guards; `guard` and all of these together."""
+    plain: list[UOp] = []
     for component in index:
         x, condition = ungated(component)
         plain.append(x)
         guard = guard if condition is None else both(guard, condition)
-    return before_effects(u), tuple(plain), guard
+    return tuple(plain), guard

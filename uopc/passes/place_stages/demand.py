@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.args import RangeArg
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
@@ -123,24 +119,6 @@ def count(dims: analysis.Shape) -> int:
     for d in dims:
         total *= analysis.max_dim(d)
     return total
-
-
-def reduce_index(u: UOp, index: Index, axes: itertools.count[int]) -> tuple[Index, tuple[UOp, ...]]:
-    """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
-    dims = analysis.shape(u.src[0])
-    rest = iter(index)
-    made: list[UOp] = []
-    out: list[UOp] = []
-    for i, d in enumerate(dims):
-        if i not in u.arg.axes:
-            out.append(next(rest))
-        elif indexing.is_one(d):
-            out.append(indexing.zero())
-        else:
-            arg = RangeArg((next(axes),), "reduce")
-            made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
-            out.append(made[-1])
-    return tuple(out), tuple(made)
 
 
 def closed_index(s: UOp, index: Index) -> UOp:

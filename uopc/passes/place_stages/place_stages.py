@@ -66,7 +66,6 @@ from uopc.passes.place_stages.demand import (
     closed_index,
     distinct_evaluations,
     part,
-    reduce_index,
 )
 from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.value_costs import FORCED, Measures
@@ -224,7 +223,7 @@ class _Placement:
             share = part(u.src[0], u) if u.op is Ops.PAD else 1.0
             self._demand(u.src[0], demand.moved(mapped, loops, share))
         elif u.op is Ops.REDUCE:
-            mapped, inner = reduce_index(u, index, self.axes)
+            mapped, inner = indexing.reduce_index(u, index, self.axes)
             self._demand(u.src[0], demand.moved(mapped, loops + inner))
         elif u.op is Ops.INDEX:
             self._pass_on_gather(u, demand, loops)

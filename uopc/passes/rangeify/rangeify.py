@@ -30,7 +30,7 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import analysis, dtypes, tensor_graph
 from uopc.ir.core import recursion as steps
-from uopc.ir.core.args import BufferArg, RangeArg
+from uopc.ir.core.args import BufferArg
 from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
@@ -118,17 +118,8 @@ class _Lowering:
         return build.where(more, inside, build.const(u.dtype, 0))
 
     def _reduce(self, u: UOp, index: Index, guard: UOp) -> Step:
-        rest = iter(index)
-        inner: list[UOp] = []
-        ranges: list[UOp] = []
-        for i, d in enumerate(analysis.shape(u.src[0])):
-            if i not in u.arg.axes:
-                inner.append(next(rest))
-                continue
-            arg = RangeArg((next(self.axes),), "reduce")
-            ranges.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
-            inner.append(ranges[-1])
-        value, _ = _valid_part((yield [(u.src[0], tuple(inner), guard)])[0])
+        inner, ranges = indexing.reduce_index(u, index, self.axes)
+        value, _ = _valid_part((yield [(u.src[0], inner, guard)])[0])
         arg = type(u.arg)(u.arg.op)
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
 
@@ -137,12 +128,7 @@ class _Lowering:
         rank = len(index) - (len(analysis.shape(u.src[0])) - (len(u.src) - 1))
         place, rest = index[:rank], index[rank:]
         keys = [(s, indexing.broadcast_index(place, analysis.shape(s)), guard) for s in u.src[1:]]
-        valid = indexing.true()
-        chosen: list[UOp] = []
-        for value in (yield keys):
-            plain, condition = indexing.ungated(value)
-            chosen.append(plain)
-            valid = valid if condition is None else indexing.both(valid, condition)
+        chosen, valid = indexing.plain_index(tuple((yield keys)), indexing.true())
         inside = (yield [(u.src[0], (*chosen, *rest), indexing.both(guard, valid))])[0]
         return build.where(valid, inside, build.const(u.dtype, 0))
 

@@ -34,8 +34,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.passes.contract import Context, Pass
 from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, concatenation
-from uopc.passes.reroll.roll import Roller, gathered
-from uopc.passes.reroll.structure import Forms
+from uopc.passes.reroll.roll import Forms, Roller, gathered
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp

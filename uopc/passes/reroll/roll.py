@@ -1,14 +1,15 @@
 """Equal expressions over different elements as one expression with a leading axis.
 
-`Roller.rolled` takes values of one shape that are built alike and gives their STACK as if it had
-been written with arrays: where they differ in constants there is an array, where they read
-different places of one value there is a gather, and where they are the same they stay as they are.
+`Forms` numbers the forms of values: values of one form are built alike. `Roller.rolled` takes such
+values and gives their STACK as if it had been written with arrays: where they differ in constants
+there is an array, where they read different places of one value there is a gather, and where they
+are the same they stay as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -21,9 +22,9 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.recursion import computed
 from uopc.ir.index import affine
 from uopc.passes.reroll.constant_folding import Constants, array_node
-from uopc.tensor import creation as sources
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -39,6 +40,43 @@ _SAME_ARG = (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK
              Ops.STACK, Ops.CAT)  # fmt: skip
 
 
+class Forms:
+    """Forms by memo. Constants of one shape have one form, and so have windows of one size of
+    values of one form; everything else must be the same."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+        self.form: dict[UOp, int] = {}
+        self.numbers: dict[Hashable, int] = {}
+
+    def of(self, root: UOp) -> int:
+        """The form of a value: equal numbers for values that are built alike."""
+        form, constant = self.form, self.constants.constant
+        for u in analysis.toposort(root, gate=lambda u: u not in form and u not in constant):
+            if u not in form:
+                form[u] = self.numbers.setdefault(self._key(u), len(self.numbers))
+        return form[root]
+
+    def _key(self, u: UOp) -> Hashable:
+        dims = analysis.shape(u)
+        if u in self.constants.constant:
+            return "constant", u.dtype, dims
+        if not u.src or not (u.op.movement or u.op.is_alu or u.op in _COMPARED):
+            return u
+        arg = u.arg if u.op is not Ops.SHRINK else None
+        return u.op, u.dtype, dims, arg, tuple([self.form[s] for s in u.src])
+
+    def groups(self, parts: tuple[UOp, ...]) -> list[list[int]]:
+        """The places of the parts of each form, in the order in which forms are first met."""
+        found: dict[int, list[int]] = {}
+        for i, p in enumerate(parts):
+            found.setdefault(self.of(p), []).append(i)
+        return list(found.values())
+
+
+_COMPARED = (Ops.CAST, Ops.WHERE, Ops.REDUCE, Ops.STACK, Ops.CAT)
+
+
 class Roller:
     """Rolls tuples of values, by memo: a tuple that is met twice is one value."""
 
@@ -52,24 +90,12 @@ class Roller:
             return _spread(parts[0], len(parts))
         if self._plan(parts) is None:
             return None
-        stack: list[tuple[Parts, Plan | None]] = [(parts, None)]
-        while stack:
-            now, plan = stack.pop()
-            if now in self.memo:
-                continue
-            if plan is None:
-                plan = self._plan(now)
-                if plan is None:
-                    self.memo[now] = self._unlike(now)
-                    continue
-                stack.append((now, plan))
-                stack += [(c, None) for c in plan[0] if c not in self.memo]
-                continue
-            below = [self.memo[c] for c in plan[0]]
-            known = [b for b in below if b is not None]
-            self.memo[now] = (plan[1](known), True) if len(known) == len(below) else None
-        got = self.memo[parts]
+        got = computed(parts, self._step, self.memo)
         return None if got is None else got[0]
+
+    def _step(self, parts: Parts) -> Rolled | Generator[list[Parts], list[Rolled], Rolled]:
+        plan = self._plan(parts)
+        return self._unlike(parts) if plan is None else _followed(*plan)
 
     def _unlike(self, parts: Parts) -> Rolled:
         first = parts[0]
@@ -110,6 +136,15 @@ class Roller:
     def _array(self, parts: Parts) -> UOp:
         arrays = [self.constants.array(p) for p in parts]
         return array_node(np.stack(arrays), parts[0].dtype)
+
+
+def _followed(
+    below: list[Parts], make: Callable[[list[tuple[UOp, bool]]], UOp]
+) -> Generator[list[Parts], list[Rolled], Rolled]:
+    """A plan carried out: what it is made of first."""
+    made = yield below
+    known = [b for b in made if b is not None]
+    return (make(known), True) if len(known) == len(made) else None
 
 
 # ------------------------------------------------------------ one op with a leading axis
@@ -210,11 +245,15 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
         along = movement.reshape(along, (n, *(1,) * len(long)))
         if i in long:
             ramp = [sizes[i] if j == i else 1 for j in long]
-            along = build.alu(along, Ops.ADD, movement.reshape(sources.iota(sizes[i]), (1, *ramp)))
+            along = build.alu(along, Ops.ADD, movement.reshape(_iota(sizes[i]), (1, *ramp)))
         places.append(along)
     got = movement.index(value, *places)
     back = [0, *[1 + order.index(i) for i in range(rank)]]
     return movement.permute(movement.reshape(got, (n, *[sizes[i] for i in order])), tuple(back))
+
+
+def _iota(n: int) -> UOp:
+    return intern(Ops.IOTA, dtypes.index, (), (n,))
 
 
 def _is_regular(values: Array) -> bool:
@@ -227,7 +266,7 @@ def _numbers(values: Array) -> UOp:
     if len(values) > 1 and _is_regular(values):
         steps = np.diff(values)
         step, start = affine.const(int(steps[0])), affine.const(int(values[0]))
-        return build.alu(build.alu(sources.iota(len(values)), Ops.MUL, step), Ops.ADD, start)
+        return build.alu(build.alu(_iota(len(values)), Ops.MUL, step), Ops.ADD, start)
     small = values.max(initial=0) < 1 << 31
     t = dtypes.int32 if small else dtypes.int64
     return array_node(values.astype(t.numpy), t)
