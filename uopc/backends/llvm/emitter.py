@@ -40,6 +40,8 @@ class Emitter:
         self.block = "entry"
         self.declared: dict[str, None] = {}
         self.loops: dict[UOp, _Loop] = {}
+        # IF -> the block before it and the one after; once it has ended, the one that it ends in
+        self.branches: dict[UOp, tuple[str, str]] = {}
         self.carries: dict[UOp, tuple[int, str]] = {}
         self.opened: UOp | None = None  # a loop whose phis are being written
         self.local: dict[str, str] = {}  # instruction -> its value, in this block
@@ -75,6 +77,21 @@ class Emitter:
             self.effect(call)
             return ""
         return self.value(call)
+
+    def branch(self, condition: str) -> tuple[str, str]:
+        """Open a block that runs where the condition holds: the block before it, the one after."""
+        self.count += 1
+        inside, done, before = f"inside{self.count}", f"done{self.count}", self.block
+        self.effect(f"br i1 {condition}, label %{inside}, label %{done}")
+        self.label(inside)
+        return before, done
+
+    def join(self, done: str) -> str:
+        """Close it; the name of the block that ran."""
+        last = self.block
+        self.effect(f"br label %{done}")
+        self.label(done)
+        return last
 
     # -------------------------------------------------------- operands
     def of(self, u: UOp, lanes: int = 0) -> str:
@@ -158,7 +175,7 @@ class Emitter:
     def _open_body(self, loop: _Loop) -> None:
         """Between the phis of a loop and its body: the test, where it may run zero times."""
         if not loop.at_least_once:
-            test = loop.test or self.value(f"icmp slt i64 {loop.counter}, {loop.end}")
+            test = self.value(f"icmp slt i64 {loop.counter}, {loop.end}")
             self.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
             self.label(loop.body)
 
@@ -179,17 +196,12 @@ class Emitter:
 
 
 class _Loop:
-    """An open loop: its labels, and what is known of how often it runs.
-
-    One that runs once or not at all is a branch: no way back, and its registers are phis behind it.
-    """
+    """An open loop: its labels, and whether it runs at least once."""
 
     def __init__(self, number: int, end: str, counts: analysis.Bounds) -> None:
         self.head, self.body, self.exit = f"head{number}", f"body{number}", f"exit{number}"
         self.end, self.at_least_once = end, counts[0] >= 1
-        self.branch = counts[0] < 1 and counts[1] <= 1
-        self.counter = "0" if self.branch else ""
-        self.test = ""  # the bool that says whether a branch is taken, where there is one
+        self.counter = ""
         self.phi_line = 0
         self.before = ""
 
@@ -204,11 +216,6 @@ def _range(e: Emitter, u: UOp) -> str | None:
     loop = _Loop(len(e.loops), e.of(u.src[0]), analysis.bounds(u.src[0]))
     e.loops[u], e.opened = loop, u
     loop.before = e.block
-    if loop.branch:
-        end = u.src[0]
-        if end.op is Ops.CAST and end.src[0].dtype is dtypes.bool_:
-            loop.test = e.of(end.src[0])
-        return loop.counter
     e.effect(f"br label %{loop.head}")
     e.label(loop.head)
     loop.counter = e.fresh()
@@ -218,8 +225,6 @@ def _range(e: Emitter, u: UOp) -> str | None:
 
 
 def _carry(e: Emitter, u: UOp) -> str | None:
-    if e.loops[u.src[1]].branch:
-        return e.of(u.src[0])
     name = e.fresh()
     e.carries[u] = (len(e.lines), name)
     e.lines.append("")
@@ -231,9 +236,6 @@ def _end(e: Emitter, u: UOp) -> str | None:
     if r.arg.kind == "thread":
         return None
     loop = e.loops[r]
-    if loop.branch:
-        _join(e, loop, pairs)
-        return None
     following = e.value(f"add nuw nsw i64 {loop.counter}, 1")
     latch = e.block
     e.lines[loop.phi_line] = (
@@ -255,15 +257,21 @@ def _end(e: Emitter, u: UOp) -> str | None:
     return None
 
 
-def _join(e: Emitter, loop: _Loop, pairs: tuple[UOp, ...]) -> None:
-    """The end of a branch: its registers hold what they did, or what was computed."""
-    last = [e.of(after, carry.dtype.lanes) for carry, after in zip(pairs[::2], pairs[1::2])]
-    latch = e.block
-    e.effect(f"br label %{loop.exit}")
-    e.label(loop.exit)
-    for carry, got in zip(pairs[::2], last):
-        first = f"[ {e.of(carry.src[0])}, %{loop.before} ]"
-        e.names[carry] = e.value(f"phi {llvm_type(carry.dtype)} {first}, [ {got}, %{latch} ]")
+def _if(e: Emitter, u: UOp) -> str | None:
+    e.branches[u] = e.branch(e.of(u.src[0]))
+    return None
+
+
+def _endif(e: Emitter, u: UOp) -> str | None:
+    before, done = e.branches[u.src[0]]
+    e.branches[u.src[0]] = before, e.join(done)
+    return None
+
+
+def _branch(e: Emitter, u: UOp) -> str | None:
+    a, opened, b = u.src
+    before, last = e.branches[opened]
+    return e.value(f"phi {llvm_type(u.dtype)} [ {e.of(a)}, %{before} ], [ {e.of(b)}, %{last} ]")
 
 
 # ------------------------------------------------------------ memory
@@ -338,13 +346,9 @@ def _store(e: Emitter, u: UOp) -> str | None:
             f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})"
         )
         return None
-    e.count += 1
-    write, done = f"write{e.count}", f"done{e.count}"
-    e.effect(f"br i1 {e.of(gate)}, label %{write}, label %{done}")
-    e.label(write)
+    _, done = e.branch(e.of(gate))
     e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
-    e.effect(f"br label %{done}")
-    e.label(done)
+    e.join(done)
     return None
 
 
@@ -475,6 +479,9 @@ _EMIT: dict[Op, Rule] = {
     Ops.RANGE: _range,
     Ops.CARRY: _carry,
     Ops.END: _end,
+    Ops.IF: _if,
+    Ops.ENDIF: _endif,
+    Ops.BRANCH: _branch,
     Ops.LOAD: _load,
     Ops.STORE: _store,
     Ops.LANES: _lanes,

@@ -17,64 +17,69 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.types import llvm_type
-from uopc.ir.core import analysis
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import PURE, Ops
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
-SHORTEST = 32  # statements; a function has some 10 of its own
+SHORTEST = 28  # statements; a function has some 10 of its own
 FEWEST = 4  # places
-_IN_PLACE = frozenset((Ops.CONST, Ops.CARRY))  # stand between the beginning of a loop and its body
 
 
 class Branch(NamedTuple):
     """What is computed in a branch."""
 
-    range: UOp
     body: tuple[UOp, ...]
-    operands: tuple[UOp, ...]  # what it uses from outside
-    results: tuple[UOp, ...]  # what its registers hold afterwards
+    again: tuple[UOp, ...]  # of outside, what a function of the branch computes again
+    operands: tuple[UOp, ...]  # what it takes
+    results: tuple[UOp, ...]
 
     def key(self) -> object:
-        """The same for branches that are one function."""
+        """Equal for branches that are one function."""
+        code = (*self.again, *self.body)
         names: dict[UOp, object] = {u: -1 - i for i, u in enumerate(self.operands)}
-        names |= {u: i for i, u in enumerate((self.range, *self.body))}
-        rows = [(u.op, u.dtype, u.arg, *[names.get(s, s) for s in u.src]) for u in self.body]
+        names |= {u: i for i, u in enumerate(code)}
+        rows = [(u.op, u.dtype, u.arg, *[names.get(s, s) for s in u.src]) for u in code]
         types = tuple([u.dtype for u in self.operands])
         return types, tuple(rows), tuple([names[u] for u in self.results])
 
 
 def branches(statements: tuple[UOp, ...]) -> dict[UOp, Branch]:
-    """The long branches of a list, by the END that closes them: arithmetic, no memory, no loops."""
-    found: dict[UOp, Branch] = {}
-    begin = 0
+    """The long branches of a list, by their IF: arithmetic, no memory, no other blocks."""
+    bodies: dict[UOp, tuple[UOp, ...]] = {}
+    results: dict[UOp, dict[UOp, None]] = {}
+    place: dict[UOp, int] = {}
     opened: UOp | None = None
     for i, u in enumerate(statements):
-        if u.op is Ops.RANGE:
-            begin, opened = i + 1, u if analysis.bounds(u.src[0]) == (0, 1) else None
-        elif u.op is Ops.END and u.src[0] is opened:
-            branch = _branch(statements[begin:i], u)
-            if branch is not None:
-                found[u] = branch
-        elif not (u.op.is_alu or u.op in _VALUES):
+        place[u] = i
+        if u.op is Ops.IF:
+            opened = u
+        elif u.op is Ops.ENDIF and u.src[0] is opened:
+            body = [v for v in statements[place[opened] + 1 : i] if v.op is not Ops.CONST]
+            if len(body) >= SHORTEST:
+                bodies[opened], results[opened] = tuple(body), {}
+        elif u.op is Ops.BRANCH and u.src[1] in bodies:
+            results[u.src[1]][u.src[2]] = None
+        elif u.op not in PURE and u.op is not Ops.CONST:
             opened = None
-    return found
+    return {u: _branch(body, results[u], place) for u, body in bodies.items()}
 
 
-_VALUES = _IN_PLACE | {
-    Ops.CAST, Ops.BITCAST, Ops.AFTER, Ops.STACK, Ops.LANE, Ops.LANES, Ops.SHUFFLE, Ops.HREDUCE,
-}  # fmt: skip
-
-
-def _branch(statements: tuple[UOp, ...], end: UOp) -> Branch | None:
-    body = tuple([u for u in statements if u.op not in _IN_PLACE])
-    if len(body) < SHORTEST:
-        return None
-    inside = {*body, end.src[0]}
+def _branch(body: tuple[UOp, ...], joined: Iterable[UOp], place: dict[UOp, int]) -> Branch:
+    """What follows from other operands in one operation is computed again: so no masks of lanes
+    are passed, for which calls have no registers."""
+    inside = set(body)
     operands = {s: None for u in body for s in u.src if s not in inside and s.op is not Ops.CONST}
-    results = tuple([u for u in dict.fromkeys(end.src[2::2]) if u in inside])
-    return Branch(end.src[0], body, tuple(operands), results)
+    follows = {
+        s for s in operands
+        if s.op in PURE and all([v.op is Ops.CONST or v in operands for v in s.src])
+    }  # fmt: skip
+    return Branch(
+        body,
+        tuple(sorted(follows, key=place.__getitem__)),
+        tuple([s for s in operands if s not in follows]),
+        tuple([u for u in joined if u in inside]),
+    )
 
 
 class CallingEmitter(Emitter):
@@ -82,41 +87,39 @@ class CallingEmitter(Emitter):
 
     def __init__(self, name: str, kernel: UOp) -> None:
         super().__init__(name, kernel)
-        self.branches: dict[UOp, Branch] = {}
+        self.outlined: dict[UOp, Branch] = {}  # by IF
         self.functions: dict[object, str] = {}  # by key
 
     def emit(self, statements: Iterable[UOp]) -> None:
         here = tuple(statements)
         found: dict[object, dict[UOp, Branch]] = {}
-        for end, branch in branches(here).items():
-            found.setdefault(branch.key(), {})[end] = branch
+        for opened, branch in branches(here).items():
+            found.setdefault(branch.key(), {})[opened] = branch
         elsewhere: set[UOp] = set()
         for key, same in found.items():
             if len(same) >= FEWEST:
                 self.functions[key] = _define(self, next(iter(same.values())))
-                self.branches.update(same)
+                self.outlined.update(same)
                 elsewhere.update([u for b in same.values() for u in b.body])
         super().emit([u for u in here if u not in elsewhere])
 
     def rule(self, u: UOp) -> Rule | None:
-        return _call_and_end if u in self.branches else super().rule(u)
+        return _open_and_call if u in self.outlined else super().rule(u)
 
 
-def _call_and_end(e: Emitter, u: UOp) -> str | None:
+def _open_and_call(e: Emitter, u: UOp) -> str | None:
+    """An IF, and the call of its function where its body would stand; the results get names."""
     assert isinstance(e, CallingEmitter)
-    branch = e.branches[u]
-    _call(e, branch, e.functions[branch.key()])
-    end = Emitter.rule(e, u)
-    return end(e, u) if end is not None else None
-
-
-def _call(e: Emitter, branch: Branch, function: str) -> None:
-    """The call of a branch's function, where its body would stand; the results get names."""
+    opening = Emitter.rule(e, u)
+    assert opening is not None
+    opening(e, u)
+    branch = e.outlined[u]
     result = _result(branch)
-    operands = ", ".join([f"{llvm_type(u.dtype)} {e.of(u)}" for u in branch.operands])
-    got = e.value(f"call {result} @{function}({operands}) cold")
-    for i, u in enumerate(branch.results):
-        e.names[u] = e.value(f"extractvalue {result} {got}, {i}")
+    operands = ", ".join([f"{llvm_type(s.dtype)} {e.of(s)}" for s in branch.operands])
+    got = e.value(f"call {result} @{e.functions[branch.key()]}({operands}) cold")
+    for i, r in enumerate(branch.results):
+        e.names[r] = e.value(f"extractvalue {result} {got}, {i}")
+    return None
 
 
 def _result(branch: Branch) -> str:
@@ -127,8 +130,7 @@ def _define(e: Emitter, branch: Branch) -> str:
     """The name of a branch's function, which is among what the kernel needs declared."""
     inner = Emitter("", e.kernel)
     inner.names = {u: f"%a{i}" for i, u in enumerate(branch.operands)}
-    inner.names[branch.range] = "0"
-    inner.emit(branch.body)
+    inner.emit((*branch.again, *branch.body))
     result, whole = _result(branch), "poison"
     for i, u in enumerate(branch.results):
         part = f"{llvm_type(u.dtype)} {inner.of(u)}"

@@ -69,11 +69,16 @@ def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
         crossing.append(live)
         whole.append(depth == 0)
         live += (u in last and u.op not in _WITHOUT_CODE) - ending[i]
-        if u.op is Ops.RANGE and u.arg.kind != "thread":
+        if u.op.opens and not _is_thread(u):
             depth += 1
-        elif u.op is Ops.END and u.src[0].arg.kind != "thread":
+        elif u.op.closes and not _is_thread(u.src[0]):
             depth -= 1
     return crossing, whole
+
+
+def _is_thread(u: UOp) -> bool:
+    """Whether a RANGE is the number of a thread, and no loop."""
+    return u.op is Ops.RANGE and u.arg.kind == "thread"
 
 
 class _Names(dict["UOp", str]):

@@ -143,21 +143,6 @@ class GpuEmitter(Emitter):
         step = math.gcd(step * address.dtype.itemsize, known) or known
         return max(address.dtype.itemsize, math.gcd(step, 1 << (bytes_.bit_length() - 1)))
 
-    def branch(self, gate: str) -> tuple[str, str]:
-        """Open a block that runs where the gate holds: the block before it, and the one after."""
-        self.count += 1
-        inside, done, before = f"gate{self.count}", f"done{self.count}", self.block
-        self.effect(f"br i1 {gate}, label %{inside}, label %{done}")
-        self.label(inside)
-        return before, done
-
-    def join(self, done: str) -> str:
-        """Close it; the name of the block that ran."""
-        last = self.block
-        self.effect(f"br label %{done}")
-        self.label(done)
-        return last
-
 
 def space_of(base: UOp) -> str:
     """The address space of storage, as LLVM writes it behind `ptr`."""

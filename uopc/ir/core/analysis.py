@@ -337,6 +337,11 @@ def _bounds_where(u: UOp) -> Bounds:
     return min(a, c), max(b, d)
 
 
+def _bounds_branch(u: UOp) -> Bounds:
+    (a, b), (c, d) = _b(u, 0), _b(u, 2)
+    return min(a, c), max(b, d)
+
+
 def _bounds_range(u: UOp) -> Bounds:
     return 0, max(0, _b(u, 0)[1] - 1)
 
@@ -439,6 +444,7 @@ _BOUNDS_RULES: dict[Op, Callable[[UOp], Bounds]] = {
     Ops.MAX: _bounds_max,
     Ops.MIN: _bounds_min,
     Ops.WHERE: _bounds_where,
+    Ops.BRANCH: _bounds_branch,
     Ops.CAST: _bounds_cast,
     Ops.CMPLT: _bounds_compare,
     Ops.CMPLE: _bounds_compare,

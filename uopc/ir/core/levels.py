@@ -34,7 +34,7 @@ MEANING: dict[Level, str] = {
     INDEXED: "Values are scalars inside ranges; one SINK over the stores of the whole program.",
     KERNEL: "One SINK per kernel; storage is its PARAMs, in slot order, with flat indices.",
     VECTOR: "No unrolled or lane ranges: their copies and lanes are spelled out.",
-    LINEAR: "One LINEAR node: UOps in execution order; RANGE opens a loop, END closes it.",
+    LINEAR: "One LINEAR node: UOps in execution order; RANGE … END is a loop, IF … ENDIF a branch.",
     PROGRAM: "One LINEAR node of CALLs: kernels with their storage, in launch order.",
 }
 
@@ -63,7 +63,7 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "explicit-loads": (LINEAR, "Memory is read by LOAD and written by STORE only."),
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),
     "defined-before-use": (LINEAR, "Every operand stands before its user in the list."),
-    "balanced-loops": (LINEAR, "Each RANGE is ended, innermost first."),
+    "balanced-loops": (LINEAR, "Each RANGE and each IF is ended, innermost first."),
     "storage-spaces": (
         KERNEL | VECTOR | LINEAR,
         "An argument is in global storage; the size of any other is a number.",

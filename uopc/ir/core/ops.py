@@ -37,9 +37,9 @@ class Op:
     """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
 
     __slots__ = (
-        "arg", "arity", "commutes", "cost", "doc", "dtype", "effect", "evaluate",
-        "expansion", "fold", "is_alu", "is_storage", "latency", "levels", "movement", "name",
-        "operands", "shape", "symbol",
+        "arg", "arity", "closes", "commutes", "cost", "doc", "dtype", "effect",
+        "evaluate", "expansion", "fold", "is_alu", "is_storage", "latency", "levels", "movement",
+        "name", "opens", "operands", "shape", "symbol",
     )  # fmt: skip
 
     def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
@@ -53,6 +53,9 @@ class Op:
         self.commutes: bool = row.get("commutes", False)
         self.effect: bool = row.get("effect", False)
         self.movement: bool = row.get("movement", False)
+        # At level linear: whether a block of statements begins, or ends, here.
+        self.opens: bool = row.get("opens", False)
+        self.closes: bool = row.get("closes", False)
         self.symbol: str | None = row.get("symbol")
         # NumPy meaning of an elementwise op; `fold` is the same over exact Python integers.
         self.evaluate: Callable[..., Any] | None = row.get("evaluate")
@@ -181,6 +184,8 @@ class Ops:
 
     # Ternary
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="last")
+    BRANCH = Op("branch", "a condition b", "b where the condition, one bool for all lanes, holds, else a. What only b needs is computed only where it holds.",
+                levels=VECTOR | LINEAR, latency=1)
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is an integer as a float. What some machines do in one instruction.",
                evaluate=semantics.scale, levels=VECTOR | LINEAR)
@@ -228,10 +233,13 @@ class Ops:
 
     # Control
     RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that reach it are inside the loop until END or REDUCE closes it.",
-               arg=(args.RangeArg,), dtype="unchecked", shape="scalar", arity=(1, None), levels=SCALAR)
-    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR)
+               arg=(args.RangeArg,), dtype="unchecked", shape="scalar", arity=(1, None), levels=SCALAR, opens=True)
+    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True)
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial first, what END gives it next, the last after the loop.",
                arg=(int,), shape="scalar", levels=LINEAR)
+    IF = Op("if", "condition", "The condition; statements up to its ENDIF are done only where it holds. A BRANCH behind that joins a value from before and one from inside.",
+            arg=(int,), levels=LINEAR, opens=True)
+    ENDIF = Op("endif", "if", "The end of what is done under a condition.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
     COMMIT = Op("commit", "*effects", "The async STOREs of this thread since the last COMMIT are a group.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
     BARRIER = Op("barrier", "*effects", "All work-items have done the effects. arg = of how many groups, the newest, each thread need not wait for the async STOREs.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None))
     GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
@@ -244,3 +252,8 @@ class Ops:
 
 
 COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])
+# Ops below the level kernel whose value depends on their operands alone: they may stand anywhere.
+PURE = frozenset((
+    *[op for op in Op.all() if op.is_alu], Ops.BRANCH, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.LANE,
+    Ops.SHUFFLE, Ops.HREDUCE,
+))  # fmt: skip

@@ -145,6 +145,18 @@ def _nothing(m: State, u: UOp) -> None:
     """Bundles of effects, addresses, and registers that their loop sets."""
 
 
+def _branch(m: State, u: UOp) -> None:
+    sources = a, condition, b = [m.value(s) for s in u.src]
+    ok = present(u, [m.masks.get(s) for s in u.src], sources)
+    m.set(u, np.where(condition, b, a), ok)
+
+
+def _if(m: State, u: UOp) -> None:
+    """Until the ENDIF, memory is accessed where the condition holds; the rest is harmless."""
+    m.set(u, m.value(u.src[0]))
+    m.guards.append(m.value(u))
+
+
 # fmt: off
 STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.CONST:    lambda m, u: m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1)),
@@ -164,6 +176,9 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.SHUFFLE:  lambda m, u: _pick(m, u, list(u.arg)),
     Ops.HREDUCE:  _hreduce,
     Ops.REDUCE:   lambda m, u: m.set(u, m.value(u.src[0]), m.masks.get(u.src[0])),  # over no ranges
+    Ops.BRANCH:   _branch,
+    Ops.IF:       _if,
+    Ops.ENDIF:    lambda m, u: m.guards.pop(),
     Ops.BARRIER:  _barrier,
     Ops.EXCHANGE: _exchange,
     Ops.SHAPED_WMMA: _shaped_wmma,

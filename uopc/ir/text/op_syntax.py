@@ -427,6 +427,7 @@ _SPECIAL: dict[Op, Form] = {
     Ops.END: _scalar("opts"),
     Ops.CAT: _scalar("axis"),
     Ops.CARRY: _scalar("id"),
+    Ops.IF: _scalar("id"),
     Ops.COPY: _scalar("device"),
     Ops.GETTUPLE: _scalar("item"),
     Ops.LANE: _scalar("at"),

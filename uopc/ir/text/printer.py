@@ -210,14 +210,14 @@ class _Section:
                 done.add(u)
                 if u is not item and u in within and not self._inline(u):
                     self._line(u, "  " * depth, "let ")
-            if item.op is Ops.END and item.src and item.src[0].op is Ops.RANGE:
+            if item.op.closes and item.src and item.src[0].op.opens:
                 depth = max(1, depth - 1)
             self._inline(item)
             if item in self.inner:
                 self.lines.append("  " * depth + self.names[item])
             else:
                 self._line(item, "  " * depth)
-            depth += item.op is Ops.RANGE
+            depth += item.op.opens
 
 
 # ---------------------------------------------------------------- one expression, one tree

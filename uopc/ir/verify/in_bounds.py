@@ -114,7 +114,12 @@ def accesses(graph: UOp) -> Iterator[Access]:
 
 def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
     """(user, INDEX of storage, gate) for every access."""
+    conditions: list[UOp] = []  # of the IFs around a statement of a list
     for u in nodes:
+        if u.op is Ops.IF:
+            conditions.append(u.src[0])
+        elif u.op is Ops.ENDIF:
+            conditions.pop()
         explicit = u.op in (Ops.LOAD, Ops.STORE, Ops.TILE_LOAD)
         for i, s in enumerate(operands(u)):
             if s.op is not Ops.INDEX or analysis.shape(s) != ():
@@ -123,7 +128,7 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
                 continue
             if explicit and i == 0:
                 first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
-                gates = [*u.src[first:]]
+                gates = [*conditions, *u.src[first:]]
                 if u.op is Ops.STORE:  # a value that is INVALID is not written
                     valid = indexing.ungated(u.src[1])[1]
                     gates += [] if valid is None else [valid]

@@ -252,6 +252,16 @@ def _gate(gates: tuple[UOp, ...]) -> str | None:
     return f"the gate is {bad[0]}, expected bool" if bad else None
 
 
+def _branch_dtype(u: UOp) -> str | None:
+    wrong = _expected(u, u.src[0].dtype) or _expected(u, u.src[2].dtype)
+    return wrong or _condition(u.src[1])
+
+
+def _condition(u: UOp) -> str | None:
+    one = u.dtype is dtypes.bool_
+    return None if one else f"the condition is {u.dtype.name}, expected one bool for all lanes"
+
+
 def _range_dtype(u: UOp) -> str | None:
     if u.dtype.is_integral and u.dtype.lanes == 1 and u.src[0].dtype is u.dtype:
         return None
@@ -290,6 +300,8 @@ _DTYPES: dict[Op, Callable[[UOp], str | None]] = {
     Ops.LOAD: _load_dtype,
     Ops.TILE_LOAD: lambda u: _same_scalar(u, u.src[0], "address"),
     Ops.STORE: _store_dtype,
+    Ops.BRANCH: _branch_dtype,
+    Ops.IF: lambda u: _condition(u.src[0]) or _expected(u, dtypes.bool_),
     Ops.RANGE: _range_dtype,
     Ops.LANES: _lanes_dtype,
     Ops.LANE: _lane_dtype,

@@ -32,11 +32,11 @@ def meetings(root: UOp) -> Found:
     for u in root.src:
         if (u.op is Ops.SPECIAL and u.arg.startswith("lidx")) or any(s in differs for s in u.src):
             differs.add(u)
-        if u.op is Ops.RANGE:
+        if u.op.opens:
             opened.append(u)
             if u.src[0] not in differs:  # the threads count together
                 differs.discard(u)
-        elif u.op is Ops.END and opened:
+        elif u.op.closes and opened:
             opened.pop()
         elif u.op in (Ops.BARRIER, Ops.EXCHANGE):
             for r in opened:

@@ -150,34 +150,38 @@ def _placed(root: UOp) -> Found:
                     u, "defined-before-use", f"operand {i}, {s.op.name}, does not stand before"
                 )
             elif s.src and s.op is not Ops.CARRY and home[s] not in running:
+                if u.op is Ops.BRANCH and i > 0 and u.src[1].op is Ops.IF:
+                    continue  # it joins what was computed inside
                 yield _found(
-                    u, "defined-before-use", f"operand {i}, {s.op.name}, is in an ended loop"
+                    u, "defined-before-use", f"operand {i}, {s.op.name}, is in an ended block"
                 )
-        if u.op is Ops.RANGE:
+        if u.op.opens:
             loops += 1
             running.append(loops)
         home[u] = running[-1]
-        if u.op is Ops.END and len(running) > 1:
+        if u.op.closes and len(running) > 1:
             running.pop()
+
+
+_CLOSERS = {Ops.RANGE: Ops.END, Ops.IF: Ops.ENDIF}
 
 
 def _balanced(root: UOp) -> Found:
     """balanced-loops"""
     opened: list[UOp] = []
     for u in root.src:
-        if u.op is Ops.RANGE:
+        if u.op.opens:
             opened.append(u)
-        elif u.op is Ops.END:
+        elif u.op.closes:
             inner = opened.pop() if opened else None
-            if inner is None or u.src[0] is not inner:
-                yield _found(
-                    u, "balanced-loops", "END of a loop that is not the innermost open one"
-                )
-            yield from _carries(u)
+            if inner is None or u.src[0] is not inner or u.op is not _CLOSERS[inner.op]:
+                what = f"{u.op.name.upper()} of a block that is not the innermost open one"
+                yield _found(u, "balanced-loops", what)
+            if u.op is Ops.END:
+                yield from _carries(u)
     for r in opened:
-        yield _found(
-            r, "balanced-loops", f"range {_axis(r)} is opened and never ended, expected its END"
-        )
+        what = f"{describe(r)} is never ended, expected its {_CLOSERS[r.op].name.upper()}"
+        yield _found(r, "balanced-loops", what)
 
 
 def _carries(end: UOp) -> Found:

@@ -37,7 +37,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.float_division import float_division
-from uopc.passes.decompose.merge_branches import joined_branches
+from uopc.passes.decompose.merge_branches import merged_branches
 from uopc.passes.decompose.narrow_indices import narrowed
 from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
 from uopc.passes.decompose.soft_fma import unfused
@@ -377,7 +377,7 @@ def decompose(kernel: UOp, context: Context) -> UOp:
         made = remake.rewritten(made, unfused)
     if not target.rounds:
         made = remake.rewritten(made, rounded)
-    return joined_branches(narrowed(made))
+    return merged_branches(narrowed(made))
 
 
 PASS = Pass("decompose", VECTOR, VECTOR, decompose, "kernel")

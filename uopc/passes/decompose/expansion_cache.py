@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from uopc.ir.core import analysis
-from uopc.ir.core.args import NumberArg, RangeArg
+from uopc.ir.core.args import NumberArg
 from uopc.ir.core.node import intern, while_compiling
 from uopc.ir.core.ops import Ops
-from uopc.passes.decompose.cold_branch import branch_axis
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -58,10 +57,8 @@ def _spelled_out(function: Function, src: tuple[UOp, ...], options: dict[str, bo
 
 def _copied(body: _Body, src: tuple[UOp, ...]) -> UOp:
     made = dict(zip(body.operands, src))
-    axis = branch_axis(src)
     for u in body.nodes:
-        arg = RangeArg((axis,), u.arg.kind) if u.op is Ops.RANGE else u.arg
-        copy = intern(u.op, u.dtype, tuple([made.get(s, s) for s in u.src]), arg, u.tag)
+        copy = intern(u.op, u.dtype, tuple([made.get(s, s) for s in u.src]), u.arg, u.tag)
         copy._shape = ()
         made[u] = copy
     return made[body.result]

@@ -3,7 +3,7 @@
 C's fmod and NumPy's mod and floor_divide, for float32 and float64 as straight-line expressions.
 Everything is done on magnitudes x = |a|, s = |b|. Where x/s is small, its rounded value n gives
 the remainder x - n s in one fused operation: it is below s, so it is representable, so it is exact.
-Elsewhere (`seldom`) the quotient has up to 277 bits, or 2098, and is taken off in parts.
+Elsewhere, under a branch, the quotient has up to 277 bits, or 2098, and is taken off in parts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Op, Ops
-from uopc.passes.decompose.cold_branch import seldom
+from uopc.passes.decompose.cold_branch import cold_branch
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -53,19 +53,10 @@ def _remainder(x: UOp, s: UOp) -> UOp:
     near = (-(x / s).round()).mulacc(s, x)
     near = (near < 0).where(near + s, near)
     near = (x < s).where(x, near)
-    return seldom(_is_far(x, s), near, _with_far, x, s)
-
-
-def _is_far(x: UOp, s: UOp) -> UOp:
-    far: UOp = x >= s * (_NEAR_32 if x.dtype.bits == 32 else _NEAR_64)
-    return far
-
-
-def _with_far(near: UOp, x: UOp, s: UOp) -> UOp:
-    """The remainders of near and far quotients."""
-    far = _far_remainder_32(x, s) if x.dtype.bits == 32 else _far_remainder_64(x, s)
-    rest: UOp = _is_far(x, s).where(far, near)
-    return rest
+    narrow = x.dtype.bits == 32
+    is_far = x >= s * (_NEAR_32 if narrow else _NEAR_64)
+    far = _far_remainder_32(x, s) if narrow else _far_remainder_64(x, s)
+    return cold_branch(is_far, near, is_far.where(far, near))
 
 
 def _far_remainder_32(x: UOp, s: UOp) -> UOp:

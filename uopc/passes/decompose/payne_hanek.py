@@ -1,6 +1,6 @@
 """Huge float64 angles modulo pi: by a window into the bits of 1/pi (Payne and Hanek 1983).
 
-Some fifty integer operations for each element: `seldom` keeps them off the way of small angles.
+Some fifty integer operations per element, under a branch that small angles do not take.
 `python -m tests.ulp --coefficients` prints the tables.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from uopc.ir.core import dtypes
+from uopc.passes.decompose.cold_branch import cold_branch
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
@@ -26,16 +27,11 @@ INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8
 # fmt: on
 
 
-def is_huge(x: UOp) -> UOp:
-    """Where the short reduction is not enough, infinities among them: there it gives NaN."""
-    huge: UOp = abs(x) > REDUCE_LIMIT
-    return huge
-
-
 def where_huge(x: UOp, far: UOp, near: UOp) -> UOp:
-    """What the long reduction gives, or what the short one does."""
-    chosen: UOp = (is_huge(x) & (abs(x) < math.inf)).where(far, near)
-    return chosen
+    """`far`, of the long reduction, where the short one is not enough for x; `near` elsewhere, and
+    at infinities, where the short one gives NaN."""
+    huge = abs(x) > REDUCE_LIMIT
+    return cold_branch(huge, near, (huge & (abs(x) < math.inf)).where(far, near))
 
 
 def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uopc.ir.core import dtypes
 from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.passes.decompose.cold_branch import seldom
+from uopc.passes.decompose.cold_branch import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
-from uopc.passes.decompose.payne_hanek import is_huge, payne_hanek, where_huge
+from uopc.passes.decompose.payne_hanek import payne_hanek, where_huge
 from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
 
 if TYPE_CHECKING:
@@ -237,11 +237,7 @@ def _complete(x: UOp, logarithm: Callable[[UOp, bool], UOp]) -> UOp:
     f = _format(x)
     least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
     unusual = (bits_of(x) - least) >= infinite - least
-
-    def correct(_: UOp, x: UOp) -> UOp:
-        return _log_limits(x, logarithm(x, True))
-
-    return seldom(unusual, logarithm(x, False), correct, x)
+    return cold_branch(unusual, logarithm(x, False), _log_limits(x, logarithm(x, True)))
 
 
 def log(x: UOp) -> UOp:
@@ -319,12 +315,8 @@ def _sin_64(x: UOp) -> UOp:
     """x = n pi + r, sin x = (-1)^n sin r."""
     rounded = x.mulacc(INVERSE_PI_64, _F64.round)
     near = with_sign(_reduced_64(x, rounded - _F64.round, PI_64), bits_of(rounded) << 63)
-
-    def correct(near: UOp, x: UOp) -> UOp:
-        r, _, odd = payne_hanek(x, 0, 0, PI_64)
-        return where_huge(x, with_sign(r, bits_of(odd) ^ sign_of(x)), near)
-
-    return _sine_64(seldom(is_huge(x), near, correct, x))
+    r, _, odd = payne_hanek(x, 0, 0, PI_64)
+    return _sine_64(where_huge(x, with_sign(r, bits_of(odd) ^ sign_of(x)), near))
 
 
 def _cos_64(x: UOp) -> UOp:
@@ -332,12 +324,8 @@ def _cos_64(x: UOp) -> UOp:
     rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
     n = rounded - (_F64.round + 1.0)
     near = with_sign(_reduced_64(x, n + 0.5, PI_64), bits_of(rounded) << 63)
-
-    def correct(near: UOp, x: UOp) -> UOp:
-        r, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
-        return where_huge(x, with_sign(r, bits_of(odd)), near)
-
-    return _sine_64(seldom(is_huge(x), near, correct, x))
+    r, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
+    return _sine_64(where_huge(x, with_sign(r, bits_of(odd)), near))
 
 
 def _tan_64(x: UOp) -> UOp:
@@ -347,13 +335,6 @@ def _tan_64(x: UOp) -> UOp:
     is right there, and closer than nothing everywhere else.
     """
     half_pi = [part / 2 for part in PI_64]
-
-    def settled(near: UOp, part: int) -> UOp:
-        def correct(near: UOp, x: UOp) -> UOp:
-            return where_huge(x, payne_hanek(x, 1, 0, half_pi)[part], near)
-
-        return seldom(is_huge(x), near, correct, x)
-
     rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
     n = rounded - _F64.round
     near = _reduced_64(abs(x), n, half_pi)
@@ -361,8 +342,10 @@ def _tan_64(x: UOp) -> UOp:
     # are small.
     lost = n.mulacc(-half_pi[1], n.mulacc(-half_pi[0], abs(x)) - near)
     lost = (abs(near) > 2.0**-8).where(lost, 0.0)
-    odd = bits_of(settled(float_of(bits_of(rounded) << 63), 2))
-    r, c = settled(near, 0), settled(lost, 1)
+    usual = near, lost, float_of(bits_of(rounded) << 63)
+    pairs = zip(payne_hanek(x, 1, 0, half_pi), usual)
+    r, c, sign = [where_huge(x, far, near) for far, near in pairs]
+    odd = bits_of(sign)
     z = r * r
     above = r + c.mulacc(1.4, r * (z * polynomial(z, TAN_64[0])))
     below = polynomial(z, TAN_64[1])

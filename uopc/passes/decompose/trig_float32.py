@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from uopc.ir.core import dtypes
-from uopc.passes.decompose.cold_branch import seldom
+from uopc.passes.decompose.cold_branch import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, polynomial, with_sign
 
 if TYPE_CHECKING:
@@ -37,16 +37,8 @@ _ROUND_64: Final = 1.5 * 2.0**52
 
 def sine_32(x: UOp, cosine: bool) -> UOp:
     """sin |x|, or cos x."""
-
-    def correct(near: UOp, x: UOp) -> UOp:
-        return _is_far(x).where(_far(x, cosine), near)
-
-    return seldom(_is_far(x), _near(abs(x), cosine), correct, x)
-
-
-def _is_far(x: UOp) -> UOp:
-    far: UOp = abs(x) >= NEAR_32
-    return far
+    is_far, near = abs(x) >= NEAR_32, _near(abs(x), cosine)
+    return cold_branch(is_far, near, is_far.where(_far(x, cosine), near))
 
 
 def _near(a: UOp, cosine: bool) -> UOp:

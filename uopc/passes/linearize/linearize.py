@@ -34,10 +34,10 @@ from uopc.ir.builder.rebuild import rebuild, renamed_ranges
 from uopc.ir.core import analysis, dtypes, semantics
 from uopc.ir.core.levels import LINEAR, VECTOR
 from uopc.ir.core.node import intern
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import PURE, Op, Ops
 from uopc.ir.core.storage import before_effects
+from uopc.passes.analysis.branches import waits
 from uopc.passes.contract import Context, Pass
-from uopc.passes.linearize.branch_registers import replaced_values
 from uopc.passes.linearize.list_schedule import by_latency
 from uopc.passes.linearize.wmma_chains import accumulating
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
 _CLOSERS = frozenset((Ops.REDUCE, Ops.END))
-_NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK))
+_NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK, Ops.BRANCH))  # of their own
 _MEETINGS = frozenset((Ops.BARRIER, Ops.COMMIT))
 _DONE_AGAIN = frozenset((Ops.LOAD, Ops.TILE_LOAD, *_MEETINGS))
 
@@ -118,17 +118,57 @@ class _Schedule:
         self.closed = {
             u: c for u in self.order if u.op in _CLOSERS and (c := analysis.closed_ranges(u))
         }
-        self.rank = self._ranks()
         self.home: dict[UOp, UOp | None] = {}
-        self.blocks: dict[UOp | None, list[UOp]] = {None: []}
         for u in self.order:
-            if u.op is Ops.RANGE:
+            is_loop = u.op is Ops.RANGE
+            innermost = self.loops.innermost
+            self.home[u] = self.loops.parent.get(u) if is_loop else innermost(u, analysis.ranges(u))
+        self.joined: dict[UOp, list[UOp]] = {}  # IF -> the BRANCHes behind it
+        self._place_branches()
+        self.rank = self._ranks()
+        self.blocks: dict[UOp | None, list[UOp]] = {None: []}
+        for u in (*self.joined, *self.order):
+            if u.op.opens:
                 self.blocks.setdefault(u, [])
-                home = self.loops.parent.get(u)
-            else:
-                home = self.loops.innermost(u, analysis.ranges(u))
-            self.home[u] = home
-            self.blocks.setdefault(home, []).append(u)
+            self.blocks.setdefault(self.home[u], []).append(u)
+
+    def _place_branches(self) -> None:
+        """Put BRANCHes behind IFs, and inside an IF what only its BRANCHes need of it."""
+        branches = [u for u in self.order if u.op is Ops.BRANCH]
+        if not branches:
+            return
+        below = waits(self.order)
+        opened: dict[object, UOp] = {}
+        used: dict[UOp, UOp | None] = {}  # the innermost block around all users
+        for u in reversed(self.order):
+            if u in used and u.op in PURE:
+                self.home[u] = self._innermost_if(used[u], self.home[u])
+            inside = home = self.home[u]
+            if u.op is Ops.BRANCH:
+                condition = u.src[1]
+                block = opened.setdefault(
+                    (condition, home, below[u]),
+                    intern(Ops.IF, condition.dtype, (condition,), len(opened)),
+                )
+                self.home[block] = self.loops.parent[block] = home
+                self.loops.depth[block] = self.loops.depth[home] + 1
+                self.joined.setdefault(block, []).insert(0, u)
+                self.closed[u] = (block,)
+            elif u in self.closed:
+                inside = self.inside_of(u)
+            for i, s in enumerate(u.src):
+                where = self.closed[u][0] if u.op is Ops.BRANCH and i == 2 else inside
+                used[s] = self._common(used[s], where) if s in used else where
+
+    def _innermost_if(self, block: UOp | None, home: UOp | None) -> UOp | None:
+        """The innermost of the blocks around `block` that is in no other loop than `home` is."""
+        found = block
+        while block is not home:
+            assert block is not None
+            outer = self.loops.parent[block]
+            found = outer if block.op is Ops.RANGE else found
+            block = outer
+        return found
 
     def item(self, u: UOp, block: UOp | None) -> UOp:
         """What stands for a node in a block around it: itself, or the loop it is in."""
@@ -229,7 +269,7 @@ class _Schedule:
         rank = {u: i for i, u in enumerate(self.order)}
         for u, closed in self.closed.items():
             for r in closed:
-                rank[r] = max(rank[r], rank[u])
+                rank[r] = max(rank.get(r, 0), rank[u])
         return rank
 
 
@@ -251,8 +291,7 @@ class _Emitter:
         self.carried: dict[tuple[UOp, UOp], UOp] = {}
         self.adding = accumulating(schedule.order)  # WMMAs, and sums of them -> their REDUCE
         self.latest: dict[UOp, UOp] = {}  # what such a REDUCE has added up so far
-        self.replaced = replaced_values(schedule.order)
-        self.gone = {v for r in self.replaced.values() for v in (r.change, r.total)}
+        self.opened: dict[UOp, UOp] = {}  # block that is a branch -> its IF
         self.scope: dict[UOp, UOp | None] = {}  # the loop that what was made stands in
         self.ended: set[UOp | None] = set()
 
@@ -263,7 +302,7 @@ class _Emitter:
         while stack:
             block, items = stack[-1]
             for u in items:
-                if u.op is Ops.RANGE and u in self.schedule.loops.parent:
+                if u in self.schedule.loops.parent:
                     self._open(u)
                     stack.append((u, iter(self.schedule.sorted_block(u, self.before))))
                     break
@@ -279,26 +318,48 @@ class _Emitter:
         return u
 
     def _open(self, r: UOp) -> None:
-        src = tuple([self.made[s] for s in r.src])
-        self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg))
+        if _is_branch(r):
+            self._open_branch(r)
+        else:
+            src = tuple([self.made[s] for s in r.src])
+            self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg))
         for u in self.reduces.get(r, ()):
             outer = self._around(u, r)
             initial = self.carried[(u, outer)] if outer is not None else self._first(u)
+            if r in self.opened:
+                self.carried[(u, r)] = initial
+                continue
             self.number += 1
             made = intern(Ops.CARRY, u.dtype, (initial, self.made[r]), self.number)
             self.carried[(u, r)] = self._append(made)
 
+    def _open_branch(self, r: UOp) -> None:
+        """An IF, or a RANGE that is one: its only number is 0."""
+        end = r.src[0]
+        if r.op is Ops.RANGE:
+            zero = self.made[r] = self._constant(build.const(r.dtype, 0))
+            if end.op is Ops.CAST and end.src[0].dtype is dtypes.bool_:
+                condition = self.made[end.src[0]]
+            else:
+                test = intern(Ops.CMPLT, dtypes.bool_, (zero, self.made[end]))
+                condition = self._append(test)
+        else:
+            condition = self.made[end]
+        self.number += 1
+        opened = intern(Ops.IF, dtypes.bool_, (condition,), self.number)
+        self.opened[r] = self._append(opened)
+
+    def _constant(self, value: UOp) -> UOp:
+        if value not in self.made:
+            self.made[value] = self._append(value)
+        return value
+
     def _first(self, u: UOp) -> UOp:
         """What the register of a REDUCE holds before its loops."""
-        if u in self.replaced:
-            return self.made[self.replaced[u].before]
         value = build.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
             value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
-        if value not in self.made:
-            self.made[value] = value
-            self.out.append(value)
-        return value
+        return self._constant(value)
 
     def _around(self, u: UOp, r: UOp) -> UOp | None:
         """The next outer loop of the same reduce."""
@@ -323,8 +384,6 @@ class _Emitter:
                 following = self.carried[(u, inner)]
             elif u in self.latest:
                 following = self.latest[u]
-            elif u in self.replaced:
-                following = self.made[self.replaced[u].after]
             else:
                 op, value = Op.by_name(u.arg.op), self.made[u.src[0]]
                 # Code for extremes looks at the first operand for NaN: not at the carried one, on
@@ -332,7 +391,20 @@ class _Emitter:
                 pair = (value, carry) if op in (Ops.MAX, Ops.MIN) else (carry, value)
                 following = self._append(intern(op, u.dtype, pair))
             pairs += [carry, following]
-        self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
+        if r not in self.opened:
+            self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
+            return
+        self._append(intern(Ops.ENDIF, dtypes.void, (self.opened[r],)))
+        for u, before, inside in zip(self.reduces.get(r, ()), pairs[::2], pairs[1::2]):
+            self.carried[(u, r)] = self._joined(before, r, inside)
+        for u in self.schedule.joined.get(r, ()):
+            self.made[u] = self._joined(self.made[u.src[0]], r, self.made[u.src[2]])
+            self.made[u].origin = u.origin
+
+    def _joined(self, before: UOp, block: UOp, inside: UOp) -> UOp:
+        """The value behind a branch: from before it, or from inside."""
+        src = (before, self.opened[block], inside)
+        return self._append(intern(Ops.BRANCH, before.dtype, src))
 
     def _emit(self, u: UOp) -> None:
         op, operands, made_of = u.op, u.src, self.made
@@ -341,10 +413,6 @@ class _Emitter:
         if op is Ops.REDUCE:
             outer = min(operands[1:], key=lambda r: self.schedule.loops.depth[r])
             made_of[u] = self.carried[(u, outer)]
-            if u in self.replaced:
-                made_of[self.replaced[u].total] = made_of[u]
-            return
-        if u in self.gone:
             return
         if op in _MEETINGS:  # where loops and bundles end is known now
             operands = tuple([s for s in operands if s.op not in (Ops.END, Ops.GROUP)])
@@ -376,13 +444,18 @@ class _Emitter:
         made_of[u] = made
 
 
+def _is_branch(block: UOp) -> bool:
+    """Whether the statements of a block run at most once."""
+    return block.op is Ops.IF or analysis.bounds(block.src[0]) == (0, 1)
+
+
 def _loops_entered(after: UOp) -> list[UOp]:
     """The loops that a value is said to be used in: what is computed from it stays there. An AFTER
     of a place in memory, or of effects, is about order, and that is known now."""
     base = before_effects(after)
     if base.op.is_storage or base.op is Ops.INDEX:
         return []
-    return [s for s in after.src[1:] if s.op is Ops.RANGE]
+    return [s for s in after.src[1:] if s.op is Ops.RANGE and not _is_branch(s)]
 
 
 def linearize(kernel: UOp, context: Context) -> UOp:

@@ -21,23 +21,22 @@ from uopc.passes.analysis.op_costs import (
     SHORTEST_STRETCH,
     latency,
 )  # fmt: skip
-from uopc.passes.decompose.cold_branch import is_branch
 
 if TYPE_CHECKING:
     from uopc.ir.core.uop import UOp
 
 
 def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:
-    """The items of a block, sources first as before; loops stay where they are."""
-    if block is not None and is_branch(block):
+    """The items of a block, sources first as before; inner blocks stay where they are."""
+    if block is not None and block.op is Ops.IF:
         return items
     out: list[UOp] = []
     stretch: list[UOp] = []
     for u in items:
-        if u.op is Ops.RANGE or len(stretch) == LONGEST_STRETCH:
+        if u.op.opens or len(stretch) == LONGEST_STRETCH:
             out += _ordered(stretch)
             stretch = []
-        (out if u.op is Ops.RANGE else stretch).append(u)
+        (out if u.op.opens else stretch).append(u)
     return out + _ordered(stretch)
 
 

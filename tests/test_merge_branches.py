@@ -11,7 +11,6 @@ import uopc
 from uopc.driver import lower_only
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
-from uopc.passes.decompose.cold_branch import is_branch
 
 NAMES = ("sin", "cos", "tan", "log")
 HUGE = [1e22, -5e200, 1.7e308, np.inf, -np.inf, np.nan, -0.0, 3e6]
@@ -26,13 +25,12 @@ def numbers(*shape, every=5):
 
 
 def branches(graph, **options):
-    """The loops of at most one turn in what a graph is lowered to, and how deep they stand."""
+    """The branches in what a graph is lowered to: how deep each stands."""
     found, depth = [], 0
     for kernel in lower_only(graph, **options).kernels:
         for u in kernel.src:
-            if u.op is Ops.END and is_branch(u.src[0]):
-                depth -= 1
-            if u.op is Ops.RANGE and is_branch(u):
+            depth -= u.op is Ops.ENDIF
+            if u.op is Ops.IF:
                 found.append(depth)
                 depth += 1
     return found

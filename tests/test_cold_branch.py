@@ -1,4 +1,4 @@
-"""Arms of a WHERE that few elements need: under a branch, and only what is needed inside of it."""
+"""Values that few elements need: under a branch, and only what is needed inside of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.core import analysis, dtypes
+from uopc.errors import InvalidIR
+from uopc.ir.core import dtypes
+from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.verify import verifier as verify
 
 HUGE = np.array([1e22, -5e200, 6.339428458990708e204, 1.7e308])
 
@@ -28,16 +31,10 @@ def blocks(kernel):
     """The nodes of a linear kernel by how many branches they stand in."""
     depth, found = 0, {0: [], 1: []}
     for u in kernel.src:
-        if u.op is Ops.END and is_branch(u.src[0]):
-            depth -= 1
+        depth -= u.op is Ops.ENDIF
         found[depth].append(u)
-        if u.op is Ops.RANGE and is_branch(u):
-            depth += 1
+        depth += u.op is Ops.IF
     return found
-
-
-def is_branch(r):
-    return r.src[0].op is not Ops.CONST and analysis.bounds(r.src[0]) == (0, 1)
 
 
 @pytest.mark.parametrize("function", ["sin", "cos", "tan"])
@@ -63,8 +60,7 @@ def test_a_branch_has_no_way_back():
         label = re.match(r"(\w+):", line)
         here = label[1] if label else here
         back += [t for t in re.findall(r"label %(\w+)", line) if order[t] <= order[here]]
-    assert len(back) == len([u for u in lower_only(x.sin()).kernels[0].src
-                             if u.op is Ops.RANGE and not is_branch(u)])  # fmt: skip
+    assert len(back) == len([u for u in lower_only(x.sin()).kernels[0].src if u.op is Ops.RANGE])
 
 
 @pytest.mark.parametrize("optimize", [True, False])
@@ -145,3 +141,63 @@ def test_logarithms_of_unusual_numbers_among_usual_ones(dtype):
     with np.errstate(all="ignore"):
         for made, wanted in zip(got, (np.log(a), np.log2(a)), strict=True):
             np.testing.assert_allclose(made, wanted, rtol=4 * np.finfo(dtype).eps)
+
+
+LIST_WITH_AN_IF = """linear name=k opts=() {
+  %1 = param "" slot=0 : f32[12]
+  %2 = param "" slot=1 : f32[12]
+  %3 = const 12 : index
+  %4 = const 1.0 : f32
+  %5 = const 10.0 : f32
+  %6 = const 0.0 : f32
+  %7 = range 12 axis=0 kind=loop : index
+    %8 = index %1, %7 : f32
+    %9 = index %2, %7 : f32
+    %10 = load %9 : f32
+    %11 = cmplt 1.0:f32, %10 : bool
+    %12 = if %11 id=1 : bool
+      %13 = mul %10, 10.0:f32 : f32
+      store %8, %13
+    endif %12
+    %14 = branch %10, %12, %13 : f32
+    %15 = cmplt 0.0:f32, %14 : bool
+    store %9, %14, %15
+  end %7
+}"""
+
+
+def test_a_list_with_an_if():
+    """In the branch out[i] = 10 a[i]; behind it, what was chosen goes back to a."""
+    kernel = uopc.parse(LIST_WITH_AN_IF)
+    assert str(kernel) == LIST_WITH_AN_IF
+    verify.verify(kernel, LINEAR)
+    a = np.linspace(-2, 4, 12, dtype="f4")
+    out, changed = np.full(12, -1.0, "f4"), a.copy()
+    interpret.run_kernel(kernel, [out, changed])
+    np.testing.assert_array_equal(out, np.where(a > 1, a * 10, np.float32(-1)))
+    np.testing.assert_array_equal(changed, np.where(a > 1, a * 10, a))
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"    endif %12\n": ""}, "END of a block that is not the innermost"),
+    ({"    endif %12\n": "    end %12\n"}, "END of a block that is not the innermost"),
+    ({"  end %7\n": ""}, "is never ended, expected its END"),
+    ({"%14 = branch %10, %12, %13": "%14 = add %10, %13"}, "operand 1, mul, is in an ended block"),
+    ({"%11 = cmplt 1.0:f32, %10 : bool": "%11 = cast %10 : i32", "id=1 : bool": "id=1 : i32"},
+     "the condition is int32, expected one bool"),
+])  # fmt: skip
+def test_lists_that_are_refused(changes, message):
+    text = LIST_WITH_AN_IF
+    for line, other in changes.items():
+        assert line in text
+        text = text.replace(line, other)
+    with pytest.raises(InvalidIR, match=message):
+        verify.verify(uopc.parse(text), LINEAR)
+
+
+def test_what_is_needed_elsewhere_is_outside():
+    """Of a value under a branch, the parts that others need stand before it."""
+    x = uopc.param("x", (64,), dtypes.float64)
+    (kernel,) = lower_only(uopc.stack(x.sin(), abs(x))).kernels
+    outside, inside = [[u.op for u in part] for part in blocks(kernel).values()]
+    assert Ops.ABS in outside and Ops.ABS not in inside
