@@ -131,19 +131,19 @@ def resident() -> int:
 
 def measure_linear(build: Callable[[Any], Any]) -> Row:
     from uopc.driver import lower_only
-    from uopc.ir.core import node
+    from uopc.ir.core import arena
 
     operators = uopc_operators()
     lower_only(operators.param("w", (8,)).exp(), verify=False)  # imports, calibration
-    nodes, before = node.live_nodes(), resident()
+    nodes, before = arena.live_nodes(), resident()
     start = clock()
     graph = build(operators)
     built = clock()
-    made, held = node.live_nodes() - nodes, resident() - before
-    with node.arena():
+    made, held = arena.live_nodes() - nodes, resident() - before
+    with arena.arena():
         lowered = lower_only(graph, verify=False)
         done = clock()
-        live = node.live_nodes() - nodes
+        live = arena.live_nodes() - nodes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "build": built - start, "total": done - built, "nodes": made,

@@ -17,8 +17,8 @@ import numpy as np
 import uopc
 from uopc.driver import lower_only
 from uopc.ir.core.args import KernelArg, ParamArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts.table import apply_opt
 

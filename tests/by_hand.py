@@ -12,10 +12,9 @@ from uopc.driver import lower_only
 from uopc.ir.builder import kernel, movement
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import KernelArg, Opt, ReduceArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
-from uopc.tensor import creation as sources
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import creation
 
 F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
 Array = Any
@@ -28,7 +27,7 @@ def floats(*shape: int) -> Array:
 
 def param(slot: int, size: int, dtype: dtypes.DType = F32) -> UOp:
     """An argument of a kernel: `size` elements in a row."""
-    return sources.kernel_param(slot, (size,), dtype)
+    return creation.kernel_param(slot, (size,), dtype)
 
 
 def at(storage: UOp, *indices: Any) -> UOp:

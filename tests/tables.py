@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op
@@ -15,6 +17,9 @@ _LETTERS = {level: level.text[0].upper() for level in _ALL}
 
 def _row(*cells):
     return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
+
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def _table(heads, rows):
@@ -81,7 +86,23 @@ def opts():
     return _table(("Opt", "what it does", "before → after"), rows)
 
 
+def files(package):
+    """The files of a package, those of its subpackages under them, by their docstrings."""
+    rows = []
+    for path in sorted((ROOT / package).rglob("*.py"), key=lambda p: (p.parent, p.name)):
+        doc = ast.get_docstring(ast.parse(path.read_text()))
+        first = " ".join((doc or "").split("\n\n")[0].split())
+        name = str(path.relative_to(ROOT / package))
+        if name == "__init__.py" or not first:
+            continue
+        is_package = name.endswith("__init__.py")
+        shown = f"**`{name.removesuffix('__init__.py')}`**" if is_package else f"`{name}`"
+        rows.append((shown, first.replace("|", "\\|")))
+    return _table(("file", "what is in it"), rows)
+
+
 TABLES = {
+    "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),
     "ops": ("uopc/ir/README.md", ops),

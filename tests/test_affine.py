@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import RangeArg, VariableArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.ir.text.printer import render
 
 
@@ -53,7 +52,7 @@ def places(leaves: list[UOp], rng: random.Random, count: int) -> list[dict[UOp, 
     for _ in range(count):
         at: dict[UOp, int] = {}
         for leaf in sorted(leaves, key=lambda u: u.op is Ops.RANGE):
-            low, high = analysis.bounds(leaf)
+            low, high = bounds.bounds(leaf)
             if leaf.op is Ops.RANGE:
                 high = value(leaf.src[0], at) - 1
             at[leaf] = rng.choice([low, high, rng.randint(low, high)])
@@ -110,7 +109,7 @@ expressions = st.recursive(
 @given(expressions, st.integers(0, 999))
 def test_the_canonical_form_has_the_value(pair: Pair, seed: int) -> None:
     written, canonical = pair
-    low, high = analysis.bounds(canonical)
+    low, high = bounds.bounds(canonical)
     for at in places(LEAVES, random.Random(seed), 12):
         expected = value(written, at)
         assert value(canonical, at) == expected, f"{render(written)} → {render(canonical)}"
@@ -121,9 +120,9 @@ def test_the_canonical_form_has_the_value(pair: Pair, seed: int) -> None:
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(expressions, expressions, st.integers(0, 999))
 def test_comparisons(first: Pair, second: Pair, seed: int) -> None:
-    less = affine.less(first[1], second[1])
-    equal = affine.equal(first[1], second[1])
-    unequal = affine.unequal(first[1], second[1])
+    less = compare.less(first[1], second[1])
+    equal = compare.equal(first[1], second[1])
+    unequal = compare.unequal(first[1], second[1])
     proved = affine.at_most(first[1], second[1])
     for at in places(LEAVES, random.Random(seed), 12):
         a, b = value(first[0], at), value(second[0], at)
@@ -152,7 +151,7 @@ def test_equal_sums_are_one_object(first: Pair, second: Pair) -> None:
 def test_quotient_and_remainder_go_back_together(pair: Pair, n: int) -> None:
     a, divisor = pair[1], affine.const(n)
     q, r = affine.divmod_(a, divisor)
-    low, high = analysis.bounds(r)
+    low, high = bounds.bounds(r)
     assert low >= 0 and high < n
     written = node(Ops.ADD, node(Ops.MUL, q, divisor), r)
     for at in places(LEAVES, random.Random(n), 6):
@@ -280,7 +279,7 @@ def test_division_by_what_may_be_zero_stays() -> None:
     ],
 )
 def test_comparison_forms(a: str, b: str, after: str) -> None:
-    made = affine.less(_parse(a), _parse(b))
+    made = compare.less(_parse(a), _parse(b))
     if after in ("True", "False"):
         assert made.op is Ops.CONST and made.arg is (after == "True")
         return

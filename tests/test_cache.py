@@ -13,10 +13,10 @@ import pytest
 import uopc
 from uopc import Ops, PatternMatcher, UPat, cache, dtypes
 from uopc.cache.memory import Memory
-from uopc.ir.core import node
+from uopc.ir.core import arena
 from uopc.ir.core.args import FunctionArg, ParamArg
-from uopc.ir.core.fingerprint import fingerprint
-from uopc.ir.core.node import intern
+from uopc.ir.core.serialize import fingerprint
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 from uopc.program import reuse
 
@@ -258,12 +258,12 @@ def test_no_node_lives_on_in_the_cache():
 
     compile_one(0)
     gc.collect()
-    before = node.live_nodes()
+    before = arena.live_nodes()
     for i in range(1, 20):
         compile_one(i)
     gc.collect()
     assert cache.counters()["scheduled"] == 20
-    assert node.live_nodes() - before < 40  # small constants are kept; graphs and params are not
+    assert arena.live_nodes() - before < 40  # small constants are kept; graphs and params are not
 
 
 def test_the_least_used_go_first():

@@ -9,10 +9,10 @@ import uopc
 from uopc import dtypes
 from uopc.driver import lower_only
 from uopc.ir.builder import kernel, movement
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 N = 6
 
@@ -89,7 +89,7 @@ def test_the_reason_is_on_the_stage():
 # ---------------------------------------------------------------- kernels written by hand
 def copying(adds):
     """out[i] = a[i], or out[i] += a[i]."""
-    out, a = [sources.kernel_param(slot, (N,), dtypes.int32) for slot in range(2)]
+    out, a = [creation.kernel_param(slot, (N,), dtypes.int32) for slot in range(2)]
     i = kernel.range(N, 0)
     value = movement.index(a, i)
     value = movement.index(out, i) + value if adds else value
@@ -115,9 +115,9 @@ def test_two_kernels_that_change_the_same_version_are_an_error():
 
 def test_a_kernel_that_accumulates_is_not_given_lanes():
     """Rows are summed in one register: the rows cannot be lanes, and the last read is the sum."""
-    out, a = [sources.kernel_param(slot, (n,), dtypes.int32) for slot, n in ((0, 16), (1, 256))]
+    out, a = [creation.kernel_param(slot, (n,), dtypes.int32) for slot, n in ((0, 16), (1, 256))]
     i, j = kernel.range(16, 0), kernel.range(16, 1)
-    acc = kernel.after(sources.buffer((1,), dtypes.int32, "reg"), i)
+    acc = kernel.after(creation.buffer((1,), dtypes.int32, "reg"), i)
     acc = kernel.after(acc, kernel.store(movement.index(acc, 0), 0))
     inside = movement.index(kernel.after(acc, j), 0)
     read = movement.index(a, i * 16 + j)

@@ -24,7 +24,7 @@ from uopc.passes import ORDER, PIPELINE
 from uopc.passes.contract import Context
 from uopc.passes.pass_manager import Lowering
 from uopc.program.request import prepare
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 SOFTMAX = """
 import numpy as np
@@ -260,10 +260,10 @@ def test_every_stage_file_gives_the_same_code(run, softmax, tmp_path):
 
 def with_a_kernel(x: uopc.UOp) -> uopc.UOp:
     """A kernel written by hand between computed values."""
-    a, b = (sources.kernel_param(i, (8, 12), uopc.dtypes.float32) for i in range(2))
+    a, b = (creation.kernel_param(i, (8, 12), uopc.dtypes.float32) for i in range(2))
     i, j = uopc.UOp.range(8), uopc.UOp.range(12)
     kernel = a.index(i, j).store(b.index(i, 11 - j) * 2).end(i, j).sink(name="mirror")
-    out = sources.buffer((8, 12), uopc.dtypes.float32)
+    out = creation.buffer((8, 12), uopc.dtypes.float32)
     call = uopc.UOp(Ops.CALL, uopc.dtypes.void, (kernel, out, (x + 1).contiguous()))
     return out.after(call) * 3
 

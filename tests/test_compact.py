@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.conformance import expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import VariableArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.ir.symbolic import shorten as compact
 from uopc.ir.symbolic import simplify as symbolic

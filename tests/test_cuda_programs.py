@@ -16,12 +16,11 @@ from tests.ptx.corpus import join
 from tests.standin import module
 from uopc import UOp, dtypes
 from uopc.backends.nvptx import ptxas as assembler
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel, movement
+from uopc.ir.builder import kernel, leaves, movement
 from uopc.ir.core.args import BufferArg, Opt
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.tensor import creation as sources
+from uopc.ir.core.uop import intern
+from uopc.tensor import creation
 
 PARTS = ("sm_80", "sm_90a")
 
@@ -138,7 +137,7 @@ def close(got, want):
     return np.allclose(a, b, rtol=eps, atol=eps * max(1, np.nanmax(np.abs(b))), equal_nan=True)
 
 
-def leaves(value):
+def arrays_of(value):
     return list(value) if isinstance(value, tuple) else [value]
 
 
@@ -151,7 +150,7 @@ def test_programs(name, part):
     with module.installed(part) as driver:
         program = uopc.compile(graph, device="cuda")
         got = program(*[a.copy() for a in given])
-    for g, w in zip(leaves(got), leaves(on_cpu(*given)), strict=True):
+    for g, w in zip(arrays_of(got), arrays_of(on_cpu(*given)), strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape and close(g, w), np.abs(g - w).max()
     assert driver.approximate <= {"div", "rcp", "sqrt"}  # nothing of lower accuracy
     if assembler.find_ptxas() is None:
@@ -227,8 +226,8 @@ def test_parts_of_one_element():
 # ---------------------------------------------------------------- shared memory of a size
 def through_shared(n, threads=128):
     """x reversed by two buffers of a block's shared memory, of n float32 each."""
-    me = intern(Ops.SPECIAL, dtypes.index, (build.dim_uop(threads),), "lidx0")
-    out, x = (sources.kernel_param(slot, (n,), dtypes.float32) for slot in (0, 1))
+    me = intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(threads),), "lidx0")
+    out, x = (creation.kernel_param(slot, (n,), dtypes.float32) for slot in (0, 1))
     value: UOp | None = None
     for axis in range(2):
         source, turns = x if axis == 0 else value, kernel.range(n // threads, axis)
@@ -280,7 +279,7 @@ def test_a_store_waits_until_all_threads_have_read():
     """One thread of a block writes what each of its threads reads, for a store of its own."""
     rows, columns = 6, 128
     total, y, out = (
-        sources.kernel_param(slot, (size,), dtypes.float32)
+        creation.kernel_param(slot, (size,), dtypes.float32)
         for slot, size in enumerate((rows, rows * columns, rows * columns))
     )
     r, c = kernel.range(rows, 0), kernel.range(columns, 1)

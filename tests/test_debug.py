@@ -16,7 +16,7 @@ import pytest
 import uopc
 from uopc import Ops, UOp, driver, dtypes
 from uopc.ir.builder.movement import reduce
-from uopc.ir.core import node
+from uopc.ir.core import uop
 from uopc.passes import PIPELINE
 from uopc.program import debug
 
@@ -299,7 +299,7 @@ def test_spec_two_ends_with_the_last_block():
         thread.join()
         with pytest.raises(uopc.InvalidIR):
             wrong()
-    assert node._make is node._make_node
+    assert uop._make is uop._make_node
 
 
 WRONG = """

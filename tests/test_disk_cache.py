@@ -20,7 +20,7 @@ from uopc.backends.cpu import native
 from uopc.cache import disk
 from uopc.cache.disk import Store, Unusable
 from uopc.cli import main as cli
-from uopc.ir.core.fingerprint import fingerprint
+from uopc.ir.core.serialize import fingerprint
 from uopc.program import key, record
 from uopc.program.cpu import ObjectCode
 from uopc.program.request import prepare

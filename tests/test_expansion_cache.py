@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
+from uopc.ir.core.arena import arena
 from uopc.ir.core.args import ParamArg, RangeArg
-from uopc.ir.core.node import arena, intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.transcendental import DECOMPOSITIONS
@@ -38,7 +39,7 @@ def test_the_same_nodes(name, t, lanes):
         for depth in (0, 1, 3):
             src = tuple([operand(t, lanes, i, depth) for i in range(several)])
             assert applied(function, src) is function(*src)
-        one = build.const(t, 1.0)
+        one = leaves.const(t, 1.0)
         assert applied(function, (one,) * several) is function(*(one,) * several)
 
 

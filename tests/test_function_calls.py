@@ -10,11 +10,10 @@ import pytest
 import uopc
 from uopc import config
 from uopc.backends import detect
-from uopc.ir.core import dtypes, node
+from uopc.ir.core import arena, dtypes
 from uopc.ir.core.args import FunctionArg, ParamArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import evaluate_with_effects
 from uopc.passes import PIPELINE
 from uopc.program.request import make_context, prepare
@@ -79,7 +78,7 @@ def seconds(graph: UOp) -> float:
     best = float("inf")
     for _ in range(3):
         start = time.process_time()
-        with node.arena():
+        with arena.arena():
             request = prepare(graph, None, True, 1, None, config.current())
             context, program = make_context(request, detect.host()), request.graph
             for _, p in PIPELINE:

@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from uopc.ir.builder.fold import combine
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, walk
+from uopc.ir.core.arena import arena
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.evaluate import evaluate
-from uopc.ir.core.node import arena, intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.ir.symbolic.assume import Place, _below, given, put_in
 from uopc.ir.symbolic.conditions import clauses_of, limits_of, negation
 from uopc.ir.symbolic.simplify import simplify
@@ -73,7 +73,7 @@ VALUES = st.recursive(
 
 def operations(u: UOp) -> int:
     """Constants may be shared by chance: (3·i + k) % 4 is also (k - i) % 4."""
-    return sum(v.op is not Ops.CONST for v in analysis.toposort(u))
+    return sum(v.op is not Ops.CONST for v in walk.toposort(u))
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -108,14 +108,14 @@ def test_something_is_decided() -> None:
     i, j, k = RANGES
     total = affine.add(i, j)
     five, twelve = affine.const(5), affine.const(12)
-    mask = combine(Ops.AND, (affine.less(total, five), affine.less(k, twelve)))
+    mask = combine(Ops.AND, (compare.less(total, five), compare.less(k, twelve)))
     for value in (
         affine.floormod(affine.add(affine.scaled(i, 3), affine.scaled(j, 3)), affine.const(13)),
         affine.floordiv(k, twelve),
         combine(Ops.MAX, (total, affine.add(five, k))),
-        combine(Ops.WHERE, (affine.less(affine.add(total, k), affine.const(16)), k, i)),
+        combine(Ops.WHERE, (compare.less(affine.add(total, k), affine.const(16)), k, i)),
     ):
         made = given(value, mask)
         assert made is not None, value
-    for value in itertools.chain(RANGES, [affine.floormod(k, five), affine.less(j, i)]):
+    for value in itertools.chain(RANGES, [affine.floormod(k, five), compare.less(j, i)]):
         assert given(value, mask) is None

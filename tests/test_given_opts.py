@@ -9,11 +9,10 @@ from by_hand import named
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel
+from uopc.ir.builder import kernel, leaves
 from uopc.ir.core.args import KernelArg, Opt, StageArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
 from uopc.passes import PIPELINE
@@ -113,7 +112,7 @@ def test_a_reduce_with_opts_is_not_cut_in_two():
 
 
 def test_a_constant_with_opts_is_stored():
-    f = compiled(uopc.param("y", ()) + build.const(uopc.dtypes.float32, 2.0).contiguous([]))
+    f = compiled(uopc.param("y", ()) + leaves.const(uopc.dtypes.float32, 2.0).contiguous([]))
     assert f.kernels[0].opts == () and len(f.kernels) == 2
     assert f(y=np.float32(1)) == 3
 

@@ -14,7 +14,7 @@ import pytest
 from golden_case import GOLDEN, interpret_graph, interpret_program
 
 import uopc.passes
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.levels import Level
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
@@ -65,7 +65,7 @@ def test_verifiers(p, path):
 def test_same_numbers(p, path, seed):
     case = read(path)
     before, after = parse(case.before), parse(case.after)
-    nodes = analysis.toposort(before)
+    nodes = walk.toposort(before)
     storage, variables = golden_case.draw_inputs(nodes, case.setting, seed)
     if case.promises == "program":
         made = interpret_program(after, storage, variables)

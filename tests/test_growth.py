@@ -18,7 +18,7 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.core import analysis, node
+from uopc.ir.core import arena, bounds, shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.verify import verifier as verify
 from uopc.passes.optimize import optimize
@@ -115,11 +115,11 @@ def test_a_program_holds_no_graph_but_its_own():
     x = uopc.param("x", (8, 64))
     graph = [(x @ uopc.param(f"w{i}", (64, 32 + i))).exp() for i in range(8)]
     gc.collect()
-    before = node.live_nodes()
+    before = arena.live_nodes()
     with uopc.options(cache_dir="", programs=0):
         program = uopc.compile(graph, verify=False)
     gc.collect()
-    assert node.live_nodes() - before < 200  # small constants are kept, stages are not
+    assert arena.live_nodes() - before < 200  # small constants are kept, stages are not
     assert [k.name for k in program.kernels] == [k.uops.arg.name for k in program.kernels]
 
 
@@ -143,9 +143,9 @@ def test_deep_graphs_print_parse_and_pickle(deep):
 
 
 def test_deep_graphs_are_analysed_and_verified(deep):
-    assert len(analysis.toposort(deep)) > DEPTH // 2
-    assert analysis.shape(deep) == (2, 2) and len(repr(hash(deep))) > 1
-    assert analysis.bounds(deep)[0] == -np.inf
+    assert len(walk.toposort(deep)) > DEPTH // 2
+    assert shapes.shape(deep) == (2, 2) and len(repr(hash(deep))) > 1
+    assert bounds.bounds(deep)[0] == -np.inf
     verify.verify(deep, TENSOR, "input")
 
 
@@ -157,14 +157,14 @@ def test_deep_graphs_compile(deep):
 
 
 def test_deep_graphs_are_freed_at_once():
-    before = node.live_nodes()
+    before = arena.live_nodes()
     u = uopc.param("freed", (2,))
     for _ in range(DEPTH):
         u = -(u + 1.5)
-    assert node.live_nodes() > before + DEPTH
+    assert arena.live_nodes() > before + DEPTH
     del u
     gc.collect()
-    assert node.live_nodes() <= before + 100
+    assert arena.live_nodes() <= before + 100
 
 
 def shuffled(x, rows, turns):

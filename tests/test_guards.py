@@ -11,7 +11,7 @@ from machines import runnable
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 
@@ -80,7 +80,7 @@ def innermost(kernel):
     found, around = [], []
     for u in kernel.src:
         if u.op is Ops.RANGE and u.arg.kind != "thread":
-            runs = max(1, analysis.bounds(u.src[0])[1]) * (around[-1][0] if around else 1)
+            runs = max(1, bounds.bounds(u.src[0])[1]) * (around[-1][0] if around else 1)
             around = [(n, None) for n, _ in around] + [(runs, [])]
         elif u.op is Ops.END and u.src[0].arg.kind != "thread":
             runs, body = around.pop()

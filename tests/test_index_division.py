@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
@@ -27,7 +27,7 @@ def test_the_quotient_is_exact(data):
     places = [low, high, data.draw(st.integers(low, high), "at"), *around]
     for at in places:
         if low <= at <= high:
-            value = remake.rebuild(quotient, {a: build.const(a.dtype, at)})
+            value = remake.rebuild(quotient, {a: leaves.const(a.dtype, at)})
             assert value is affine.const(at // d), at
 
 

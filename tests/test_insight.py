@@ -24,7 +24,7 @@ from uopc.dump import html as html_report
 from uopc.dump import stages as dump
 from uopc.dump.stages import STAGES
 from uopc.ir.builder.rebuild import rewritten
-from uopc.ir.core import node, trace
+from uopc.ir.core import arena, trace
 from uopc.passes.pass_manager import Lowering
 from uopc.program.request import make_context, prepare
 
@@ -92,7 +92,7 @@ def test_a_page_of_a_large_graph_is_small():
     lowering, writing = [], []
     for _ in range(3):
         request = prepare(y, None, True, None, None, config.current())
-        with node.arena(), tempfile.TemporaryDirectory() as folder:
+        with arena.arena(), tempfile.TemporaryDirectory() as folder:
             start = time.process_time()
             context = make_context(request, detect.host())
             lowered = Lowering(context, trace=True).lower(request.graph)

@@ -10,22 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel, movement
+from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import FunctionArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import evaluate, evaluate_with_effects
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 # ---------------------------------------------------------------- tensor: elementwise
 INPUTS: dict[str, Array] = {"x": floats(3, 4), "y": floats(4)}
 
 
 def xy() -> tuple[UOp, UOp]:
-    return sources.param("x", (3, 4)), sources.param("y", (4,))
+    return creation.param("x", (3, 4)), creation.param("y", (4,))
 
 
 def test_arithmetic_broadcasts() -> None:
@@ -43,9 +41,9 @@ def test_integers_wrap_and_divide_by_zero_to_zero(dtype: dtypes.DType) -> None:
     low, high = dtype.bounds
     a = np.array([low, high, high, 5, 7], dtype.numpy)
     b = np.array([1, high, 0, 3, 0], dtype.numpy)
-    p, q = sources.param("a", (5,), dtype), sources.param("b", (5,), dtype)
+    p, q = creation.param("a", (5,), dtype), creation.param("b", (5,), dtype)
     data = {"a": a, "b": b}
-    wrap = [build.const(dtype, int(v) + int(w)).arg for v, w in zip(a, b)]
+    wrap = [leaves.const(dtype, int(v) + int(w)).arg for v, w in zip(a, b)]
     assert np.asarray(evaluate(p + q, data)).tolist() == wrap
     floor = [int(v) // int(w) if w else 0 for v, w in zip(a, b)]
     assert np.asarray(evaluate(p // q, data)).tolist() == floor
@@ -57,7 +55,7 @@ def test_integers_wrap_and_divide_by_zero_to_zero(dtype: dtypes.DType) -> None:
 @pytest.mark.parametrize("dtype", dtypes.ARRAY_TYPES, ids=lambda t: t.name)
 def test_every_dtype_passes_through_sum_and_maximum(dtype: dtypes.DType) -> None:
     a = np.array([[1, 0, 1], [1, 1, 0]], dtype.numpy)
-    p = sources.param("a", (2, 3), dtype)
+    p = creation.param("a", (2, 3), dtype)
     for op in ("add", "mul", "max", "min"):
         got = np.asarray(evaluate(movement.reduce(p, op, (1,)), {"a": a}))  # type: ignore[arg-type]
         wide = a.astype(np.float64)
@@ -67,7 +65,7 @@ def test_every_dtype_passes_through_sum_and_maximum(dtype: dtypes.DType) -> None
 
 
 def test_reductions_over_nothing_give_the_identity() -> None:
-    p, q = sources.param("a", (2, 0)), sources.param("b", (2, 0), dtypes.int8)
+    p, q = creation.param("a", (2, 0)), creation.param("b", (2, 0), dtypes.int8)
     data = {"a": np.zeros((2, 0), "f4"), "b": np.zeros((2, 0), "i1")}
     both = [movement.reduce(u, op, (1,)) for u in (p, q) for op in ("add", "mul", "max", "min")]  # type: ignore[arg-type]
     got = [np.asarray(v).tolist()[0] for v in evaluate(both, data)]
@@ -75,7 +73,7 @@ def test_reductions_over_nothing_give_the_identity() -> None:
 
 
 def test_narrow_floats_round_and_casts_saturate() -> None:
-    p = sources.param("a", (4,), F32)
+    p = creation.param("a", (4,), F32)
     a = np.array([1e6, np.nan, -300.7, 2.5], "f4")
     assert np.asarray(evaluate(p.cast(dtypes.int8), {"a": a})).tolist() == [127, 0, -128, 2]
     fp8 = np.asarray(evaluate(p.cast(dtypes.fp8e4m3), {"a": a}))
@@ -88,15 +86,15 @@ def test_narrow_floats_round_and_casts_saturate() -> None:
 def test_bitcast_scales_the_last_dimension() -> None:
     x, _ = xy()
     a = INPUTS["x"]
-    got = evaluate(build.bitcast(x, dtypes.uint8), INPUTS)
+    got = evaluate(fold.bitcast(x, dtypes.uint8), INPUTS)
     np.testing.assert_array_equal(got, a.view(np.uint8))
-    again = build.bitcast(build.bitcast(x, dtypes.uint16), F32)
+    again = fold.bitcast(fold.bitcast(x, dtypes.uint16), F32)
     np.testing.assert_array_equal(evaluate(again, INPUTS), a)
 
 
 def test_long_sums_are_accurate() -> None:
     a = np.full(1 << 20, 0.1, "f4")
-    got = evaluate(movement.reduce(sources.param("a", a.shape), "add"), {"a": a})
+    got = evaluate(movement.reduce(creation.param("a", a.shape), "add"), {"a": a})
     assert abs(float(np.asarray(got)) - 0.1 * len(a)) < 0.1
 
 
@@ -115,7 +113,7 @@ def moved(draw: st.DrawFn) -> tuple[UOp, Array]:
     """A chain of movement ops on an array, and what NumPy makes of it."""
     dims = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     a = np.arange(1, 1 + int(np.prod(dims)), dtype=np.int32).reshape(dims)
-    u, want = sources.param("a", tuple(dims), I32), a
+    u, want = creation.param("a", tuple(dims), I32), a
     for _ in range(draw(st.integers(1, 5))):
         u, want = _move(draw, u, want)
     return u, want
@@ -166,7 +164,7 @@ def test_a_store_to_a_view_changes_what_the_view_looks_at(
     value = np.random.default_rng(seed).integers(100, 1000, places.shape).astype(np.int32)
     want = np.concatenate([[0], a.reshape(-1)])
     want[places.reshape(-1)] = value.reshape(-1)  # of repeated places the last one stays
-    stored = sources.constant(value) if value.ndim else build.const(I32, int(value))
+    stored = operands.constant(value) if value.ndim else leaves.const(I32, int(value))
     effect = intern(Ops.STORE, VOID, (u, stored))
     got, final = np.zeros(0), a.copy()
     got = np.asarray(evaluate(after(base, effect), {"a": final}))
@@ -180,7 +178,7 @@ def test_stack_cat_and_gather() -> None:
     np.testing.assert_array_equal(evaluate(movement.stack(x, x + 1.0), INPUTS), [a, a + 1])
     joined = movement.cat(x, movement.shrink(x, ((0, 1), (0, 4))))
     np.testing.assert_array_equal(evaluate(joined, INPUTS), np.concatenate([a, a[:1]]))
-    i = sources.param("i", (2, 2), dtypes.int64)
+    i = creation.param("i", (2, 2), dtypes.int64)
     data = INPUTS | {"i": np.array([[0, 2], [1, 1]])}
     np.testing.assert_array_equal(evaluate(at(x, i), data), a[data["i"]])
     np.testing.assert_array_equal(evaluate(at(x, i, 1), data), a[data["i"], 1])
@@ -188,7 +186,7 @@ def test_stack_cat_and_gather() -> None:
 
 def test_a_gather_out_of_bounds_is_an_error() -> None:
     x, _ = xy()
-    i = sources.param("i", (2,), dtypes.int64)
+    i = creation.param("i", (2,), dtypes.int64)
     for bad in (3, -1):
         with pytest.raises(UserError, match=f"index {bad} is out of bounds for axis 0 of size 3"):
             evaluate(at(x, i), INPUTS | {"i": np.array([0, bad])})
@@ -196,19 +194,19 @@ def test_a_gather_out_of_bounds_is_an_error() -> None:
 
 # ---------------------------------------------------------------- tensor: symbolic sizes
 def test_sizes_come_from_the_arrays() -> None:
-    n = build.variable("n", 1, 8)
-    z = sources.param("z", (n * 2 + 1, 4))
+    n = operands.variable("n", 1, 8)
+    z = creation.param("z", (n * 2 + 1, 4))
     a = floats(7, 4)
     tail = movement.shrink(z, ((n, n * 2 + 1), (0, 4)))
     np.testing.assert_array_equal(evaluate(movement.reshape(tail, (-1,)), {"z": a}), a[3:].ravel())
-    ramp = sources.iota(n).cast(I32)
+    ramp = leaves.iota(n).cast(I32)
     np.testing.assert_array_equal(evaluate([ramp, z], {"z": a})[0], np.arange(3))
     np.testing.assert_array_equal(evaluate(ramp, {}, {"n": 5}), np.arange(5))
 
 
 def test_sizes_that_do_not_fit_are_errors() -> None:
-    n = build.variable("n", 1, 8)
-    y, z = sources.param("y", (n,)), sources.param("z", (n * 2,))
+    n = operands.variable("n", 1, 8)
+    y, z = creation.param("y", (n,)), creation.param("z", (n * 2,))
     with pytest.raises(UserError, match="variable n is both 3 and 2"):
         evaluate([y, z], {"y": floats(3), "z": floats(4)})
     with pytest.raises(UserError, match="z: expected shape"):
@@ -220,8 +218,8 @@ def test_sizes_that_do_not_fit_are_errors() -> None:
 
 
 def test_a_bound_variable_has_its_value_everywhere() -> None:
-    n = build.variable("n", 1, 8)
-    bound = intern(Ops.BIND, INDEX, (n, build.dim_uop(5)))
+    n = operands.variable("n", 1, 8)
+    bound = intern(Ops.BIND, INDEX, (n, leaves.dim_uop(5)))
     assert np.asarray(evaluate(bound.cast(I32) + n.cast(I32), {})).item() == 10
 
 
@@ -283,10 +281,10 @@ def test_independent_stores_do_not_see_each_other_but_all_arrive() -> None:
 
 def test_a_store_through_a_bitcast_and_a_gather() -> None:
     x, _ = xy()
-    words = build.bitcast(x, dtypes.uint32)
-    target = at(movement.reshape(words, (12,)), sources.constant(np.array([5, 0])))
+    words = fold.bitcast(x, dtypes.uint32)
+    target = at(movement.reshape(words, (12,)), operands.constant(np.array([5, 0])))
     bits = np.array([1.5, -2.0], "f4").view("u4")
-    u = after(x, intern(Ops.STORE, VOID, (target, sources.constant(bits))))
+    u = after(x, intern(Ops.STORE, VOID, (target, operands.constant(bits))))
     want = INPUTS["x"].copy()
     want.reshape(-1)[[5, 0]] = [1.5, -2.0]
     np.testing.assert_array_equal(evaluate(u, {"x": INPUTS["x"].copy()}), want)
@@ -295,14 +293,14 @@ def test_a_store_through_a_bitcast_and_a_gather() -> None:
 def test_invalid_elements_are_not_stored() -> None:
     x, y = xy()
     keep = y > 0.0
-    value = build.where(keep, y, invalid(F32)) * 3.0 + 1.0
+    value = alu.where(keep, y, invalid(F32)) * 3.0 + 1.0
     u = after(x, intern(Ops.STORE, VOID, (x, value)))
     gate = after(x, intern(Ops.STORE, VOID, (x, y * 3.0 + 1.0, keep)))
     b = INPUTS["y"]
     want = np.where(b > 0, b * np.float32(3) + np.float32(1), INPUTS["x"])
     for graph in (u, gate):
         np.testing.assert_array_equal(evaluate(graph, INPUTS | {"x": INPUTS["x"].copy()}), want)
-    picked = build.where(keep, value, 7.0)  # WHERE looks only at what it picks
+    picked = alu.where(keep, value, 7.0)  # WHERE looks only at what it picks
     np.testing.assert_array_equal(
         evaluate(picked, INPUTS), np.where(b > 0, b * np.float32(3) + 1, np.float32(7))
     )
@@ -310,15 +308,15 @@ def test_invalid_elements_are_not_stored() -> None:
 
 def test_an_invalid_index_reads_zero() -> None:
     _, y = xy()
-    i = build.where(y > 0.0, sources.iota(4), invalid(INDEX))
+    i = alu.where(y > 0.0, leaves.iota(4), invalid(INDEX))
     b = INPUTS["y"]
     np.testing.assert_array_equal(evaluate(at(y, i), INPUTS), np.where(b > 0, b, 0))
 
 
 def test_a_buffer_is_undefined_until_it_is_stored_to() -> None:
-    buf = sources.buffer((2, 2), F32)
+    buf = creation.buffer((2, 2), F32)
     half = movement.shrink(buf, ((0, 1), (0, 2)))
-    u = after(buf, store(half, build.const_like(half, 3.0)))
+    u = after(buf, store(half, leaves.const_like(half, 3.0)))
     value, finals = evaluate_with_effects(u, {})
     assert np.isnan(np.asarray(value)[1]).all() and (np.asarray(value)[0] == 3).all()
     assert list(finals) == [buf]
@@ -334,9 +332,9 @@ def test_read_only_arrays_cannot_be_stored_to() -> None:
 
 # ---------------------------------------------------------------- tensor: calls
 def test_functions_are_called_with_their_arguments_by_slot() -> None:
-    n = build.variable("n", 1, 9)
-    p = sources.kernel_param(0, (n,), F32)
-    q = sources.kernel_param(1, (n,), F32)
+    n = operands.variable("n", 1, 9)
+    p = creation.kernel_param(0, (n,), F32)
+    q = creation.kernel_param(1, (n,), F32)
     body = intern(Ops.FUNCTION, VOID, (p + q, movement.reduce(p * q, "add")), FunctionArg("f"))
     x, y = xy()
     row = movement.reshape(movement.shrink(x, ((0, 1), (0, 4))), (4,))
@@ -349,7 +347,7 @@ def test_functions_are_called_with_their_arguments_by_slot() -> None:
 
 
 def test_a_function_may_store_to_its_arguments() -> None:
-    p = sources.kernel_param(0, (4,), F32)
+    p = creation.kernel_param(0, (4,), F32)
     body = intern(Ops.FUNCTION, VOID, (after(p, store(p, p + 1.0)),), FunctionArg("bump"))
     x, _ = xy()
     row = movement.reshape(movement.shrink(x, ((1, 2), (0, 4))), (4,))
@@ -367,7 +365,7 @@ def test_a_kernel_in_a_tensor_graph_writes_its_arguments() -> None:
     out, given = param(0, 4), param(1, 4)
     body = kernel.sink(kernel.end(store(at(out, i), at(given, i) * 2.0), i), name="double")
     _, y = xy()
-    buf = sources.buffer((4,), F32)
+    buf = creation.buffer((4,), F32)
     call = intern(Ops.CALL, VOID, (body, buf, y + 1.0))
     got = evaluate(after(buf, call) + 0.5, INPUTS)
     np.testing.assert_array_equal(got, (INPUTS["y"] + 1) * 2 + np.float32(0.5))

@@ -9,15 +9,13 @@ import pytest
 from by_hand import F32, I32, INDEX, VOID, at, floats, invalid, param, store, total
 
 from uopc.errors import InvalidIR, UserError, UserTypeError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel
+from uopc.ir.builder import alu, kernel, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ReduceArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import evaluate, run_indexed, run_kernel, run_program
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 
 # ---------------------------------------------------------------- kernels
@@ -52,7 +50,7 @@ def test_triangular_loops_closed_together() -> None:
     out = np.zeros((6, 6), "f4")
     run_kernel(s, [out])
     np.testing.assert_array_equal(out, np.tril(np.ones((6, 6)), -1))
-    count = total(build.const(I32, 1), i, j)
+    count = total(leaves.const(I32, 1), i, j)
     number = np.zeros(1, "i4")
     run_kernel(kernel.sink(store(at(param(0, 1, I32), 0), count)), [number])
     assert number[0] == 15
@@ -67,7 +65,7 @@ def test_a_reduce_of_what_does_not_depend_on_its_range() -> None:
 
 
 def test_empty_loops_do_nothing_and_empty_reduces_give_the_identity() -> None:
-    n = build.variable("n", 0, 4)
+    n = operands.variable("n", 0, 4)
     i, r = kernel.range(n), kernel.range(n)
     first = kernel.end(store(at(param(0, 1), 0), 7.0), i)
     second = store(at(param(1, 1), 0), total(at(param(2, 4), r), r, op="max"))
@@ -125,7 +123,7 @@ def test_updates_in_place_and_swaps() -> None:
 def test_a_register_accumulates_over_a_loop() -> None:
     """out[j] = Σᵢ a[j, i], with the sum kept in a register that each j resets."""
     j, i = kernel.range(3, 0), kernel.range(8, 1)
-    acc = sources.buffer((1,), F32, "reg")
+    acc = creation.buffer((1,), F32, "reg")
     start = store(at(kernel.after(acc, j), 0), 0.0)
     inside = kernel.after(acc, start, i)
     step = kernel.end(store(at(inside, 0), at(inside, 0) + at(param(1, 24), j * 8 + i)), i)
@@ -138,7 +136,7 @@ def test_a_register_accumulates_over_a_loop() -> None:
 def test_a_tile_filled_inside_a_reduce() -> None:
     """A local stage at a loop: each r fills a tile from which its terms are read."""
     i, r, t = kernel.range(4, 0), kernel.range(3, 1), kernel.range(2, 2)
-    tile = sources.buffer((2,), F32, "local")
+    tile = creation.buffer((2,), F32, "local")
     a, b = param(1, 6), param(2, 8)
     fill = kernel.end(store(at(tile, t), at(a, r * 2 + t) * 10.0), t)
     read = at(kernel.after(tile, fill), i % 2) * at(b, i)
@@ -191,7 +189,7 @@ def test_one_loop_cannot_read_storage_both_before_and_after_a_store() -> None:
 def test_guarded_accesses_do_not_happen() -> None:
     i = kernel.range(6)
     inside = i < 4
-    index = build.where(inside, i, invalid(INDEX))
+    index = alu.where(inside, i, invalid(INDEX))
     p, q = param(0, 4), param(1, 4)
     read = kernel.sink(kernel.end(store(at(param(0, 6), i), at(q, index)), i))
     out, a = np.ones(6, "f4"), floats(4)
@@ -237,11 +235,11 @@ def test_buffers_are_checked() -> None:
 
 
 def test_every_place_of_a_launch_runs() -> None:
-    lane = intern(Ops.SPECIAL, INDEX, (build.dim_uop(4),), "lidx0")
+    lane = intern(Ops.SPECIAL, INDEX, (leaves.dim_uop(4),), "lidx0")
     out = np.zeros(4, "f4")
     run_kernel(kernel.sink(store(at(param(0, 4), lane), 1.0)), [out])
     assert out.tolist() == [1, 1, 1, 1]
-    one = intern(Ops.SPECIAL, INDEX, (build.dim_uop(1),), "gidx0")
+    one = intern(Ops.SPECIAL, INDEX, (leaves.dim_uop(1),), "gidx0")
     out = np.zeros(4, "f4")
     run_kernel(kernel.sink(store(at(param(0, 4), one), 1.0)), [out])
     assert out.tolist() == [1, 0, 0, 0]
@@ -262,7 +260,7 @@ def test_vector_loads_stores_and_lanes() -> None:
     value = intern(Ops.LOAD, F32X4, (place,))
     lanes = [intern(Ops.LANE, F32, (value,), k) for k in (3, 2, 1, 0)]
     turned = intern(Ops.STACK, F32X4, tuple(lanes))
-    doubled = intern(Ops.MUL, F32X4, (turned, build.const(F32, 2.0)))
+    doubled = intern(Ops.MUL, F32X4, (turned, leaves.const(F32, 2.0)))
     first = intern(Ops.STORE, VOID, (at(param(0, 12), i * 4), doubled))
     sums = intern(Ops.HREDUCE, F32, (value,), "add")
     second = store(at(param(2, 3), i), sums)
@@ -289,9 +287,9 @@ def test_gathers_masks_and_vector_accumulators() -> None:
 # ---------------------------------------------------------------- lists
 def sum_list(size: int) -> UOp:
     """out[t] = Σ over r of in[t, r] with a carried register; t is a thread."""
-    out, given_, width = param(0, 3), param(1, 24), build.dim_uop(8)
-    zero, one = build.const(F32, 0.0), build.dim_uop(3)
-    stop = build.dim_uop(size)
+    out, given_, width = param(0, 3), param(1, 24), leaves.dim_uop(8)
+    zero, one = leaves.const(F32, 0.0), leaves.dim_uop(3)
+    stop = leaves.dim_uop(size)
     t = kernel.range(3, 0, "thread")
     row = t * 8
     r = kernel.range(size, 1)
@@ -318,8 +316,8 @@ def test_a_list_with_loops_and_a_register() -> None:
 
 def test_registers_are_assigned_together() -> None:
     """Fibonacci: (a, b) → (b, a + b); the new b is made of the old a."""
-    out, zero, one, count = param(0, 1, I32), build.const(I32, 0), build.const(I32, 1), 10
-    start, end = build.dim_uop(0), build.dim_uop(count)
+    out, zero, one, count = param(0, 1, I32), leaves.const(I32, 0), leaves.const(I32, 1), 10
+    start, end = leaves.dim_uop(0), leaves.dim_uop(count)
     r = kernel.range(count)
     a = intern(Ops.CARRY, I32, (zero, r), 1)
     b = intern(Ops.CARRY, I32, (one, r), 2)
@@ -347,9 +345,9 @@ def test_lists_that_are_not_in_order_are_errors() -> None:
 # ---------------------------------------------------------------- whole programs
 def test_an_indexed_program_reads_what_it_stored() -> None:
     """tmp = in + 1; out = transpose(tmp) * 2, with n rows."""
-    n = build.variable("n", 1, 9)
-    given_, tmp = sources.param("in", (n, 3)), sources.buffer((n, 3), F32)
-    out = sources.param("result", (3, n))
+    n = operands.variable("n", 1, 9)
+    given_, tmp = creation.param("in", (n, 3)), creation.buffer((n, 3), F32)
+    out = creation.param("result", (3, n))
     i, j, k, m = kernel.range(n, 0), kernel.range(3, 1), kernel.range(3, 0), kernel.range(n, 1)
     first = kernel.end(store(at(tmp, i, j), at(given_, i, j) + 1.0), i, j)
     second = kernel.end(store(at(out, k, m), at(kernel.after(tmp, first), m, k) * 2.0), k, m)
@@ -361,16 +359,16 @@ def test_an_indexed_program_reads_what_it_stored() -> None:
 
 
 def test_missing_arrays_are_errors() -> None:
-    p = sources.param("p", (4,))
+    p = creation.param("p", (4,))
     with pytest.raises(UserError, match="p got no array"):
         run_indexed(kernel.sink(store(at(p, 0), 1.0)), {})
 
 
 def test_a_program_of_calls_with_slices_and_variables() -> None:
-    n = build.variable("n", 1, 8)
+    n = operands.variable("n", 1, 8)
     i = kernel.range(n)
     body = kernel.sink(kernel.end(store(at(param(0, 8), i), at(param(1, 8), i) + 1.0), i))
-    source, tmp = sources.param("source", (2, 8)), sources.buffer((8,), F32)
+    source, tmp = creation.param("source", (2, 8)), creation.buffer((8,), F32)
     second_row = intern(Ops.SLICE, F32, (source,), (8, 8))
     calls = (
         intern(Ops.CALL, VOID, (body, tmp, second_row, n)),
@@ -386,9 +384,9 @@ def test_a_program_of_calls_with_slices_and_variables() -> None:
 
 
 def test_constant_arrays_are_storage() -> None:
-    table = sources.constant(np.array([3.0, 1.0, 2.0], "f4"))
+    table = operands.constant(np.array([3.0, 1.0, 2.0], "f4"))
     i = kernel.range(3)
-    out = sources.buffer((3,), F32)
+    out = creation.buffer((3,), F32)
     arrays = run_indexed(kernel.sink(kernel.end(store(at(out, i), at(table, i) * 2.0), i)), {})
     assert arrays[out].tolist() == [6.0, 2.0, 4.0]
 
@@ -408,7 +406,7 @@ def test_each_level_gives_an_op_the_same_meaning(op: Op) -> None:
     arrays = [rng.uniform(low, high, 16) for _ in types]
     data = {f"p{k}": a.astype(t.numpy) for k, (a, t) in enumerate(zip(arrays, types))}
     out = dtypes.bool_ if op.dtype == "bool" else types[-1]
-    whole = intern(op, out, tuple(sources.param(f"p{k}", (16,), t) for k, t in enumerate(types)))
+    whole = intern(op, out, tuple(creation.param(f"p{k}", (16,), t) for k, t in enumerate(types)))
     want = np.asarray(evaluate(whole, data))
     i = kernel.range(16)
     each = intern(op, out, tuple(at(param(k + 1, 16, t), i) for k, t in enumerate(types)))

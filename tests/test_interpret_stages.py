@@ -12,9 +12,8 @@ import uopc
 from uopc import driver
 from uopc.ir.core import dtypes
 from uopc.ir.core.levels import INDEXED, PROGRAM, TENSOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import evaluate, run_indexed, run_program
 from uopc.ir.interpret.step_order import storage
 from uopc.passes.pass_manager import Lowered

@@ -11,18 +11,17 @@ import pytest
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, movement
 from uopc.ir.core import dtypes
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import run_kernel
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 F32 = dtypes.float32
 Array = Any
 
 
 def param(slot: int, size: int) -> UOp:
-    return sources.kernel_param(slot, (size,), F32)
+    return creation.kernel_param(slot, (size,), F32)
 
 
 def at(storage: UOp, *indices: Any) -> UOp:

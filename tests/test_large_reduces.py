@@ -14,14 +14,12 @@ import uopc
 from tests.conformance import large_reduces, perturb
 from tests.conformance.constant_sums import path_to_constant, sum_of_constant
 from tests.conformance.loader import Graph
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder import alu, leaves, movement
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import ReduceArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
-from uopc.tensor import creation as sources
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import creation
 
 Array = Any
 F32, U32 = dtypes.float32, dtypes.uint32
@@ -51,9 +49,9 @@ def _graphs() -> dict[str, UOp]:
         "convolution": x.conv2d(w, padding=1),
         "batched": q @ q.transpose(1, 2),
         "repeated": (a.reshape(6, 8, 1) * b.reshape(1, 8, 5).expand(6, 8, 5)).sum(axis=(0, 1)),
-        "picked": build.where(K.reshape(6, 1).eq(uopc.arange(9)).reshape(6, 9, 1),
+        "picked": alu.where(K.reshape(6, 1).eq(uopc.arange(9)).reshape(6, 9, 1),
                               W.reshape(1, 9, 5), 0.0).sum(axis=1),
-        "scattered": build.where(K.reshape(6, 1).eq(uopc.arange(9)).reshape(6, 9, 1),
+        "scattered": alu.where(K.reshape(6, 1).eq(uopc.arange(9)).reshape(6, 9, 1),
                                  V.reshape(6, 1, 5), 0.0).transpose(0, 2).sum(axis=(2,)),
         "neither": (a.reshape(6, 8, 1).expand(6, 8, 7) * 2.0).sum(axis=(1, 2)),
     }
@@ -81,7 +79,7 @@ def test_what_is_not_picked_may_be_infinite(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(large_reduces, "MOST_ELEMENTS", 4)
     keys, terms = uopc.param("k", (5,), dtypes.int32), uopc.param("t", (5, 2), dtypes.float32)
     one_hot = keys.reshape(1, 5).eq(uopc.arange(6).cast(dtypes.int32).reshape(6, 1))
-    graph = build.where(one_hot.reshape(6, 5, 1), terms.reshape(1, 5, 2), 0.0).sum(axis=1)
+    graph = alu.where(one_hot.reshape(6, 5, 1), terms.reshape(1, 5, 2), 0.0).sum(axis=1)
     k = np.array([0, 0, 1, 2, 4], np.int32)
     t = np.array([[1, np.inf], [np.inf, -np.inf], [2, 3], [np.nan, 4], [-np.inf, 5]], np.float32)
     want = np.zeros((6, 2), np.float32)
@@ -98,7 +96,7 @@ def raw(op: Any, u: UOp, arg: tuple[int, ...]) -> UOp:
 
 def triangle(n: int, value: int = 1, dtype: dtypes.DType = U32) -> UOp:
     """1 … n times a value, as the sum of a triangle."""
-    u = raw(Ops.EXPAND, build.const(dtype, value), (n,))
+    u = raw(Ops.EXPAND, leaves.const(dtype, value), (n,))
     u = raw(Ops.PAD, u, (n - 1, 2 * n - 1))
     u = raw(Ops.EXPAND, raw(Ops.RESHAPE, u, (1, 2 * n - 1)), (n + 1, 2 * n - 1))
     u = raw(Ops.SHRINK, raw(Ops.RESHAPE, u, ((n + 1) * (2 * n - 1),)), (0, 2 * n * n))
@@ -119,7 +117,7 @@ def test_a_long_sum_wraps() -> None:
 
 
 def test_a_long_sum_counts_what_is_there() -> None:
-    rows = raw(Ops.EXPAND, build.const(U32, 1), (6000, 6000))
+    rows = raw(Ops.EXPAND, leaves.const(U32, 1), (6000, 6000))
     total = intern(
         Ops.REDUCE, U32, (raw(Ops.SHRINK, rows, (1, 0, 6000, 6000)),), ReduceArg("add", (0,))
     )
@@ -135,7 +133,7 @@ def factors(n: int) -> st.SearchStrategy[tuple[int, ...]]:
 @st.composite
 def sums(draw: st.DrawFn) -> UOp:
     """A constant that is moved some times, then summed."""
-    u = build.const(dtypes.int32, draw(st.integers(-3, 3)))
+    u = leaves.const(dtypes.int32, draw(st.integers(-3, 3)))
     dims: tuple[int, ...] = ()
     for _ in range(draw(st.integers(1, 7))):
         op = draw(st.sampled_from((Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK)))
@@ -156,7 +154,7 @@ def sums(draw: st.DrawFn) -> UOp:
         if math.prod(dims) > 5000:
             break
         u = raw(op, u, arg)
-    dims = analysis.shape(u)
+    dims = shapes.shape(u)
     for _ in range(draw(st.integers(0, 2))):
         u = raw(Ops.PERMUTE, u, tuple(draw(st.permutations(range(len(dims))))))
     axes = tuple(i for i in range(len(dims)) if draw(st.booleans()))
@@ -179,9 +177,9 @@ def test_counting_gives_what_adding_gives(u: UOp) -> None:
 def test_blocks_give_what_the_whole_gives(
     monkeypatch: pytest.MonkeyPatch, most: int, op: str
 ) -> None:
-    a, b = sources.param("a", (5, 6)), sources.param("b", (6, 7))
+    a, b = creation.param("a", (5, 6)), creation.param("b", (6, 7))
     product = movement.reshape(a, (5, 6, 1)) * movement.reshape(b, (1, 6, 7))
-    moved = movement.permute(build.where(product < 0.0, product, -product), (2, 1, 0))
+    moved = movement.permute(alu.where(product < 0.0, product, -product), (2, 1, 0))
     arrays = {"a": numbers(5, 6) - 9.5, "b": numbers(6, 7) - 20.5}
     terms = -np.abs(arrays["a"][:, :, None] * arrays["b"]).transpose(2, 1, 0)
     monkeypatch.setattr(large_reduces, "MOST_ELEMENTS", most)
@@ -203,13 +201,13 @@ def arrays_of(u: UOp, arrays: dict[str, Array]) -> Array:
 
 
 def names(u: UOp) -> set[str]:
-    return {v.arg.name for v in analysis.toposort(u) if v.op is Ops.PARAM}
+    return {v.arg.name for v in walk.toposort(u) if v.op is Ops.PARAM}
 
 
 def test_a_large_operand_with_missing_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A REDUCE over an element that does not exist does not exist: it reads as 0."""
-    a = sources.param("a", (4, 5))
-    hole = build.where(a < 3.0, intern(Ops.INVALID, F32), a)
+    a = creation.param("a", (4, 5))
+    hole = alu.where(a < 3.0, intern(Ops.INVALID, F32), a)
     monkeypatch.setattr(large_reduces, "MOST_ELEMENTS", 6)
     u = intern(Ops.REDUCE, F32, (hole,), ReduceArg("add", (1,)))
     rows = numbers(4, 5)

@@ -13,13 +13,12 @@ import uopc
 from uopc import config
 from uopc.backends import detect
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel
+from uopc.ir.builder import kernel, leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import BufferArg, Opt, ParamArg
 from uopc.ir.core.levels import KERNEL
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import Lowering
@@ -29,7 +28,7 @@ F32 = dtypes.float32
 
 
 def special(name, n):
-    return intern(Ops.SPECIAL, dtypes.index, (build.dim_uop(n),), name)
+    return intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(n),), name)
 
 
 def param(slot, n):

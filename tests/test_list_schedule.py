@@ -9,19 +9,19 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import RangeArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.passes.analysis.op_costs import SHORTEST_STRETCH
 from uopc.passes.linearize.list_schedule import by_latency
 
 ARITHMETIC = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.FDIV)
 
 
-def leaves(n):
-    range_ = intern(Ops.RANGE, dtypes.index, (build.const(dtypes.index, 9),), RangeArg((0,)))
+def leaf_nodes(n):
+    range_ = intern(Ops.RANGE, dtypes.index, (leaves.const(dtypes.index, 9),), RangeArg((0,)))
     first = range_.cast(dtypes.float64)
     return [intern(Ops.AFTER, first.dtype, (first, range_), None, i) for i in range(n)]
 
@@ -29,7 +29,7 @@ def leaves(n):
 def some(seed, n, reach):
     """n nodes, each of two that were made a little before it."""
     rng = random.Random(seed)
-    made = leaves(4)
+    made = leaf_nodes(4)
     for i in range(n):
         pair = tuple(rng.choice(made[-reach:]) for _ in range(2))
         made.append(intern(rng.choice(ARITHMETIC), dtypes.float64, pair, None, i))
@@ -48,7 +48,7 @@ def test_sources_come_first_and_nothing_is_lost(seed):
 
 def chains(count, length):
     """Chains that stand one after the other."""
-    out = leaves(count)
+    out = leaf_nodes(count)
     for first in list(out):
         u = first
         for i in range(length):
@@ -73,9 +73,9 @@ def test_one_chain_wide_code_and_short_code_stay(count, length):
 
 def test_a_store_stands_where_its_value_is_there():
     """What else is computed from the value need not be done."""
-    place = intern(Ops.INDEX, dtypes.float64, tuple(leaves(1)))
+    place = intern(Ops.INDEX, dtypes.float64, tuple(leaf_nodes(1)))
     items = [place]
-    for first in leaves(8):
+    for first in leaf_nodes(8):
         u = first
         items.append(u)
         for k in range(30):

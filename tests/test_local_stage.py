@@ -14,7 +14,7 @@ from uopc.backends import detect
 from uopc.backends.llvm import scratch
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.passes import PIPELINE
@@ -34,7 +34,7 @@ def matmul(m, k, n, transposed):
 
 def conv(c, o, size, taps, stride, pad):
     x, w = uopc.param("x", (1, c, size, size + 1)), uopc.param("w", (o, c, taps, taps))
-    return x.conv2d(w, stride=stride, padding=pad), [analysis.shape(x), analysis.shape(w)]
+    return x.conv2d(w, stride=stride, padding=pad), [shapes.shape(x), shapes.shape(w)]
 
 
 @st.composite
@@ -84,7 +84,7 @@ def test_what_windows_share_is_stored_once():
     graph, _ = conv(2, 3, 6, 3, 1, 1)
     staged = table.apply_opt(plain_kernel(graph), Opt("PACK", 0, 0))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
-    assert analysis.shape(buffer) == (2 * (6 + 2) * (7 + 2),)
+    assert shapes.shape(buffer) == (2 * (6 + 2) * (7 + 2),)
 
 
 @pytest.mark.parametrize("joined", [False, True])
@@ -99,7 +99,7 @@ def test_windows_of_an_enlarged_image_are_stored_once(joined):
     found = [n for n, (v, _) in enumerate(local_stage.operands(kernel)) if v.op is not Ops.INDEX]
     staged = table.apply_opt(kernel, Opt("PACK", 0, found[0]))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
-    assert analysis.shape(buffer) == (channels * (8 + 2) * (18 + 2),)
+    assert shapes.shape(buffer) == (channels * (8 + 2) * (18 + 2),)
 
 
 def test_lanes_with_a_stride_read_neighbours():

@@ -11,7 +11,7 @@ import pytest
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.core import node
+from uopc.ir.core import arena
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).parent))
@@ -26,7 +26,7 @@ def traced():
     """Counts nodes and bytes from here on."""
     gc.collect()
     tracemalloc.start()
-    yield node.live_nodes()
+    yield arena.live_nodes()
     tracemalloc.stop()
 
 
@@ -34,7 +34,7 @@ def traced():
 def test_a_graph_takes_few_bytes_a_node(name, size, traced):
     graph = GROWTH[name][0](OPERATORS, size)
     gc.collect()
-    made = node.live_nodes() - traced
+    made = arena.live_nodes() - traced
     assert made > 2_000 and graph is not None
     assert tracemalloc.get_traced_memory()[0] / made <= MOST
 
@@ -44,13 +44,13 @@ def test_a_compile_holds_few_bytes_a_node(name, size):
     with uopc.options(cache_dir="", programs=0):
         lower_only(GROWTH[name][0](OPERATORS, 8), verify=False)  # what a process loads once
     gc.collect()
-    before = node.live_nodes()
+    before = arena.live_nodes()
     tracemalloc.start()
     try:
-        with node.arena():
+        with arena.arena():
             graph = GROWTH[name][0](OPERATORS, size)
             lowered = lower_only(graph, verify=False)
-            made, held = node.live_nodes() - before, tracemalloc.get_traced_memory()[0]
+            made, held = arena.live_nodes() - before, tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
     assert lowered.kernels and made > size

@@ -11,10 +11,10 @@ from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.builder import kernel
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import FORMER_OPTS, KernelArg, Opt
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 from uopc.ir.text.parser import parse
 from uopc.ir.text.printer import print_graph
@@ -353,7 +353,7 @@ def test_refusals(make, opts, reason):
 def test_chunks_are_about_as_long(rows, threads):
     shared = table.apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
                                 Opt("THREAD", 0, threads))  # fmt: skip
-    longest = analysis.bounds(kernel_axes(shared)[1].src[0])[1]
+    longest = bounds.bounds(kernel_axes(shared)[1].src[0])[1]
     assert longest <= max(-(-rows // threads), rows / threads * (1 + 1 / 32) + 1)
     assert rows < 1 << 12 or longest % 64 == 0
 

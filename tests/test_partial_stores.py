@@ -10,7 +10,7 @@ from machines import runnable
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.passes.devectorize.partial_stores import store_pieces
@@ -18,14 +18,14 @@ from uopc.passes.devectorize.partial_stores import store_pieces
 
 @given(st.integers(0, 16), st.integers(0, 16))
 def test_pieces_are_the_lanes_that_are_let_through(count, closed):
-    gates = [build.const(dtypes.bool_, i < count) for i in range(count + closed)]
+    gates = [leaves.const(dtypes.bool_, i < count) for i in range(count + closed)]
     pieces = store_pieces(gates)
     assert [i for at, n in pieces for i in range(at, at + n)] == list(range(count))
     assert all(n & (n - 1) == 0 for _, n in pieces)
 
 
 def test_what_is_not_known_or_not_the_first_lanes_has_no_pieces():
-    opened, closed = build.const(dtypes.bool_, True), build.const(dtypes.bool_, False)
+    opened, closed = leaves.const(dtypes.bool_, True), leaves.const(dtypes.bool_, False)
     assert store_pieces([closed, opened]) is None
     assert store_pieces([opened, uopc.param("x", ()) < 1]) is None
 

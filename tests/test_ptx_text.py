@@ -16,8 +16,8 @@ from uopc.backends.nvptx.ptxas import assemble, find_ptxas
 from uopc.ir.builder import kernel
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import Opt, ParamArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 
 PARTS = tuple(target.PARTS)

@@ -11,11 +11,11 @@ import uopc
 from uopc import dtypes
 from uopc.driver import lower_only
 from uopc.ir.builder import kernel
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 from uopc.passes.analysis.parts import MOST_PARTS
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 BOTH = pytest.mark.parametrize("optimize", [True, False])
 
@@ -186,7 +186,7 @@ def test_a_part_without_elements_is_joined(optimize):
 @pytest.mark.parametrize("n", [1, 5, 16, 21])
 def test_a_store_with_a_gate_leaves_the_rest(n, optimize):
     """In single elements, and in vectors whose lanes are stored alone."""
-    a, b = [sources.kernel_param(slot, (64,), dtypes.float32) for slot in (0, 1)]
+    a, b = [creation.kernel_param(slot, (64,), dtypes.float32) for slot in (0, 1)]
     i = kernel.range(n, 0)
     for place, odd in ((i, i % 2), (i * 3, i % 3)):
         gated = kernel.store(a.index(place), b.index(i) + 1.0, odd.eq(0))

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 from uopc.ir.verify import verifier as verify
 from uopc.passes.contract import Context
@@ -103,7 +103,7 @@ def test_constants_are_what_the_interpreter_gives(data):
     numbers = data.draw(st.lists(st.sampled_from(VALUES[:4].tolist()), min_size=6, max_size=6))
     u = uopc.stack(*[uopc.full((), v) for v in numbers])
     for step in data.draw(st.lists(st.sampled_from("rpfsanmwec"), max_size=5)):
-        k = analysis.shape(u)[0]
+        k = shapes.shape(u)[0]
         u = {
             "r": lambda u=u: u.reshape(-1, 2) if u.shape[-1] % 2 == 0 else u,
             "p": lambda u=u: u.transpose() if len(u.shape) > 1 else u,
@@ -165,7 +165,7 @@ def test_graph_size_after_does_not_depend_on_the_number_of_parts(n):
     x = uopc.param("x", (n + 1,))
     columns = uopc.stack(*[x[i] * x[i + 1] + float(i * i) for i in range(n)])
     (after,) = rerolled(columns)
-    assert len(analysis.toposort(after)) < 30
+    assert len(walk.toposort(after)) < 30
 
 
 def test_a_long_chain_in_every_part():
@@ -177,7 +177,7 @@ def test_a_long_chain_in_every_part():
             y = y + float(k)
         parts.append(y)
     (after,) = rerolled(uopc.stack(*parts))
-    assert 5000 < len(analysis.toposort(after)) < 10020
+    assert 5000 < len(walk.toposort(after)) < 10020
 
 
 def test_elements_at_irregular_places_have_one_array_of_places():

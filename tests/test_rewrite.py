@@ -11,14 +11,14 @@ import pytest
 from uopc.errors import InvalidIR, UserError, UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import tracing
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import compile as pattern_code
 from uopc.ir.rewrite import statistics as match_statistics
 from uopc.ir.rewrite.engine import EndlessRewriteError, Gate, graph_rewrite, substitute
-from uopc.ir.rewrite.pattern import PatternMatcher, Rule, UPat
+from uopc.ir.rewrite.matcher import PatternMatcher
+from uopc.ir.rewrite.pattern import Rule, UPat
 
 I32 = dtypes.int32
 x, y, c, d = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("d")

@@ -11,12 +11,11 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder.fold import combine, convert
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
-from uopc.ir.core.construct import const_value
+from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import Fired, tracing
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import check_rules
 from uopc.ir.rewrite.rules import (
     BOOL,

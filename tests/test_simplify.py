@@ -10,13 +10,12 @@ import pytest
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
-from uopc.ir.core.construct import const_value
+from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import evaluate
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import tracing
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import check_rules
 from uopc.ir.symbolic import simplify as symbolic
 from uopc.ir.text.printer import render

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import uopc
 from uopc.driver import lower_only
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.ops import Ops
 
 RNG = np.random.default_rng(59)
@@ -86,11 +86,11 @@ def test_masked_vectors_begin_inside():
     for d in (16, 32, 64, 128):
         y = y + y.pad(((d, 0),)).shrink(((0, n),)) + y.pad(((0, d),)).shrink(((d, d + n),))
     f = uopc.compile(y, threads=1)
-    loads = [u for k in f.kernels for u in analysis.order(k.uops) if u.op is Ops.LOAD]
+    loads = [u for k in f.kernels for u in walk.order(k.uops) if u.op is Ops.LOAD]
     masked = [u for u in loads if len(u.src) == 2 and u.dtype.lanes > 1]
     for u in masked:
         start, lanes = u.src[0].src[1], u.dtype.lanes
-        least, most = analysis.bounds(start)
+        least, most = bounds.bounds(start)
         assert start.op is Ops.WHERE or (-lanes < least and most < n), uopc.print_graph(start)
     assert masked
     array = RNG.random(n, dtype="f4")

@@ -12,7 +12,7 @@ import uopc
 from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.passes.analysis import loops as kernel_loops
@@ -397,7 +397,7 @@ def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
     kernels = next(r.before for r in runs if r.name == "optimize")
     found = 0
     for kernel in kernels:
-        known = analysis.toposort(kernel)
+        known = walk.toposort(kernel)
         loops = kernel_loops.kernel_axes(kernel)
         for r in loops:
             try:

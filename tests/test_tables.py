@@ -14,7 +14,7 @@ from hypothesis import given, settings
 import uopc
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import lookup_tables as tables
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
 
@@ -180,7 +180,7 @@ def test_places_that_move_evenly_along_a_loop() -> None:
     rows = np.array([3, 0, 2, 1])[:, None] * 3
     place, scattered = iterations.place(rows + np.arange(3), np.asarray(True))
     assert not scattered
-    table = next(u for u in analysis.toposort(place) if u.op is Ops.DATA)
+    table = next(u for u in walk.toposort(place) if u.op is Ops.DATA)
     assert table.arg.dims == (4,)
     live = np.arange(3) < 2
     place, scattered = iterations.place(np.where(live, rows + np.arange(3), 99), live[None])
@@ -188,4 +188,4 @@ def test_places_that_move_evenly_along_a_loop() -> None:
     assert affine.form(place)[1][j] == 1
     place, scattered = iterations.place(rows + np.array([0, 2, 1]), rows > 0)
     assert scattered
-    assert analysis.bounds(place)[0] == -1
+    assert bounds.bounds(place)[0] == -1

@@ -16,18 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import kernel
+from uopc.ir.builder import kernel, operands
 from uopc.ir.core import args, dtypes
 from uopc.ir.core import arrays as data
 from uopc.ir.core.args import BufferArg, DataArg, KernelArg, Opt, ParamArg, RangeArg, ReduceArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import Level
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text.literals import Reader, write_value
 from uopc.ir.text.printer import Namer, parse, parse_header, print_graph, render, tree
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 F32, INDEX, VOID = dtypes.float32, dtypes.index, dtypes.void
 
@@ -48,7 +47,7 @@ def lines(text: str) -> str:
 # ---------------------------------------------------------------- examples
 def row_sums() -> UOp:
     """A kernel by hand: the sums of the rows of a 4 × 8 array."""
-    a, o = (sources.kernel_param(s, n, F32, x) for s, n, x in ((0, 32, "a"), (1, 4, "o")))
+    a, o = (creation.kernel_param(s, n, F32, x) for s, n, x in ((0, 32, "a"), (1, 4, "o")))
     i, k = kernel.range(4, 0), kernel.range(8, (1, 1), "reduce")
     total = intern(Ops.REDUCE, F32, (a.index(i * 8 + k), k), ReduceArg("add"))
     effect = o.index(i).store(total).end(i)
@@ -57,7 +56,7 @@ def row_sums() -> UOp:
 
 def row_sums_list() -> UOp:
     """The same as an ordered program."""
-    a, o = (sources.kernel_param(s, n, F32, x) for s, n, x in ((0, 32, "a"), (1, 4, "o")))
+    a, o = (creation.kernel_param(s, n, F32, x) for s, n, x in ((0, 32, "a"), (1, 4, "o")))
     i, k = kernel.range(4, 0), kernel.range(8, 1)
     row = i * 8
     carry = intern(Ops.CARRY, F32, (UOp.const(F32, 0.0), k), 0)
@@ -73,7 +72,7 @@ def row_sums_list() -> UOp:
 
 def test_tensor_level_reads_like_this() -> None:
     n = UOp.variable("n", 1, 64)
-    x = sources.param("x", (n, 4))
+    x = creation.param("x", (n, 4))
     y = (x * 2.0).pad(((0, 1), (n, 0))).permute(1, 0).reduce("max", 1)
     assert round_trip(y) == lines("""
         %1 = variable n low=1 high=64 : index
@@ -123,7 +122,7 @@ def test_linear_level_is_in_order_and_indented() -> None:
 
 
 def test_program_level_has_a_section_a_kernel() -> None:
-    sink, x = row_sums(), sources.param("x", (32,))
+    sink, x = row_sums(), creation.param("x", (32,))
     b = intern(Ops.BUFFER, F32, (), BufferArg(7, (4,)))
     calls = [intern(Ops.CALL, VOID, (s, b, x)) for s in (sink, row_sums_list(), sink)]
     text = round_trip(intern(Ops.LINEAR, VOID, tuple(calls)))
@@ -197,7 +196,7 @@ def test_constants_inside_a_line() -> None:
 
 
 def test_index_stands_inside_its_user_once_it_is_plain() -> None:
-    a, b = sources.kernel_param(0, 9, F32, "a"), sources.kernel_param(1, 9, dtypes.int64, "b")
+    a, b = creation.kernel_param(0, 9, F32, "a"), creation.kernel_param(1, 9, dtypes.int64, "b")
     nested = intern(Ops.LOAD, F32, (intern(Ops.INDEX, F32, (a, b.index(1))),))
     assert round_trip(nested).splitlines()[2:] == [
         "%3 = index %1, %2[1] : f32",
@@ -209,19 +208,19 @@ def test_index_stands_inside_its_user_once_it_is_plain() -> None:
 
 
 def test_a_dimension_that_is_not_in_the_graph_is_an_expression() -> None:
-    x = sources.param("x", (UOp.variable("n", 1, 64), 3))
+    x = creation.param("x", (UOp.variable("n", 1, 64), 3))
     assert round_trip(x.cat(x, axis=0)).endswith("cat %2, %2 axis=0 : f32[(n*2), 3]")
 
 
 def test_data_is_found_by_hash_or_given() -> None:
     array = np.array([1.5, 2.5, 1e9], "f4")
-    text = round_trip(sources.constant(array))
+    text = round_trip(operands.constant(array))
     key = data.register(array).key
     assert text == f"%1 = data @{key} : f32[3]"
     gc.collect()
     with pytest.raises(InvalidIR, match=f"line 1.*array {key} is not loaded"):
         parse(text)
-    assert parse(text, {key: array.copy()}) is sources.constant(array)
+    assert parse(text, {key: array.copy()}) is operands.constant(array)
     gc.collect()
     with pytest.raises(InvalidIR, match="has the content hash"):
         parse(text, {key: array + 1})
@@ -232,7 +231,7 @@ def test_data_is_found_by_hash_or_given() -> None:
 
 
 def test_broken_graphs_print_and_read_back() -> None:
-    x, y = sources.param("x", (3,)), sources.param("y", (4,))
+    x, y = creation.param("x", (3,)), creation.param("y", (4,))
     bad = intern(Ops.ADD, dtypes.float64, (x, y))
     assert round_trip(intern(Ops.NEG, dtypes.float64, (bad,))).splitlines()[2:] == [
         "%3 = add %1, %2 : f64[?]!",
@@ -247,9 +246,9 @@ def test_broken_graphs_print_and_read_back() -> None:
 
 
 def test_function_call_and_tuple() -> None:
-    p = sources.kernel_param(0, (3,), F32, "p")
+    p = creation.kernel_param(0, (3,), F32, "p")
     body = intern(Ops.FUNCTION, VOID, (p * 2.0, p + p), args.FunctionArg("twice", True))
-    call = intern(Ops.CALL, VOID, (body, sources.param("x", (3,))))
+    call = intern(Ops.CALL, VOID, (body, creation.param("x", (3,))))
     got = intern(Ops.GETTUPLE, F32, (call,), 1)
     text = round_trip(got)
     assert "function %2, %3 name=twice precompile=true" in text
@@ -258,7 +257,7 @@ def test_function_call_and_tuple() -> None:
 
 # ---------------------------------------------------------------- names, headers, comments
 def test_a_node_keeps_its_name_through_stages() -> None:
-    x, y = sources.param("x", (3,)), sources.param("y", (3,))
+    x, y = creation.param("x", (3,)), creation.param("y", (3,))
     names = Namer()
     first, later = x * y, (x * y) + x
     print_graph(first, names)
@@ -276,13 +275,13 @@ def test_header_and_comments() -> None:
     header = "// level: kernel\n// A line that: teaches.\n\n// pass: simplify\n"
     text = header + "%a = param x : f32 // n: 1\n"
     assert parse_header(text) == {"level": "kernel", "pass": "simplify"}
-    assert parse(text) is sources.param("x", ())
+    assert parse(text) is creation.param("x", ())
     assert parse_header("%a = param x : f32\n// level: kernel") == {}
 
 
 def test_text_by_hand_may_leave_types_out_and_choose_names() -> None:
     n = UOp.variable("n", 1, 9)
-    x = sources.param("x", (n, 2))
+    x = creation.param("x", (n, 2))
     text = """
     %n = variable n low=1 high=9
     %m = variable n low=1 high=9
@@ -365,7 +364,7 @@ def test_errors_show_the_line_and_point_at_the_column(
 
 # ---------------------------------------------------------------- deep and large
 def deep_chain(length: int) -> UOp:
-    x = sources.param("x", (3,))
+    x = creation.param("x", (3,))
     u = x
     for i in range(length):
         u = intern(Ops.MUL if i % 2 else Ops.ADD, F32, (u, x))
@@ -384,7 +383,7 @@ def test_deep_chain_is_linear() -> None:
 
 
 def test_wide_sink_and_many_loops() -> None:
-    a = sources.kernel_param(0, 30_000, F32)
+    a = creation.kernel_param(0, 30_000, F32)
     ends = [a.index(r).store(0.0).end(r) for r in (kernel.range(9, i) for i in range(10_000))]
     start = time.process_time()
     round_trip(intern(Ops.SINK, VOID, tuple(ends)))
@@ -401,7 +400,7 @@ def test_shared_expression_does_not_explode() -> None:
 
 # ---------------------------------------------------------------- tree and infix
 def test_tree_shows_shared_nodes_once() -> None:
-    x = sources.param("x", (3,))
+    x = creation.param("x", (3,))
     assert tree((x * x).reduce("add") + x) == lines("""
         add : f32[3]
           reduce.add axes=(0,) : f32
@@ -412,7 +411,7 @@ def test_tree_shows_shared_nodes_once() -> None:
     """)
     assert tree(kernel.range(4, (0, 1))) == "range 4 axis=0.1 kind=loop : index"
     n = UOp.variable("n", 1, 9)
-    assert tree(sources.param("y", (n, 2))).split("\n")[0] == "param y : f32[n, 2]"
+    assert tree(creation.param("y", (n, 2))).split("\n")[0] == "param y : f32[n, 2]"
 
 
 def test_tree_of_a_large_graph_ends_in_a_summary() -> None:
@@ -436,7 +435,7 @@ def test_tree_of_a_large_graph_ends_in_a_summary() -> None:
         (lambda a, b: kernel.range(8, (2, 1)), "r2_1"),
         (lambda a, b: intern(Ops.SPECIAL, INDEX, (c(8),), "gidx0"), "gidx0"),
         (lambda a, b: a.cast(F32), "float32(a)"),
-        (lambda a, b: sources.kernel_param(0, 8, F32, "p").index(a).load(), "p[a]"),
+        (lambda a, b: creation.kernel_param(0, 8, F32, "p").index(a).load(), "p[a]"),
         (lambda a, b: UOp.const(F32, 2), "2.0"),
         (lambda a, b: UOp.const(dtypes.bool_, True), "True"),
         (lambda a, b: intern(Ops.STACK, INDEX.vec(2), (c(0), a)), "{0,a}"),
@@ -456,7 +455,7 @@ def c(value: int) -> UOp:
 
 
 def test_what_has_no_infix_form_prints_as_str() -> None:
-    u = sources.param("x", (3,)).reduce("add") + 1.0
+    u = creation.param("x", (3,)).reduce("add") + 1.0
     assert render(u) == str(u) == print_graph(u)
 
 
@@ -584,7 +583,7 @@ def test_random_graphs_round_trip(level: Level, data: Any) -> None:
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_op_round_trips(op: Op, data: Any) -> None:
-    x, n = sources.param("x", (4, 6)), UOp.variable("n", 1, 6)
+    x, n = creation.param("x", (4, 6)), UOp.variable("n", 1, 6)
     round_trip(data.draw(node_on([x, n, UOp.const(INDEX, 2), x.rtag("t")], op)))
 
 
@@ -599,12 +598,12 @@ def test_values_round_trip(value: Any) -> None:
 def tensor_graph() -> UOp:
     """Movement with symbolic dimensions, a reduction, a vector constant, tags."""
     n = UOp.variable("n", 1, 64)
-    x = sources.param("x", (n, 4))
+    x = creation.param("x", (n, 4))
     y = (x * 2.0).pad(((0, 1), (n, 0))).permute(1, 0).reduce("max", 1).rtag((1, "a b"))
     return intern(Ops.SINK, VOID, (y, x.cat(x, axis=0), UOp.const(F32, (1.0, -0.0))))
 
 
-CALL = intern(Ops.CALL, VOID, (row_sums(), sources.buffer((4,), F32), sources.param("x", (32,))))
+CALL = intern(Ops.CALL, VOID, (row_sums(), creation.buffer((4,), F32), creation.param("x", (32,))))
 PROGRAM = intern(Ops.LINEAR, VOID, (CALL,))
 SOURCES = [print_graph(u) for u in (row_sums(), row_sums_list(), tensor_graph(), PROGRAM)]
 

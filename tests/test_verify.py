@@ -7,22 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel, movement
+from uopc.ir.builder import kernel, movement, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import BufferArg, FunctionArg, ParamArg, RangeArg, ReduceArg
 from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.verify.verifier import verify, verify_node
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
 
 
 def param(slot: int, size: int = 8, dtype: dtypes.DType = F32) -> UOp:
-    return sources.kernel_param(slot, (size,), dtype)
+    return creation.kernel_param(slot, (size,), dtype)
 
 
 def raw_range(size: int, axis: int, kind: str = "loop") -> UOp:
@@ -89,14 +87,15 @@ def without(position: int) -> UOp:
 
 # ---------------------------------------------------------------- good
 def tensor_graph() -> UOp:
-    n = build.variable("n", 1, 9)
-    x, y = sources.param("x", (n, 4)), sources.param("y", (4,))
+    n = operands.variable("n", 1, 9)
+    x, y = creation.param("x", (n, 4)), creation.param("y", (4,))
     value = movement.pad(movement.permute(x * y + 1, (1, 0)), ((1, 2), (0, 0)))
     return movement.reduce(value, "max", (1,)).cast(dtypes.int8)
 
 
 def indexed_graph() -> UOp:
-    x, tmp, out = sources.param("x", (4, 8)), sources.buffer((4,), F32), sources.buffer((4,), F32)
+    x = creation.param("x", (4, 8))
+    tmp, out = creation.buffer((4,), F32), creation.buffer((4,), F32)
     i, k, j = raw_range(4, 0), raw_range(8, 1, "reduce"), raw_range(4, 2)
     first = kernel.end(store(at(tmp, i), total(at(x, i, k), k)), i)
     read = at(kernel.after(tmp, first), j)
@@ -113,7 +112,7 @@ def vector_kernel() -> UOp:
 
 
 def program() -> UOp:
-    call = intern(Ops.CALL, VOID, (copy_kernel(), sources.buffer((8,), F32), param(0)))
+    call = intern(Ops.CALL, VOID, (copy_kernel(), creation.buffer((8,), F32), param(0)))
     return listed(call)
 
 
@@ -168,7 +167,7 @@ def in_ended_loop() -> UOp:
 
 
 def x() -> UOp:
-    return sources.param("x", (4, 8))
+    return creation.param("x", (4, 8))
 
 
 BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
@@ -191,17 +190,17 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("result-dtype", TENSOR, lambda: intern(Ops.CAST, VOID, (x(),))),
     ("result-dtype", KERNEL, lambda: sink(store(at(param(0), index(0)), index(1)))),
     ("result-dtype", VECTOR, lambda: sink(vector_lanes())),
-    ("shape-rule", TENSOR, lambda: intern(Ops.ADD, F32, (x(), sources.param("y", (3,))))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.ADD, F32, (x(), creation.param("y", (3,))))),
     ("shape-rule", TENSOR, lambda: intern(Ops.RESHAPE, F32, (x(),), (5, 5))),
     ("shape-rule", TENSOR, lambda: intern(Ops.EXPAND, F32, (x(),), (4, 9))),
     ("shape-rule", TENSOR, lambda: intern(Ops.PERMUTE, F32, (x(),), (0, 0))),
     ("shape-rule", TENSOR, lambda: intern(Ops.FLIP, F32, (x(),), (2,))),
     ("shape-rule", TENSOR, lambda: intern(Ops.PAD, F32, (x(),), (0, 1, 2))),
     ("shape-rule", TENSOR, lambda: intern(Ops.REDUCE, F32, (x(),), ReduceArg("add", (2,)))),
-    ("shape-rule", TENSOR, lambda: intern(Ops.STACK, F32, (x(), sources.param("y", (4,))))),
-    ("shape-rule", TENSOR, lambda: intern(Ops.CAT, F32, (x(), sources.param("y", (4,))), 1)),
+    ("shape-rule", TENSOR, lambda: intern(Ops.STACK, F32, (x(), creation.param("y", (4,))))),
+    ("shape-rule", TENSOR, lambda: intern(Ops.CAT, F32, (x(), creation.param("y", (4,))), 1)),
     ("shape-rule", TENSOR, lambda: at(x(), index(0), index(0), index(0))),
-    ("shape-rule", TENSOR, lambda: store(sources.param("y", (4,)), x())),
+    ("shape-rule", TENSOR, lambda: store(creation.param("y", (4,)), x())),
     ("shape-rule", TENSOR, lambda: intern(Ops.BITCAST, dtypes.uint8, (number(1.0),))),
     ("scalar-values", KERNEL, lambda: sink(store(at(param(0), index(0)), param(1)))),
     ("index-count", INDEXED, lambda: sink(store(at(param(0), index(0), index(0)), number(1.0)))),

@@ -11,23 +11,22 @@ from hypothesis import strategies as st
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import kernel
+from uopc.ir.builder import kernel, leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import RangeArg, VariableArg
 from uopc.ir.core.levels import KERNEL, SCALAR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
 from uopc.ir.verify.in_bounds import Verdict, accesses, verify_bounds
-from uopc.tensor import creation as sources
+from uopc.tensor import creation
 
 INSIDE, OUTSIDE, NOT_PROVED = Verdict.INSIDE, Verdict.OUTSIDE, Verdict.NOT_PROVED
 
 
 def loop(n, axis=0):
-    return intern(Ops.RANGE, dtypes.index, (build.dim_uop(n),), RangeArg((axis,)))
+    return intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(n),), RangeArg((axis,)))
 
 
 def variable(name, low, high):
@@ -45,7 +44,7 @@ def number(n):
 
 def read(index, size=16, guard=None, dtype=dtypes.int32):
     """An INDEX of a param, under a guard."""
-    storage = sources.kernel_param(1, (size,), dtype)
+    storage = creation.kernel_param(1, (size,), dtype)
     at = (index,) if guard is None else indexing.gated((index,), guard)
     return intern(Ops.INDEX, dtype, (storage, *at))
 
@@ -120,16 +119,16 @@ def test_a_loop_that_never_runs_reads_nothing():
 
 
 def test_a_wide_access_reads_its_last_lane():
-    storage = sources.kernel_param(1, (16,), dtypes.float32)
+    storage = creation.kernel_param(1, (16,), dtypes.float32)
     for first, want in (J + J, INSIDE), (J + J + 1, OUTSIDE):
         wide = intern(Ops.INDEX, dtypes.float32.vec(2), (storage, first))
         assert verdict(wide) is want
 
 
 def test_a_gate_counts_and_a_store_needs_one_too():
-    out = sources.kernel_param(0, (16,), dtypes.int32)
+    out = creation.kernel_param(0, (16,), dtypes.int32)
     address = intern(Ops.INDEX, dtypes.int32, (out, R))
-    value = build.const(dtypes.int32, 1)
+    value = leaves.const(dtypes.int32, 1)
     for gates, want in ((R < 16,), INSIDE), ((), OUTSIDE):
         store = intern(Ops.STORE, dtypes.void, (address, value, *gates))
         (found,) = accesses(kernel.sink(kernel.end(store, R)))
@@ -137,9 +136,9 @@ def test_a_gate_counts_and_a_store_needs_one_too():
 
 
 def test_the_error_names_the_access():
-    storage = sources.kernel_param(0, (8,), dtypes.int32)
+    storage = creation.kernel_param(0, (8,), dtypes.int32)
     address = intern(Ops.INDEX, dtypes.int32, (storage, J + 1))
-    store = intern(Ops.STORE, dtypes.void, (address, build.const(dtypes.int32, 1)))
+    store = intern(Ops.STORE, dtypes.void, (address, leaves.const(dtypes.int32, 1)))
     bad = kernel.sink(kernel.end(store, J))
     message = r"store of param\[8\] at \(r1\+1\), which is 1 to 8: outside where r1 = 7"
     with pytest.raises(InvalidIR, match=message):

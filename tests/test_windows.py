@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir.core import construct, dtypes
+from uopc.ir.core import dtypes, uop
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.interpreter import evaluate
@@ -52,7 +52,7 @@ def test_interpreter_agrees() -> None:
 def test_what_invalid_was_stored_to_has_no_value() -> None:
     """A read of it is INVALID, so that a store of it is skipped."""
     x, y = uopc.param("x", (4,)), uopc.param("y", (4,))
-    nothing = construct.checked(Ops.INVALID, dtypes.float32, (), None, None).expand(4)
+    nothing = uop.checked(Ops.INVALID, dtypes.float32, (), None, None).expand(4)
     wiped = UOp(Ops.AFTER, dtypes.float32, (y, UOp(Ops.STORE, dtypes.void, (y, nothing))))
     f = uopc.compile(x.assign(wiped), verify=True)
     a = np.arange(4, dtype=np.float32)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import uopc.tensor.methods  # noqa: F401
 from uopc import errors
 from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp
-from uopc.ir.builder.alu import variable
 from uopc.ir.builder.movement import cat, stack
+from uopc.ir.builder.operands import constant, variable
 from uopc.ir.core import dtypes
-from uopc.tensor.creation import arange, constant, eye, full, ones, param, zeros
-from uopc.tensor.methods import where
+from uopc.tensor.creation import arange, eye, full, ones, param, zeros
+from uopc.tensor.elementwise import where
 
 if TYPE_CHECKING:
     from uopc import cache

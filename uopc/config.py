@@ -158,10 +158,10 @@ def _turn(switches: Sequence[Switch], more: int) -> None:
 
 def _check_nodes(on: bool) -> None:
     """Verify every node as it is made."""
-    from uopc.ir.core import node
+    from uopc.ir.core import uop
     from uopc.ir.verify import verifier as verify
 
-    node.check_construction(verify.verify_node if on else None)
+    uop.check_construction(verify.verify_node if on else None)
 
 
 def _count_matches(on: bool) -> None:
@@ -176,6 +176,6 @@ def _count_matches(on: bool) -> None:
 
 def _skip_origins(on: bool) -> None:
     """Leave the user's source lines off new nodes."""
-    from uopc.ir.builder import alu
+    from uopc.ir.builder import leaves
 
-    alu.record_origins(not on)
+    leaves.record_origins(not on)

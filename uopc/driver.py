@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks as arguments
+from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
-from uopc.ir.core.node import arena
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Backend, Program, program_for
 from uopc.program.request import Request, lower, prepare
@@ -104,7 +104,7 @@ def backend_of(device: str) -> Backend:
 
 def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
     """Each argument of `compile` is of the right kind."""
-    from uopc.ir.rewrite.pattern import PatternMatcher
+    from uopc.ir.rewrite.matcher import PatternMatcher
 
     kinds: dict[str, tuple[Any, Any, str]] = {
         "device": (device, str, "a string"), "name": (name, str, "a string"),

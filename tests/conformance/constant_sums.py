@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from uopc.ir.core.analysis import filled
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.shapes import filled
 from uopc.ir.core.uop import UOp
 
 MOST_RUNS = 1 << 25

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from tests.conformance.corpus import Array
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, construct, dtypes
+from uopc.ir.builder import leaves
+from uopc.ir.core import bounds, dtypes, shapes, uop, walk
 from uopc.ir.core.args import BufferArg, ParamArg, RangeArg, ReduceArg, VariableArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import elementwise, present
@@ -50,7 +50,7 @@ def _strong(u: UOp, source: Record, user: Record) -> UOp:
     if (source["op"], source["dtype"]) != ("CONST", "weakfloat") or user["op"] == "CAST":
         return u
     t = _dtype(user["dtype"])
-    return build.const(t, u.arg) if t.is_float else u
+    return leaves.const(t, u.arg) if t.is_float else u
 
 
 def _dtype(name: str) -> DType:
@@ -65,24 +65,24 @@ def _node(r: Record, dtype: DType, src: Sources) -> UOp:
         return affine.scaled(_node(r | {"arg": part}, dtype, src), k)
     if name in _LEAF_ARGS:
         op, value = _LEAF_ARGS[name](arg)
-        return construct.checked(op, dtype, src, value, r.get("tag"))
+        return uop.checked(op, dtype, src, value, r.get("tag"))
     if name in ("RESHAPE", "EXPAND", "SHRINK"):  # the shape, or begin and size, are sources
-        dims, symbolic = build.split_dims(tuple([d for s in src[1:] for d in _listed(s)]))
-        return construct.checked(_op(name), dtype, (src[0], *symbolic), dims, None)
+        dims, symbolic = leaves.split_dims(tuple([d for s in src[1:] for d in _listed(s)]))
+        return uop.checked(_op(name), dtype, (src[0], *symbolic), dims, None)
     if name == "STACK" and not src:  # an empty shape
-        return construct.checked(Ops.NOOP, dtypes.void, (), None, None)
+        return uop.checked(Ops.NOOP, dtypes.void, (), None, None)
     if name == "AFTER" and src[0].op is Ops.VARIABLE:  # a variable with a value for this run
-        return construct.checked(Ops.BIND, dtype, (src[0], src[1].src[1]), None, None)
+        return uop.checked(Ops.BIND, dtype, (src[0], src[1].src[1]), None, None)
     if name == "LOAD" and src[0].op is Ops.PARAM:
-        src = (construct.checked(Ops.INDEX, dtype, src, None, None),)
-    return construct.checked(_op(name), dtype, src, None, r.get("tag"))
+        src = (uop.checked(Ops.INDEX, dtype, src, None, None),)
+    return uop.checked(_op(name), dtype, src, None, r.get("tag"))
 
 
 def _op(name: str) -> Op:
     return Op.by_name(name.lower())
 
 
-def _listed(shape: UOp) -> list[analysis.Dim]:
+def _listed(shape: UOp) -> list[shapes.Dim]:
     """The dimensions that a source of a movement op lists."""
     many = shape.op in (Ops.STACK, Ops.NOOP)
     return [s.arg if s.op is Ops.CONST else s for s in (shape.src if many else (shape,))]
@@ -121,7 +121,7 @@ def points(roots: Sequence[UOp], seed: int = 0) -> Points:
 def _order(roots: Sequence[UOp]) -> list[UOp]:
     done: dict[UOp, None] = {}
     for root in roots:
-        analysis.toposort(root, done=done)
+        walk.toposort(root, done=done)
     return list(done)
 
 
@@ -133,7 +133,7 @@ def _name(u: UOp) -> str:
 
 def _domain(u: UOp) -> range | None:
     """The values of a leaf; None where they are not few integers."""
-    low, high = analysis.bounds(u)
+    low, high = bounds.bounds(u)
     if u.dtype.is_float or any(s.op is not Ops.CONST for s in u.src) or high - low >= MOST_POINTS:
         return None
     return range(int(low), int(high) + 1)
@@ -236,4 +236,4 @@ def difference(before: UOp, after: UOp, at: Points | None = None) -> str | None:
 
 def size(u: UOp) -> int:
     """The number of nodes of an expression."""
-    return len(analysis.toposort(u))
+    return len(walk.toposort(u))

@@ -22,13 +22,13 @@ from tests.conformance.expression import Record, number
 from tests.conformance.runner import Outcome
 from uopc.backends import memory_plan
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.rewrite.engine import graph_rewrite, substitute
-from uopc.ir.rewrite.pattern import PatternMatcher, UPat
+from uopc.ir.rewrite.matcher import PatternMatcher
+from uopc.ir.rewrite.pattern import UPat
 from uopc.ir.verify import in_bounds as verify_bounds
 from uopc.passes.place_threads.launch_grid import grid
 
@@ -73,7 +73,7 @@ def _as_far(before: UOp, got: UOp, recorded: list[Record], wrong: bool = False) 
 
 def _as_tight(u: UOp, low: Any, high: Any) -> Complaint:
     """Bounds no wider than recorded."""
-    a, b = analysis.bounds(u)
+    a, b = bounds.bounds(u)
     if a < number(low) or b > number(high):
         return f"bounds {a}..{b} of {u.render(simplify=False)}, recorded {low}..{high}"
     return None
@@ -103,7 +103,7 @@ def _fuzz(row: Record) -> Complaint:
 
 def _bounds(row: Record) -> Complaint:
     u = _root(row["expr"])
-    low, high = analysis.bounds(u)
+    low, high = bounds.bounds(u)
     value, present = expression.evaluate([u], expression.points([u]))[0]
     if row.get("tinygrad_wrong"):
         row["vmin"], row["vmax"] = -math.inf, math.inf
@@ -207,8 +207,8 @@ def _oob(row: Record) -> Complaint:
 def _substitute(row: Record) -> Complaint:
     mapping = {_root(a): _root(b) for a, b in row["map"]}
     mode = row["mode"]
-    walk, bottom_up = mode.startswith("walk"), mode.endswith("bottom_up")
-    got = substitute(_root(row["before"]), mapping, walk=walk, bottom_up=bottom_up)
+    in_one_walk, bottom_up = mode.startswith("walk"), mode.endswith("bottom_up")
+    got = substitute(_root(row["before"]), mapping, walk=in_one_walk, bottom_up=bottom_up)
     want = _root(row["after"])
     return None if got is want else f"{got.render(simplify=False)}, want {row['after']}"
 
@@ -254,7 +254,7 @@ def _match(row: Record) -> Complaint:
 
 def _rewrite_order(row: Record) -> Complaint:
     nodes = expression.load(row["expr"])
-    order = [nodes.index(u) for u in analysis.toposort(nodes[-1])]
+    order = [nodes.index(u) for u in walk.toposort(nodes[-1])]
     if order != row["toposort"]:
         return f"toposort {order}, want {row['toposort']}"
     for mode, want in row["visits"].items():
@@ -263,9 +263,9 @@ def _rewrite_order(row: Record) -> Complaint:
         def note(x: UOp, seen: list[int] = seen) -> None:
             seen.append(nodes.index(x))
 
-        walk, bottom_up = mode.startswith("walk"), mode.endswith("bottom_up")
+        in_one_walk, bottom_up = mode.startswith("walk"), mode.endswith("bottom_up")
         rules = PatternMatcher([(UPat(name="x"), note)])
-        graph_rewrite(nodes[-1], rules, bottom_up=bottom_up, walk=walk)
+        graph_rewrite(nodes[-1], rules, bottom_up=bottom_up, walk=in_one_walk)
         if seen != want:
             return f"{mode} visits {seen}, want {want}"
     return None

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tests.conformance.constant_sums import path_to_constant, sum_of_constant
-from uopc.ir.core.analysis import max_dim, shape
+from uopc.ir.core.bounds import max_dim
 from uopc.ir.core.evaluate import Array, elementwise, fold, present
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.tensor import TensorRun
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import construct, dtypes
+from uopc.ir.builder import alu, leaves, operands
+from uopc.ir.core import dtypes, uop
 from uopc.ir.core.args import (
     AxisKind,
     BufferArg,
@@ -67,7 +67,7 @@ class _Body:
     def dims(self, *shapes: Sequence[Any]) -> tuple[tuple[int | None, ...], Sources]:
         """Dimensions as an arg with holes, and the symbolic ones as sources."""
         given = [self.made[d["n"]] if isinstance(d, dict) else d for s in shapes for d in s]
-        return build.split_dims(tuple([build.as_dim(d) for d in given]))
+        return leaves.split_dims(tuple([operands.as_dim(d) for d in given]))
 
 
 Row = Callable[[_Body, Record, DType, Sources], UOp]
@@ -75,7 +75,7 @@ Row = Callable[[_Body, Record, DType, Sources], UOp]
 
 def _node(op: Op, dtype: DType, src: Sources = (), arg: Any = None) -> UOp:
     """UOp(op, dtype, src, arg), typed."""
-    return construct.checked(op, dtype, src, arg, None)
+    return uop.checked(op, dtype, src, arg, None)
 
 
 # ---------------------------------------------------------------- leaves
@@ -114,7 +114,7 @@ def _elementwise(op: Op) -> Row:
 
     def row(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
         if dtype is dtypes.index:
-            return build.alu(src[0], op, *src[1:])
+            return alu.alu(src[0], op, *src[1:])
         return _node(op, dtype, src)
 
     return row

@@ -14,7 +14,7 @@ import numpy as np
 import uopc
 from tests.conformance import compare, corpus, loader, perturb, tally
 from tests.conformance.corpus import Array, Case, Place
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program.planner import DimValue
@@ -110,7 +110,7 @@ def _call(work: _Run, program: uopc.Program, out: Outcome) -> None:
 def _memory_needed(program: uopc.Program, inputs: dict[str, Array]) -> str:
     """What a case takes beside what a process may have."""
     results = sum(
-        math.prod([analysis.max_dim(d) for d in v.shape]) * v.dtype.itemsize
+        math.prod([bounds.max_dim(d) for d in v.shape]) * v.dtype.itemsize
         for v in program.outputs
     )
     given = sum(a.nbytes for a in inputs.values())
@@ -169,18 +169,18 @@ def _variables(graph: loader.Graph, has_data: bool, seed: str) -> dict[str, int]
 
 
 # Of a SHRINK: begin, size and source dimension of an axis.
-_Window = tuple[analysis.Dim, analysis.Dim, analysis.Dim]
+_Window = tuple[shapes.Dim, shapes.Dim, shapes.Dim]
 
 
 def _windows(graph: loader.Graph) -> list[_Window]:
     found: dict[UOp, None] = {}
     for root in graph.outputs:
-        analysis.toposort(root, done=found)
+        walk.toposort(root, done=found)
     return [
         window
         for u in found
         if u.op is Ops.SHRINK
-        for window in zip(*analysis.window(u), analysis.shape(u.src[0]))
+        for window in zip(*shapes.window(u), shapes.shape(u.src[0]))
     ]
 
 

@@ -16,7 +16,7 @@ from tests.conformance.corpus import Case
 from tests.conformance.loader import USER_KERNEL
 from uopc import config
 from uopc.backends import detect
-from uopc.ir.core import analysis, node
+from uopc.ir.core import arena, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes import PIPELINE
@@ -47,7 +47,7 @@ def count(runs: Sequence[StageRun], copies: int) -> Count:
 def count_graph(case: Case) -> Count:
     """The same without machine code: a case's graph as far as its kernels."""
     outputs = tuple(loader.load(case).outputs)
-    with node.arena():
+    with arena.arena():
         request = prepare(outputs, None, True, 1, None, config.current())
         context, graph, runs = make_context(request, detect.host()), request.graph, []
         for number, p in PIPELINE:
@@ -93,7 +93,7 @@ def _nests(kernel: UOp) -> int:
 def _effects(kernel: UOp) -> list[UOp]:
     """What the kernel writes to memory of the program, what it reads back from it too."""
     found = dict.fromkeys(kernel.src)
-    for u in analysis.toposort(kernel):
+    for u in walk.toposort(kernel):
         if u.op is Ops.AFTER and u.src[0].arg.space == "global":
             found.update(dict.fromkeys(s for s in u.src[1:] if s.op in (Ops.END, Ops.STORE)))
     return list(found)

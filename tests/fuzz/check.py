@@ -20,7 +20,7 @@ from tests.machines import runnable
 from uopc import UOp
 from uopc.driver import lower_only
 from uopc.errors import UserError
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter as interpret
 from uopc.passes.pass_manager import Lowered
@@ -116,7 +116,7 @@ def _stages(case: Case, want: Values, spread: Values, seen: Seen) -> list[str]:
         for graph in stage.after:
             if uopc.parse(uopc.print_graph(graph)) is not graph:
                 return [f"{stage.name}: the text does not parse back to the graph"]
-            for u in analysis.toposort(graph, analysis.outside_kernels(graph)):
+            for u in walk.toposort(graph, walk.outside_kernels(graph)):
                 seen[level, u.op.name, _operand_type(u)] += 1
     return _interpreted(case, lowered, want, spread)
 

@@ -23,9 +23,9 @@ from uopc import UOp
 from uopc.errors import UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import FunctionArg, ParamArg
-from uopc.ir.core.construct import checked
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import checked
 from uopc.ir.interpret import interpreter as interpret
 
 Array = npt.NDArray[Any]

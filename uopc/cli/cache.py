@@ -17,7 +17,7 @@ from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump.columns import count
 from uopc.errors import UserError
-from uopc.ir.core.fingerprint import fingerprint
+from uopc.ir.core.serialize import fingerprint
 from uopc.passes.pass_manager import INPUT
 from uopc.program import key, record, reuse
 from uopc.program.request import lower, prepare

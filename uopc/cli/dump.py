@@ -32,7 +32,7 @@ from uopc.dump import chrome_trace, files, html, stages
 from uopc.dump.columns import columns
 from uopc.dump.stages import ASM, LLVM, STAGES, Dump, Row
 from uopc.errors import Error, UserError
-from uopc.ir.core import node
+from uopc.ir.core import arena
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.uop import UOp
@@ -69,7 +69,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     backend = driver.backend_of(device)
     lowering = Lowering(_context(found, backend, device), verify, trace=True)
     try:
-        with node.arena():
+        with arena.arena():
             lowered = lowering.lower(_graph(found), found.start)
     except Error as error:
         if args.out and lowering.runs:

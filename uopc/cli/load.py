@@ -23,9 +23,9 @@ from typing import Any
 
 from uopc.dump.files import read_arrays
 from uopc.errors import Error, InvalidIR, UserError
-from uopc.ir.core import analysis
-from uopc.ir.core.node import Node
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
 
@@ -118,8 +118,8 @@ def _is_graph(value: Any) -> bool:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):
-        return bool(value) and all(isinstance(v, Node) for v in value)
-    return isinstance(value, Node) or _is_program(value)
+        return bool(value) and all(isinstance(v, UOp) for v in value)
+    return isinstance(value, UOp) or _is_program(value)
 
 
 def _is_program(value: Any) -> bool:
@@ -164,10 +164,10 @@ def _choose(path: Path, module: ModuleType) -> str:
 def _roots(values: dict[str, Any]) -> list[str]:
     """The values that are neither leaves nor parts of others; else Programs."""
     nodes = {k: v for k, v in values.items() if not _is_program(v)}
-    below: set[Node] = set()
+    below: set[UOp] = set()
     for value in nodes.values():
         for u in _outputs(value):
-            below.update(s for n in analysis.toposort(u) for s in n.src)
+            below.update(s for n in walk.toposort(u) for s in n.src)
     roots: dict[Any, str] = {}
     for k, value in nodes.items():
         outputs = _outputs(value)
@@ -177,7 +177,7 @@ def _roots(values: dict[str, Any]) -> list[str]:
 
 
 def _outputs(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, Node):
+    if isinstance(value, UOp):
         return (value,)
     return tuple(value.values()) if isinstance(value, dict) else tuple(value)
 

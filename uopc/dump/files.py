@@ -16,7 +16,7 @@ import numpy as np
 
 from uopc.dump.stages import ASM, LLVM, Dump, Row
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
 from uopc.ir.text.literals import read_dtype
 
@@ -66,7 +66,7 @@ def write_text(file: Path, text: str) -> None:
 def _arrays(dump: Dump) -> list[DataArg]:
     """The constant arrays of all stages."""
     shown = [dump.shown(stage) for stage in dump.stages]
-    nodes = dict.fromkeys([u for graph in shown for u in analysis.toposort(graph)])
+    nodes = dict.fromkeys([u for graph in shown for u in walk.toposort(graph)])
     return list({u.arg.key: u.arg for u in nodes if isinstance(u.arg, DataArg)}.values())
 
 

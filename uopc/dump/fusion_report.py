@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uopc.dump.columns import columns
-from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax as forms
@@ -27,24 +27,24 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     if "placement" not in notes:
         return []
     notes = notes["placement"]()
-    order = tensor_graph.nodes(graph)
+    order = walk.nodes(graph)
     known: dict[UOp, str] = {}  # an index, as text
     consumers: dict[UOp, list[str]] = {}
     for u in order:
         for s in dict.fromkeys(u.src):
             consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
-    shapes: dict[analysis.Shape, str] = {}
+    texts: dict[shapes.Shape, str] = {}
     rows = [("node", "consumers", "shape", "read at", "stored?")]
     for u in order:
         if u is graph or forms.is_literal(u) or u.dtype is dtypes.void:
             continue
-        dims = analysis.shape(u)
-        if dims not in shapes:
-            shapes[dims] = analysis.show(dims)
+        dims = shapes.shape(u)
+        if dims not in texts:
+            texts[dims] = shapes.show(dims)
         readers = _listed(consumers.get(u, []), " ")
         reads = _reads(u, notes["demands"], known)
         name, decision = f"{names.name(u)} {u.op.name}", _decision(u, notes)
-        rows.append((name, readers, shapes[dims], reads, decision))
+        rows.append((name, readers, texts[dims], reads, decision))
     title = "what place-stages decided, node by node (names as at canonicalize):"
     return [title, *columns(rows)]
 

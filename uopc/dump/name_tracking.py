@@ -8,7 +8,7 @@ without such an old node gets a name of its own.
 
 from __future__ import annotations
 
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
@@ -97,7 +97,7 @@ class _Heirs:
         """Let the parameters of a kernel stand for the arguments of its call."""
         body, *args = call.src
         if body not in self.params:
-            self.params[body] = [p for p in analysis.toposort(body) if p.op is Ops.PARAM]
+            self.params[body] = [p for p in walk.toposort(body) if p.op is Ops.PARAM]
         for p in self.params[body]:
             if 0 <= p.arg.slot < len(args):
                 root = storage_root(args[p.arg.slot])

@@ -18,7 +18,7 @@ from uopc import target
 from uopc.dump import fusion_report
 from uopc.dump.name_tracking import hand_names_on
 from uopc.errors import UserError
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import printer as text
@@ -109,7 +109,7 @@ class Dump:
             if stage.run.name == _PLACING and i:
                 notes = self.context.notes
                 self._report = fusion_report.report(stage.run.before[0], notes, self._names)
-            before, self._order = self._order, analysis.toposort(stage.whole)
+            before, self._order = self._order, walk.toposort(stage.whole)
             if i:
                 hand_names_on(before, self._order, self._names)
             shown = self.shown(stage)
@@ -226,7 +226,7 @@ def table(dump: Dump) -> list[Row]:
     before: Stage | None = None
     for stage in dump.stages:
         run, graphs = stage.run, dump.graphs(stage)
-        sizes |= {k: len(analysis.toposort(k)) for k in graphs if k not in sizes}
+        sizes |= {k: len(walk.toposort(k)) for k in graphs if k not in sizes}
         level = level_change((before or stage).run.level.text, run.level.text)
         rows.append(
             Row(

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
-if TYPE_CHECKING:
-    from uopc.ir.rewrite.engine import graph_rewrite
-    from uopc.ir.rewrite.pattern import PatternMatcher, UPat
+__all__ = [
+"DType", "Op", "Ops", "PatternMatcher", "UOp", "UPat", "dtypes", "graph_rewrite",
+]  # fmt: skip
+
 
 __all__ = [
     "DType", "Op", "Ops", "PatternMatcher", "UOp", "UPat", "dtypes", "graph_rewrite",
 ]  # fmt: skip
 
 _LAZY = {
-    "PatternMatcher": "rewrite.pattern",
+    "PatternMatcher": "rewrite.matcher",
     "UPat": "rewrite.pattern",
     "graph_rewrite": "rewrite.engine",
 }

@@ -15,13 +15,9 @@ Before (vector), rules=double              After (vector)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.levels import VECTOR
+from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def apply_rules(kernel: UOp, context: Context) -> UOp:

@@ -20,20 +20,16 @@ value there (a one-hot product becomes a gather).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu, fold, leaves
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 @dataclass
@@ -67,35 +63,35 @@ def collapse_reduces(kernel: UOp, context: Context) -> UOp:
 
 def collapsed(value: UOp, r: UOp) -> UOp | None:
     """Σ over r of the value without a loop, or None."""
-    if r not in analysis.ranges(value):
+    if r not in ranges.ranges(value):
         return _times(value, r.src[0])
     if value.op is Ops.CAST and value.src[0].dtype.kind == "bool":
-        terms = _Terms(build.const(value.dtype, 1), _conjunction(value.src[0]))
+        terms = _Terms(leaves.const(value.dtype, 1), _conjunction(value.src[0]))
     else:
         terms = _masked(value)
     if not terms.conditions:
         return None
-    inside = [c for c in terms.conditions if r in analysis.ranges(c)]
-    outside = [c for c in terms.conditions if r not in analysis.ranges(c)]
-    if r not in analysis.ranges(terms.value):
+    inside = [c for c in terms.conditions if r in ranges.ranges(c)]
+    outside = [c for c in terms.conditions if r not in ranges.ranges(c)]
+    if r not in ranges.ranges(terms.value):
         total = _counted(terms.value, inside, r)
     else:
         total = _picked(terms.value, inside, r)
     if total is None:
         return None
     for c in outside:
-        total = build.where(c, total, build.const(total.dtype, 0))
+        total = alu.where(c, total, leaves.const(total.dtype, 0))
     return total
 
 
 def _times(value: UOp, count: UOp) -> UOp:
     """value · count; a bool sum is whether any is set. No times an infinity is 0, not NaN."""
-    some = affine.less(affine.const(0), count)
+    some = compare.less(affine.const(0), count)
     if value.dtype.kind == "bool":
-        return build.alu(value, Ops.AND, some)
-    product = build.alu(value, Ops.MUL, build.cast(count, value.dtype))
+        return alu.alu(value, Ops.AND, some)
+    product = alu.alu(value, Ops.MUL, fold.cast(count, value.dtype))
     if value.dtype.is_float:
-        return build.where(some, product, build.const(value.dtype, 0))
+        return alu.where(some, product, leaves.const(value.dtype, 0))
     return product
 
 
@@ -139,7 +135,7 @@ def _negated(c: UOp) -> UOp:
         return intern(Ops.CMPNE, c.dtype, c.src)
     if c.op is Ops.CMPLT and not c.src[0].dtype.is_float:
         return intern(Ops.CMPLE, c.dtype, (c.src[1], c.src[0]))
-    return build.alu(c, Ops.XOR, build.const(dtypes.bool_, True))
+    return alu.alu(c, Ops.XOR, leaves.const(dtypes.bool_, True))
 
 
 def _is_not(c: UOp) -> bool:
@@ -176,16 +172,16 @@ def _as_index(u: UOp, depth: int = _DEPTH) -> UOp:
     if u.op is Ops.CONST:
         return affine.const(int(u.arg))
     if u.op is Ops.CAST and u.src[0].dtype.is_integral and depth:
-        low, high = analysis.bounds(u.src[0])
+        low, high = bounds.bounds(u.src[0])
         if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
             return _as_index(u.src[0], depth - 1)
     if u.op in _SUMS and depth:
         a, b = _as_index(u.src[0], depth - 1), _as_index(u.src[1], depth - 1)
         made = _SUMS[u.op](a, b)
-        low, high = analysis.bounds(made)
+        low, high = bounds.bounds(made)
         if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
             return made
-    return build.cast(u, dtypes.index)
+    return fold.cast(u, dtypes.index)
 
 
 _SUMS = {Ops.ADD: affine.add, Ops.SUB: affine.sub, Ops.MUL: affine.mul}
@@ -196,7 +192,7 @@ def _step(e: UOp, r: UOp) -> tuple[int, UOp] | None:
     constant, terms = affine.form(e)
     step = terms.get(r, 0)
     rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
-    return None if step == 0 or r in analysis.ranges(rest) else (step, rest)
+    return None if step == 0 or r in ranges.ranges(rest) else (step, rest)
 
 
 # Gaps beyond this may wrap once a few of them are added up: an index is an int64 in the machine.
@@ -204,7 +200,7 @@ _MOST_GAP = 1 << 61
 
 
 def _may_wrap(gap: UOp) -> bool:
-    low, high = analysis.bounds(gap)
+    low, high = bounds.bounds(gap)
     return bool(low < -_MOST_GAP or high > _MOST_GAP)
 
 
@@ -254,20 +250,20 @@ def _picked(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
             continue
         step, rest = known
         at = affine.mul(rest, affine.const(-step))
-        inside = indexing.both(affine.less(affine.const(-1), at), affine.less(at, r.src[0]))
+        inside = indexing.both(compare.less(affine.const(-1), at), compare.less(at, r.src[0]))
         others = [d for d in conditions if d is not c]
         guard = inside
         for d in others:
             guard = indexing.both(guard, remake.rebuild(d, {r: at}))
         picked = _guarded(value, r, at, guard)
-        return build.where(guard, picked, build.const(value.dtype, 0))
+        return alu.where(guard, picked, leaves.const(value.dtype, 0))
     return None
 
 
 def _guarded(value: UOp, r: UOp, at: UOp, guard: UOp) -> UOp:
     """The value with `at` for r, its accesses that used r only made where the guard holds."""
     accesses = [
-        u for u in analysis.toposort(value) if u.op is Ops.INDEX and r in analysis.ranges(u)
+        u for u in walk.toposort(value) if u.op is Ops.INDEX and r in ranges.ranges(u)
     ]
     mapping: dict[UOp, UOp] = {r: at}
     for u in accesses:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.levels import Level
+from uopc.ir.core.uop import UOp
 
 if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
     from uopc.target import Target
 
 

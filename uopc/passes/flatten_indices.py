@@ -20,40 +20,35 @@ INDEX merges: the second one indexes the row that the first one selected.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import leaves
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.levels import KERNEL
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-
 
 _STORAGE = (Ops.PARAM, Ops.BUFFER)
 
 
 def flatten_indices(kernel: UOp, context: Context) -> UOp:
     """The kernel with one flat index an access; itself where that is so already."""
-    order = analysis.order(kernel)
+    order = walk.order(kernel)
     if any([u.op is Ops.END and u.arg is not None for u in order]):
         raise UserError("end: the Opts of a kernel written by hand stand on its SINK")
-    shaped = {u for u in order if u.op in _STORAGE and len(analysis.shape(u)) != 1}
+    shaped = {u for u in order if u.op in _STORAGE and len(shapes.shape(u)) != 1}
     views = any(u.op is Ops.INDEX and not _is_storage(u.src[0]) for u in order)
     if not shaped and not views:
         return kernel
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in shaped:
-            size = analysis.size(analysis.shape(u))
-            arg, symbolic = build.split_dims((size,))
+            size = shapes.size(shapes.shape(u))
+            arg, symbolic = leaves.split_dims((size,))
             return intern(u.op, u.dtype, symbolic, dataclasses.replace(u.arg, dims=arg))
         if u.op.movement:
             return src[0]  # the INDEX above has taken it into account
@@ -73,7 +68,7 @@ def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:
     base, index, guard = indexing.storage_index(u)
     if base.op not in _STORAGE:
         raise UserError(f"index: {base.op!r} is not storage")
-    place = indexing.gated((indexing.flat_index(analysis.shape(base), index),), guard)
+    place = indexing.gated((indexing.flat_index(shapes.shape(base), index),), guard)
     storage = src[0].src[0] if src[0].op is Ops.INDEX else src[0]
     return intern(Ops.INDEX, u.dtype, (storage, *place))
 

@@ -35,19 +35,14 @@ what it reads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.args import KernelArg, ParamArg, RangeArg
 from uopc.ir.core.levels import PROGRAM
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, storage_root, written_slots
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # More stores than this in a kernel leave too few registers for each.
 MOST_STORES = 4
@@ -106,9 +101,9 @@ class _Joiner:
             return None
         ready = max([self.written.get(root, -1) for root in reads], default=-1)
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
-        size = len(analysis.order(kernel))
+        size = len(walk.order(kernel))
         for at in found:
-            whole = size + len(analysis.order(self.calls[at].src[0]))
+            whole = size + len(walk.order(self.calls[at].src[0]))
             if ready < at and self.stores[at] < MOST_STORES and whole <= MOST_NODES:
                 return at
         return None
@@ -135,11 +130,11 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
         return []
     target = store.src[0]
     found = []
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u is target or u.src[0].op is not Ops.PARAM:
             continue
-        if analysis.ranges(u).issuperset(loops) and _bytes(u) >= least:
-            names = _renamed([r for r in analysis.ranges(u) if r not in loops])
+        if ranges.ranges(u).issuperset(loops) and _bytes(u) >= least:
+            names = _renamed([r for r in ranges.ranges(u) if r not in loops])
             place = tuple([remake.rebuild(s, names) for s in u.src[1:]])
             found.append((loops, u.src[0].arg.slot, place))
     return found
@@ -148,8 +143,8 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
 def _bytes(place: UOp) -> int:
     """How much is read there in all iterations."""
     total = place.dtype.itemsize
-    for r in analysis.ranges(place):
-        total *= analysis.bounds(r)[1] + 1
+    for r in ranges.ranges(place):
+        total *= bounds.bounds(r)[1] + 1
     return total
 
 
@@ -167,7 +162,7 @@ def _joined(one: UOp, two: UOp) -> UOp:
     kernel, other = one.src[0], two.src[0]
     args = [a for a in one.src[1:] if a.op is not Ops.VARIABLE]
     mapping: dict[UOp, UOp] = {}
-    for u in analysis.order(other):
+    for u in walk.order(other):
         if u.op is Ops.PARAM:
             argument = two.src[1 + u.arg.slot]
             if argument not in args:
@@ -181,11 +176,11 @@ def _joined(one: UOp, two: UOp) -> UOp:
     moved = remake.rebuild(other.src[0], mapping)
     both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
     both.origin = kernel.origin
-    return intern(Ops.CALL, dtypes.void, (both, *args, *analysis.variables(both)))
+    return intern(Ops.CALL, dtypes.void, (both, *args, *walk.variables(both)))
 
 
 def _ranges(kernel: UOp) -> list[UOp]:
-    return [u for u in analysis.order(kernel) if u.op is Ops.RANGE]
+    return [u for u in walk.order(kernel) if u.op is Ops.RANGE]
 
 
 def join_kernels(program: UOp, context: Context) -> UOp:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Error, UserError
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import Fired, tracing
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Pass, Schedule, Scheduled
 
@@ -64,7 +63,7 @@ class Lowered:
     @functools.cached_property
     def _lines(self) -> set[tuple[str, int] | None]:
         """The source lines of the graph as the user gave it."""
-        return {_line(u) for u in analysis.order(self.runs[0].before[0])} - {None}
+        return {_line(u) for u in walk.order(self.runs[0].before[0])} - {None}
 
 
 def _line(u: UOp) -> tuple[str, int] | None:
@@ -133,7 +132,7 @@ class Lowering:
             calls.append((n, (*c.src[1 : 1 + by_slot], *variables)))
         origins: dict[UOp, list[UOp]] = {n: [] for n in final}
         for k, n in now.items():
-            origins[n] += [u for u in analysis.toposort(k) if u.origin is not None]
+            origins[n] += [u for u in walk.toposort(k) if u.origin is not None]
         return Lowered(outputs, calls, final, origins, self.runs, program, self.context)
 
     def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
@@ -232,11 +231,11 @@ def _named(kernels: list[UOp]) -> list[UOp]:
 def _call_of(kernel: UOp) -> UOp:
     """A kernel written by hand, called with its PARAMs as the program's arguments."""
     params = sorted(
-        (u for u in analysis.toposort(kernel) if u.op is Ops.PARAM), key=lambda u: u.arg.slot
+        (u for u in walk.toposort(kernel) if u.op is Ops.PARAM), key=lambda u: u.arg.slot
     )
     slots = [u.arg.slot for u in params]
     if slots != list(range(len(slots))):
         raise UserError(f"a kernel's params must fill the slots 0 to {len(slots) - 1}, got {slots}")
-    args = (*params, *analysis.variables(kernel))
+    args = (*params, *walk.variables(kernel))
     call = intern(Ops.CALL, dtypes.void, (kernel, *args))
     return intern(Ops.LINEAR, dtypes.void, (call,))

@@ -36,18 +36,15 @@ divisors, which choose a decomposition.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, NumberArg
 from uopc.ir.core.levels import PROGRAM
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Which operands may be a number from outside without another code being better.
 _BOTH = (0, 1)
@@ -147,7 +144,7 @@ def _shared(calls: dict[UOp, int]) -> dict[UOp, tuple[UOp, Constants]]:
     """
     sizes: dict[tuple[int, int], list[list[UOp]]] = {}
     for kernel, slot in calls.items():
-        order = list(analysis.toposort(kernel))
+        order = list(walk.toposort(kernel))
         size = sum(u.op is not Ops.CONST for u in order)
         sizes.setdefault((size, slot), []).append(order)
     found: dict[UOp, tuple[UOp, Constants]] = {}

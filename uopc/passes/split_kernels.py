@@ -28,26 +28,23 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import leaves
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, KernelArg, ParamArg
 from uopc.ir.core.levels import INDEXED, PROGRAM
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_slots
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
 from uopc.passes.analysis.views import stores_in
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 class _Part(NamedTuple):
@@ -64,7 +61,7 @@ class _Seen(NamedTuple):
 
     slot: int
     offset: int
-    length: analysis.Dim
+    length: shapes.Dim
 
 
 class _Place(NamedTuple):
@@ -90,7 +87,7 @@ class _Piece:
 
 def body(effect: UOp) -> list[UOp]:
     """The nodes of a kernel, sources first; its storage operands are leaves, local tiles not."""
-    return list(analysis.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
+    return list(walk.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
 
 
 def is_local(storage: UOp) -> bool:
@@ -107,9 +104,9 @@ class _Pieces:
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
         self._roots: dict[UOp, UOp] = {}
         # Of the shape of some storage and an index: kernels that are alike differ in the storage.
-        self._flats: dict[tuple[analysis.Shape, Index], tuple[UOp, UOp]] = {}
+        self._flats: dict[tuple[shapes.Shape, Index], tuple[UOp, UOp]] = {}
         effects: dict[UOp, None] = {}
-        for u in tensor_graph.nodes(graph):
+        for u in walk.nodes(graph):
             after = u.op is Ops.AFTER and not is_local(u)
             roots = u.src[1:] if after else u.src if u is graph else ()
             effects.update({e: None for e in roots if e.op in _CLOSED})
@@ -151,7 +148,7 @@ class _Pieces:
                 flat, guard = self._flat(root, index)
                 places[u] = _Place(root, flat, guard, not loaded.isdisjoint(index))
                 if not is_local(storage):
-                    low, high = analysis.bounds(flat)
+                    low, high = bounds.bounds(flat)
                     parts[u] = _Part(root, low, high + 1, self.seen(storage))
                 loaded.add(u)
             elif not loaded.isdisjoint(u.src):
@@ -175,7 +172,7 @@ class _Pieces:
 
     def _flat(self, root: UOp, index: Index) -> tuple[UOp, UOp]:
         """The flat form of an index into some storage, and its guard."""
-        key = analysis.shape(root), index
+        key = shapes.shape(root), index
         found = self._flats.get(key)
         if found is None:
             plain, guard = indexing.plain_index(index, indexing.true())
@@ -241,7 +238,7 @@ def _stable_order(before: dict[UOp, set[UOp]], place: dict[UOp, int]) -> list[UO
 
 def _circle(stuck: list[UOp]) -> str:
     """What to say of effects that wait for each other."""
-    nodes = [u for e in stuck for u in analysis.toposort(e)]
+    nodes = [u for e in stuck for u in walk.toposort(e)]
     names = dict.fromkeys([u.arg.name for u in nodes if u.op is Ops.PARAM])
     return (
         f"circular wait between {len(stuck)} stores, of {', '.join(names)}: each overwrites what "
@@ -265,7 +262,7 @@ class _Kernels:
         parts: dict[UOp, _Seen] = {}
         for root, flats in by_root.items():
             if not is_local(root):
-                size = analysis.size(analysis.shape(root))
+                size = shapes.size(shapes.shape(root))
                 part = _extent(size, flats)
                 parts[root] = _Seen(len(args), *part)
                 whole = size is part[1] or size == part[1]
@@ -303,7 +300,7 @@ def make_kernel(piece: _Piece, parts: Mapping[UOp, _Seen]) -> UOp:
     effect = piece.effect
     named: dict[UOp, UOp] = {}  # storage -> what the kernel calls it
     for root, part in parts.items():
-        dims, symbolic = build.split_dims((part.length,))
+        dims, symbolic = leaves.split_dims((part.length,))
         named[root] = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", dims, part.slot))
     tiles = dict.fromkeys([p.root for p in piece.places.values() if p.root not in parts])
     mapping = {root: _tile(root, slot) for slot, root in enumerate(tiles)}
@@ -328,13 +325,13 @@ def _without_opts(end: UOp) -> UOp:
 
 def _tile(buffer: UOp, slot: int) -> UOp:
     """Local storage under a number of the kernel's own, so that equal kernels are one."""
-    size = analysis.size(analysis.shape(buffer))
-    dims, symbolic = build.split_dims((size,))
+    size = shapes.size(shapes.shape(buffer))
+    dims, symbolic = leaves.split_dims((size,))
     arg = BufferArg(slot, dims, buffer.arg.device, buffer.arg.space)
     return intern(Ops.BUFFER, buffer.dtype, symbolic, arg)
 
 
-def _extent(size: analysis.Dim, flats: list[UOp]) -> tuple[int, analysis.Dim]:
+def _extent(size: shapes.Dim, flats: list[UOp]) -> tuple[int, shapes.Dim]:
     """The part of some storage that a kernel sees: its offset, and how many elements.
 
     No index may fall before it: a flipped axis counts down from its constant.
@@ -343,7 +340,7 @@ def _extent(size: analysis.Dim, flats: list[UOp]) -> tuple[int, analysis.Dim]:
         return 0, size
     offset, last = size, 0
     for f in flats:
-        low, high = analysis.bounds(f)
+        low, high = bounds.bounds(f)
         offset, last = min(offset, low, affine.form(f)[0]), max(last, high)
     offset = offset if 0 < offset < size else 0
     return offset, max(1, min(size, 1 + last) - offset)
@@ -363,7 +360,7 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
             kernel, args = kernels.of(piece)
         if kernel not in variables:
             kernel.origin = effect.origin
-            variables[kernel] = analysis.variables(kernel)
+            variables[kernel] = walk.variables(kernel)
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
 

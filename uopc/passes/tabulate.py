@@ -36,14 +36,12 @@ here, so that every backend gives the same bits.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir.builder import (
-    alu as build,
-)
+from uopc.ir.builder import alu, leaves
 from uopc.ir.builder import (
     index_maps as indexing,
 )
@@ -53,15 +51,12 @@ from uopc.ir.builder import (
 from uopc.ir.builder import (
     rebuild as remake,
 )
-from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import INDEXED
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Array = npt.NDArray[Any]
 Places = tuple[list[Array], Array]  # of an access, for each dimension; where there is one
@@ -76,7 +71,7 @@ class _Nest:
 
     def __init__(self, value: UOp) -> None:
         self.value = value
-        self.order = list(analysis.toposort(value, gate=_is_computed))
+        self.order = list(walk.toposort(value, gate=_is_computed))
         self.deep = self._deep()
         self.iterations = tables.Iterations([u for u in self.order if u.op is Ops.RANGE])
         self.known: dict[UOp, Array | None] = {}
@@ -118,7 +113,7 @@ class _Nest:
         self.domain = reads
         self._reach()
         inside = self._made()
-        return build.where(self._condition(reads), inside, self._element(values, self.value.dtype))
+        return alu.where(self._condition(reads), inside, self._element(values, self.value.dtype))
 
     # ------------------------------------------------------------ which iterations matter
     def _reach(self) -> None:
@@ -166,8 +161,8 @@ class _Nest:
         index = [self.known.get(x) for x in (plain, *u.src[2:]) if x is not None]
         inside = np.asarray(True) if guard is None else self.known.get(guard)
         known = [x for x in index if x is not None]
-        fixed = all([type(d) is int for d in analysis.shape(u.src[0])])
-        complete = fixed and len(known) == len(analysis.shape(u.src[0]))
+        fixed = all([type(d) is int for d in shapes.shape(u.src[0])])
+        complete = fixed and len(known) == len(shapes.shape(u.src[0]))
         return (known, inside) if complete and inside is not None else None
 
     # ------------------------------------------------------------ the value on tables
@@ -182,7 +177,7 @@ class _Nest:
 
     def _remade(self, u: UOp, here: Array, done: dict[UOp, UOp]) -> UOp:
         if not here.any():
-            return build.const(u.dtype, 0)
+            return leaves.const(u.dtype, 0)
         if u.op is Ops.INDEX and not self.deep.isdisjoint(u.src[1:]):
             access = self._accessed(u)
             if access is not None:
@@ -208,14 +203,14 @@ class _Nest:
         """An access at a place from a table."""
         at, inside = access
         live = here & inside
-        dims: tuple[int, ...] = analysis.shape(u.src[0])
+        dims: tuple[int, ...] = shapes.shape(u.src[0])
         flat: Array = np.asarray(0)
         for x, d in zip(at, dims):
             flat = flat * d + x
         place, scattered = self.iterations.place(flat, live)
         if scattered:
             self.places[u] = place, live
-            guard = affine.less(affine.const(-1), place)
+            guard = compare.less(affine.const(-1), place)
         else:
             guard = self._element(live, dtypes.bool_)
         index = indexing.reshape_index((math.prod(dims),), dims, (place,))
@@ -225,7 +220,7 @@ class _Nest:
         """Where something is read: mostly, where some access is."""
         for table, live in self.places.values():
             if live.shape == reads.shape and (live == reads).all():
-                return affine.less(affine.const(-1), table)
+                return compare.less(affine.const(-1), table)
         return self._element(reads, dtypes.bool_)
 
 
@@ -236,7 +231,7 @@ def _is_computed(u: UOp) -> bool:
 def _above_divisions(graph: UOp) -> set[UOp]:
     """What stands on tables or divisions of divisions, its loads' indices included."""
     found: set[UOp] = set()
-    for u in tensor_graph.nodes(graph):
+    for u in walk.nodes(graph):
         if not _is_computed(u) or u.dtype is dtypes.void:
             continue
         table = u.op is Ops.INDEX and u.src[0].op is Ops.DATA
@@ -247,7 +242,7 @@ def _above_divisions(graph: UOp) -> set[UOp]:
 
 def tabulate(graph: UOp, context: Context) -> UOp:
     """The graph with tables in the values of its stores."""
-    if not context.optimize or tensor_graph.ops(graph).isdisjoint(_DIVIDED):
+    if not context.optimize or walk.ops(graph).isdisjoint(_DIVIDED):
         return graph
 
     above = _above_divisions(graph)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.plan import Plan
-from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.serialize import Fingerprint
 from uopc.program.planner import Planner
 from uopc.program.request import Request
 

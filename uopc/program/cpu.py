@@ -12,7 +12,7 @@ from uopc.backends.cpu import elf_loader, native
 from uopc.backends.cpu.callables import make_callable
 from uopc.backends.llvm import emitter, jit, split_function
 from uopc.cache.disk import Store
-from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program import key, record, reuse
 from uopc.program.artifact import Array, Artifact

@@ -13,7 +13,7 @@ from uopc.backends.nvptx import ptx
 from uopc.backends.nvptx.calls import calls_of
 from uopc.backends.plan import GpuLaunch, Plan
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Array, Artifact, pack_texts, unpack_texts
 from uopc.program.planner import Planner, dim

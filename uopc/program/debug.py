@@ -28,8 +28,8 @@ from uopc.backends.cpu.bounded_cache import KeptMap
 from uopc.backends.cpu.callables import run_traced
 from uopc.dump.columns import count
 from uopc.dump.stages import Dump, places
-from uopc.ir.builder.alu import dim_uop
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder.leaves import dim_uop
+from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
@@ -110,20 +110,20 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     reached: dict[UOp, UOp] = {}  # by storage: accesses to it
     names: dict[str, None] = {}
     floats = False
-    for u in analysis.toposort(kernel):
+    for u in walk.toposort(kernel):
         if u.op is Ops.INDEX:
             root = storage_root(u)
-            reached[root] = reached.get(root, zero) + times(analysis.ranges(u))
+            reached[root] = reached.get(root, zero) + times(ranges.ranges(u))
         elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
             if u.src[0].dtype.scalar is dtypes.index:
                 continue
             names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
             floats |= u.src[0].dtype.is_float
-            inside = analysis.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
-            operations += times(inside or analysis.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
+            inside = ranges.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
+            operations += times(inside or ranges.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
     nbytes = zero
     for p, accesses in reached.items():
-        size = dim_uop(analysis.size(analysis.shape(p)))
+        size = dim_uop(shapes.size(shapes.shape(p)))
         nbytes += accesses.minimum(size) * p.dtype.itemsize
     work = DimValue.of(operations), DimValue.of(nbytes)
     return Work(*work, floats, " ".join(names), ", ".join(places(nodes)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.serialize import Fingerprint
 from uopc.program.request import Request
 from uopc.target import Target
 

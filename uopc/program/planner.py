@@ -25,7 +25,7 @@ from uopc.backends.plan import (
     Variable,
     Word,
 )  # fmt: skip
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp
@@ -56,7 +56,7 @@ class DimValue(SymbolicDim):
         """The number that an index expression has."""
         place: dict[UOp, int] = {}
         steps: list[Step] = []
-        for n in analysis.toposort(u):
+        for n in walk.toposort(u):
             place[n] = len(place)
             known = n.arg if n.op is Ops.CONST else n.arg.name if n.op is Ops.VARIABLE else None
             steps.append((n.op.name, known, tuple([place[s] for s in n.src])))
@@ -118,7 +118,7 @@ class Planner:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
         stored = [storage_root(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
         for v, root in zip(asked, stored):
-            shape: Shape = tuple([dim(d) for d in analysis.shape(v)])
+            shape: Shape = tuple([dim(d) for d in shapes.shape(v)])
             source = self.params[root] if root.op is Ops.PARAM else None
             if source is None:
                 self.fresh.setdefault(root, len(self.params) + len(self.fresh))
@@ -171,13 +171,13 @@ class Planner:
         request = self.request
         arguments = tuple(
             Argument(
-                p.arg.name, p.dtype.numpy, tuple([dim(d) for d in analysis.shape(p)]),
+                p.arg.name, p.dtype.numpy, tuple([dim(d) for d in shapes.shape(p)]),
                 p in self.written,
             )
             for p in self.params
         )  # fmt: skip
         sized = (request.graph, *[p for p in request.params if p.src])
-        variables = dict.fromkeys([v for u in sized for v in analysis.variables(u)])
+        variables = dict.fromkeys([v for u in sized for v in walk.variables(u)])
         return Plan(
             arguments,
             tuple(self.results),
@@ -197,7 +197,7 @@ def _bits(number: UOp) -> int:
 
 
 def _nbytes(u: UOp) -> int:
-    return math.prod(map(analysis.max_dim, analysis.shape(u)), start=u.dtype.itemsize)
+    return math.prod(map(bounds.max_dim, shapes.shape(u)), start=u.dtype.itemsize)
 
 
 def _chunks(kernel: UOp) -> int:
@@ -211,7 +211,7 @@ def _work(kernel: UOp) -> float:
     for u in kernel.src:
         if u.op is Ops.RANGE:
             stack.append(times)
-            times *= max(1, analysis.bounds(u.src[0])[1])
+            times *= max(1, bounds.bounds(u.src[0])[1])
         elif u.op is Ops.END:
             times = stack.pop()
         else:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
 from uopc.cache import statistics
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes
+from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
-from uopc.ir.core.fingerprint import Fingerprint, fingerprint
-from uopc.ir.core.node import arena
+from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program import reuse
 from uopc.program.artifact import Array, Artifact
@@ -129,7 +129,7 @@ class Program(ProgramBase):
     def inputs(self) -> tuple[Value, ...]:
         """The arrays to pass, in order."""
         params = self._request.params
-        return tuple([Value(p.arg.name, analysis.shape(p), p.dtype) for p in params])
+        return tuple([Value(p.arg.name, shapes.shape(p), p.dtype) for p in params])
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:
@@ -139,7 +139,7 @@ class Program(ProgramBase):
             return ()
         values = [v for v in request.graph.src if v.dtype.kind != "void"]
         keys = request.keys or range(len(values))
-        return tuple([Value(str(k), analysis.shape(v), v.dtype) for k, v in zip(keys, values)])
+        return tuple([Value(str(k), shapes.shape(v), v.dtype) for k, v in zip(keys, values)])
 
     @cached_property
     def kernels(self) -> list[Kernel]:
@@ -160,7 +160,7 @@ class Program(ProgramBase):
 
     def __repr__(self) -> str:
         inputs = ", ".join(
-            f"{v.name}: {v.dtype.short}{analysis.show(v.shape)}" for v in self.inputs
+            f"{v.name}: {v.dtype.short}{shapes.show(v.shape)}" for v in self.inputs
         )
         return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
 

@@ -10,13 +10,13 @@ from uopc import config
 from uopc.backends import detect
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes, tensor_graph
+from uopc.ir.core import dtypes, walk
+from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.node import Node, arena, intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 
@@ -95,8 +95,8 @@ def lower(
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
     """The outputs, the kind of container they came in, and a dict's keys."""
-    if isinstance(graph, Node):
-        return (graph,), "single", ()  # type: ignore[return-value]
+    if isinstance(graph, UOp):
+        return (graph,), "single", ()
     if isinstance(graph, Mapping):
         values, kind, keys = tuple(graph.values()), "dict", tuple(graph)
     elif isinstance(graph, (tuple, list)):
@@ -104,7 +104,7 @@ def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
     else:
         raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {graph!r}")
     for v in values:
-        if not isinstance(v, Node):
+        if not isinstance(v, UOp):
             raise UserTypeError(f"compile: expected UOps in the {kind}, got {v!r}")
     return values, kind, keys
 
@@ -115,7 +115,7 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
     Graphs that differ only in these values are one graph, compiled once.
     """
     bound: dict[str, int] = {}
-    for u in analysis.order(sink):
+    for u in walk.order(sink):
         if u.op is Ops.BIND:
             variable, value = unbind(u)
             arg = variable.arg
@@ -132,7 +132,7 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
     """The program's params in the order of its positional arguments."""
     found: dict[str, UOp] = {}
     kernel = level_of(sink) is not TENSOR
-    for u in tensor_graph.nodes(sink):
+    for u in walk.nodes(sink):
         # At tensor level a param with a slot belongs to a function, not to the program.
         if u.op is not Ops.PARAM or (u.arg.slot >= 0 and not kernel):
             continue
@@ -145,7 +145,7 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
     ordered: dict[str, UOp] = {}
     for given in inputs:
         param = found.get(given) if isinstance(given, str) else given
-        if not isinstance(param, Node) or param.op not in (Ops.PARAM, Ops.VARIABLE):
+        if not isinstance(param, UOp) or param.op not in (Ops.PARAM, Ops.VARIABLE):
             raise UserError(f"inputs: {given!r} is not a param of the graph")
         if param.op is Ops.PARAM:
             if param.arg.name in ordered:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from uopc import config
 from uopc.cache.disk import Store
 from uopc.cache.memory import Memory
-from uopc.ir.core.fingerprint import Fingerprint
+from uopc.ir.core.serialize import Fingerprint
 from uopc.program import key, record
 from uopc.program.artifact import Artifact
 from uopc.program.request import Request

@@ -10,18 +10,16 @@ import functools
 import math
 from collections.abc import Callable
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder.alu import Operand, alu, binary, cast
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder import alu, leaves, operands
+from uopc.ir.builder.fold import cast
+from uopc.ir.builder.operands import Operand
+from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import Opt
-from uopc.ir.core.node import Node, intern
 from uopc.ir.core.ops import Op, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 P = ParamSpec("P")
 _RANK = {bool: 0, int: 1, float: 2}
@@ -34,7 +32,7 @@ def rounded_once(
 
     @functools.wraps(function)
     def wrapped(a: UOp, /, *args: P.args, **kwargs: P.kwargs) -> UOp:
-        x = build.as_float(a)
+        x = as_float(a)
         wide = dtypes.accumulator(x.dtype.scalar)
         return cast(function(cast(x, wide), *args, **kwargs), x.dtype)
 
@@ -44,40 +42,31 @@ def rounded_once(
 # ---------------------------------------------------------------- arithmetic
 def negative(a: UOp) -> UOp:
     """Minus a; not a for bool."""
-    return alu(a, Ops.NEG)
+    return alu.alu(a, Ops.NEG)
 
 
 def invert(a: UOp) -> UOp:
     """Every bit flipped; not a for bool. Integers and bool only."""
     if a.dtype.kind == "bool":
-        return alu(a, Ops.NEG)
+        return alu.alu(a, Ops.NEG)
     if a.dtype.is_float:
         raise UserTypeError(f"~ needs integers or bool, got {a.dtype.name}")
     if a.dtype.kind == "index":
-        return binary(Ops.SUB, -1, a)
-    return alu(a, Ops.XOR, build.const(a.dtype.scalar, -1))
+        return alu.binary(Ops.SUB, -1, a)
+    return alu.alu(a, Ops.XOR, leaves.const(a.dtype.scalar, -1))
 
 
 def absolute(a: UOp) -> UOp:
     """The magnitude; the least integer wraps to itself."""
-    return a if a.dtype.kind in ("bool", "uint") else alu(a, Ops.ABS)
+    return a if a.dtype.kind in ("bool", "uint") else alu.alu(a, Ops.ABS)
 
 
-def _quotient(a: Operand, b: Operand) -> UOp:
-    x, y = build.paired(a, b)
+def divide(a: Operand, b: Operand) -> UOp:
+    """The float quotient a / b; integers give float64."""
+    x, y = operands.paired(a, b)
     if not x.dtype.is_float:
         x, y = cast(x, dtypes.float64), cast(y, dtypes.float64)
-    return alu(x, Ops.FDIV, y)
-
-
-def divide(a: UOp, b: Operand) -> UOp:
-    """The float quotient a / b; integers give float64."""
-    return _quotient(a, b)
-
-
-def divide_reversed(a: UOp, b: Operand) -> UOp:
-    """b / a."""
-    return _quotient(b, a)
+    return alu.alu(x, Ops.FDIV, y)
 
 
 def _no_bool(x: UOp, y: UOp) -> tuple[UOp, UOp]:
@@ -88,84 +77,65 @@ def _no_bool(x: UOp, y: UOp) -> tuple[UOp, UOp]:
 
 
 def _floored(op: Op, a: Operand, b: Operand) -> UOp:
-    x, y = _no_bool(*build.paired(a, b))
-    return alu(x, op, y)
+    x, y = _no_bool(*operands.paired(a, b))
+    return alu.alu(x, op, y)
 
 
-def floor_divide(a: UOp, b: Operand) -> UOp:
+def floor_divide(a: Operand, b: Operand) -> UOp:
     """The quotient rounded toward −∞, in the common dtype; integers: 0 where b = 0."""
     return _floored(Ops.FLOORDIV, a, b)
 
 
-def floor_divide_reversed(a: UOp, b: Operand) -> UOp:
-    """b // a."""
-    return _floored(Ops.FLOORDIV, b, a)
-
-
-def remainder(a: UOp, b: Operand) -> UOp:
+def remainder(a: Operand, b: Operand) -> UOp:
     """a - b*floor(a/b), with the sign of b; integers: 0 where b = 0."""
     return _floored(Ops.FLOORMOD, a, b)
 
 
-def remainder_reversed(a: UOp, b: Operand) -> UOp:
-    """b % a."""
-    return _floored(Ops.FLOORMOD, b, a)
+def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:
+    """The operator &, |, ^ or a shift; UserTypeError for floats."""
 
-
-def bitwise(op: Op, reverse: bool = False) -> Callable[[UOp, Operand], UOp]:
-    """The operator method of &, |, ^ or a shift; UserTypeError for floats."""
-
-    def function(a: UOp, b: Operand) -> UOp:
-        x, y = build.paired(b, a) if reverse else build.paired(a, b)
+    def function(a: Operand, b: Operand) -> UOp:
+        x, y = operands.paired(a, b)
         if x.dtype.is_float:
             raise UserTypeError(f"{op.symbol} needs integers or bool, got {x.dtype.name}")
         if op is Ops.SHL or op is Ops.SHR:
             x, y = _no_bool(x, y)
-        return alu(x, op, y)
+        return alu.alu(x, op, y)
 
     return function
 
 
-def power(a: UOp, b: Operand) -> UOp:
+def power(a: Operand, b: Operand) -> UOp:
     """a to the b in the common dtype. Integers wrap; a negative exponent gives the integer part."""
-    return _power(a, b)
-
-
-def power_reversed(a: UOp, b: Operand) -> UOp:
-    """b to the a."""
-    return _power(b, a)
-
-
-def _power(a: Operand, b: Operand) -> UOp:
-    x, y = _no_bool(*build.paired(a, b))
+    x, y = _no_bool(*operands.paired(a, b))
     if y.op is Ops.CONST and type(y.arg) is not tuple:
         found = _fixed_power(x, y.arg)
         if found is not None:
             return found
-    return alu(x, Ops.POW, y)
+    return alu.alu(x, Ops.POW, y)
 
 
 def _fixed_power(x: UOp, exponent: float) -> UOp | None:
     """Exponents that take at most two multiplications or one division (within 1.5 ulp)."""
     if exponent == 0:
-        return build.const_like(x, 1)
+        return leaves.const_like(x, 1)
     if exponent == 1:
         return x
     if exponent == -1 and x.dtype.is_float:
-        return alu(x, Ops.RECIPROCAL)
+        return alu.alu(x, Ops.RECIPROCAL)
     if exponent == 2 or (exponent in (3, 4) and x.dtype.bits >= 32):
-        square = alu(x, Ops.MUL, x)
+        square = alu.alu(x, Ops.MUL, x)
         if exponent == 2:
             return square
-        return alu(square, Ops.MUL, x if exponent == 3 else square)
+        return alu.alu(square, Ops.MUL, x if exponent == 3 else square)
     return None
 
 
 def mulacc(a: UOp, b: Operand, c: Operand) -> UOp:
     """a*b + c; floats round once."""
-    x, y = build.paired(a, b)
-    x, z = build.paired(x, c)
-    return alu(x, Ops.MULACC, cast(y, x.dtype), z)
+    x, y = operands.paired(a, b)
+    x, z = operands.paired(x, c)
+    return alu.alu(x, Ops.MULACC, cast(y, x.dtype), z)
 
 
 # ---------------------------------------------------------------- selection
@@ -174,13 +144,13 @@ def where(condition: Operand, a: Operand, b: Operand) -> UOp:
     if type(a) in _RANK and type(b) in _RANK:
         stronger = max(type(a), type(b), key=_RANK.__getitem__)
         a, b = stronger(a), stronger(b)
-    return build.where(build.as_uop(condition), a, b)
+    return alu.where(operands.as_uop(condition), a, b)
 
 
 def clip(a: UOp, lo: Operand = None, hi: Operand = None) -> UOp:
     """min(max(a, lo), hi); None leaves that side open. NaN stays."""
-    out = a if lo is None else binary(Ops.MAX, a, lo)
-    return out if hi is None else binary(Ops.MIN, out, hi)
+    out = a if lo is None else alu.binary(Ops.MAX, a, lo)
+    return out if hi is None else alu.binary(Ops.MIN, out, hi)
 
 
 def sign(a: UOp) -> UOp:
@@ -188,17 +158,17 @@ def sign(a: UOp) -> UOp:
     if a.dtype.kind == "bool":
         return a
     if a.dtype.kind == "uint":
-        return cast(binary(Ops.CMPNE, a, 0), a.dtype)
+        return cast(alu.binary(Ops.CMPNE, a, 0), a.dtype)
     # What is neither above nor below zero is ±0 (whose magnitude is 0) or NaN.
-    rest = alu(a, Ops.ABS) if a.dtype.is_float else build.const(a.dtype.scalar, 0)
-    below = build.where(binary(Ops.CMPLT, a, 0), build.const(a.dtype.scalar, -1), rest)
-    return build.where(binary(Ops.CMPLT, 0, a), build.const(a.dtype.scalar, 1), below)
+    rest = alu.alu(a, Ops.ABS) if a.dtype.is_float else leaves.const(a.dtype.scalar, 0)
+    below = alu.where(alu.binary(Ops.CMPLT, a, 0), leaves.const(a.dtype.scalar, -1), rest)
+    return alu.where(alu.binary(Ops.CMPLT, 0, a), leaves.const(a.dtype.scalar, 1), below)
 
 
 # ---------------------------------------------------------------- rounding
 def _rounding(op: Op, doc: str) -> Callable[[UOp], UOp]:
     def function(a: UOp) -> UOp:
-        return alu(a, op) if a.dtype.is_float else a
+        return alu.alu(a, op) if a.dtype.is_float else a
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"{doc} Integers stay as they are."
@@ -214,7 +184,7 @@ round_ = _rounding(Ops.ROUND, "Rounds to the nearest integer, halves to the even
 # ---------------------------------------------------------------- float functions
 def _float_function(op: Op) -> Callable[[UOp], UOp]:
     def function(a: UOp) -> UOp:
-        return build.unary_float(op, a)
+        return unary_float(op, a)
 
     function.__name__ = function.__qualname__ = op.name
     meaning = op.doc.removeprefix("Float only. NaN gives NaN. ")
@@ -238,39 +208,39 @@ reciprocal = _float_function(Ops.RECIPROCAL)
 @rounded_once
 def rsqrt(a: UOp) -> UOp:
     """1 / sqrt(a)."""
-    return alu(alu(a, Ops.SQRT), Ops.RECIPROCAL)
+    return alu.alu(alu.alu(a, Ops.SQRT), Ops.RECIPROCAL)
 
 
 # ---------------------------------------------------------------- activations
 def relu(a: UOp) -> UOp:
     """max(a, 0); NaN stays."""
-    return a if a.dtype.kind in ("bool", "uint") else binary(Ops.MAX, a, 0)
+    return a if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.MAX, a, 0)
 
 
 @rounded_once
 def sigmoid(a: UOp) -> UOp:
     """1 / (1 + e^-a). Where e^-a overflows the result is 0."""
-    return alu(binary(Ops.ADD, alu(alu(a, Ops.NEG), Ops.EXP), 1), Ops.RECIPROCAL)
+    return alu.alu(alu.binary(Ops.ADD, alu.alu(alu.alu(a, Ops.NEG), Ops.EXP), 1), Ops.RECIPROCAL)
 
 
 @rounded_once
 def silu(a: UOp) -> UOp:
     """a · sigmoid(a)."""
-    return alu(a, Ops.MUL, sigmoid(a))
+    return alu.alu(a, Ops.MUL, sigmoid(a))
 
 
 @rounded_once
 def gelu(a: UOp, approximate: Literal["none", "tanh"] = "none") -> UOp:
     """a · Φ(a), Φ the normal distribution; "tanh" takes Hendrycks and Gimpel's approximation."""
     if approximate == "none":
-        curve = alu(binary(Ops.MUL, a, math.sqrt(0.5)), Ops.ERF)
+        curve = alu.alu(alu.binary(Ops.MUL, a, math.sqrt(0.5)), Ops.ERF)
     elif approximate == "tanh":
-        cubic = binary(Ops.ADD, binary(Ops.MUL, binary(Ops.MUL, a, a), 0.044715), 1)
-        inner = binary(Ops.MUL, binary(Ops.MUL, a, math.sqrt(2 / math.pi)), cubic)
-        curve = alu(inner, Ops.TANH)
+        cubic = alu.binary(Ops.ADD, alu.binary(Ops.MUL, alu.binary(Ops.MUL, a, a), 0.044715), 1)
+        inner = alu.binary(Ops.MUL, alu.binary(Ops.MUL, a, math.sqrt(2 / math.pi)), cubic)
+        curve = alu.alu(inner, Ops.TANH)
     else:
         raise UserError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
-    return binary(Ops.MUL, binary(Ops.MUL, a, 0.5), binary(Ops.ADD, curve, 1))
+    return alu.binary(Ops.MUL, alu.binary(Ops.MUL, a, 0.5), alu.binary(Ops.ADD, curve, 1))
 
 
 # ---------------------------------------------------------------- marks
@@ -284,12 +254,12 @@ def contiguous(a: UOp, opts: Any = None) -> UOp:
     chosen = None if opts is None else tuple(opts)
     if a.op is Ops.CONTIGUOUS and (chosen is None or chosen == a.arg):
         return a
-    return build.located(intern(Ops.CONTIGUOUS, a.dtype, (a,), chosen))
+    return leaves.located(intern(Ops.CONTIGUOUS, a.dtype, (a,), chosen))
 
 
 def detach(a: UOp) -> UOp:
     """The same value, through which no derivative flows."""
-    return a if a.op is Ops.DETACH else build.located(intern(Ops.DETACH, a.dtype, (a,)))
+    return a if a.op is Ops.DETACH else leaves.located(intern(Ops.DETACH, a.dtype, (a,)))
 
 
 # ---------------------------------------------------------------- variables
@@ -297,15 +267,28 @@ def bind(a: UOp, value: Any) -> UOp:
     """The variable with a value for this run; UserError when it is out of the bounds."""
     if a.op is not Ops.VARIABLE:
         raise UserError(f"bind: expected a variable, got {a.op!r}")
-    number = build.as_dim(value)
-    if isinstance(number, Node) or not a.arg.low <= number <= a.arg.high:
+    number = operands.as_dim(value)
+    if isinstance(number, UOp) or not a.arg.low <= number <= a.arg.high:
         limits = f"{a.arg.low} to {a.arg.high}"
         raise UserError(f"bind: {a.arg.name} takes an integer from {limits}, got {value!r}")
-    return build.located(intern(Ops.BIND, a.dtype, (a, build.dim_uop(number))))
+    return leaves.located(intern(Ops.BIND, a.dtype, (a, leaves.dim_uop(number))))
 
 
 def unbind(a: UOp) -> tuple[UOp, int]:
     """The variable and the value of a bound variable."""
     if a.op is not Ops.BIND:
         raise UserError(f"unbind: expected a bound variable, got {a.op!r}")
-    return a.src[0], int(analysis.bounds(a.src[1])[0])
+    return a.src[0], int(bounds.bounds(a.src[1])[0])
+
+
+def unary_float(op: Op, a: UOp) -> UOp:
+    """A float function; integers become float32 (64-bit ones float64), as NumPy does by size."""
+    return alu.alu(as_float(a), op)
+
+
+def as_float(a: UOp) -> UOp:
+    """`a` as a float: integers become float64, bool and small integers float32."""
+    if a.dtype.is_float:
+        return a
+    wide = a.dtype.bits > 16 or a.dtype is dtypes.index
+    return cast(a, dtypes.float64 if wide else dtypes.float32)

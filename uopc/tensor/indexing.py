@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from uopc.errors import Unsupported, UserError, UserIndexError, UserTypeError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel, movement
-from uopc.ir.builder.alu import alu, as_dim, binary, cast, dim_uop
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim, Shape, show
-from uopc.ir.core.node import Node, intern
+from uopc.ir.builder import alu, kernel, leaves, movement, operands
+from uopc.ir.builder.fold import cast
+from uopc.ir.builder.leaves import dim_uop
+from uopc.ir.builder.operands import as_dim
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, Shape, show
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.tensor import creation as sources
-
-if TYPE_CHECKING:
-    from uopc.ir.core.dtypes import DType
-    from uopc.ir.core.uop import UOp
 
 _NEW: Final = -1  # a new axis, in a layout
 _GAP: Final = -2  # an ellipsis that stands for no axis: it still separates index arrays
@@ -52,7 +49,7 @@ def getitem(a: UOp, key: Any) -> UOp:
     Bounds of slices may be UOps of dtype index; what they take must provably lie inside where its
     length is fixed, otherwise it is cut off as NumPy does. Masks are Unsupported.
     """
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     axes, layout = _parse(key, dims)
     begins, sizes = [x.begin for x in axes], [x.size for x in axes]
     out = movement.window(a, begins, sizes)
@@ -62,7 +59,7 @@ def getitem(a: UOp, key: Any) -> UOp:
     if any(x.step not in (1, -1) for x in axes):
         out = _stepped(out, axes)
     blocks = [x.index for x in axes if x.index is not None]
-    block = analysis.broadcast([analysis.shape(i) for i in blocks], "index") if blocks else ()
+    block = shapes.broadcast([shapes.shape(i) for i in blocks], "index") if blocks else ()
     layout = _placed(axes, layout)
     if blocks:
         out = _indexed(out, axes, layout, block)
@@ -101,10 +98,10 @@ def _taken(item: Any, n: Dim, axis: int) -> _Axis:
         item = item[()]
     if isinstance(item, (list, np.ndarray)):
         return _picked(_constant_index(item, n, axis), n)
-    if isinstance(item, Node):
+    if isinstance(item, UOp):
         _check_index_dtype(item.dtype)
-        if analysis.shape(item) or item.dtype is not dtypes.index:  # type: ignore[arg-type]
-            return _picked(in_range(item, n), n)  # type: ignore[arg-type]
+        if shapes.shape(item) or item.dtype is not dtypes.index:
+            return _picked(in_range(item, n), n)
         return _single(as_dim(item), n, axis)
     if isinstance(item, (bool, np.bool_)):
         raise Unsupported("a mask as index: use where; the result's size would depend on values")
@@ -123,7 +120,7 @@ def _check_index_dtype(t: DType) -> None:
 
 
 def _picked(index: UOp, n: Dim) -> _Axis:
-    return _Axis(0, n, n, index=index, dropped=not analysis.shape(index))
+    return _Axis(0, n, n, index=index, dropped=not shapes.shape(index))
 
 
 def _single(i: Dim, n: Dim, axis: int) -> _Axis:
@@ -132,7 +129,7 @@ def _single(i: Dim, n: Dim, axis: int) -> _Axis:
         if not -n <= i < n:
             raise UserIndexError(f"index {i} is out of range for axis {axis} of size {n}")
         return _Axis(i % n, 1, 1, dropped=True)
-    low, high = analysis.bounds(dim_uop(i))
+    low, high = bounds.bounds(dim_uop(i))
     if low < 0 <= high:
         return _picked(in_range(dim_uop(i), n), n)
     place = i if low >= 0 else as_dim(i + n)
@@ -147,7 +144,7 @@ def _sliced(s: slice, n: Dim) -> _Axis:
     step = 1 if s.step is None else as_dim(s.step)
     if not isinstance(step, int) or step == 0:
         raise UserError(f"the step of a slice must be a fixed integer other than 0, got {s.step!r}")
-    if isinstance(n, int) and not isinstance(s.start, Node) and not isinstance(s.stop, Node):
+    if isinstance(n, int) and not isinstance(s.start, UOp) and not isinstance(s.stop, UOp):
         return _sliced_now(s, n, step)
     if step > 0:
         raw = _bound(s.start, n, 0, 0), _bound(s.stop, n, n, 0)
@@ -193,7 +190,7 @@ def _stepped(a: UOp, axes: list[_Axis]) -> UOp:
 
 def _is_sure(s: slice, raw: tuple[Dim, Dim]) -> bool:
     """Whether the user gives two symbolic bounds a fixed distance apart, such as pos:pos+1."""
-    both = isinstance(s.start, Node) and isinstance(s.stop, Node)
+    both = isinstance(s.start, UOp) and isinstance(s.stop, UOp)
     return both and isinstance(as_dim(raw[1] - raw[0]), int)
 
 
@@ -206,18 +203,18 @@ def _bound(v: Any, n: Dim, default: Dim, shift: int) -> Dim:
     if v is None:
         return default
     v = as_dim(v)
-    low, high = (v, v) if isinstance(v, int) else analysis.bounds(v)
+    low, high = (v, v) if isinstance(v, int) else bounds.bounds(v)
     if high < 0:
         v = as_dim(v + n)
     elif low < 0:
-        v = build.where(binary(Ops.CMPLT, v, 0), v + n, v)
+        v = alu.where(alu.binary(Ops.CMPLT, v, 0), v + n, v)
     return as_dim(v + shift) if shift else v
 
 
 def _clamped(v: Dim, n: Dim) -> Dim:
     """v cut to [0, n]."""
     if isinstance(n, int):
-        low, high = (v, v) if isinstance(v, int) else analysis.bounds(v)
+        low, high = (v, v) if isinstance(v, int) else bounds.bounds(v)
         if low >= 0 and high <= n:
             return v
     if v is n:
@@ -226,10 +223,10 @@ def _clamped(v: Dim, n: Dim) -> Dim:
     if affine.at_most(end, u):
         return n
     if not affine.at_most(u, end):
-        u = alu(u, Ops.MIN, end)
+        u = alu.alu(u, Ops.MIN, end)
     if affine.at_most(u, affine.const(0)):
         return 0
-    return as_dim(u if affine.at_most(affine.const(0), u) else alu(u, Ops.MAX, affine.const(0)))
+    return as_dim(u if affine.at_most(affine.const(0), u) else alu.alu(u, Ops.MAX, affine.const(0)))
 
 
 def _length(begin: Dim, end: Dim) -> Dim:
@@ -237,7 +234,7 @@ def _length(begin: Dim, end: Dim) -> Dim:
     if isinstance(size, int):
         return max(size, 0)
     proved = affine.at_most(dim_uop(begin), dim_uop(end))
-    return size if proved else as_dim(alu(size, Ops.MAX, affine.const(0)))
+    return size if proved else as_dim(alu.alu(size, Ops.MAX, affine.const(0)))
 
 
 # ---------------------------------------------------------------- indices from arrays
@@ -251,28 +248,28 @@ def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
     if array.dtype.kind == "b":
         raise Unsupported("a mask as index: use where; the result's size would depend on values")
     if not isinstance(n, int):
-        return in_range(sources.constant(array), n)
+        return in_range(operands.constant(array), n)
     bad = (array < -n) | (array >= n)
     if bad.any():
         raise UserIndexError(
             f"index {array[bad].flat[0]} is out of range for axis {axis} of size {n}"
         )
     array = np.where(array < 0, array + n, array).astype(np.int32 if n <= 1 << 31 else np.int64)
-    return cast(sources.constant(array), dtypes.index)
+    return cast(operands.constant(array), dtypes.index)
 
 
 def in_range(i: UOp, n: Dim) -> UOp:
     """An index as NumPy counts it, negative ones from the end; INVALID where it is outside."""
     most = dtypes.index.bounds[1]
-    if analysis.bounds(i)[1] > most:  # uint64: what no index holds is outside as well
-        i = binary(Ops.MIN, i, build.const(i.dtype, most))
+    if bounds.bounds(i)[1] > most:  # uint64: what no index holds is outside as well
+        i = alu.binary(Ops.MIN, i, leaves.const(i.dtype, most))
     i, end = cast(i, dtypes.index), dim_uop(n)
-    low, high = analysis.bounds(i)
+    low, high = bounds.bounds(i)
     start = affine.const(0)
     if low < 0:
         start = affine.mul(end, affine.const(-1))
-        from_end = binary(Ops.ADD, i, end)
-        wrapped = from_end if high < 0 else build.where(binary(Ops.CMPLT, i, 0), from_end, i)
+        from_end = alu.binary(Ops.ADD, i, end)
+        wrapped = from_end if high < 0 else alu.where(alu.binary(Ops.CMPLT, i, 0), from_end, i)
         return _guarded(i, start, end, wrapped)
     return _guarded(i, start, end)
 
@@ -282,13 +279,13 @@ def _guarded(i: UOp, start: UOp, end: UOp, value: UOp | None = None) -> UOp:
     value = i if value is None else value
     checks = []
     if not affine.at_most(start, i):
-        checks.append(binary(Ops.CMPLE, start, i))
+        checks.append(alu.binary(Ops.CMPLE, start, i))
     if not affine.at_most(affine.plus(i, 1), end):
-        checks.append(binary(Ops.CMPLT, i, end))
+        checks.append(alu.binary(Ops.CMPLT, i, end))
     if not checks:
         return value
-    inside = checks[0] if len(checks) == 1 else alu(checks[0], Ops.AND, checks[1])
-    return build.where(inside, value, intern(Ops.INVALID, dtypes.index))
+    inside = checks[0] if len(checks) == 1 else alu.alu(checks[0], Ops.AND, checks[1])
+    return alu.where(inside, value, intern(Ops.INVALID, dtypes.index))
 
 
 # ---------------------------------------------------------------- the result of a[key]
@@ -327,13 +324,13 @@ def _indexed(a: UOp, axes: list[_Axis], layout: list[int], block: Shape) -> UOp:
         elif x.dropped:
             indices.append(affine.const(0))
         else:
-            indices.append(_before(sources.iota(x.count), places[i]))
+            indices.append(_before(leaves.iota(x.count), places[i]))
     return movement.index(a, *indices)
 
 
 def _before(index: UOp, after: int) -> UOp:
     """An index with `after` axes of size 1 behind it; a scalar broadcasts as it is."""
-    dims = analysis.shape(index)
+    dims = shapes.shape(index)
     return movement.reshape(index, (*dims, *(1,) * after)) if dims and after else index
 
 
@@ -352,8 +349,8 @@ def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
     UserError when the indices are known now, else the element is 0.
     """
     if axis is None:
-        return take(movement.reshape(a, (analysis.size(analysis.shape(a)),)), indices, 0)
-    rank = len(analysis.shape(a))
+        return take(movement.reshape(a, (shapes.size(shapes.shape(a)),)), indices, 0)
+    rank = len(shapes.shape(a))
     axis = movement.normal_axis(axis, rank, "take")
     if not rank:
         a = movement.reshape(a, (1,))
@@ -367,10 +364,10 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
     The result has the shape of the index, which has as many dimensions as `a`, none of them longer
     off the axis. Negative indices count from the end, out of range gives 0.
     """
-    dims = analysis.shape(a)
-    i = build.as_uop(np.asarray(index) if isinstance(index, list) else index)
+    dims = shapes.shape(a)
+    i = operands.as_uop(np.asarray(index) if isinstance(index, list) else index)
     _check_index_dtype(i.dtype)
-    wanted = analysis.shape(i)
+    wanted = shapes.shape(i)
     if len(wanted) != len(dims) or not dims:
         raise UserError(f"gather: index {show(wanted)} needs as many dimensions as {show(dims)}")
     axis = movement.normal_axis(axis, len(dims), "gather")
@@ -378,7 +375,7 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
         if p != axis and not affine.at_most(dim_uop(w), dim_uop(d)):
             raise UserError(f"gather: the index {show(wanted)} is longer than {show(dims)}")
     rank = len(dims)
-    places = [_before(sources.iota(w), rank - 1 - p) for p, w in enumerate(wanted)]
+    places = [_before(leaves.iota(w), rank - 1 - p) for p, w in enumerate(wanted)]
     places[axis] = in_range(i, dims[axis])
     return movement.index(a, *places)
 
@@ -390,11 +387,11 @@ def one_hot(a: UOp, n: int, dtype: DType = dtypes.float32) -> UOp:
     """
     if a.dtype.kind not in ("int", "uint", "index"):
         raise UserTypeError(f"one_hot: needs integers, got {a.dtype.name}")
-    places = sources.iota(as_dim(n))
-    narrow = analysis.bounds(places)[1] <= a.dtype.bounds[1]
+    places = leaves.iota(as_dim(n))
+    narrow = bounds.bounds(places)[1] <= a.dtype.bounds[1]
     common = a.dtype if narrow else dtypes.index
-    named = movement.reshape(cast(a, common), (*analysis.shape(a), 1))
-    return cast(alu(named, Ops.CMPEQ, cast(places, common)), dtype)
+    named = movement.reshape(cast(a, common), (*shapes.shape(a), 1))
+    return cast(alu.alu(named, Ops.CMPEQ, cast(places, common)), dtype)
 
 
 def tril(a: UOp, k: int = 0) -> UOp:
@@ -408,20 +405,20 @@ def triu(a: UOp, k: int = 0) -> UOp:
 
 
 def _triangle(a: UOp, k: int, lower: bool) -> UOp:
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     if len(dims) < 2:
         raise UserError(f"{'tril' if lower else 'triu'}: needs two dimensions, got {show(dims)}")
-    row, column = _before(sources.iota(dims[-2]), 1), sources.iota(dims[-1])
-    diagonal = binary(Ops.ADD, row, as_dim(k))
-    keep = alu(column, Ops.CMPLE, diagonal) if lower else alu(diagonal, Ops.CMPLE, column)
-    return build.where(keep, a, build.const(a.dtype.scalar, 0))
+    row, column = _before(leaves.iota(dims[-2]), 1), leaves.iota(dims[-1])
+    diagonal = alu.binary(Ops.ADD, row, as_dim(k))
+    keep = alu.alu(column, Ops.CMPLE, diagonal) if lower else alu.alu(diagonal, Ops.CMPLE, column)
+    return alu.where(keep, a, leaves.const(a.dtype.scalar, 0))
 
 
 # ---------------------------------------------------------------- axes
 def transpose(a: UOp, *axes: Any) -> UOp:
     """All axes reversed; with two ints those axes swapped; with a tuple, or more than two ints, the
     axes in that order (as permute)."""
-    rank = len(analysis.shape(a))
+    rank = len(shapes.shape(a))
     order = list(range(rank))
     if not axes or (len(axes) == 1 and axes[0] is None):
         order.reverse()
@@ -435,18 +432,18 @@ def transpose(a: UOp, *axes: Any) -> UOp:
 
 def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
     """The axes from `start` to `end`, both included, as one."""
-    dims = analysis.shape(a) or (1,)
+    dims = shapes.shape(a) or (1,)
     first = movement.normal_axis(start, len(dims), "flatten")
     last = movement.normal_axis(end, len(dims), "flatten")
     if first > last:
         raise UserError(f"flatten: axis {start} comes after axis {end}")
-    merged = analysis.size(dims[first : last + 1])
+    merged = shapes.size(dims[first : last + 1])
     return movement.reshape(a, (*dims[:first], merged, *dims[last + 1 :]))
 
 
 def squeeze(a: UOp, axis: Any = None) -> UOp:
     """Without the axes of size 1 (all of them, or those named, which must be of size 1)."""
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     ones = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     if axis is not None:
         named = movement.normal_axes(axis, len(dims), "squeeze")
@@ -458,7 +455,7 @@ def squeeze(a: UOp, axis: Any = None) -> UOp:
 
 def unsqueeze(a: UOp, axis: int) -> UOp:
     """With a new axis of size 1 at `axis`."""
-    dims = list(analysis.shape(a))
+    dims = list(shapes.shape(a))
     dims.insert(movement.normal_axis(axis, len(dims) + 1, "unsqueeze"), 1)
     return movement.reshape(a, tuple(dims))
 
@@ -474,12 +471,12 @@ def assign(a: UOp, value: Any) -> UOp:
     The value broadcasts to the shape of `a`; UserTypeError when its dtype differs.
     """
     _check_target(a)
-    v = build.as_uop(value, a.dtype)
+    v = operands.as_uop(value, a.dtype)
     if v.dtype is not a.dtype:
         raise UserTypeError(f"assign: the target is {a.dtype.name}, the value {v.dtype.name}")
-    dims = analysis.shape(a)
-    if analysis.broadcast([analysis.shape(v), dims], "assign") != dims:
-        raise UserError(f"assign: {show(analysis.shape(v))} does not fit {show(dims)}")
+    dims = shapes.shape(a)
+    if shapes.broadcast([shapes.shape(v), dims], "assign") != dims:
+        raise UserError(f"assign: {show(shapes.shape(v))} does not fit {show(dims)}")
     return kernel.after(a, kernel.store(a, movement.expand(v, dims)))
 
 

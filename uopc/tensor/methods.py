@@ -1,86 +1,281 @@
-"""The tensor methods of UOp, gathered under the names that users write."""
+"""The methods of UOp, one line per method. Importing this module installs them on the class.
 
-from uopc.tensor.elementwise import (
-    absolute,
-    bind,
-    bitwise,
-    ceil,
-    clip,
-    contiguous,
-    cos,
-    detach,
-    divide,
-    divide_reversed,
-    erf,
-    exp,
-    exp2,
-    floor,
-    floor_divide,
-    floor_divide_reversed,
-    gelu,
-    invert,
-    log,
-    log2,
-    mulacc,
-    negative,
-    power,
-    power_reversed,
-    reciprocal,
-    relu,
-    remainder,
-    remainder_reversed,
-    rsqrt,
-    sigmoid,
-    sign,
-    silu,
-    sin,
-    sqrt,
-    tan,
-    tanh,
-    trunc,
-    unbind,
-    where,
-)  # fmt: skip
-from uopc.tensor.elementwise import round_ as round
-from uopc.tensor.indexing import (
-    assign,
-    flatten,
-    gather,
-    getitem,
-    one_hot,
-    squeeze,
-    take,
-    transpose,
-    tril,
-    triu,
-    unsqueeze,
-)  # fmt: skip
-from uopc.tensor.nn import (
-    avg_pool2d,
-    conv2d,
-    layer_norm,
-    log_softmax,
-    matmul,
-    matmul_reversed,
-    max_pool2d,
-    rms_norm,
-    softmax,
-)  # fmt: skip
-from uopc.tensor.reductions import all_ as all
-from uopc.tensor.reductions import any_ as any
-from uopc.tensor.reductions import argmax, argmin, cumsum, mean, prod, std, var
-from uopc.tensor.reductions import max_ as max
-from uopc.tensor.reductions import min_ as min
-from uopc.tensor.reductions import sum_ as sum
+A method is a free function whose first parameter is the node. `ir/core/uop.pyi`, which type
+checkers read, is generated from this list (`python -m pytest tests/test_style.py --bless`).
+"""
 
-__all__ = [
-    "absolute", "all", "any", "argmax", "argmin", "assign", "avg_pool2d", "bind", "bitwise",
-    "ceil", "clip", "contiguous", "conv2d", "cos", "cumsum", "detach", "divide",
-    "divide_reversed", "erf", "exp", "exp2", "flatten", "floor", "floor_divide",
-    "floor_divide_reversed", "gather", "gelu", "getitem", "invert", "layer_norm", "log", "log2",
-    "log_softmax", "matmul", "matmul_reversed", "max", "max_pool2d", "mean", "min", "mulacc",
-    "negative", "one_hot", "power", "power_reversed", "prod", "reciprocal", "relu", "remainder",
-    "remainder_reversed", "rms_norm", "round", "rsqrt", "sigmoid", "sign", "silu", "sin",
-    "softmax", "sqrt", "squeeze", "std", "sum", "take", "tan", "tanh", "transpose", "tril",
-    "triu", "trunc", "unbind", "unsqueeze", "var", "where",
-]  # fmt: skip
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
+from uopc.ir.builder.leaves import Scalar
+from uopc.ir.builder.operands import Operand
+from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, walk
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import elementwise, indexing, nn, reductions
+
+Operator = Callable[[UOp, Operand], UOp]
+
+
+# ---------------------------------------------------------------- facts
+def _size(u: UOp) -> shapes.Dim:
+    """The number of elements."""
+    return shapes.size(shapes.shape(u))
+
+
+def _vmin(u: UOp) -> Any:
+    """A lower bound of every element."""
+    return bounds.bounds(u)[0]
+
+
+def _vmax(u: UOp) -> Any:
+    """An upper bound of every element."""
+    return bounds.bounds(u)[1]
+
+
+def _ranges(u: UOp) -> tuple[UOp, ...]:
+    """The loops this value is inside of, outer first."""
+    return tuple(sorted(ranges.ranges(u), key=lambda r: r.arg.axis))
+
+
+def _toposort(u: UOp, gate: Any = None) -> dict[UOp, None]:
+    """Every node below this one, sources first; `gate(u)` says whether to go below u."""
+    return walk.toposort(u, gate)
+
+
+# ---------------------------------------------------------------- scalar graphs, text, rewriting
+def _evaluate(u: UOp) -> Scalar:
+    """The value of a scalar graph of constants. UserError when it depends on anything else."""
+    value = _simplify(u)
+    if value.op is not Ops.CONST or type(value.arg) is tuple:
+        raise UserError(f"{_render(u)} is not a constant")
+    return value.arg  # type: ignore[no-any-return]
+
+
+def _int(u: UOp) -> int:
+    return int(_evaluate(u))
+
+
+def _float(u: UOp) -> float:
+    return float(_evaluate(u))
+
+
+def _simplify(u: UOp) -> UOp:
+    """An equal graph, smaller or the same: symbolic rules to a fixed point, written short."""
+    from uopc.ir.symbolic import shorten
+    from uopc.ir.symbolic.simplify import simplify
+
+    return shorten.compact(simplify(u), u)
+
+
+def _render(u: UOp, simplify: bool = True) -> str:
+    """An infix expression such as `(n*4)+3`; a graph without an infix form prints as by `str`."""
+    from uopc.ir.text import printer
+
+    return printer.render(_simplify(u) if simplify else u)
+
+
+def _print(u: UOp) -> str:
+    from uopc.ir.text import printer
+
+    return printer.print_graph(u)
+
+
+def _tree(u: UOp) -> str:
+    from uopc.ir.text import printer
+
+    return printer.tree(u)
+
+
+def _substitute(
+    u: UOp, mapping: dict[UOp, UOp], extra_pm: Any = None, walk: bool = False
+) -> UOp:
+    """The graph with every key of the mapping replaced by its value."""
+    from uopc.ir.rewrite import engine
+
+    return engine.substitute(u, mapping, extra_pm, walk)
+
+
+def _invalid(dtype: DType = dtypes.bool_) -> UOp:
+    """No value."""
+    return intern(Ops.INVALID, dtype)
+
+
+# ---------------------------------------------------------------- the list
+def _operator(op: Op) -> Callable[[Operand, Operand], UOp]:
+    return lambda a, b: alu.binary(op, a, b)
+
+
+def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
+    return lambda a, b: operator(b, a)
+
+
+class Methods:
+    """A node of the graph: `op` applied to `src`, with a typed constant `arg` and a `dtype`.
+
+    Immutable and interned: building the same node twice gives the same object, so `==` is identity
+    (`eq` compares values). `UOp(op, dtype, src, arg, tag)` folds nothing; the methods below fold.
+    """
+
+    __array_ufunc__ = None  # an array on the left leaves the operator to the UOp
+
+    # ------------------------------------------------------------ the graph
+    toposort = backward_slice = _toposort
+    variables = walk.variables
+    shape = property(shapes.shape)
+    ndim = property(shapes.rank)
+    size = property(_size)
+    vmin = property(_vmin)
+    vmax = property(_vmax)
+    ranges = property(_ranges)
+    substitute = _substitute
+    simplify = _simplify
+    render = _render
+    __str__ = _print
+    __repr__ = _tree
+    __reduce__ = serialize.reduce
+
+    # ------------------------------------------------------------ scalars
+    __int__ = _int
+    __float__ = _float
+    const = staticmethod(leaves.const)
+    const_like = leaves.const_like
+    variable = staticmethod(operands.variable)
+    alu = alu.alu
+    cast = fold.cast
+    bitcast = fold.bitcast
+
+    invalid = staticmethod(_invalid)
+
+    __add__ = _operator(Ops.ADD)
+    __radd__ = _reversed(_operator(Ops.ADD))
+    __sub__ = _operator(Ops.SUB)
+    __rsub__ = _reversed(_operator(Ops.SUB))
+    __mul__ = _operator(Ops.MUL)
+    __rmul__ = _reversed(_operator(Ops.MUL))
+    __truediv__ = elementwise.divide
+    __rtruediv__ = _reversed(elementwise.divide)
+    __floordiv__ = elementwise.floor_divide
+    __rfloordiv__ = _reversed(elementwise.floor_divide)
+    __mod__ = elementwise.remainder
+    __rmod__ = _reversed(elementwise.remainder)
+    __pow__ = elementwise.power
+    __rpow__ = _reversed(elementwise.power)
+    __matmul__ = nn.matmul
+    __rmatmul__ = _reversed(nn.matmul)
+    __and__ = elementwise.bitwise(Ops.AND)
+    __rand__ = _reversed(elementwise.bitwise(Ops.AND))
+    __or__ = elementwise.bitwise(Ops.OR)
+    __ror__ = _reversed(elementwise.bitwise(Ops.OR))
+    __xor__ = elementwise.bitwise(Ops.XOR)
+    __rxor__ = _reversed(elementwise.bitwise(Ops.XOR))
+    __lshift__ = elementwise.bitwise(Ops.SHL)
+    __rlshift__ = _reversed(elementwise.bitwise(Ops.SHL))
+    __rshift__ = elementwise.bitwise(Ops.SHR)
+    __rrshift__ = _reversed(elementwise.bitwise(Ops.SHR))
+    __lt__ = _operator(Ops.CMPLT)
+    __le__ = _operator(Ops.CMPLE)
+    __gt__ = _reversed(_operator(Ops.CMPLT))
+    __ge__ = _reversed(_operator(Ops.CMPLE))
+    eq = _operator(Ops.CMPEQ)
+    ne = _operator(Ops.CMPNE)
+    __neg__ = elementwise.negative
+    __invert__ = elementwise.invert
+    __abs__ = elementwise.absolute
+    maximum = _operator(Ops.MAX)
+    minimum = _operator(Ops.MIN)
+    where = elementwise.where
+    mulacc = elementwise.mulacc
+
+    # ------------------------------------------------------------ tensors
+    reshape = movement.reshape
+    expand = movement.expand
+    permute = movement.permute
+    flip = movement.flip
+    pad = movement.pad
+    shrink = movement.shrink
+    reduce = movement.reduce
+    stack = movement.stack
+    cat = movement.cat
+    __getitem__ = indexing.getitem
+    transpose = indexing.transpose
+    flatten = indexing.flatten
+    squeeze = indexing.squeeze
+    unsqueeze = indexing.unsqueeze
+    sum = reductions.sum_
+    prod = reductions.prod
+    max = reductions.max_
+    min = reductions.min_
+    mean = reductions.mean
+    var = reductions.var
+    std = reductions.std
+    argmax = reductions.argmax
+    argmin = reductions.argmin
+    any = reductions.any_
+    all = reductions.all_
+    cumsum = reductions.cumsum
+    exp = elementwise.exp
+    exp2 = elementwise.exp2
+    log = elementwise.log
+    log2 = elementwise.log2
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tan = elementwise.tan
+    tanh = elementwise.tanh
+    erf = elementwise.erf
+    sqrt = elementwise.sqrt
+    rsqrt = elementwise.rsqrt
+    reciprocal = elementwise.reciprocal
+    sigmoid = elementwise.sigmoid
+    relu = elementwise.relu
+    gelu = elementwise.gelu
+    silu = elementwise.silu
+    abs = elementwise.absolute
+    sign = elementwise.sign
+    trunc = elementwise.trunc
+    floor = elementwise.floor
+    ceil = elementwise.ceil
+    round = elementwise.round_
+    clip = elementwise.clip
+    pow = elementwise.power
+    softmax = nn.softmax
+    log_softmax = nn.log_softmax
+    layer_norm = nn.layer_norm
+    rms_norm = nn.rms_norm
+    matmul = nn.matmul
+    conv2d = nn.conv2d
+    avg_pool2d = nn.avg_pool2d
+    max_pool2d = nn.max_pool2d
+    gather = indexing.gather
+    take = indexing.take
+    one_hot = indexing.one_hot
+    tril = indexing.tril
+    triu = indexing.triu
+    contiguous = elementwise.contiguous
+    detach = elementwise.detach
+    assign = indexing.assign
+    bind = elementwise.bind
+    unbind = elementwise.unbind
+
+    # ------------------------------------------------------------ kernels
+    index = movement.index
+    load = kernel.load
+    store = kernel.store
+    range = staticmethod(kernel.range)
+    end = kernel.end
+    after = kernel.after
+    sink = kernel.sink
+    group = kernel.group
+
+
+class _Empty:
+    """An empty class: its attributes are those that every class has."""
+
+
+for _name in vars(Methods).keys() - vars(_Empty).keys() | {"__doc__"}:
+    setattr(UOp, _name, vars(Methods)[_name])

@@ -5,51 +5,49 @@ Products of float16, bfloat16 and fp8 accumulate in float32 and are rounded once
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
-from uopc.ir.builder.alu import Operand, alu, as_dim, binary, cast
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim, show
+from uopc.ir.builder import alu, leaves, movement, operands
+from uopc.ir.builder.fold import cast
+from uopc.ir.builder.operands import Operand, as_dim
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.tensor import creation as sources
+from uopc.ir.core.shapes import Dim, show
+from uopc.ir.core.uop import UOp
+from uopc.tensor import elementwise
 from uopc.tensor.elementwise import rounded_once
 from uopc.tensor.reductions import along, average
-
-if TYPE_CHECKING:
-    from uopc.ir.core.dtypes import DType
-    from uopc.ir.core.uop import UOp
 
 
 # ---------------------------------------------------------------- normalisation
 def _shifted(a: UOp, axis: Any) -> UOp:
     """Minus the maximum, so that the exponential cannot overflow."""
-    return binary(Ops.SUB, a, movement.reduce(a, "max", axis, keepdims=True))
+    return alu.binary(Ops.SUB, a, movement.reduce(a, "max", axis, keepdims=True))
 
 
 @rounded_once
 def softmax(a: UOp, axis: Any = -1) -> UOp:
     """e^a over its sum along the axis (or axes)."""
-    weight = alu(_shifted(a, axis), Ops.EXP)
+    weight = alu.alu(_shifted(a, axis), Ops.EXP)
     total = movement.reduce(weight, "add", axis, keepdims=True)
-    return alu(weight, Ops.MUL, alu(total, Ops.RECIPROCAL))
+    return alu.alu(weight, Ops.MUL, alu.alu(total, Ops.RECIPROCAL))
 
 
 @rounded_once
 def log_softmax(a: UOp, axis: Any = -1) -> UOp:
     """The logarithm of softmax, accurate where softmax is near 0."""
     x = _shifted(a, axis)
-    total = movement.reduce(alu(x, Ops.EXP), "add", axis, keepdims=True)
-    return binary(Ops.SUB, x, alu(total, Ops.LOG))
+    total = movement.reduce(alu.alu(x, Ops.EXP), "add", axis, keepdims=True)
+    return alu.binary(Ops.SUB, x, alu.alu(total, Ops.LOG))
 
 
 def layer_norm(a: UOp, weight: Operand = None, bias: Operand = None, eps: float = 1e-5) -> UOp:
     """(a - mean) / sqrt(variance + eps) over the last axis, times weight, plus bias."""
     x, given = _wide_with(a, weight, bias)
     last = _last_axis(x, "layer_norm")
-    away = binary(Ops.SUB, x, average(x, last, keepdims=True))
+    away = alu.binary(Ops.SUB, x, average(x, last, keepdims=True))
     return cast(_scaled(away, last, weight, bias, eps), given)
 
 
@@ -61,15 +59,15 @@ def rms_norm(a: UOp, weight: Operand = None, eps: float = 1e-6) -> UOp:
 
 def _wide_with(a: UOp, *others: Operand) -> tuple[UOp, DType]:
     """`a` in the dtype to compute in, and the dtype of the result."""
-    given = build.as_float(a).dtype
+    given = elementwise.as_float(a).dtype
     for o in others:
         if o is not None:
-            given = dtypes.promote(given, build.as_uop(o, given).dtype)
+            given = dtypes.promote(given, operands.as_uop(o, given).dtype)
     return cast(a, dtypes.accumulator(given)), given
 
 
 def _last_axis(x: UOp, who: str) -> tuple[int, ...]:
-    rank = len(analysis.shape(x))
+    rank = len(shapes.shape(x))
     if not rank:
         raise UserError(f"{who}: a scalar has no last axis")
     return (rank - 1,)
@@ -77,16 +75,16 @@ def _last_axis(x: UOp, who: str) -> tuple[int, ...]:
 
 def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: float) -> UOp:
     """x over the root of its mean square, times weight, plus bias."""
-    square = average(alu(x, Ops.MUL, x), last, keepdims=True)
-    root = alu(binary(Ops.ADD, square, eps), Ops.SQRT)
-    out = alu(x, Ops.MUL, alu(root, Ops.RECIPROCAL))
+    square = average(alu.alu(x, Ops.MUL, x), last, keepdims=True)
+    root = alu.alu(alu.binary(Ops.ADD, square, eps), Ops.SQRT)
+    out = alu.alu(x, Ops.MUL, alu.alu(root, Ops.RECIPROCAL))
     for op, other in ((Ops.MUL, weight), (Ops.ADD, bias)):
         if other is not None:
-            out = alu(out, op, cast(build.as_uop(other, x.dtype), x.dtype))
-    if analysis.shape(out) != analysis.shape(x):
+            out = alu.alu(out, op, cast(operands.as_uop(other, x.dtype), x.dtype))
+    if shapes.shape(out) != shapes.shape(x):
         raise UserError(
-            f"weight and bias must broadcast to {show(analysis.shape(x))},"
-            f" together they give {show(analysis.shape(out))}"
+            f"weight and bias must broadcast to {show(shapes.shape(x))},"
+            f" together they give {show(shapes.shape(out))}"
         )
     return out
 
@@ -95,38 +93,33 @@ def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: 
 def _product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
     """Σ x·y over the axes of the common shape."""
     wide = dtypes.accumulator(x.dtype) if x.dtype.is_float else x.dtype
-    product = alu(cast(x, wide), Ops.MUL, cast(y, wide))
+    product = alu.alu(cast(x, wide), Ops.MUL, cast(y, wide))
     return cast(movement.reduce(product, "add", axes), x.dtype)
 
 
-def matmul(a: UOp, b: Operand) -> UOp:
+def matmul(a: Operand, b: Operand) -> UOp:
     """The matrix product as numpy.matmul: vectors, matrices, batches that broadcast.
 
     The dtype is the common one; integers wrap in it.
     """
-    return _matmul(*build.paired(a, b))
-
-
-def matmul_reversed(a: UOp, b: Operand) -> UOp:
-    """b @ a."""
-    return _matmul(*build.paired(b, a))
+    return _matmul(*operands.paired(a, b))
 
 
 def _matmul(x: UOp, y: UOp) -> UOp:
-    left, right = analysis.shape(x), analysis.shape(y)
+    left, right = shapes.shape(x), shapes.shape(y)
     if not left or not right:
         raise UserError("matmul: scalars have no rows; use *")
     depth = right[-2] if len(right) > 1 else right[0]
     if left[-1] is not depth and left[-1] != depth:
         raise UserError(f"matmul: {show(left)} @ {show(right)}: {left[-1]} columns, {depth} rows")
-    analysis.broadcast([left[:-2], right[:-2]], "matmul")
+    shapes.broadcast([left[:-2], right[:-2]], "matmul")
     if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1
         rank = len(right)
         y = movement.permute(y, (*range(rank - 2), rank - 1, rank - 2))
         x = movement.reshape(x, (*left[:-1], 1, depth))
         if len(left) > 1:
             y = movement.reshape(y, (*right[:-2], 1, right[-1], depth))
-    last = max(len(analysis.shape(x)), len(analysis.shape(y))) - 1
+    last = max(len(shapes.shape(x)), len(shapes.shape(y))) - 1
     return _product_sum(x, y, (last,))
 
 
@@ -151,16 +144,16 @@ def _positions(size: Dim, kernel: Dim, stride: int, dilation: int, who: str) -> 
 
 def _place(n: Dim, after: int) -> UOp:
     """0 … n-1 along an axis with `after` axes behind it."""
-    return along(sources.iota(n), after)
+    return along(leaves.iota(n), after)
 
 
 def _axis_index(count: Dim, stride: int, after: int, inner: UOp) -> UOp:
     """out·stride + inner, out along an axis with `after` axes behind it."""
-    return binary(Ops.ADD, binary(Ops.MUL, _place(count, after), stride), inner)
+    return alu.binary(Ops.ADD, alu.binary(Ops.MUL, _place(count, after), stride), inner)
 
 
-def _images(a: UOp, who: str) -> analysis.Shape:
-    dims = analysis.shape(a)
+def _images(a: UOp, who: str) -> shapes.Shape:
+    dims = shapes.shape(a)
     if len(dims) != 4:
         raise UserError(f"{who}: needs (batch, channels, rows, columns), got {show(dims)}")
     return dims
@@ -177,7 +170,7 @@ def conv2d(
 ) -> UOp:  # fmt: skip
     """Cross-correlation of images (batch, channels, rows, columns) with w (out, channels per group,
     rows, columns), as torch's conv2d; stride, padding and dilation are ints or (rows, columns)."""
-    x, y = build.paired(a, w)
+    x, y = operands.paired(a, w)
     batch, channels, height, width = _images(x, "conv2d")
     outs, depth, kh, kw = _images(y, "conv2d: the weight")
     _check_groups(channels, outs, depth, groups)
@@ -187,8 +180,8 @@ def conv2d(
     oh = _positions(height + 2 * py, kh, sy, dy, "conv2d")
     ow = _positions(width + 2 * px, kw, sx, dx, "conv2d")
     # Axes: batch, (group,) out, oh, ow | channel, kh, kw; the last three are summed.
-    row = _axis_index(oh, sy, 4, binary(Ops.MUL, _place(kh, 1), dy))
-    column = _axis_index(ow, sx, 3, binary(Ops.MUL, _place(kw, 0), dx))
+    row = _axis_index(oh, sy, 4, alu.binary(Ops.MUL, _place(kh, 1), dy))
+    column = _axis_index(ow, sx, 3, alu.binary(Ops.MUL, _place(kw, 0), dx))
     channel = _place(depth, 2)
     if groups > 1:
         channel = _axis_index(groups, depth, 6, channel)
@@ -199,7 +192,7 @@ def conv2d(
     rank = len(grouped) + 6
     out = _product_sum(seen, weight, (rank - 3, rank - 2, rank - 1))
     out = movement.reshape(out, (batch, outs, oh, ow))
-    return out if bias is None else binary(Ops.ADD, out, _per_channel(bias, outs, out.dtype))
+    return out if bias is None else alu.binary(Ops.ADD, out, _per_channel(bias, outs, out.dtype))
 
 
 def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
@@ -215,10 +208,10 @@ def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
 
 
 def _per_channel(bias: Operand, outs: Dim, t: DType) -> UOp:
-    b = build.as_uop(bias, t)
-    if analysis.shape(b) != (outs,):
+    b = operands.as_uop(bias, t)
+    if shapes.shape(b) != (outs,):
         raise UserError(
-            f"conv2d: the bias must have shape {show((outs,))}, got {show(analysis.shape(b))}"
+            f"conv2d: the bias must have shape {show((outs,))}, got {show(shapes.shape(b))}"
         )
     return movement.reshape(b, (outs, 1, 1))
 
@@ -240,7 +233,7 @@ def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who
 def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:
     """The greatest element under each window (stride: the kernel size by default); NaN if there is
     one. Padding counts as the least value of the dtype."""
-    least = analysis.type_bounds(a.dtype)[0]
+    least = bounds.type_bounds(a.dtype)[0]
     seen = _windows(a, kernel_size, stride, padding, least, "max_pool2d")
     return movement.reduce(seen, "max", (4, 5))
 

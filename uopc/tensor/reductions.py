@@ -7,21 +7,17 @@ The reduction over no elements is the identity: 0, 1, or the least (max) or grea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
-from uopc.ir.builder.alu import alu, binary, cast
+from uopc.ir.builder import alu, leaves, movement
+from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import ReduceOp, normal_axes, normal_axis
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim, Shape, show
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.tensor import creation as sources
-
-if TYPE_CHECKING:
-    from uopc.ir.core.dtypes import DType
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.shapes import Dim, Shape, show
+from uopc.ir.core.uop import UOp
 
 # A running sum costs one masked addition per element and block element: short blocks, more levels.
 _BLOCK = 32
@@ -67,18 +63,18 @@ def all_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
 # ---------------------------------------------------------------- means
 def count(dims: Shape, axes: tuple[int, ...]) -> Dim:
     """How many elements a reduction over the axes combines."""
-    return analysis.size(tuple([dims[i] for i in axes]))
+    return shapes.size(tuple([dims[i] for i in axes]))
 
 
 def number(d: Dim, dtype: DType) -> UOp:
     """A dimension as a scalar of a float dtype."""
-    return cast(build.dim_uop(d), dtype)
+    return cast(leaves.dim_uop(d), dtype)
 
 
 def average(x: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
     """The mean of wide floats over normal axes."""
     total = movement.reduce(x, "add", axes, keepdims)
-    return alu(total, Ops.FDIV, number(count(analysis.shape(x), axes), x.dtype))
+    return alu.alu(total, Ops.FDIV, number(count(shapes.shape(x), axes), x.dtype))
 
 
 def _mean_types(t: DType) -> tuple[DType, DType]:
@@ -90,18 +86,18 @@ def _mean_types(t: DType) -> tuple[DType, DType]:
 def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
     """The arithmetic mean; of integers and bool as float32. NaN over no elements."""
     wide, given = _mean_types(a.dtype)
-    axes = normal_axes(axis, len(analysis.shape(a)), "mean")
+    axes = normal_axes(axis, len(shapes.shape(a)), "mean")
     return cast(average(cast(a, wide), axes, keepdims), given)
 
 
 def _variance(x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
     """Two passes: the squares are of the distances from the mean."""
-    dims = analysis.shape(x)
+    dims = shapes.shape(x)
     axes = normal_axes(axis, len(dims), "var")
-    away = binary(Ops.SUB, x, average(x, axes, keepdims=True))
-    total = movement.reduce(alu(away, Ops.MUL, away), "add", axes, keepdims)
-    free = binary(Ops.SUB, number(count(dims, axes), x.dtype), correction)
-    return alu(total, Ops.FDIV, binary(Ops.MAX, free, 0))
+    away = alu.binary(Ops.SUB, x, average(x, axes, keepdims=True))
+    total = movement.reduce(alu.alu(away, Ops.MUL, away), "add", axes, keepdims)
+    free = alu.binary(Ops.SUB, number(count(dims, axes), x.dtype), correction)
+    return alu.alu(total, Ops.FDIV, alu.binary(Ops.MAX, free, 0))
 
 
 def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
@@ -113,7 +109,7 @@ def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0)
 def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
     """The square root of the variance."""
     wide, given = _mean_types(a.dtype)
-    return cast(alu(_variance(cast(a, wide), axis, keepdims, correction), Ops.SQRT), given)
+    return cast(alu.alu(_variance(cast(a, wide), axis, keepdims, correction), Ops.SQRT), given)
 
 
 # ---------------------------------------------------------------- places
@@ -131,9 +127,9 @@ def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
 
 
 def _place(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     if axis is None:
-        found = _place(movement.reshape(a, (analysis.size(dims),)), op, 0, False)
+        found = _place(movement.reshape(a, (shapes.size(dims),)), op, 0, False)
         return movement.reshape(found, (1,) * len(dims)) if keepdims else found
     if not dims:
         a, dims = movement.reshape(a, (1,)), (1,)
@@ -142,18 +138,18 @@ def _place(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
     if isinstance(n, int) and n == 0:
         raise UserError(f"arg{op}: axis {axis} of {show(dims)} is empty")
     best = movement.reduce(a, op, axis, keepdims=True)
-    hit = alu(a, Ops.CMPEQ, best)
+    hit = alu.alu(a, Ops.CMPEQ, best)
     if a.dtype.is_float:  # the best is NaN if there is one, and equals nothing
-        hit = alu(hit, Ops.OR, alu(a, Ops.CMPNE, a))
-    t = dtypes.int32 if analysis.max_dim(n) <= 1 << 31 else dtypes.int64
-    place = along(cast(sources.iota(n), t), len(dims) - 1 - axis)
-    candidate = build.where(hit, place, build.const(t, t.bounds[1]))
+        hit = alu.alu(hit, Ops.OR, alu.alu(a, Ops.CMPNE, a))
+    t = dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64
+    place = along(cast(leaves.iota(n), t), len(dims) - 1 - axis)
+    candidate = alu.where(hit, place, leaves.const(t, t.bounds[1]))
     return movement.reduce(candidate, "min", axis, keepdims)
 
 
 def along(vector: UOp, after: int) -> UOp:
     """A vector as an axis with `after` axes of size 1 behind it."""
-    return movement.reshape(vector, (*analysis.shape(vector), *(1,) * after)) if after else vector
+    return movement.reshape(vector, (*shapes.shape(vector), *(1,) * after)) if after else vector
 
 
 # ---------------------------------------------------------------- running sums
@@ -162,9 +158,9 @@ def cumsum(a: UOp, axis: int | None = None) -> UOp:
 
     The dtype is that of `sum`. A symbolic axis takes time with the square of its length.
     """
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     if axis is None:
-        return cumsum(movement.reshape(a, (analysis.size(dims),)), 0)
+        return cumsum(movement.reshape(a, (shapes.size(dims),)), 0)
     if not dims:
         raise UserError("cumsum: a scalar has no axis")
     axis = normal_axis(axis, len(dims), "cumsum")
@@ -177,7 +173,7 @@ def cumsum(a: UOp, axis: int | None = None) -> UOp:
 
 def _running_sum(x: UOp) -> UOp:
     """Along the last axis. Long axes: inside blocks, plus the running sum of the blocks before."""
-    *rest, n = analysis.shape(x)
+    *rest, n = shapes.shape(x)
     if isinstance(n, int) and n <= 1:
         return x
     if not isinstance(n, int) or n <= _DIRECT:
@@ -191,16 +187,16 @@ def _running_sum(x: UOp) -> UOp:
     last_dropped = movement.shrink(totals, [*((0, d) for d in rest), (0, blocks - 1)])
     before = movement.pad(last_dropped, zeros_first)
     inside = _short_running_sum(split)
-    whole = binary(Ops.ADD, inside, movement.reshape(before, (*rest, blocks, 1)))
+    whole = alu.binary(Ops.ADD, inside, movement.reshape(before, (*rest, blocks, 1)))
     flat = movement.reshape(whole, (*rest, blocks * _BLOCK))
     return movement.shrink(flat, [*((0, d) for d in rest), (0, n)])
 
 
 def _short_running_sum(x: UOp) -> UOp:
     """Every sum on its own, of the elements that are not behind it."""
-    *rest, n = analysis.shape(x)
-    i = sources.iota(n)
-    taken = alu(i, Ops.CMPLE, along(i, 1))
+    *rest, n = shapes.shape(x)
+    i = leaves.iota(n)
+    taken = alu.alu(i, Ops.CMPLE, along(i, 1))
     row = movement.reshape(x, (*rest, 1, n))
-    kept = build.where(taken, row, build.const(x.dtype, 0))
+    kept = alu.where(taken, row, leaves.const(x.dtype, 0))
     return movement.reduce(kept, "add", len(rest) + 1)

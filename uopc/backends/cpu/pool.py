@@ -16,7 +16,7 @@ import time
 from uopc.backends.cpu.elf_loader import address_of, map_private
 from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
 from uopc.backends.detect import MOST_CORES
-from uopc.ir.core.node import NativeThread
+from uopc.ir.core.arena import NativeThread
 
 # Long enough to stay awake between the kernels of a program and between calls in a tight loop,
 # short enough not to burn a core that someone else could use.

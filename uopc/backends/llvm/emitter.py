@@ -9,20 +9,17 @@ are phis) and vectors are explicit, so no LLVM pass is needed. Each op is one fu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.instructions import ALU, constant, float_to_int, lane, two_vectors
 from uopc.backends.llvm.stack_alignment import stack_alignment
 from uopc.backends.llvm.types import literal, llvm_type, memory_type, suffix
 from uopc.errors import Unsupported
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 class Emitter:
@@ -198,7 +195,7 @@ class Emitter:
 class _Loop:
     """An open loop: its labels, and whether it runs at least once."""
 
-    def __init__(self, number: int, end: str, counts: analysis.Bounds) -> None:
+    def __init__(self, number: int, end: str, counts: bounds.Bounds) -> None:
         self.head, self.body, self.exit = f"head{number}", f"body{number}", f"exit{number}"
         self.end, self.at_least_once = end, counts[0] >= 1
         self.counter = ""
@@ -213,7 +210,7 @@ Rule = Callable[[Emitter, "UOp"], str | None]
 def _range(e: Emitter, u: UOp) -> str | None:
     if u.arg.kind == "thread":
         return "%chunk"
-    loop = _Loop(len(e.loops), e.of(u.src[0]), analysis.bounds(u.src[0]))
+    loop = _Loop(len(e.loops), e.of(u.src[0]), bounds.bounds(u.src[0]))
     e.loops[u], e.opened = loop, u
     loop.before = e.block
     e.effect(f"br label %{loop.head}")

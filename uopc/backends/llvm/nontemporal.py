@@ -9,17 +9,14 @@ bytes, 4.7 in vectors aligned to 64, which NumPy's arrays never are; 5.7 and mor
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
 
 from uopc.backends.llvm.emitter import Emitter, Rule, address_of
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.target import Target
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 ALIGNMENT = Target.stream_bytes
 _HINT = "!0 = !{i32 1}"

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core.ops import PURE, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 SHORTEST = 28  # statements; a function has some 10 of its own
 FEWEST = 4  # places

@@ -6,16 +6,12 @@ a kernel that needs it gets its address as the last word.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.errors import Unsupported
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 # Bytes of one buffer on the stack: threads may have little of it (512 KiB on some systems).
 MOST_STACK = 32 << 10
@@ -23,7 +19,7 @@ MOST_STACK = 32 << 10
 
 def nbytes(buffer: UOp) -> int:
     """The bytes of a kernel's BUFFER; Unsupported where its size is not known."""
-    size = analysis.size(analysis.shape(buffer))
+    size = shapes.size(shapes.shape(buffer))
     if not isinstance(size, int):
         raise Unsupported(f"llvm: a {buffer.arg.space} buffer of {size} elements, not a number")
     return size * buffer.dtype.itemsize

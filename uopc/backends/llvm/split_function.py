@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from uopc.backends.llvm import nontemporal as streams
 from uopc.backends.llvm.emitter import Emitter
@@ -19,9 +18,7 @@ from uopc.backends.llvm.stack_alignment import stack_alignment
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 # Up to so many statements a kernel is one function, and beyond it parts have about PART each, up to
 # a quarter more or less. Measured: the gain begins at 5,000, and from 1,000 to 4,000 a part all is

@@ -8,12 +8,9 @@ not in another. A Jacobian took 2.58 µs or 3.06, and now 2.58.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 WHOLE = 16  # bytes that the caller's stack is aligned to
 REGISTERS = 16  # so many vectors need no memory

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, storage_root, written_slots
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 # Every pointer that a kernel is called with is a multiple of this, unless its launch says less.
 ALIGNMENT = 16

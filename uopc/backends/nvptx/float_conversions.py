@@ -13,10 +13,10 @@ from uopc.backends.llvm import emitter as llvm
 from uopc.backends.llvm.instructions import two_vectors
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import dtypes
+from uopc.ir.core.uop import UOp
 
 if TYPE_CHECKING:
     from uopc.backends.llvm.emitter import Emitter
-    from uopc.ir.core.uop import UOp
 
 _PAIRS = {dtypes.fp8e4m3: "e4m3x2", dtypes.fp8e5m2: "e5m2x2"}
 

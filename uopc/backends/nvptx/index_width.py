@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import COMPARISONS, Op, Ops
+from uopc.ir.core.uop import UOp
 
 if TYPE_CHECKING:
     from uopc.backends.nvptx.kernel import GpuEmitter
-    from uopc.ir.core.uop import UOp
 
 # Bounds exclude that the result overflows; divisions are of what is not negative.
 _INSTRUCTIONS: dict[Op, str] = {
@@ -33,7 +33,7 @@ def is_narrow(u: UOp) -> bool:
 
 
 def _fits(u: UOp, positive: bool) -> bool:
-    low, high = analysis.bounds(u)
+    low, high = bounds.bounds(u)
     return bool((0 if positive else -(1 << 31)) <= low and high < 1 << 31)
 
 
@@ -47,7 +47,7 @@ def emit(e: GpuEmitter, u: UOp) -> str:
 def widened(e: GpuEmitter, u: UOp, name: str) -> str:
     """An index of 64 bits from one of 32, which is kept."""
     e.narrow[u] = name
-    extend = "zext nneg" if analysis.bounds(u)[0] >= 0 else "sext"
+    extend = "zext nneg" if bounds.bounds(u)[0] >= 0 else "sext"
     return e.value(f"{extend} i32 {name} to i64")
 
 
@@ -60,7 +60,7 @@ def parts(e: GpuEmitter, index: UOp, offset: int, short: bool) -> list[str]:
         if leaf.op is Ops.CONST:
             offset += int(leaf.arg)
         else:
-            groups.setdefault(len(analysis.ranges(leaf)), []).append(leaf)
+            groups.setdefault(len(ranges.ranges(leaf)), []).append(leaf)
     made = [_sum(e, groups[depth], short) for depth in sorted(groups)]
     return [*made, f"i64 {offset}"] if offset else made
 
@@ -79,8 +79,8 @@ def _summands(index: UOp) -> list[UOp]:
 
 def _sum(e: GpuEmitter, terms: list[UOp], short: bool) -> str:
     """`i32 %name` or `i64 %name` of a sum of indices."""
-    bounds = [analysis.bounds(u) for u in terms]
-    low, high = min(0, sum(b[0] for b in bounds)), max(0, sum(b[1] for b in bounds))
+    spans = [bounds.bounds(u) for u in terms]
+    low, high = min(0, sum(b[0] for b in spans)), max(0, sum(b[1] for b in spans))
     fits = low >= -(1 << 31) and high < 1 << 31 and all(_fits(u, False) for u in terms)
     width = "i32" if fits else "i64"
     names = [low_half(e, u) if fits else e.of(u) for u in terms]

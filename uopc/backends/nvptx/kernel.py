@@ -27,15 +27,15 @@ from uopc.backends.nvptx import (
 )
 from uopc.backends.nvptx.calls import ALIGNMENT, Calls
 from uopc.errors import Unsupported
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 
 if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
     from uopc.target import Gpu, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -212,7 +212,7 @@ def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
 
 
 def _bytes(u: UOp) -> int:
-    size = analysis.size(analysis.shape(u))
+    size = shapes.size(shapes.shape(u))
     if not isinstance(size, int):
         raise Unsupported("nvptx: the size of local storage must be known when it is compiled")
     return -(-size * u.dtype.itemsize // 16) * 16

@@ -9,10 +9,10 @@ from uopc.backends.llvm.types import literal, llvm_type
 from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, tensor_cores
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.uop import UOp
 
 if TYPE_CHECKING:
     from uopc.backends.llvm.emitter import Emitter
-    from uopc.ir.core.uop import UOp
 
 
 @dataclass(frozen=True)

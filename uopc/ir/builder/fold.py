@@ -7,17 +7,20 @@ anything else folds, so that no guard is lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, dtypes
+import numpy as np
+
+from uopc.errors import UserError
+from uopc.ir.builder import checks as arguments
+from uopc.ir.builder import leaves
+from uopc.ir.builder.leaves import Scalar, const, const_like, filled, located
+from uopc.ir.core import dtypes, semantics, shapes
+from uopc.ir.core.constants import wrap
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import compare
 
 
 def make(op: Op, *operands: UOp | int | float) -> UOp:
@@ -27,7 +30,7 @@ def make(op: Op, *operands: UOp | int | float) -> UOp:
     """
     first = next(o for o in operands[::-1] if not isinstance(o, (bool, int, float)))
     t = first.dtype.scalar
-    src = tuple([build.const(t, o) if isinstance(o, (bool, int, float)) else o for o in operands])
+    src = tuple([leaves.const(t, o) if isinstance(o, (bool, int, float)) else o for o in operands])
     return combine(op, src)
 
 
@@ -47,12 +50,12 @@ def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
         if s.op in _MAY_BE_PARTIAL and op is not Ops.WHERE and is_partial(s):
             return _partial(op, src, s)
     if src[0].dtype.kind == "index":
-        index_op = affine.OPS.get(op)
+        index_op = compare.OPS.get(op)
         if index_op is not None and all([s.dtype.kind == "index" for s in src]):
-            return build.spread(index_op(*src), src)
+            return spread(index_op(*src), src)
     if op is Ops.WHERE:
         return select(*src)
-    return _stacked(op, src) if src[0].op is Ops.STACK else build.fold(op, src)
+    return _stacked(op, src) if src[0].op is Ops.STACK else fold(op, src)
 
 
 def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:
@@ -61,7 +64,7 @@ def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     known = (Ops.CONST, Ops.INVALID)
     if any([s.op is not Ops.STACK or len(s.src) != len(rows[0]) for s in src]):
         return None
-    if any([v.op not in known or analysis.shape(v) != () for row in rows for v in row]):
+    if any([v.op not in known or shapes.shape(v) != () for row in rows for v in row]):
         return None
     made = tuple([combine(op, values) for values in zip(*rows)])
     t = next((v.dtype for v in made if v.op is not Ops.INVALID), src[0].dtype.scalar)
@@ -101,7 +104,7 @@ def select(p: UOp, a: UOp, b: UOp) -> UOp:
     chosen = a if a is b else None
     if p.op is Ops.CONST and type(p.arg) is bool:
         chosen = a if p.arg else b
-        if chosen.op is Ops.INVALID and analysis.shape(made) == ():
+        if chosen.op is Ops.INVALID and shapes.shape(made) == ():
             return intern(Ops.INVALID, t)
     kept = None if chosen is None else same_kind(made, chosen)
     return made if kept is None else kept
@@ -131,13 +134,13 @@ def convert(u: UOp, t: DType) -> UOp:
         nothing = intern(Ops.INVALID, t.scalar.vec(u.dtype.lanes))
         return select(u.src[0], convert(u.src[1], t), nothing)
     if u.op is Ops.CONST or u.op is Ops.INVALID or u.dtype is t:
-        return build.cast(u, t)
+        return cast(u, t)
     return intern(Ops.CAST, t.scalar.vec(u.dtype.lanes), (u,))
 
 
 def like(u: UOp, value: Any) -> UOp:
     """The constant `value` with dtype, lanes and shape of `u`."""
-    made = build.const_like(u, value)
+    made = leaves.const_like(u, value)
     if made.dtype is not u.dtype and made.op is Ops.CONST:
         return intern(Ops.CONST, u.dtype, (), (made.arg,) * u.dtype.lanes)
     return made
@@ -145,6 +148,124 @@ def like(u: UOp, value: Any) -> UOp:
 
 def same_kind(u: UOp, made: UOp | None) -> UOp | None:
     """`made` if it has the dtype, lanes and shape of `u`: dropped operands may have been wider."""
-    if made is None or made.dtype is not u.dtype or analysis.shape(made) != analysis.shape(u):
+    if made is None or made.dtype is not u.dtype or shapes.shape(made) != shapes.shape(u):
         return None
     return made
+
+
+def spread(made: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`made` in the common shape of the operands: the normal form may have dropped some."""
+    operands = [shape for s in src if (shape := shapes.shape(s))]
+    if not operands:
+        return made
+    dims = shapes.broadcast(operands)
+    return made if shapes.shape(made) == dims else filled(made, dims)
+
+
+def _all_index(src: tuple[UOp, ...]) -> bool:
+    return all(s.dtype.scalar is dtypes.index and s.op is not Ops.INVALID for s in src)
+
+
+def fold(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """The value of an op on constants, or the operand an identity leaves; None otherwise."""
+    if op.evaluate is None:
+        return None
+    if len(src) != 2:
+        if all([s.op is Ops.CONST for s in src]):
+            return _fold_constants(op, src)
+        return src[0] if op in _ROUNDING and not src[0].dtype.is_float else None
+    a, b = src
+    if b.op is Ops.CONST:
+        if a.op is Ops.CONST:
+            return _fold_constants(op, src)
+        return _identity(op, a, b, right=True) if type(b.arg) is not tuple else None
+    if a.op is Ops.CONST and type(a.arg) is not tuple:
+        return _identity(op, b, a, right=False)
+    return None
+
+
+# What leaves an integer as it is.
+_ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
+
+
+def _fold_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    t = src[0].dtype.scalar
+    if any(type(s.arg) is tuple for s in src):
+        return None
+    out = dtypes.bool_ if op.dtype == "bool" else t
+    if op.fold is not None and not t.is_float and t.kind != "bool":
+        value = op.fold(*[s.arg for s in src])
+        return intern(Ops.CONST, out, (), wrap(out, value) if out.is_int else value)
+    assert op.evaluate is not None
+    with np.errstate(all="ignore"):
+        value = op.evaluate(*[np.asarray(s.arg, s.dtype.numpy) for s in src])
+    return const(out, value.item() if out.kind != "float" else float(value))
+
+
+def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
+    """x ∘ c (or c ∘ x) where the constant makes the op vanish."""
+    t, v = x.dtype, c.arg
+    if t.lanes < c.dtype.lanes:
+        return None
+    if t.is_float:
+        vanishes = (op is Ops.MUL and v == 1) or (op is Ops.FDIV and right and v == 1)
+        # x + (-0.0) and x - 0.0 are x for every x; x + 0.0 is not (-0.0).
+        vanishes |= op is Ops.ADD and v == 0 and str(v) == "-0.0"
+        vanishes |= op is Ops.SUB and right and v == 0 and str(v) == "0.0"
+        return x if vanishes else None
+    return _integer_identity(op, x, c, right)
+
+
+def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
+    t, v = x.dtype, c.arg
+    every_bit = True if t.kind == "bool" else t.bounds[1] if t.kind == "uint" else -1
+    if op is Ops.ADD or op is Ops.OR or op is Ops.XOR:
+        if not v:
+            return x
+        return const_like(x, v) if op is Ops.OR and v == every_bit else None
+    if op is Ops.MUL:
+        return const_like(x, 0) if not v else x if v == 1 else None
+    if op is Ops.AND:
+        return const_like(x, 0) if not v else x if v == every_bit else None
+    if not right:
+        return None
+    if op in (Ops.SUB, Ops.SHL, Ops.SHR) and not v:
+        return x
+    if op in (Ops.FLOORDIV, Ops.CDIV) and v == 1:
+        return x
+    return const_like(x, 0) if op in (Ops.FLOORMOD, Ops.CMOD) and v == 1 else None
+
+
+def cast(a: UOp, dtype: DType) -> UOp:
+    """The values of `a` converted: see the op table for rounding and overflow."""
+    arguments.any_dtype("cast", dtype)
+    target = dtype.scalar.vec(a.dtype.lanes)
+    if a.dtype is target:
+        return a
+    if a.op is Ops.CONST and type(a.arg) is not tuple:
+        return const(target.scalar, _cast_value(a, target.scalar))
+    if a.op is Ops.INVALID:
+        return intern(Ops.INVALID, target)
+    return located(intern(Ops.CAST, target, (a,)))
+
+
+def _cast_value(a: UOp, target: DType) -> Scalar:
+    if a.dtype.is_float:
+        with np.errstate(all="ignore"):
+            value = semantics.cast(np.asarray(a.arg, a.dtype.numpy), a.dtype, target)
+        return float(value) if target.is_float else value.item()
+    return a.arg  # type: ignore[no-any-return]
+
+
+def bitcast(a: UOp, dtype: DType) -> UOp:
+    """The bits of `a` read as another dtype; a different item size scales the last dimension."""
+    arguments.any_dtype("bitcast", dtype)
+    if a.dtype.scalar is dtype:
+        return a
+    made = intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,))
+    before, after = a.dtype.itemsize, dtype.itemsize
+    if before != after:
+        dims = shapes.shape(a)
+        if not dims or (isinstance(dims[-1], int) and dims[-1] * before % after):
+            raise UserError(f"bitcast: {a.dtype.name}{shapes.show(dims)} does not fit {dtype}")
+    return located(made)

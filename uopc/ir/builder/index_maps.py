@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu, leaves
 from uopc.ir.builder import lookup_tables as tables
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim, Shape
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.arena import memo
 from uopc.ir.core.args import RangeArg
-from uopc.ir.core.node import intern, remembered
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.storage import before_effects
-from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 
 Index = tuple["UOp", ...]
 
@@ -38,7 +35,7 @@ def zero() -> UOp:
 
 def both(a: UOp, b: UOp) -> UOp:
     """The conjunction of two guards, folded."""
-    return a if a is b else build.alu(a, Ops.AND, b)
+    return a if a is b else alu.alu(a, Ops.AND, b)
 
 
 def is_one(d: Dim) -> bool:
@@ -55,7 +52,7 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
     return index if made == index else made
 
 
-@remembered
+@memo
 def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     """The index of a stored value, with a range for each axis longer than 1; those ranges.
 
@@ -63,7 +60,7 @@ def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     """
     index: list[UOp] = []
     for i, d in enumerate(dims, first):
-        loop = (Ops.RANGE, dtypes.index, (build.dim_uop(d),), RangeArg((0, i)))
+        loop = (Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), RangeArg((0, i)))
         index.append(zero() if is_one(d) else intern(*loop))
     return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
 
@@ -73,12 +70,12 @@ def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tupl
     rest = iter(index)
     out: list[UOp] = []
     made: list[UOp] = []
-    for i, d in enumerate(analysis.shape(u.src[0])):
+    for i, d in enumerate(shapes.shape(u.src[0])):
         if i not in u.arg.axes:
             out.append(next(rest))
             continue
         arg = RangeArg((next(axes),), "reduce")
-        made.append(intern(Ops.RANGE, dtypes.index, (build.dim_uop(d),), arg))
+        made.append(intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), arg))
         out.append(made[-1])
     return tuple(out), tuple(made)
 
@@ -90,7 +87,7 @@ def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 
 def _reshape(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    return reshape_index(analysis.shape(u), analysis.shape(u.src[0]), index), None
+    return reshape_index(shapes.shape(u), shapes.shape(u.src[0]), index), None
 
 
 def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
@@ -101,7 +98,7 @@ def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
     return _reshaped(outer, inner, index)
 
 
-@remembered
+@memo
 def _reshaped(outer: Shape, inner: Shape, index: Index) -> Index:
     result: list[UOp] = []
     for o_dims, o_index, i_dims in _groups(outer, inner, index):
@@ -138,7 +135,7 @@ def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index
 def _smaller(p: Dim, q: Dim) -> bool:
     if isinstance(p, int) and isinstance(q, int):
         return p < q
-    return analysis.max_dim(p) < analysis.max_dim(q)
+    return bounds.max_dim(p) < bounds.max_dim(q)
 
 
 def _regroup(outer: Shape, index: Index, inner: Shape) -> list[UOp]:
@@ -160,7 +157,7 @@ def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
         if is_one(stride):
             part = affine.canonical(x)
         else:
-            part = affine.mul(x, build.dim_uop(stride))
+            part = affine.mul(x, leaves.dim_uop(stride))
         flat = part if flat is None else affine.add(flat, part)
         stride = d if is_one(stride) else stride * d
     return zero() if flat is None else flat
@@ -169,13 +166,13 @@ def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
 def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
     out: list[UOp] = []
     for d in reversed(dims[1:]):
-        flat, last = affine.divmod_(flat, build.dim_uop(d))
+        flat, last = affine.divmod_(flat, leaves.dim_uop(d))
         out.append(last)
     return ([flat] if dims else []) + out[::-1]
 
 
 def _expand(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    return broadcast_index(index, analysis.shape(u.src[0])), None
+    return broadcast_index(index, shapes.shape(u.src[0])), None
 
 
 def _permute(u: UOp, index: Index) -> tuple[Index, UOp | None]:
@@ -186,8 +183,8 @@ def _permute(u: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 
 def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    dims = analysis.shape(u)
-    last = [affine.sub(affine.plus(build.dim_uop(d), -1), x) for d, x in zip(dims, index)]
+    dims = shapes.shape(u)
+    last = [affine.sub(affine.plus(leaves.dim_uop(d), -1), x) for d, x in zip(dims, index)]
     return tuple([last[i] if i in u.arg else x for i, x in enumerate(index)]), None
 
 
@@ -196,30 +193,30 @@ def _shifted(x: UOp, begin: Dim) -> UOp:
 
 
 def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    begins, sizes = analysis.window(u)
-    inner = analysis.shape(u.src[0])
+    begins, sizes = shapes.window(u)
+    inner = shapes.shape(u.src[0])
     moved = tuple([_shifted(x, b) for x, b in zip(index, begins)])
     guard = true()
     for x, b, size, d in zip(moved, begins, sizes, inner):
         if not (type(b) is int and type(size) is int and type(d) is int):
-            guard = both(guard, affine.less(affine.const(-1), x))
-            guard = both(guard, affine.less(x, build.dim_uop(d)))
+            guard = both(guard, compare.less(affine.const(-1), x))
+            guard = both(guard, compare.less(x, leaves.dim_uop(d)))
     return moved, None if guard is true() else guard
 
 
 def _pad(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    begins, _ = analysis.window(u)
-    return _padded(begins, analysis.shape(u.src[0]), index)
+    begins, _ = shapes.window(u)
+    return _padded(begins, shapes.shape(u.src[0]), index)
 
 
-@remembered
+@memo
 def _padded(begins: Shape, dims: Shape, index: Index) -> tuple[Index, UOp]:
     guard = true()
     source = []
     for x, b, d in zip(index, begins, dims):
-        moved = affine.sub(x, build.dim_uop(b))
-        guard = both(guard, affine.less(affine.const(-1), moved))
-        guard = both(guard, affine.less(moved, build.dim_uop(d)))
+        moved = affine.sub(x, leaves.dim_uop(b))
+        guard = both(guard, compare.less(affine.const(-1), moved))
+        guard = both(guard, compare.less(moved, leaves.dim_uop(d)))
         source.append(moved)
     return tuple(source), guard
 
@@ -275,7 +272,7 @@ def storage_index(u: UOp) -> tuple[UOp, Index, UOp]:
     guard = true()
     while not before_effects(u).op.is_storage:
         if u.op is Ops.INDEX:
-            rank = len(analysis.shape(u.src[0]))
+            rank = len(shapes.shape(u.src[0]))
             index = (*u.src[1:], *index)
             if len(index) > rank:
                 raise UserError(f"index: {len(index)} indices for {rank} dimensions")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu as build
-from uopc.ir.builder.alu import located
+from uopc.ir.builder import leaves, operands
+from uopc.ir.builder.leaves import located
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 _axes = itertools.count()
 
@@ -22,7 +19,7 @@ _axes = itertools.count()
 def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = "loop") -> UOp:
     """A loop variable 0 ≤ i < end. Ranges nest in the order of `axis` (default: creation)."""
     place = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    stop = build.dim_uop(build.as_dim(end))
+    stop = leaves.dim_uop(operands.as_dim(end))
     return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(place, kind)))
 
 
@@ -34,7 +31,7 @@ def load(address: UOp, gate: UOp | None = None) -> UOp:
 
 def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
     """Writes the value through the target: an INDEX, or a view of storage."""
-    given = build.as_uop(value, target.dtype)
+    given = operands.as_uop(value, target.dtype)
     if given.op is not Ops.INVALID and given.dtype is not target.dtype:
         raise UserError(
             f"store: the value is {given.dtype.name}, the storage {target.dtype.name}; cast it"

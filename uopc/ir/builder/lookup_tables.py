@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder import fold
 from uopc.ir.core import arrays as data
+from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core.arena import compile_scoped, memo
 from uopc.ir.core.evaluate import Array, compute
-from uopc.ir.core.node import intern, remembered, while_compiling
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # An index with more divisions than this, one inside the other, is looked up, or where the loops are
 # too long for that, what it reads is stored as it is: its reader starts from a plain index.
@@ -37,7 +34,7 @@ _EXACT = frozenset((
     Ops.CONST,
 ))  # fmt: skip
 _DTYPES = frozenset((dtypes.bool_, dtypes.index, dtypes.float32, dtypes.float64))
-_depths: dict[UOp, int] = while_compiling({})
+_depths: dict[UOp, int] = compile_scoped({})
 
 
 def divisions(index: UOp) -> int:
@@ -56,12 +53,12 @@ def divisions(index: UOp) -> int:
     return _depths[index]
 
 
-@remembered
+@memo
 def looked_up(index: UOp) -> UOp:
     """The index, as an element of a table if it is deep and its loops have few iterations."""
     if divisions(index) <= MOST_DIVISIONS:
         return index
-    iterations = Iterations(analysis.ranges(index))
+    iterations = Iterations(ranges.ranges(index))
     found = iterations.array(index)
     return index if found is None else iterations.place(found, np.asarray(True))[0]
 
@@ -84,7 +81,7 @@ class Iterations:
         known = self.known
         if u not in known and self.are_few:
             with np.errstate(all="ignore"):
-                for v in analysis.toposort(u, gate=lambda v: v not in known and not _is_read(v)):
+                for v in walk.toposort(u, gate=lambda v: v not in known and not _is_read(v)):
                     known[v] = self._computed(v)
         return known.get(u)
 
@@ -133,7 +130,7 @@ class Iterations:
         table = data.register(array.reshape(dims).astype(stored.numpy))
         place = [self.ranges[i] for i in kept]
         read = intern(Ops.INDEX, stored, (intern(Ops.DATA, stored, (), table), *place))
-        return build.cast(read, dtype)
+        return fold.cast(read, dtype)
 
     def place(self, array: Array, live: Array) -> tuple[UOp, bool]:
         """Indices that matter where `live`: loops along which they move evenly are multiples of

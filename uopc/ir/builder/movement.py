@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu, fold, leaves, operands
 from uopc.ir.builder import checks as arguments
-from uopc.ir.builder.alu import as_dim, located, split_dims
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim, Shape, show
+from uopc.ir.builder.leaves import located, split_dims
+from uopc.ir.builder.operands import as_dim
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ReduceArg
-from uopc.ir.core.node import Node, intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.shapes import Dim, Shape, show
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 ReduceOp = Literal["add", "mul", "max", "min"]
 
@@ -36,7 +34,7 @@ def _moved(op: Op, a: UOp, dims: Shape) -> UOp:
 
 def _uniform(a: UOp) -> UOp | None:
     """The scalar that every element of `a` is, when that is plain to see."""
-    if a.op is Ops.EXPAND and not analysis.shape(a.src[0]):
+    if a.op is Ops.EXPAND and not shapes.shape(a.src[0]):
         return a.src[0]
     return a if a.op is Ops.CONST and type(a.arg) is not tuple else None
 
@@ -44,7 +42,7 @@ def _uniform(a: UOp) -> UOp | None:
 def reshape(a: UOp, *new_shape: Any) -> UOp:
     """The same elements in row-major order under `new_shape`; one -1 is worked out."""
     dims = [as_dim(d) for d in flat_args(new_shape)]
-    old = analysis.shape(a)
+    old = shapes.shape(a)
     if any(isinstance(d, int) and d == -1 for d in dims):
         dims[dims.index(-1)] = _missing(old, [d for d in dims if not (type(d) is int and d == -1)])
     target = tuple(dims)
@@ -52,31 +50,31 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
         raise UserError(f"reshape: negative dimension in {show(target)}")
     if target == old:
         return a
-    before, after = analysis.size(old), analysis.size(target)
+    before, after = shapes.size(old), shapes.size(target)
     if isinstance(before, int) and isinstance(after, int) and before != after:
         raise UserError(f"reshape: {show(old)} has {before} elements, {show(target)} has {after}")
     value = _uniform(a)
     if value is not None:
-        return build.filled(value, target)
+        return leaves.filled(value, target)
     if a.op is Ops.RESHAPE:
         return reshape(a.src[0], target)
     return _moved(Ops.RESHAPE, a, target)
 
 
 def _missing(old: Shape, known: list[Dim]) -> Dim:
-    total, rest = analysis.size(old), analysis.size(tuple(known))
+    total, rest = shapes.size(old), shapes.size(tuple(known))
     if isinstance(total, int) and isinstance(rest, int):
         if rest == 0 or total % rest:
             raise UserError(f"reshape: {show(old)} cannot be split by {show(tuple(known))}")
         return total // rest
-    whole = affine.floordiv(build.dim_uop(total), build.dim_uop(rest))
+    whole = affine.floordiv(leaves.dim_uop(total), leaves.dim_uop(rest))
     return whole.arg if whole.op is Ops.CONST else whole
 
 
 def expand(a: UOp, *new_shape: Any) -> UOp:
     """Broadcast to the full target shape; -1 keeps a dimension."""
     dims = [as_dim(d) for d in flat_args(new_shape)]
-    old = analysis.shape(a)
+    old = shapes.shape(a)
     if len(dims) < len(old):
         raise UserError(f"expand: {show(old)} has more dimensions than {show(tuple(dims))}")
     padded = (1,) * (len(dims) - len(old)) + old
@@ -93,7 +91,7 @@ def expand(a: UOp, *new_shape: Any) -> UOp:
 
 def permute(a: UOp, *axes: Any) -> UOp:
     """Dimension i of the result is dimension axes[i] of `a`."""
-    old = analysis.shape(a)
+    old = shapes.shape(a)
     order = tuple([normal_axis(x, len(old), "permute") for x in flat_args(axes)])
     if sorted(order) != list(range(len(old))):
         raise UserError(f"permute: {order} is not a permutation of the axes of {show(old)}")
@@ -101,7 +99,7 @@ def permute(a: UOp, *axes: Any) -> UOp:
         return a
     value = _uniform(a)
     if value is not None:
-        return build.filled(value, tuple([old[i] for i in order]))
+        return leaves.filled(value, tuple([old[i] for i in order]))
     if a.op is Ops.PERMUTE:
         return permute(a.src[0], tuple([a.arg[i] for i in order]))
     return located(intern(Ops.PERMUTE, a.dtype, (a,), order))
@@ -109,9 +107,9 @@ def permute(a: UOp, *axes: Any) -> UOp:
 
 def flip(a: UOp, *axes: Any) -> UOp:
     """Reverses the axes."""
-    rank = len(analysis.shape(a))
+    rank = len(shapes.shape(a))
     chosen = tuple(sorted({normal_axis(x, rank, "flip") for x in flat_args(axes)}))
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     chosen = tuple([x for x in chosen if rank and not (type(dims[x]) is int and dims[x] == 1)])
     if not chosen or _uniform(a) is not None:
         return a
@@ -120,7 +118,7 @@ def flip(a: UOp, *axes: Any) -> UOp:
 
 def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     """Adds `before` and `after` elements per axis, filled with `value`."""
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     widths = arguments.pairs("pad", widths, len(dims))
     before = [as_dim(w[0]) for w in widths]
     after = [as_dim(w[1]) for w in widths]
@@ -132,13 +130,14 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     padded = _moved(Ops.PAD, a, (*before, *sizes))
     if type(value) in (bool, int, float) and value == 0:
         return padded
-    inside = _moved(Ops.PAD, build.filled(build.const(dtypes.bool_, True), dims), (*before, *sizes))
-    return build.where(inside, padded, build.const(a.dtype, value))
+    everywhere = leaves.filled(leaves.const(dtypes.bool_, True), dims)
+    inside = _moved(Ops.PAD, everywhere, (*before, *sizes))
+    return alu.where(inside, padded, leaves.const(a.dtype, value))
 
 
 def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
     """The part of `a` with begin ≤ index < end on each axis."""
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     bounds = arguments.pairs("shrink", bounds, len(dims))
     begins = [as_dim(b) for b, _ in bounds]
     sizes = [as_dim(e) - b for (_, e), b in zip(bounds, begins)]
@@ -152,12 +151,12 @@ def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
 
 def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
     """The part of `a` from `begins`, of `sizes`."""
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     if tuple(sizes) == dims and all(type(b) is int and b == 0 for b in begins):
         return a
     value = _uniform(a)
     if value is not None:
-        return build.filled(value, tuple(sizes))
+        return leaves.filled(value, tuple(sizes))
     return _moved(Ops.SHRINK, a, (*begins, *sizes))
 
 
@@ -187,7 +186,7 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
     if not isinstance(name, str) or name not in ("add", "mul", "max", "min"):
         raise UserError(f"reduce: op must be add, mul, max or min, got {name}")
     keepdims = arguments.flag("reduce", "keepdims", keepdims)
-    dims = analysis.shape(a)
+    dims = shapes.shape(a)
     chosen = normal_axes(axes, len(dims), "reduce")
     kept = tuple([1 if i in chosen else d for i, d in enumerate(dims)])
     result = a
@@ -199,10 +198,10 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
 def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values of one shape along a new axis."""
     values = _promoted((first, *others))
-    dims = analysis.shape(values[0])
+    dims = shapes.shape(values[0])
     for v in values[1:]:
-        if analysis.shape(v) != dims:
-            raise UserError(f"stack: shapes {show(dims)} and {show(analysis.shape(v))} differ")
+        if shapes.shape(v) != dims:
+            raise UserError(f"stack: shapes {show(dims)} and {show(shapes.shape(v))} differ")
     axis = normal_axis(axis, len(dims) + 1, "stack")
     made = located(intern(Ops.STACK, values[0].dtype, tuple(values)))
     order = list(range(1, len(dims) + 1))
@@ -213,12 +212,12 @@ def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
 def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values one after the other along an axis."""
     values = _promoted((first, *others))
-    dims = analysis.shape(values[0])
+    dims = shapes.shape(values[0])
     if not dims:
         raise UserError("cat: scalars have no axis; use stack")
     axis = normal_axis(axis, len(dims), "cat")
     for v in values[1:]:
-        other = analysis.shape(v)
+        other = shapes.shape(v)
         rest = [(d, e) for i, (d, e) in enumerate(zip(dims, other)) if i != axis]
         if len(other) != len(dims) or any(d is not e and d != e for d, e in rest):
             raise UserError(f"cat: shapes {show(dims)} and {show(other)} differ off axis {axis}")
@@ -228,12 +227,12 @@ def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
 
 
 def _promoted(values: tuple[Any, ...]) -> list[UOp]:
-    typed = [v for v in values if isinstance(v, Node)]
-    nodes = [build.as_uop(v, typed[0].dtype if typed else None) for v in values]
+    typed = [v for v in values if isinstance(v, UOp)]
+    nodes = [operands.as_uop(v, typed[0].dtype if typed else None) for v in values]
     common = nodes[0].dtype
     for v in nodes[1:]:
         common = dtypes.promote(common, v.dtype)
-    return [build.cast(v, common) for v in nodes]
+    return [fold.cast(v, common) for v in nodes]
 
 
 def index(a: UOp, *indices: Any) -> UOp:
@@ -241,12 +240,12 @@ def index(a: UOp, *indices: Any) -> UOp:
     broadcast together and give an array (as NumPy's integer indexing). No bounds are checked."""
     chosen = []
     for i in flat_args(indices):
-        u = build.as_uop(i, dtypes.index)
+        u = operands.as_uop(i, dtypes.index)
         if not u.dtype.is_integral and u.op is not Ops.INVALID:
             raise UserTypeError(f"index: an index must be an integer, got {u.dtype.name}")
-        chosen.append(u if u.op is Ops.INVALID else build.cast(u, dtypes.index))
-    if len(chosen) > len(analysis.shape(a)):
-        raise UserError(f"index: {len(chosen)} indices for shape {show(analysis.shape(a))}")
+        chosen.append(u if u.op is Ops.INVALID else fold.cast(u, dtypes.index))
+    if len(chosen) > len(shapes.shape(a)):
+        raise UserError(f"index: {len(chosen)} indices for shape {show(shapes.shape(a))}")
     made = intern(Ops.INDEX, a.dtype, (a, *chosen))
-    analysis.shape(made)
+    shapes.shape(made)
     return located(made)

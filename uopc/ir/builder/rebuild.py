@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, dtypes, tensor_graph, trace
+from uopc.ir.builder import alu, fold
+from uopc.ir.core import dtypes, shapes, trace, walk
 from uopc.ir.core.args import RangeArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import compare
 
 
 def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -21,8 +17,8 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     op = u.op
     if op.is_alu and op is not Ops.WHERE:
         if _is_index_arithmetic(op, src):
-            return build.spread(affine.OPS[op](*src), src)
-        folded = build.fold(op, src)
+            return fold.spread(compare.OPS[op](*src), src)
+        folded = fold.fold(op, src)
         if folded is not None:
             return folded
         lanes = 1
@@ -32,15 +28,15 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
         dtype = u.dtype if u.dtype.lanes == lanes else u.dtype.vec(lanes)
         return intern(op, dtype, src, u.arg, u.tag)
     if op is Ops.WHERE:
-        return build.where(*src)
+        return alu.where(*src)
     if op is Ops.CAST:
-        return build.cast(src[0], u.dtype)
+        return fold.cast(src[0], u.dtype)
     return intern(op, u.dtype, src, u.arg, u.tag)
 
 
 def _is_index_arithmetic(op: Op, src: tuple[UOp, ...]) -> bool:
     index = dtypes.index
-    if src[0].dtype.scalar is not index or op not in affine.OPS:
+    if src[0].dtype.scalar is not index or op not in compare.OPS:
         return False
     return len(src) == 1 or src[1].dtype.scalar is index
 
@@ -59,7 +55,7 @@ def rebuild(
     """`root` with every key of the mapping replaced; what lies below a key is not visited, unless
     `order` gives the nodes below `root`, sources first."""
     done: dict[UOp, UOp] = dict(mapping)
-    nodes = analysis.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
+    nodes = walk.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
     return _replaced(root, done, nodes)
 
 
@@ -68,7 +64,7 @@ def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
     depends on the renamed one."""
     order: dict[UOp, None] = {}
     for r in axes:
-        analysis.toposort(r, done=order)
+        walk.toposort(r, done=order)
     made: dict[UOp, UOp] = {}
     for r in order:
         if r in axes:
@@ -80,7 +76,7 @@ def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
 def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
     """`rebuild` by what was replaced so far, to which this adds what it makes. What is below a root
     is to be replaced before it: of places that are read one by the other, each is made once."""
-    return _replaced(root, done, analysis.toposort(root, gate=lambda u: u not in done))
+    return _replaced(root, done, walk.toposort(root, gate=lambda u: u not in done))
 
 
 def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
@@ -95,9 +91,9 @@ def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
     return get(root, root)
 
 
-def _fixed_shape(u: UOp) -> analysis.Shape | None:
+def _fixed_shape(u: UOp) -> shapes.Shape | None:
     """The shape, where it was asked for before and does not depend on variables."""
-    dims: analysis.Shape | None = u._shape
+    dims: shapes.Shape | None = u._shape
     return dims if dims is not None and all([type(d) is int for d in dims]) else None
 
 
@@ -117,7 +113,7 @@ def rewritten(
     done: dict[UOp, UOp] = {}  # what is not the same any more
     unchanged, get = done.keys().isdisjoint, done.get
     listener, step = trace.current_listener(), trace.Step(change)
-    for u in tensor_graph.nodes(root) if outside_kernels else analysis.order(root):
+    for u in walk.nodes(root) if outside_kernels else walk.order(root):
         src = u.src
         if not unchanged(src) and not (outside_kernels and u.op is Ops.SINK and u is not root):
             src = tuple([get(s, s) for s in src])

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 def operands(u: UOp) -> tuple[UOp, ...]:

@@ -8,17 +8,15 @@ movement and reductions, and says which elements exist where an operand is INVAL
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core import dtypes, semantics, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 Array = npt.NDArray[Any]
 
@@ -32,7 +30,7 @@ def evaluate(root: UOp, leaves: Mapping[UOp, Array]) -> tuple[Array, Array]:
     values: dict[UOp, Array] = {}
     masks: dict[UOp, Array | None] = {}
     with np.errstate(all="ignore"):
-        for u in analysis.toposort(root):
+        for u in walk.toposort(root):
             masks[u] = None
             if u in leaves:
                 values[u] = leaves[u].astype(u.dtype.numpy)
@@ -122,7 +120,7 @@ def move(u: UOp, a: Array, symbolic: Sequence[int] = (), fill: int = 0) -> Array
         return np.flip(a, u.arg)
     if type(u.arg) is not tuple:  # DETACH and CONTIGUOUS_BACKWARD move nothing
         return a
-    dims: Sequence[int] = analysis.filled(u.arg, symbolic)  # type: ignore[arg-type]
+    dims: Sequence[int] = shapes.filled(u.arg, symbolic)  # type: ignore[arg-type]
     if u.op is Ops.RESHAPE:
         return a.reshape(dims)
     if u.op is Ops.EXPAND:

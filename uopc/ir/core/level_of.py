@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.core import tensor_graph
+from uopc.ir.core import walk
 from uopc.ir.core.levels import KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 def level_of(graph: UOp) -> Level:
     """The level of a graph that came from outside: its ops say it."""
-    ops = tensor_graph.ops(graph)
+    ops = walk.ops(graph)
     if graph.op is Ops.LINEAR:
         return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
     # A kernel writes elements of storage; a tensor graph stores through views.
@@ -24,5 +20,5 @@ def level_of(graph: UOp) -> Level:
 
 
 def _stores_elements(graph: UOp) -> bool:
-    nodes = tensor_graph.nodes(graph) if Ops.STORE in tensor_graph.ops(graph) else []
+    nodes = walk.nodes(graph) if Ops.STORE in walk.ops(graph) else []
     return any([u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in nodes])

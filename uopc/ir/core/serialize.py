@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
 
 from uopc.ir.core import arrays as data
+from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
-from uopc.ir.core.ops import Op
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 
 Row = tuple[str, DType, tuple[int, ...], Any, Any]
 
@@ -34,3 +37,38 @@ def load(table: list[Row]) -> UOp:
             arg = data.register(arg.array)
         nodes.append(intern(Op.by_name(name), dtype, tuple([nodes[i] for i in src]), arg, tag))
     return nodes[-1]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The digest of a graph, its number of nodes, and its constant arrays by content hash."""
+
+    digest: str
+    nodes: int
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+def fingerprint(root: UOp) -> Fingerprint:
+    """One walk: a line for each node, with its operands as numbers of lines.
+
+    Arrays count by content. Where a node was made (`origin`) and when (`seq`) does not count.
+    """
+    place: dict[UOp, int] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    lines: list[str] = []
+    for u in walk.order(root):
+        place[u] = len(place)
+        arg = u.arg
+        if u.op is Ops.DATA and type(arg) is DataArg:
+            arrays[arg.key] = arg.array
+            arg = arg.key
+        tag = "" if u.tag is None else f" {u.tag!r}"
+        src = [place[s] for s in u.src]
+        lines.append(f"{u.op.name} {u.dtype.name} {src} {arg!r}{tag}\n")
+    made = hashlib.blake2b("".join(lines).encode(), digest_size=20)
+    return Fingerprint(made.hexdigest(), len(place), arrays)
+
+
+def reduce(root: UOp) -> tuple[Callable[[list[Row]], UOp], tuple[list[Row]]]:
+    """The pickle of a node: rows, and the function that reads them."""
+    return load, (rows(root),)

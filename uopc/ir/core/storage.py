@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-
+from uopc.ir.core.uop import UOp
 
 _THROUGH = frozenset((Ops.AFTER, Ops.INDEX, Ops.SLICE))
 
@@ -44,7 +39,7 @@ def whole_root(u: UOp) -> UOp:
 
 def written_slots(kernel: UOp) -> list[int]:
     """The slots of the PARAMs that a kernel stores to, in the order of its stores."""
-    nodes = kernel.src if kernel.op is Ops.LINEAR else analysis.toposort(kernel)
+    nodes = kernel.src if kernel.op is Ops.LINEAR else walk.toposort(kernel)
     roots = dict.fromkeys([storage_root(u.src[0]) for u in nodes if u.op is Ops.STORE])
     return [p.arg.slot for p in roots if p.op is Ops.PARAM]
 
@@ -54,7 +49,7 @@ def read_slots(kernel: UOp) -> list[int]:
     to."""
     param: dict[UOp, UOp] = {}  # of an address, or a view
     found: dict[UOp, None] = {}
-    for u in analysis.toposort(kernel):
+    for u in walk.toposort(kernel):
         through = u.op.movement or u.op in (Ops.INDEX, Ops.AFTER)
         if u.op is Ops.PARAM:
             param[u] = u

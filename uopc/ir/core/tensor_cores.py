@@ -9,16 +9,14 @@ and of `c` the rows g and g + 8 and the columns 2t and 2t + 1; along k it has `w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 WARP = 32
 Shape = tuple[int, int, int]

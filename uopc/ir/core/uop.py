@@ -1,50 +1,78 @@
-"""UOp: the one class of nodes, and the list of its methods. Each method is a function elsewhere."""
+"""The hash-consed node: fields, interning, nothing else.
+
+Every node is a value and exists once: `intern` (used by the builders) and the metaclass call
+`UOp(...)` (the public constructor) look in one table. Outside of a compile the table holds nodes
+weakly; inside `arena()` it holds them strongly, which is cheaper, and lets go at the end.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import kernel, movement
-from uopc.ir.core import analysis, dtypes, node
+import numpy as np
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import dtypes
+from uopc.ir.core.arena import Key, Ref, enter, table
+from uopc.ir.core.constants import const_key, const_value
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import Node
 from uopc.ir.core.ops import Op, Ops
-from uopc.tensor import methods as tensor
-
-_KEEP: Final[Any] = object()
 
 
-def _operator(op: Op, reverse: bool = False) -> Callable[[UOp, Any], UOp]:
-    if reverse:
-        return lambda a, b: build.binary(op, b, a)
-    return lambda a, b: build.binary(op, a, b)
+class UCache(type):
+    """Calling the class interns: the same fields give the same object."""
+
+    def __call__(
+        cls,
+        op: Op,
+        dtype: DType | None = None,
+        src: tuple[UOp, ...] = (),
+        arg: Any = None,
+        tag: Any = None,
+    ) -> UOp:
+        """The node with these fields, folding nothing. Without a dtype the op's rule gives it."""
+        if not isinstance(op, Op):
+            raise InvalidIR(f"UOp: op must be one of Ops, got {op!r}")
+        if not isinstance(src, tuple):
+            src = tuple(src)
+        for s in src:
+            if not isinstance(s, UOp):
+                raise InvalidIR(f"UOp({op!r}): a source must be a UOp, got {s!r}")
+        return checked(op, dtype, src, arg, tag)
 
 
-class UOp(Node):
-    """A node of the graph: `op` applied to `src`, with a typed constant `arg` and a `dtype`.
+class UOp(metaclass=UCache):
+    """`op`, `dtype`, `src`, `arg`, `tag`; `seq` grows with creation, sources before users."""
 
-    Immutable and interned: building the same node twice gives the same object, so `==` is identity
-    (`eq` compares values). `UOp(op, dtype, src, arg, tag)` folds nothing; the methods below fold.
-    """
+    __slots__ = (
+        "__weakref__", "_bounds", "_form", "_ranges", "_shape", "_simple", "arg", "dtype", "op",
+        "origin", "seq", "src", "tag",
+    )  # fmt: skip
+    op: Op
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    tag: Any
+    seq: int
+    # Where the user made it: (code object, line), for the nodes of public builders; else None.
+    origin: Any
+    # Caches of `shapes`, `bounds`, `ranges` and `affine`; None until asked for.
+    _shape: Any
+    _bounds: Any
+    _ranges: Any
+    _form: Any
+    # The node that `simplify` makes of this one, True for itself.
+    _simple: Any
 
-    __slots__ = ()
-    __array_ufunc__ = None  # an array on the left leaves the operator to the UOp
-
-    # ------------------------------------------------------------ the graph
-    def toposort(self, gate: Any = None) -> dict[UOp, None]:
-        """Every node below this one, sources first; `gate(u)` says whether to go below u."""
-        return analysis.toposort(self, gate)
-
-    backward_slice = toposort
-
-    def variables(self) -> list[UOp]:
-        """The variables below this node, by name."""
-        return analysis.variables(self)
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "a UOp has no truth value: use .where(), & and |, or int(u) on a constant graph"
+        )
 
     def replace(self, **fields: Any) -> UOp:
-        """A copy with some of op, dtype, src, arg, tag changed; the rest, the tag too, is kept."""
+        """A copy with other values of some of op, dtype, src, arg and tag."""
         known = {k: getattr(self, k) for k in ("op", "dtype", "src", "arg", "tag")}
         unknown = fields.keys() - known.keys()
         if unknown:
@@ -53,194 +81,131 @@ class UOp(Node):
 
     def rtag(self, tag: Any = True) -> UOp:
         """This node with another tag; None takes the tag off."""
-        return node.intern(self.op, self.dtype, self.src, self.arg, tag)
-
-    @property
-    def shape(self) -> analysis.Shape:
-        """Dimensions: ints, or UOps of dtype index."""
-        return analysis.shape(self)
-
-    @property
-    def ndim(self) -> int:
-        return len(analysis.shape(self))
-
-    @property
-    def size(self) -> analysis.Dim:
-        """The number of elements."""
-        return analysis.size(analysis.shape(self))
-
-    @property
-    def vmin(self) -> Any:
-        """A lower bound of every element."""
-        return analysis.bounds(self)[0]
-
-    @property
-    def vmax(self) -> Any:
-        """An upper bound of every element."""
-        return analysis.bounds(self)[1]
-
-    @property
-    def ranges(self) -> tuple[UOp, ...]:
-        """The loops this value is inside of, outer first."""
-        return tuple(sorted(analysis.ranges(self), key=lambda r: r.arg.axis))
-
-    def __int__(self) -> int:
-        return int(build.evaluate(self))
-
-    def __float__(self) -> float:
-        return float(build.evaluate(self))
-
-    def __str__(self) -> str:
-        from uopc.ir.text import printer as text
-
-        return text.print_graph(self)
-
-    def __repr__(self) -> str:
-        from uopc.ir.text import printer as text
-
-        return text.tree(self)
-
-    render = build.render
-    simplify = build.simplify
-
-    def substitute(self, mapping: dict[UOp, UOp], extra_pm: Any = None, walk: bool = False) -> UOp:
-        """The graph with every key of the mapping replaced by its value."""
-        from uopc.ir.rewrite import engine as rewrite
-
-        return rewrite.substitute(self, mapping, extra_pm, walk)
-
-    # ------------------------------------------------------------ scalars
-    const = staticmethod(build.const)
-    const_like = build.const_like
-    variable = staticmethod(build.variable)
-    alu = build.alu
-    cast = build.cast
-    bitcast = build.bitcast
-
-    @staticmethod
-    def invalid(dtype: DType = dtypes.bool_) -> UOp:
-        """No value."""
-        return node.intern(Ops.INVALID, dtype)
-
-    __add__ = _operator(Ops.ADD)
-    __radd__ = _operator(Ops.ADD, reverse=True)
-    __sub__ = _operator(Ops.SUB)
-    __rsub__ = _operator(Ops.SUB, reverse=True)
-    __mul__ = _operator(Ops.MUL)
-    __rmul__ = _operator(Ops.MUL, reverse=True)
-    __truediv__ = tensor.divide
-    __rtruediv__ = tensor.divide_reversed
-    __floordiv__ = tensor.floor_divide
-    __rfloordiv__ = tensor.floor_divide_reversed
-    __mod__ = tensor.remainder
-    __rmod__ = tensor.remainder_reversed
-    __pow__ = tensor.power
-    __rpow__ = tensor.power_reversed
-    __matmul__ = tensor.matmul
-    __rmatmul__ = tensor.matmul_reversed
-    __and__ = tensor.bitwise(Ops.AND)
-    __rand__ = tensor.bitwise(Ops.AND, reverse=True)
-    __or__ = tensor.bitwise(Ops.OR)
-    __ror__ = tensor.bitwise(Ops.OR, reverse=True)
-    __xor__ = tensor.bitwise(Ops.XOR)
-    __rxor__ = tensor.bitwise(Ops.XOR, reverse=True)
-    __lshift__ = tensor.bitwise(Ops.SHL)
-    __rlshift__ = tensor.bitwise(Ops.SHL, reverse=True)
-    __rshift__ = tensor.bitwise(Ops.SHR)
-    __rrshift__ = tensor.bitwise(Ops.SHR, reverse=True)
-    __lt__ = _operator(Ops.CMPLT)
-    __le__ = _operator(Ops.CMPLE)
-    __gt__ = _operator(Ops.CMPLT, reverse=True)
-    __ge__ = _operator(Ops.CMPLE, reverse=True)
-    eq = _operator(Ops.CMPEQ)
-    ne = _operator(Ops.CMPNE)
-    __neg__ = tensor.negative
-    __invert__ = tensor.invert
-    __abs__ = tensor.absolute
-    maximum = _operator(Ops.MAX)
-    minimum = _operator(Ops.MIN)
-    where = tensor.where
-    mulacc = tensor.mulacc
-
-    # ------------------------------------------------------------ tensors: see tensor.py
-    reshape = movement.reshape
-    expand = movement.expand
-    permute = movement.permute
-    flip = movement.flip
-    pad = movement.pad
-    shrink = movement.shrink
-    reduce = movement.reduce
-    stack = movement.stack
-    cat = movement.cat
-    __getitem__ = tensor.getitem
-    transpose = tensor.transpose
-    flatten = tensor.flatten
-    squeeze = tensor.squeeze
-    unsqueeze = tensor.unsqueeze
-    sum = tensor.sum
-    prod = tensor.prod
-    max = tensor.max
-    min = tensor.min
-    mean = tensor.mean
-    var = tensor.var
-    std = tensor.std
-    argmax = tensor.argmax
-    argmin = tensor.argmin
-    any = tensor.any
-    all = tensor.all
-    cumsum = tensor.cumsum
-    exp = tensor.exp
-    exp2 = tensor.exp2
-    log = tensor.log
-    log2 = tensor.log2
-    sin = tensor.sin
-    cos = tensor.cos
-    tan = tensor.tan
-    tanh = tensor.tanh
-    erf = tensor.erf
-    sqrt = tensor.sqrt
-    rsqrt = tensor.rsqrt
-    reciprocal = tensor.reciprocal
-    sigmoid = tensor.sigmoid
-    relu = tensor.relu
-    gelu = tensor.gelu
-    silu = tensor.silu
-    abs = tensor.absolute
-    sign = tensor.sign
-    trunc = tensor.trunc
-    floor = tensor.floor
-    ceil = tensor.ceil
-    round = tensor.round
-    clip = tensor.clip
-    pow = tensor.power
-    softmax = tensor.softmax
-    log_softmax = tensor.log_softmax
-    layer_norm = tensor.layer_norm
-    rms_norm = tensor.rms_norm
-    matmul = tensor.matmul
-    conv2d = tensor.conv2d
-    avg_pool2d = tensor.avg_pool2d
-    max_pool2d = tensor.max_pool2d
-    gather = tensor.gather
-    take = tensor.take
-    one_hot = tensor.one_hot
-    tril = tensor.tril
-    triu = tensor.triu
-    contiguous = tensor.contiguous
-    detach = tensor.detach
-    assign = tensor.assign
-    bind = tensor.bind
-    unbind = tensor.unbind
-
-    # ------------------------------------------------------------ kernels: see kernel.py
-    index = movement.index
-    load = kernel.load
-    store = kernel.store
-    range = staticmethod(kernel.range)
-    end = kernel.end
-    after = kernel.after
-    sink = kernel.sink
-    group = kernel.group
+        return intern(self.op, self.dtype, self.src, self.arg, tag)
 
 
-node.set_node_class(UOp)
+_births = itertools.count()
+
+
+def intern(
+    op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None
+) -> UOp:
+    """The node with these fields. The arg must be canonical: see `canonical_arg`."""
+    key = (op, dtype, src, arg, tag)
+    if op is Ops.CONST:
+        key = (op, dtype, src, const_key(arg), tag)
+    found = table.get(key)
+    if found is not None:
+        if type(found) is not Ref:
+            return found  # type: ignore[no-any-return]
+        found = found()
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    return _make(key, arg)
+
+
+def _make_node(key: Key, arg: Any) -> UOp:
+    node: UOp = object.__new__(UOp)
+    node.op, node.dtype, node.src, _, node.tag = key
+    node.arg = arg
+    node.seq = next(_births)
+    node.origin = node._shape = node._bounds = node._ranges = node._form = None
+    node._simple = None
+    made: UOp = enter(key, node)
+    return made
+
+
+# What `intern` makes a node with; `check_construction` puts a checking one in its place.
+_make: Callable[[Key, Any], UOp] = _make_node
+
+
+def check_construction(check: Callable[[UOp], None] | None) -> None:
+    """Call `check` on every node made from now on, in the whole process; None: no more.
+
+    A node that it raises on is not kept in the table.
+    """
+    global _make
+    if check is None:
+        _make = _make_node
+        return
+
+    def make(key: Key, arg: Any) -> UOp:
+        node = _make_node(key, arg)
+        try:
+            check(node)
+        except BaseException:
+            table.pop(key, None)
+            raise
+        return node
+
+    _make = make
+
+
+def checked(op: Op, dtype: DType | None, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
+    """Intern after checking operand count, arg type and dtype. InvalidIR on a misfit."""
+    low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
+    if len(src) < low or (high is not None and len(src) > high):
+        wanted = f"{low}" if low == high else f"{low} to {'any' if high is None else high}"
+        raise InvalidIR(f"{op!r} takes {wanted} operands, got {len(src)}")
+    if dtype is None:
+        dtype = derived_dtype(op, src)
+    arg = canonical_arg(op, dtype, arg)
+    return intern(op, dtype, src, arg, tag)
+
+
+def derived_dtype(op: Op, src: tuple[UOp, ...]) -> DType:
+    """The dtype that the op's rule gives; InvalidIR where it must be given."""
+    rule = op.dtype
+    if rule == "void":
+        return dtypes.void
+    if rule == "index":
+        return dtypes.index
+    if not src:
+        raise InvalidIR(f"{op!r} needs a dtype")
+    if rule == "bool":
+        return dtypes.bool_.vec(max(s.dtype.lanes for s in src))
+    if rule == "given":
+        raise InvalidIR(f"{op!r} needs a dtype")
+    chosen = src[-1] if rule == "last" else src[0]
+    if op.is_alu or op is Ops.WHERE:
+        chosen_type = next(
+            (s.dtype for s in (src[1:] if op is Ops.WHERE else src) if s.op is not Ops.INVALID),
+            chosen.dtype,
+        )
+        return chosen_type.vec(max(s.dtype.lanes for s in src))
+    return chosen.dtype
+
+
+def canonical_arg(op: Op, dtype: DType, arg: Any) -> Any:
+    """The arg in the one form that is interned; InvalidIR when its type is not the op's."""
+    if op is Ops.CONST:
+        return const_value(dtype, arg)
+    if type(arg) is list:
+        arg = tuple(arg)
+    if not isinstance(arg, op.arg):
+        names = " or ".join(t.__name__ for t in op.arg)
+        raise InvalidIR(f"{op!r}: arg must be {names}, got {type(arg).__name__} {arg!r}")
+    if type(arg) is tuple:
+        return tuple([_canonical_item(a) for a in arg])
+    if type(arg) is bool:
+        raise InvalidIR(f"{op!r}: arg must not be a bool")
+    return arg
+
+
+def _canonical_item(item: Any) -> Any:
+    if isinstance(item, (bool, np.bool_)):
+        return int(item)
+    if isinstance(item, np.integer):
+        return int(item)
+    if isinstance(item, tuple):
+        return tuple([_canonical_item(i) for i in item])
+    return item
+
+
+def redtyped(u: UOp, src: tuple[UOp, ...]) -> DType:
+    """The dtype of `u` once it stands on sources of other dtypes."""
+    rule = u.op.dtype
+    lanes = max([s.dtype.lanes for s in src])
+    if u.op is Ops.CAST:
+        return u.dtype.scalar.vec(lanes)
+    return u.dtype if rule in ("given", "unchecked", "index", "void") else derived_dtype(u.op, src)

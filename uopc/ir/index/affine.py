@@ -13,27 +13,20 @@ costs its length, not its square.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import bounds, dtypes, walk
+from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Op, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 Terms = dict["UOp", int]
 Form = tuple[int, Terms]
-
 _LINEAR_OPS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 DIVMOD_OPS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD))
-
 # A product of two sums with more terms than this is an atom: writing out (a+b)·(c+d)·… doubles the
 # terms with every factor.
 _MOST_PRODUCTS = 36
-
-
 _small: dict[int, UOp] = {}
 
 
@@ -118,7 +111,7 @@ def _unread(u: UOp) -> bool:
 
 def _read(root: UOp) -> Form:
     """Collect a graph of + - · at once. Products first, then sums, each node once."""
-    order = list(analysis.toposort(root, gate=_unread))
+    order = list(walk.toposort(root, gate=_unread))
     for u in order:
         if u.op is Ops.MUL and u._form is None and not _scaled(u):
             u._form = _multiply(_collect(u.src[0]), _collect(u.src[1]))
@@ -136,7 +129,7 @@ def _collect(root: UOp) -> Form:
     constant = 0
     terms: Terms = {}
     scale = {root: 1}
-    for u in reversed(analysis.toposort(root, gate=_unread)):
+    for u in reversed(walk.toposort(root, gate=_unread)):
         k = scale.pop(u, 0)
         if k == 0:
             continue
@@ -198,9 +191,8 @@ def build(constant: int, terms: Terms) -> UOp:
     """The canonical UOp of a sum."""
     mods = [m for m in terms if m.op is Ops.FLOORMOD]
     if mods and len(terms) > 1:
-        from uopc.ir.index import division
 
-        extra, terms = division.recombine(dict(terms), mods)
+        extra, terms = recombine(dict(terms), mods)
         constant += extra
     if not terms:
         return const(constant)
@@ -269,19 +261,12 @@ def floormod(a: UOp, n: UOp) -> UOp:
     return divmod_(a, n)[1]
 
 
-def divmod_(a: UOp, n: UOp) -> tuple[UOp, UOp]:
-    """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
-    from uopc.ir.index import division
-
-    return division.divmod_(a, n)
-
-
 # ---------------------------------------------------------------- bounds
 def interval(constant: int, terms: Terms) -> tuple[int, int]:
     """The least and greatest value of a sum, each monomial taken on its own."""
     low = high = constant
     for m, f in terms.items():
-        a, b = m._bounds or analysis.bounds(m)
+        a, b = m._bounds or bounds.bounds(m)
         low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
     return low, high
 
@@ -317,22 +302,22 @@ def _upper_monomial(m: UOp) -> UOp:
     for a in factors(m):
         if a.op is Ops.RANGE:
             a = plus(a.src[0], -1)
-        elif a.op is Ops.FLOORMOD and analysis.bounds(a.src[1])[0] > 0:
+        elif a.op is Ops.FLOORMOD and bounds.bounds(a.src[1])[0] > 0:
             a = plus(a.src[1], -1)
-        elif analysis.bounds(a)[0] < 0:
+        elif bounds.bounds(a)[0] < 0:
             return m
         elif a.op is not Ops.VARIABLE:
-            a = const(analysis.bounds(a)[1])
+            a = const(bounds.bounds(a)[1])
         out = mul(out, a)
     return out
 
 
 def _lower_monomial(m: UOp) -> UOp:
     atoms = factors(m)
-    if all(analysis.bounds(a)[0] >= 0 for a in atoms):
+    if all(bounds.bounds(a)[0] >= 0 for a in atoms):
         if all(a.op is Ops.VARIABLE for a in atoms):
             return m
-        return const(math.prod(analysis.bounds(a)[0] for a in atoms))
+        return const(math.prod(bounds.bounds(a)[0] for a in atoms))
     return m
 
 
@@ -355,54 +340,6 @@ def at_most(a: UOp, b: UOp) -> bool:
     return is_symbolic(form(gap)[1]) and bool(interval(*form(sub(b, upper(a))))[0] >= 0)
 
 
-# ---------------------------------------------------------------- comparison
-def less(a: UOp, b: UOp) -> UOp:
-    """a < b as a bool UOp, folded by bounds.
-
-    What is left has one form: divided by the common factor of its terms, without terms too small
-    to matter, negative terms moved to the right side, the constant on the right if it has a choice.
-    """
-    gap = sub(a, b)  # a < b  ⇔  gap < 0
-    constant, terms = form(gap)
-    low, high = interval(constant, terms)
-    if high < 0:
-        return _true(True)
-    if low >= 0:
-        return _true(False)
-    if is_symbolic(terms):
-        if at_most(plus(a, 1), b):
-            return _true(True)
-        if at_most(b, a):
-            return _true(False)
-    return _below(terms, -constant)
-
-
-def _below(terms: Terms, limit: int) -> UOp:
-    """Σ < limit, where neither always nor never so."""
-    terms, limit = _coarse(terms, limit)
-    whole = _undivided(terms, limit)
-    return _compared(Ops.CMPLT, terms, limit) if whole is None else whole
-
-
-def _undivided(terms: Terms, limit: int) -> UOp | None:
-    """A comparison with one quotient, without division: for n > 0 and any integers,
-
-    e//n + A < c ⇔ e + n·A < n·c;   A − e//n < c ⇔ e//n ≥ A − c + 1 ⇔ n·A − e < n·(c − 1) + 1.
-    """
-    quotients = [m for m in terms if m.op is Ops.FLOORDIV and is_const(m.src[1])]
-    if len(quotients) != 1:
-        return None
-    (q,) = quotients
-    k, n = terms[q], q.src[1].arg
-    if abs(k) != 1 or n <= 0 or limit_of(terms) * n >= LARGEST_TERM:
-        return None
-    out = {m: f * n for m, f in terms.items() if m is not q}
-    constant, inside = form(q.src[0])
-    accumulate(out, inside, k)
-    end = n * limit if k > 0 else n * (limit - 1) + 1
-    return less(build(k * constant, out), const(end))
-
-
 # Coefficients grow through nested quotients although sums stay small. No term comes near 64 bits:
 # the two sides of a comparison would wrap on their own.
 LARGEST_TERM = 1 << 56
@@ -410,81 +347,312 @@ LARGEST_TERM = 1 << 56
 
 def limit_of(terms: Terms) -> int:
     """The greatest magnitude of a term."""
-    return max([max(map(abs, analysis.bounds(m))) * abs(f) for m, f in terms.items()], default=0)
+    return max([max(map(abs, bounds.bounds(m))) * abs(f) for m, f in terms.items()], default=0)
 
 
-def _compared(op: Op, terms: Terms, limit: int) -> UOp:
-    """Σ op limit, with positive terms left and negative ones right."""
-    left = {m: f for m, f in terms.items() if f > 0}
-    right = {m: -f for m, f in terms.items() if f < 0}
-    a, b = (build(0, left), build(limit, right)) if left else (const(-limit), build(0, right))
-    return intern(op, dtypes.bool_.vec(max(a.dtype.lanes, b.dtype.lanes)), (a, b))
+Pair = tuple["UOp", "UOp"]
 
 
-def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
-    """g·A + r < limit with 0 ≤ r < g becomes A < ⌈limit / g⌉ where r cannot matter.
-
-    With limit = g·q + s, 0 ≤ s < g: for s = 0 it is A < q; for r < s always, A < q + 1; for
-    r ≥ s > 0 always, A < q.
-    """
-    for g in sorted({abs(f) for f in terms.values()}, reverse=True):
-        if g == 1:
-            break
-        rest = {m: f % g for m, f in terms.items() if f % g}
-        low, high = interval(0, rest)
-        q, s = divmod(limit, g)
-        if low >= 0 and high < g and (s == 0 or high < s or low >= s):
-            coarse = {m: f // g for m, f in terms.items() if f // g}
-            return _coarse(coarse, q + 1 if high < s else q)
-    g = math.gcd(*terms.values())
-    return ({m: f // g for m, f in terms.items()}, -(-limit // g)) if g > 1 else (terms, limit)
+def divmod_(a: UOp, n: UOp) -> Pair:
+    """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
+    if not is_const(n):
+        # Where n may be 0 both are 0 by definition, and no identity holds.
+        return _by_symbol(a, n) if bounds.bounds(n)[0] > 0 else _signed_symbol(a, n)
+    if n.arg > 0:
+        return _by_const(a, n.arg)
+    if n.arg == 0:
+        return const(0), const(0)
+    q, r = _by_const(scaled(a, -1), -n.arg)
+    return q, scaled(r, -1)
 
 
-def has_small_terms(constant: int, terms: Terms) -> bool:
-    """Whether terms of Σ + constant < 0 are too small to matter."""
-    return len(_coarse(terms, -constant)[0]) < len(terms)
+def _signed_symbol(a: UOp, n: UOp) -> Pair:
+    found = _by_constant_quotient(a, n) if bounds.bounds(n)[1] < 0 else None
+    return _opaque(a, n) if found is None else found
 
 
-def equal(a: UOp, b: UOp) -> UOp:
-    """a = b as a bool UOp: folded by bounds and common factors, else in the form of `less`."""
-    constant, terms = form(sub(a, b))
+def _opaque(a: UOp, n: UOp) -> Pair:
+    return node(Ops.FLOORDIV, a, n), node(Ops.FLOORMOD, a, n)
+
+
+# ---------------------------------------------------------------- by a constant
+@memo
+def _by_const(a: UOp, n: int) -> Pair:
+    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
+    if n == 1:
+        return a, const(0)
+    constant, terms = form(a)
     low, high = interval(constant, terms)
-    g = math.gcd(*terms.values())
-    if low > 0 or high < 0 or (g and constant % g):
-        return _true(False)
-    if not terms:
-        return _true(True)
-    if terms[min(terms, key=order)] < 0:
-        g = -g
-    return _compared(Ops.CMPEQ, {m: f // g for m, f in terms.items()}, -constant // g)
+    if low // n == high // n:
+        return const(low // n), plus(a, -(low // n) * n)
+    if 0 <= constant < n and all(-n < f < n for f in terms.values()):
+        return _rest(a, n)
+    whole: Terms = {}
+    rest: Terms = {}
+    for m, f in terms.items():
+        k = f // n if f > 0 else -(-f // n)
+        if k:
+            whole[m] = k
+        if f != k * n:
+            rest[m] = f - k * n
+    q, r = _rest(build(constant % n, rest), n)
+    return add(build(constant // n, whole), q), r
 
 
-def unequal(a: UOp, b: UOp) -> UOp:
-    """a ≠ b as a bool UOp."""
-    same = equal(a, b)
-    if same.op is Ops.CONST:
-        return _true(not same.arg)
-    return intern(Ops.CMPNE, same.dtype, same.src)
+def _rest(a: UOp, n: int) -> Pair:
+    constant, terms = form(a)
+    low, high = interval(constant, terms)
+    if low // n == high // n:
+        return const(low // n), plus(a, -(low // n) * n)
+    found = _residues(constant, terms, n) or _common(constant, terms, n)
+    if found is not None:
+        return found
+    return _quotient(a, constant, terms, n), _remainder(a, constant, terms, n)
 
 
-def _at_most(a: UOp, b: UOp) -> UOp:
-    return less(a, plus(b, 1))
+def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
+    """The whole answer where other residues of the coefficients give all values one quotient."""
+    choice = _one_quotient(constant, terms, n)
+    if choice is None:
+        return None
+    k = interval(constant, choice)[0] // n
+    moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
+    return build(k, moved), build(constant - k * n, choice)
 
 
-def _negative(a: UOp) -> UOp:
-    return scaled(a, -1)
+def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
+    """Other residues of the coefficients that keep the sum between two multiples of n.
+
+    f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ.
+    """
+    positive = {m: f % n for m, f in terms.items()}
+    if _least_width(positive, n) >= n:
+        return None
+    nearest = {m: f - n if 2 * f > n else f for m, f in positive.items()}
+    below = {m: f - n if 2 * f >= n else f for m, f in positive.items()}
+    negative = {m: f - n for m, f in positive.items()}
+    for choice in (nearest, below, positive, negative):
+        low, high = interval(constant, choice)
+        if low // n == high // n:
+            return choice
+    return None
 
 
-# What builds the canonical UOp of an op on operands of dtype index.
-OPS: dict[Op, Callable[..., UOp]] = {
-    Ops.ADD: add,
-    Ops.SUB: sub,
-    Ops.MUL: mul,
-    Ops.NEG: _negative,
-    Ops.FLOORDIV: floordiv,
-    Ops.FLOORMOD: floormod,
-    Ops.CMPLT: less,
-    Ops.CMPLE: _at_most,
-    Ops.CMPEQ: equal,
-    Ops.CMPNE: unequal,
-}
+def _least_width(residues: Terms, n: int) -> int:
+    """How far apart values of the sum are at least, over all choices of residues."""
+    width = 0
+    for m, f in residues.items():
+        low, high = bounds.bounds(m)
+        width += min(f, n - f) * (high - low)
+    return width
+
+
+def _common(constant: int, terms: Terms, n: int) -> Pair | None:
+    """a = g·A + b with g | n and 0 ≤ b < g:  a // n = A // (n/g),  a % n = g·(A % (n/g)) + b.
+
+    Proof: a // n = ((g·A + b) // g) // (n/g) = A // (n/g); the remainder is a less n times that.
+    """
+    g = _common_factor(constant, terms, n)
+    if g == 1:
+        return None
+    coarse = build(constant // g, {m: f // g for m, f in terms.items() if f // g})
+    q, r = _by_const(coarse, n // g)
+    small = {m: f % g for m, f in terms.items() if f % g}
+    return q, add(scaled(r, g), build(constant % g, small))
+
+
+def _common_factor(constant: int, terms: Terms, n: int) -> int:
+    """The greatest g | n for which what g leaves of the coefficients stays within 0 ≤ b < g."""
+    for g in sorted({math.gcd(f, n) for f in terms.values()} - {1}, reverse=True):
+        low, high = interval(constant % g, {m: f % g for m, f in terms.items() if f % g})
+        if low >= 0 and high < g:
+            return g
+    return 1
+
+
+def is_decided(constant: int, terms: Terms, n: int) -> bool:
+    """Whether a sum divided by n > 0 has a simpler quotient or remainder than the op says."""
+    rest = {m: f % n if f > 0 else -(-f % n) for m, f in terms.items() if f % n}
+    constant %= n
+    low, high = interval(constant, rest)
+    return (
+        low // n == high // n
+        or _one_quotient(constant, rest, n) is not None
+        or _common_factor(constant, rest, n) > 1
+    )
+
+
+def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
+    """Nested: (e//k + b) // n = (e + k·b) // (k·n), since e//k + b = (e + k·b) // k and dividing
+    twice is dividing by the product;  (e % k) // n = (e // n) % (k/n) for n | k."""
+    for m in sorted([m for m, f in terms.items() if f == 1], key=order):
+        k = _positive_divisor(m)
+        if m.op is Ops.FLOORDIV and 0 < k * n <= _LARGEST_DIVISOR and not _mixed(terms, m):
+            rest = build(constant * k, {w: f * k for w, f in terms.items() if w is not m})
+            return _by_const(add(m.src[0], rest), k * n)[0]
+        if m.op is Ops.FLOORMOD and len(terms) == 1 and constant == 0 and k > 0 and k % n == 0:
+            return _by_const(_by_const(m.src[0], n)[0], k // n)[1]
+    return node(Ops.FLOORDIV, a, const(n))
+
+
+def _mixed(terms: Terms, quotient: UOp) -> bool:
+    """Whether the remainder of the same division is in the sum: a reshape to a shape that does not
+    fit. Nothing cancels in a longer quotient then; it is one division more, of larger numbers."""
+    return any([w.op is Ops.FLOORMOD and w.src == quotient.src for w in terms])
+
+
+def _remainder(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
+    """f·(e % k) ≡ f·e (mod n) where n | f·k: a remainder inside a remainder goes."""
+    inner = {m: f for m, f in terms.items() if _is_inner_mod(m, f, n)}
+    if not inner:
+        return node(Ops.FLOORMOD, a, const(n))
+    bare: Terms = {m: f for m, f in terms.items() if m not in inner}
+    for m, f in inner.items():
+        c, t = form(m.src[0])
+        constant += c * f
+        accumulate(bare, t, f)
+    return _by_const(build(constant, bare), n)[1]
+
+
+def _is_inner_mod(m: UOp, f: int, n: int) -> bool:
+    return m.op is Ops.FLOORMOD and _positive_divisor(m) * f % n == 0 < _positive_divisor(m)
+
+
+def _positive_divisor(m: UOp) -> int:
+    """The divisor of an e // k or e % k with a constant k > 0, else 0."""
+    if m.op is not Ops.FLOORDIV and m.op is not Ops.FLOORMOD:
+        return 0
+    return max(m.src[1].arg, 0) if is_const(m.src[1]) else 0
+
+
+# ---------------------------------------------------------------- by an expression
+def _by_symbol(a: UOp, n: UOp) -> Pair:
+    """n > 0 is not a constant: take out multiples of n as a polynomial, then a common factor."""
+    q = _multiples(form(a), form(n))
+    r = sub(a, mul(q, n))
+    if interval(*form(r))[0] >= 0 and at_most(r, plus(n, -1)):
+        return q, r
+    if len(form(n)[1]) > 1 or form(n)[0]:  # only a whole division makes it simpler
+        q, r = const(0), a
+    more, r = _by_constant_quotient(r, n) or _over_common(r, n)
+    return add(q, more), r
+
+
+def _multiples(a: Form, n: Form) -> UOp:
+    """The sum of monomials that, times the longest monomial of n, occur in a."""
+    lead = max(n[1], key=lambda m: (len(factors(m)), -m.seq))
+    k, divisor = n[1][lead], factors(lead)
+    constant = 0
+    terms: Terms = {}
+    for m, f in a[1].items():
+        left = _cancel(m, divisor) if f % k == 0 else None
+        if left is not None and left.op is Ops.CONST:
+            constant += f // k
+        elif left is not None:
+            accumulate(terms, {left: f // k}, 1)
+    return build(constant, terms)
+
+
+def _cancel(m: UOp, divisor: list[UOp]) -> UOp | None:
+    """The monomial without the divisor's atoms (1 when nothing is left), or None."""
+    atoms = factors(m)
+    for d in divisor:
+        if d not in atoms:
+            return None
+        atoms.remove(d)
+    return product(atoms) if atoms else const(1)
+
+
+def _by_constant_quotient(a: UOp, n: UOp) -> Pair | None:
+    low, high = bounds.bounds(node(Ops.FLOORDIV, a, n))
+    if low != high:
+        return None
+    return const(low), sub(a, scaled(n, low))
+
+
+def _over_common(a: UOp, n: UOp) -> Pair:
+    """a = g·A + c, n = g·N, 0 ≤ c < g:  a // n = A // N,  a % n = g·(A % N) + c."""
+    (constant, terms), (c, divisor) = form(a), form(n)
+    g = math.gcd(c, *divisor.values(), *terms.values())
+    if g <= 1:
+        return _opaque(a, n)
+    coarse = build(constant // g, {m: f // g for m, f in terms.items()})
+    smaller = build(c // g, {m: f // g for m, f in divisor.items()})
+    q, r = divmod_(coarse, smaller)
+    return q, plus(scaled(r, g), constant % g)
+
+
+# ---------------------------------------------------------------- recombination
+def recombine(terms: Terms, mods: list[UOp]) -> Form:
+    """Put quotients and remainders of the same thing back together, as far as it goes.
+
+    k·(e % n) + k·n·(e // n) → k·e;   k·(e % n) + k·n·((e // n) % d) → k·(e % (n·d)).
+    """
+    constant = 0
+    for m in mods:
+        k = terms.get(m, 0)
+        if k:
+            c, gained = _put_back(m, k, terms)
+            constant += c
+            if any([w.op in DIVMOD_OPS for w in gained]):  # what was tried may fit now
+                again = [w for w in terms if w.op is Ops.FLOORMOD]
+                c, terms = recombine(terms, again)
+                constant += c
+    return constant, terms
+
+
+def _put_back(m: UOp, k: int, terms: Terms) -> Form:
+    """Try one k·(e % n); changes `terms`, gives the constant and the terms that came in."""
+    e, n = m.src
+    if not is_const(n):
+        return _put_back_symbolic(m, k, terms)
+    step = k * n.arg
+    near = [w for w, f in terms.items() if f == step and w.op in DIVMOD_OPS and w is not m]
+    if not near:
+        return 0, {}
+    c, whole = form(divmod_(e, n)[0])
+    if all(terms.get(w) == step * f for w, f in whole.items() if w.op in DIVMOD_OPS):
+        return _exchange(terms, {m: k} | {w: step * f for w, f in whole.items()}, -c * step, e, k)
+    quotient = build(c, whole)
+    for w in near:
+        d = _positive_divisor(w)
+        if w.op is Ops.FLOORMOD and d and _by_const(quotient, d)[1] is w:
+            merged = _by_const(e, n.arg * d)[1]
+            return _exchange(terms, {m: k, w: step}, 0, merged, k)
+    return 0, {}
+
+
+def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
+    """The same where n is a product of atoms, so that n·(e // n) is a monomial."""
+    e, n = m.src
+    whole = node(Ops.FLOORDIV, e, n)
+    if bounds.bounds(n)[0] <= 0 or n.op is Ops.ADD:
+        return 0, {}
+    atoms = factors(n)
+    scale = atoms.pop().arg if is_const(atoms[-1]) else 1
+    both = product([whole, *atoms])
+    if terms.get(both) != k * scale:
+        return 0, {}
+    return _exchange(terms, {m: k, both: k * scale}, 0, e, k)
+
+
+# Divisors multiply where quotients nest. Beyond this they stay apart, so that no term of what is
+# divided comes near 64 bits.
+_LARGEST_DIVISOR = 1 << 24
+
+
+def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
+    """terms − out + k·into; the constant that comes with it, and the new terms.
+
+    Refused where a term could come near 64 bits: coefficients grow through nested quotients
+    although the sum stays small, and the two sides of a comparison would wrap on their own.
+    """
+    c, gained = form(into)
+    after = dict(terms)
+    accumulate(after, out, -1)
+    accumulate(after, gained, k)
+    if limit_of(after) >= LARGEST_TERM:
+        return 0, {}
+    terms.clear()
+    terms.update(after)
+    return constant + c * k, gained

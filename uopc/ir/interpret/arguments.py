@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 # ---------------------------------------------------------------- variables
@@ -45,10 +42,10 @@ class Variables:
 
     def solve(self, storage: UOp, array: Array) -> None:
         """Bind the variables that stand alone in a dimension (`n`, `2*n + 1`) of a storage."""
-        dims = analysis.filled(storage.arg.dims, storage.src)
+        dims = shapes.filled(storage.arg.dims, storage.src)
         if len(dims) != array.ndim:
             raise UserError(
-                f"{name_of(storage)}: expected {len(dims)} dimensions {analysis.show(dims)},"
+                f"{name_of(storage)}: expected {len(dims)} dimensions {shapes.show(dims)},"
                 f" got shape {array.shape}"
             )
         for d, got in zip(dims, array.shape):

@@ -8,7 +8,6 @@ graphs with ranges; this file takes care of the arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +15,11 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.calls import order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.interpret import machine as machines
 from uopc.ir.interpret.arguments import Variables, check_array, name_of
 from uopc.ir.interpret.machine import Machine
 from uopc.ir.interpret.tensor import TensorRun
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _NO_VARIABLES: Mapping[str, int] = {}
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, present
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Find, State
 from uopc.ir.interpret.step_order import NUMBERS, Block, Loop, Planner, Step, linear, targets
@@ -25,9 +25,6 @@ from uopc.ir.interpret.steps import STEPS
 from uopc.ir.interpret.threads import Launch, is_private
 from uopc.ir.interpret.views import without_views
 from uopc.ir.verify.nodes import describe
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Elements that the arrays of one block may hold together while it runs.
 _BUDGET = 1 << 22
@@ -53,7 +50,7 @@ class Machine:
             root = without_views(root)
             planner = Planner(root)
             plan, self.as_values = planner.program(root), planner.as_values
-        specials = [u for u in analysis.toposort(root) if u.op is Ops.SPECIAL]
+        specials = [u for u in walk.toposort(root) if u.op is Ops.SPECIAL]
         with np.errstate(all="ignore"):
             if specials:
                 self._launched(plan, specials)
@@ -63,7 +60,7 @@ class Machine:
     def _launched(self, plan: Block, specials: list[UOp]) -> None:
         """Run a plan in every thread of a launch."""
         s = self.state
-        for u in {v: None for special in specials for v in analysis.toposort(special.src[0])}:
+        for u in {v: None for special in specials for v in walk.toposort(special.src[0])}:
             self.step(u)
         specials.sort(key=lambda u: str(u.arg))
         s.launch = launch = Launch({u: int(s.value(u.src[0]).max()) for u in specials})

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core.analysis import filled
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import filled
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
 from uopc.ir.interpret.step_order import indices, storage
 from uopc.ir.interpret.threads import THREADS, Launch
 from uopc.ir.verify.nodes import describe
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # How a PARAM finds its array.
 Find = Callable[["UOp"], Array]

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root, written_slots
+from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import describe
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Ranges = frozenset["UOp"]
 Step = Union["UOp", "Loop"]
@@ -131,15 +129,15 @@ def crossing(u: UOp) -> Sequence[UOp]:
     return inner_sources(u) if u.op is Ops.END else operands(u)
 
 
-def _in_axis_order(ranges: Sequence[UOp]) -> list[UOp]:
-    return sorted(ranges, key=lambda r: (r.arg.axis, r.seq))
+def _in_axis_order(loops: Sequence[UOp]) -> list[UOp]:
+    return sorted(loops, key=lambda r: (r.arg.axis, r.seq))
 
 
-def _groups(ranges: Sequence[UOp]) -> list[list[UOp]]:
+def _groups(loops: Sequence[UOp]) -> list[list[UOp]]:
     """Ranges, outer first, cut where the end of one depends on another of the group."""
     out: list[list[UOp]] = [[]]
-    for r in _in_axis_order(ranges):
-        if any(other in analysis.ranges(r) for other in out[-1]):
+    for r in _in_axis_order(loops):
+        if any(other in ranges.ranges(r) for other in out[-1]):
             out.append([])
         out[-1].append(r)
     return out
@@ -156,7 +154,7 @@ class Planner:
         """The plan of a whole SINK; InvalidIR when a range in it is not closed."""
         effects = list(leaves(root))
         for e in effects:
-            for r in _in_axis_order(list(analysis.ranges(e))):
+            for r in _in_axis_order(list(ranges.ranges(e))):
                 raise InvalidIR(f"range {r.arg.axis} of {r.arg.kind} kind is never closed")
         return self.block(effects, frozenset(), None, frozenset(effects))
 
@@ -166,14 +164,14 @@ class Planner:
         """What is inside of `opened` and not just of `outer`; and the effects `own` in any case."""
 
         def outside(u: UOp) -> bool:
-            return outer is not None and u not in own and analysis.ranges(u) <= outer
+            return outer is not None and u not in own and ranges.ranges(u) <= outer
 
         nodes = order(roots, crossing, outside)
         steps: dict[UOp, Step] = {}
         for u in nodes:
             if u.op is Ops.RANGE or outside(u):
                 continue
-            if u in own or analysis.ranges(u) <= opened:
+            if u in own or ranges.ranges(u) <= opened:
                 steps[u] = self._step(u, opened)
         out = Block(list(steps.values()))
         accesses = {u: self._accesses(u, step) for u, step in steps.items()}
@@ -185,11 +183,11 @@ class Planner:
         return out
 
     def _step(self, u: UOp, opened: Ranges) -> Step:
-        if u.op is Ops.BARRIER and any(r.arg.kind in _TEAMS for r in analysis.ranges(u)):
+        if u.op is Ops.BARRIER and any(r.arg.kind in _TEAMS for r in ranges.ranges(u)):
             raise Unsupported("the interpreter does not run barriers between work-items yet")
         if u.op is not Ops.END and u.op is not Ops.REDUCE:
             return u
-        closed = analysis.closed_ranges(u)
+        closed = ranges.closed_ranges(u)
         for r in closed:
             if r in opened:
                 raise InvalidIR(f"{u.op!r} closes range {r.arg.axis}, which is open around it")

@@ -6,7 +6,6 @@ Arrays have the axes of the running loops first and lanes last (see `state.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +13,9 @@ from uopc.errors import InvalidIR
 from uopc.ir.core import tensor_cores
 from uopc.ir.core.evaluate import Array, fold, present
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.state import State
 from uopc.ir.verify.nodes import describe
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def _invalid(m: State, u: UOp) -> None:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.core import evaluate
-from uopc.ir.core.analysis import filled
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import filled
 from uopc.ir.core.storage import written_slots
+from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, undefined
 from uopc.ir.interpret.machine import run_kernel
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # One write: the view it goes to, the values, and which of them exist (None: all).
 Write = tuple["UOp", Array, Array | None]

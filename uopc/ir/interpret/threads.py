@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uopc.errors import InvalidIR
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import name_of
 from uopc.ir.verify.nodes import describe
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 WARP = 32
 _NOBODY, _SEVERAL = -1, -2

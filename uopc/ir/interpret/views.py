@@ -7,17 +7,12 @@ AFTER(p, e): movement ops become arithmetic on the indices, effects stay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.step_order import storage
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def without_views(root: UOp) -> UOp:
@@ -25,7 +20,7 @@ def without_views(root: UOp) -> UOp:
 
     InvalidIR where a view is of no storage, UserError where an index has too many components.
     """
-    changed = {u for u in analysis.toposort(root) if u.op is Ops.INDEX and _is_of_view(u)}
+    changed = {u for u in walk.toposort(root) if u.op is Ops.INDEX and _is_of_view(u)}
     if not changed:
         return root
 

@@ -13,22 +13,19 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
-from uopc.ir.core.construct import const_value
+from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import Array, evaluate
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite.pattern import Rule, UPat
 from uopc.ir.rewrite.rules import BOOL, FLOAT, INDEX, WRAPPING, Entry, RuleSet, compiled
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _TRIES = 240  # instances a rule and dtype
 _POINTS = 1024  # of which the values are compared at most at so many points

@@ -13,18 +13,16 @@ only grows is found by its length. The error names the rules of the cycle.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from uopc.errors import Error, InvalidIR
-from uopc.ir.core import analysis, construct
-from uopc.ir.core.node import Node, intern
+from uopc.ir.core import uop, walk
 from uopc.ir.core.ops import Op
 from uopc.ir.core.trace import Fired, current_listener
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import statistics as match_statistics
-from uopc.ir.rewrite.pattern import Hit, MatchFunction, PatternMatcher, Rule, Table, UPat
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.rewrite.matcher import PatternMatcher
+from uopc.ir.rewrite.pattern import Hit, MatchFunction, Rule, Table, UPat
 
 # A chain of rewrites, each made by the one before, is endless when it is longer than this and
 # than twice the number of nodes in the graph: folding a sum of n terms takes n steps at its root.
@@ -216,7 +214,7 @@ class _Rewrite:
         return made, rule
 
     def _report(self, u: UOp, made: UOp, rule: Rule) -> None:
-        if not isinstance(made, Node):
+        if not isinstance(made, UOp):
             raise InvalidIR(f"{self.name}: rule {rule.label} gave {made!r}, not a UOp")
         if made.origin is None:
             made.origin = u.origin
@@ -226,7 +224,7 @@ class _Rewrite:
     # ------------------------------------------------------------ each node once
     def walk_up(self) -> UOp:
         done: dict[UOp, UOp] = {}
-        for u in analysis.toposort(self.root):
+        for u in walk.toposort(self.root):
             src = tuple([done[s] for s in u.src])
             made = u if src == u.src else rebuilt(u, src)
             try:
@@ -292,7 +290,7 @@ class _Rewrite:
 
     def _check_length(self, u: UOp, rule: Rule, length: int) -> None:
         """A chain longer than any that the size of the graph explains is endless."""
-        self.longest = max(LONGEST_CHAIN, 2 * len(analysis.toposort(self.root)))
+        self.longest = max(LONGEST_CHAIN, 2 * len(walk.toposort(self.root)))
         if length > self.longest:
             raise _endless(self.name, self._cycle(u, rule), u, f"after {length} rewrites in a row")
 
@@ -330,7 +328,7 @@ def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` on other sources, nothing folded; where their dtypes differ, its own follows."""
     dtype = u.dtype
     if [s.dtype for s in src] != [s.dtype for s in u.src]:
-        dtype = construct.redtyped(u, src)
+        dtype = uop.redtyped(u, src)
     made = intern(u.op, dtype, src, u.arg, u.tag)
     if made.origin is None:
         made.origin = u.origin
@@ -364,8 +362,8 @@ def substitute(
 def _lookup(
     mapping: Mapping[UOp, UOp], extra_pm: PatternMatcher | None, as_is: frozenset[Op]
 ) -> Table:
-    def match(u: Node, ctx: Any) -> Hit | None:
-        made = mapping.get(u)  # type: ignore[call-overload]
+    def match(u: UOp, ctx: Any) -> Hit | None:
+        made = mapping.get(u)
         if made is not None and made is not u:
             return made, _replaced
         if u.op in as_is:
@@ -393,7 +391,7 @@ class _Both(Table):
     def __missing__(self, op: Op) -> MatchFunction | None:
         first, then = self._first, self._then[op]
 
-        def match(u: Node, ctx: Any) -> Hit | None:
+        def match(u: UOp, ctx: Any) -> Hit | None:
             return first(u, ctx) or then(u, ctx)  # type: ignore[misc]
 
         self[op] = chosen = first if then is None else match

@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import UserTypeError
+from uopc.ir.core.constants import const_key
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import Node, const_key
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 
-Binding = Mapping[str, Node]
+Binding = Mapping[str, UOp]
 RuleFunction = Callable[..., Any]
-
 _ANY_TAG: Final = ...  # stays itself when a pattern is pickled
 
 
@@ -224,7 +224,7 @@ class UPat:
         raise TypeError("a UPat has no truth value: use when=[...] or the rule's function")
 
     # ------------------------------------------------------------ matching, interpreted
-    def match(self, u: Node, bound: Binding | None = None) -> list[dict[str, Node]]:
+    def match(self, u: UOp, bound: Binding | None = None) -> list[dict[str, UOp]]:
         """Every way the pattern fits `u`, each as {name: node}, in the order they are tried."""
         known = dict(bound or {})
         if not self.fits(u):
@@ -233,7 +233,7 @@ class UPat:
             return []
         if self.alternatives:
             return [m for p in self.alternatives for m in p.match(u, known)]
-        found: list[dict[str, Node]] = []
+        found: list[dict[str, UOp]] = []
         for patterns in self.orders(len(u.src)):
             partial = [known]
             for p, s in zip(patterns, u.src):
@@ -241,7 +241,7 @@ class UPat:
             found += partial
         return found
 
-    def fits(self, u: Node) -> bool:
+    def fits(self, u: UOp) -> bool:
         """Whether op, dtype, arg and tag are as described."""
         if self.ops is not None and u.op not in self.ops:
             return False
@@ -381,7 +381,7 @@ class Rule:
         """Name and place; a rule without a name of its own has only a place."""
         return self.place if self.place.endswith(self.name) else f"{self.name} ({self.place})"
 
-    def apply(self, u: Node, ctx: Any = None) -> Any:
+    def apply(self, u: UOp, ctx: Any = None) -> Any:
         """What the rule gives for `u`, found by the interpretive matcher; None when nothing."""
         for match in self.pattern.match(u):
             self.check_names(match)
@@ -403,75 +403,9 @@ def _function_name(function: RuleFunction, location: tuple[str, int]) -> str:
 
 # What a compiled matcher gives: (replacement, rule that gave it), or None.
 Hit = tuple[Any, Rule]
-MatchFunction = Callable[[Node, Any], Hit | None]
+MatchFunction = Callable[[UOp, Any], Hit | None]
 # By root op; None where no rule fits the op.
 Table = dict[Op, MatchFunction | None]
-
-
-class PatternMatcher:
-    """Rules in order: the first whose pattern matches and whose function gives a value wins.
-
-    Takes (UPat, function) pairs and `Rule`s. The function gets the bound names as keywords, and
-    `ctx` when it has such a parameter. `a + b` has the rules of `a`, then those of `b`.
-    """
-
-    __slots__ = ("__weakref__", "rules", "table")
-
-    def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
-        self.rules: tuple[Rule, ...] = tuple([as_rule(r) for r in rules])
-        self.table: Table = _Compiled(self)
-
-    def __add__(self, other: PatternMatcher) -> PatternMatcher:
-        return PatternMatcher(self.rules + other.rules)
-
-    def rules_for(self, op: Op) -> list[Rule]:
-        """The rules that may fit a node of that op, in order."""
-        return [r for r in self.rules if r.roots is None or op in r.roots]
-
-    def rewrite(self, u: Node, ctx: Any = None) -> Any:
-        """What the first fitting rule gives for `u`, or None."""
-        function = self.table[u.op]
-        hit = None if function is None else function(u, ctx)
-        return None if hit is None else hit[0]
-
-    def interpret(self, u: Node, ctx: Any = None) -> Any:
-        """The same by the interpretive matcher: slow, for tests."""
-        for r in self.rules:
-            given = r.apply(u, ctx)
-            if given is not None:
-                return given
-        return None
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return PatternMatcher, (self.rules,)  # what was compiled is compiled again
-
-    def __repr__(self) -> str:
-        return f"PatternMatcher({len(self.rules)} rules)"
-
-
-class _Compiled(dict[Op, MatchFunction | None]):
-    """The functions of a matcher by root op, compiled when asked for."""
-
-    def __init__(self, matcher: PatternMatcher) -> None:
-        self._matcher = matcher
-
-    def __missing__(self, op: Op) -> MatchFunction | None:
-        from uopc.ir.rewrite import compile as pattern_code
-
-        rules = self._matcher.rules_for(op)
-        self[op] = function = pattern_code.compile_rules(rules, op) if rules else None
-        return function
-
-
-def as_rule(given: Rule | tuple[UPat, RuleFunction]) -> Rule:
-    """A Rule from what a PatternMatcher was given; UserError when it is none."""
-    if isinstance(given, Rule):
-        return given
-    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], UPat)):
-        raise UserError(f"PatternMatcher: a rule is a pair (UPat, function), got {given!r}")
-    if not callable(given[1]):
-        raise UserTypeError(f"PatternMatcher: {given[1]!r} is not a function")
-    return Rule(*given)
 
 
 def _below(p: UPat) -> tuple[UPat, ...]:

@@ -26,17 +26,16 @@ import enum
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder.fold import like, make, same_kind
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.rewrite.pattern import PatternMatcher, Rule, UPat, as_upat, caller
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
+from uopc.ir.rewrite.matcher import PatternMatcher
+from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller
 
 
 class Numbers(enum.Flag):
@@ -130,7 +129,7 @@ def fits_product(a: UPat, b: UPat) -> Condition:
 
     def holds(u: UOp, v: UOp) -> bool:
         m, n = _integer(u), _integer(v)
-        low, high = analysis.type_bounds(u.dtype.scalar)
+        low, high = bounds.type_bounds(u.dtype.scalar)
         return m is not None and n is not None and bool(low <= m * n <= high)
 
     return Condition("fits_product", (a, b), holds)
@@ -143,7 +142,7 @@ def within(a: UPat, low: int | UPat, end: UPat) -> Condition:
         m, n = _integer(first), _integer(last)
         if m is None or n is None:
             return False
-        least, most = analysis.bounds(u)
+        least, most = bounds.bounds(u)
         return bool(m <= least and most < n)
 
     return Condition("within", (a, low, end), holds)
@@ -153,8 +152,8 @@ def at_least(a: UPat, b: UPat | int) -> Condition:
     """a ≥ b by their bounds; integers."""
 
     def holds(u: UOp, v: UOp | int) -> bool:
-        bound = v if isinstance(v, int) else analysis.bounds(v)[1]
-        return bool(analysis.bounds(u)[0] >= bound)
+        bound = v if isinstance(v, int) else bounds.bounds(v)[1]
+        return bool(bounds.bounds(u)[0] >= bound)
 
     return Condition("at_least", (a, b), holds)
 
@@ -164,7 +163,7 @@ def negatable(a: UPat) -> Condition:
 
     def holds(u: UOp) -> bool:
         value = _integer(u)
-        low, high = analysis.type_bounds(u.dtype.scalar)
+        low, high = bounds.type_bounds(u.dtype.scalar)
         return value is not None and bool(low <= -value <= high)
 
     return Condition("negatable", (a,), holds)
@@ -177,10 +176,10 @@ def has_value(a: UPat) -> Condition:
 
 def exact(op: Op, u: UOp, v: UOp) -> bool:
     """Whether u op v cannot leave the dtype of u (op: add, sub or mul)."""
-    (a, b), (lo, hi) = analysis.bounds(u), analysis.bounds(v)
+    (a, b), (lo, hi) = bounds.bounds(u), bounds.bounds(v)
     assert op.fold is not None
     corners = [op.fold(m, n) for m in (a, b) for n in (lo, hi)]
-    low, high = analysis.type_bounds(u.dtype.scalar)
+    low, high = bounds.type_bounds(u.dtype.scalar)
     return u.dtype.scalar is dtypes.index or bool(low <= min(corners) and max(corners) <= high)
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from uopc.ir.core.node import Node
 from uopc.ir.core.ops import Op
+from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite import compile as pattern_code
-from uopc.ir.rewrite.pattern import Hit, MatchFunction, PatternMatcher, Rule, Table
+from uopc.ir.rewrite.matcher import PatternMatcher
+from uopc.ir.rewrite.pattern import Hit, MatchFunction, Rule, Table
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ class _Counting(Table):
     def __missing__(self, op: Op) -> MatchFunction | None:
         tried = [_counted(rule, op) for rule in self._rules_for(op)]
 
-        def match(u: Node, ctx: Any) -> Hit | None:
+        def match(u: UOp, ctx: Any) -> Hit | None:
             for attempt in tried:
                 hit = attempt(u, ctx)
                 if hit is not None:
@@ -106,7 +107,7 @@ class _Counting(Table):
         return chosen
 
 
-def _counted(rule: Rule, op: Op) -> Callable[[Node, Any], Hit | None]:
+def _counted(rule: Rule, op: Op) -> Callable[[UOp, Any], Hit | None]:
     """One rule compiled alone; the time in its function is taken apart from the rest."""
     row = _rows.setdefault(rule, RuleStatistics(rule))
     inside = 0
@@ -121,7 +122,7 @@ def _counted(rule: Rule, op: Op) -> Callable[[Node, Any], Hit | None]:
 
     function = pattern_code.compile_rules([rule.calling(timed)], op)
 
-    def attempt(u: Node, ctx: Any) -> Hit | None:
+    def attempt(u: UOp, ctx: Any) -> Hit | None:
         nonlocal inside
         inside = 0
         start = perf_counter_ns()

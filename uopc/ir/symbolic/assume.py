@@ -12,14 +12,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, walk
+from uopc.ir.core.arena import memo
 from uopc.ir.core.args import VariableArg
-from uopc.ir.core.node import intern, remembered
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Form, Terms
+from uopc.ir.symbolic import fixpoint
 from uopc.ir.symbolic.conditions import (
     Interval,
     Limits,
@@ -29,9 +30,6 @@ from uopc.ir.symbolic.conditions import (
     negation,
     within,
 )
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Larger values are not simplified for a condition.
 _MOST_NODES = 100
@@ -68,39 +66,37 @@ def under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
 
 def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
     """`u` simplified with what stands for the totals of the facts, and the known values, put in."""
-    from uopc.ir.symbolic import simplify as symbolic
-
     there, back = dict(known), {}
     for fact in facts:
         found, put = solved(fact.total, fact.value)
         there.setdefault(found, put)
         if fact.value.op is Ops.VARIABLE:
             back[fact.value] = fact.total
-    made = symbolic.replaced(symbolic.replaced(u, there, _AS_IS), back)
+    made = fixpoint.replaced(fixpoint.replaced(u, there, _AS_IS), back)
     # Only what is smaller counts, or two equal forms take turns.
-    return made if len(analysis.toposort(made)) < len(analysis.toposort(u)) else None
+    return made if len(walk.toposort(made)) < len(walk.toposort(u)) else None
 
 
-@remembered
+@memo
 def _below(u: UOp) -> dict[UOp, None] | None:
     """The nodes that conditions may change in u, and u; None where they are too many."""
     found: dict[UOp, None] = {}
-    analysis.toposort(u, lambda v: v.op not in _AS_IS and len(found) <= _MOST_NODES, found)
+    walk.toposort(u, lambda v: v.op not in _AS_IS and len(found) <= _MOST_NODES, found)
     return found if len(found) <= _MOST_NODES else None
 
 
-@remembered
+@memo
 def _outside(u: UOp) -> tuple[UOp, ...]:
     """u and what is below it, sources first, as far as the same bounds hold everywhere."""
     stops = _AS_IS | _CONDITIONAL
-    return tuple(analysis.toposort(u, lambda v: v.op not in stops))
+    return tuple(walk.toposort(u, lambda v: v.op not in stops))
 
 
 def _is_there(clauses: list[UOp], roots: list[UOp]) -> bool:
     """Whether one of the clauses stands below one of the roots."""
     found: dict[UOp, None] = {}
     for root in roots:
-        analysis.toposort(root, done=found)
+        walk.toposort(root, done=found)
     return not found.keys().isdisjoint(clauses)
 
 
@@ -143,7 +139,7 @@ class Fact:
     factor: int
 
 
-@remembered
+@memo
 def _fact(total: UOp, limit: Interval) -> Fact | None:
     """None where the limit says nothing new, or cannot hold."""
     if total.dtype is not dtypes.index:
@@ -243,20 +239,20 @@ class Place:
 
     def _derive(self, v: UOp, low: int, high: int) -> bool:
         """Keep what is known of a value here; whether it is one number."""
-        own = analysis.bounds(v)
+        own = bounds.bounds(v)
         least, most = within((low, high), own)
         if own != (least, most) and least < most:
             self._derived[v] = variable(v, least, most)
         return least >= most
 
     def _division(self, v: UOp) -> bool:
-        from uopc.ir.index import division
+        from uopc.ir.index import affine
 
         a, n = v.src
         if not affine.is_const(n) or n.arg <= 0:
             return True
         constant, terms = self.form(a)
-        if division.is_decided(constant, terms, n.arg):
+        if affine.is_decided(constant, terms, n.arg):
             return True
         low, high = affine.interval(constant, terms)
         if v.op is Ops.FLOORDIV:
@@ -274,7 +270,7 @@ class Place:
         low, high = affine.interval(constant, terms)
         if v.op is Ops.CMPEQ or v.op is Ops.CMPNE:
             return low > 0 or high < 0
-        return low >= 0 or high < 0 or affine.has_small_terms(constant, terms)
+        return low >= 0 or high < 0 or compare.has_small_terms(constant, terms)
 
     def _extremum(self, v: UOp) -> bool:
         (a, b), (c, d) = [affine.interval(*self.form(s)) for s in v.src]

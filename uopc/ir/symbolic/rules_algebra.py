@@ -7,16 +7,15 @@ constants with constants, x + 0, x * 1 and the like are folded by the builders: 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import combine, convert, is_partial, like, make, same_kind
-from uopc.ir.core import analysis, dtypes, ops
+from uopc.ir.core import bounds, dtypes, ops
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite.pattern import UPat
 from uopc.ir.rewrite.rules import (
     ANY,
@@ -37,10 +36,7 @@ from uopc.ir.rewrite.rules import (
     x,
     y,
 )  # fmt: skip
-from uopc.ir.symbolic import conditions as clauses
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.symbolic import rules_logic
 
 _COMMUTING = tuple([op for op in Op.all() if op.commutes])
 _ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
@@ -150,7 +146,7 @@ LOGIC = RuleSet("logic", over=BOOL, rules=[
 )
 def _clauses(u: UOp) -> UOp | None:
     """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), see clauses.py"""
-    return same_kind(u, clauses.merged(u))
+    return same_kind(u, rules_logic.merged(u))
 
 
 @rule_fn(
@@ -167,7 +163,7 @@ def _clauses(u: UOp) -> UOp | None:
 )
 def _either_clause(u: UOp) -> UOp | None:
     """(x < 5) | (x < 7) → x < 7, (x < 5) | (3 < x) → True, see clauses.py"""
-    return same_kind(u, clauses.united(u))
+    return same_kind(u, rules_logic.united(u))
 
 
 @rule_fn("not-comparison", no(UPat((Ops.CMPLT, Ops.CMPLE), src=(x, y), name="u")))
@@ -220,7 +216,7 @@ SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice
 @rule_fn("one-value", UPat(_BOUNDED, name="u"))
 def _one_value(u: UOp) -> UOp | None:
     """a < b → True where bounds say so; the same for any integer or bool with one possible value"""
-    low, high = analysis.bounds(u)
+    low, high = bounds.bounds(u)
     return like(u, low) if low == high and not is_partial(u) else None
 
 
@@ -241,7 +237,7 @@ def _constant_strict(u: UOp, x: UOp, c: UOp) -> UOp | None:
     """x <= c → x < c + 1 and c <= x → c - 1 < x: one form for comparisons with a constant"""
     if not x.dtype.is_integral or type(c.arg) is not int:
         return None
-    low, high = analysis.type_bounds(c.dtype)
+    low, high = bounds.type_bounds(c.dtype)
     if u.src[1] is c:
         return make(Ops.CMPLT, x, c.arg + 1) if c.arg < high else None
     return make(Ops.CMPLT, c.arg - 1, x) if c.arg > low else None
@@ -321,10 +317,10 @@ def _holds_all(source: UOp, target: DType) -> bool:
     t = source.dtype.scalar
     if t.is_float:
         return target.is_float and target.whole_bits >= t.whole_bits and target.bits > t.bits
-    low, high = analysis.bounds(source)
+    low, high = bounds.bounds(source)
     if target.is_float:
         return max(abs(int(low)), abs(int(high))) <= 1 << target.whole_bits
-    least, most = analysis.type_bounds(target)
+    least, most = bounds.type_bounds(target)
     return bool(least <= low and high <= most)
 
 
@@ -363,7 +359,7 @@ def _bitcast_constant(c: UOp, u: UOp) -> UOp | None:
         return None
     value = np.asarray(c.arg, source.numpy).view(t.numpy).item()
     isnan = value != value or c.arg != c.arg  # a constant keeps no payload
-    return None if isnan else build.const(t, value)
+    return None if isnan else leaves.const(t, value)
 
 
 @rule_fn("cast-to-bool", x.cast(dtypes.bool_))
@@ -410,7 +406,7 @@ def _narrowed(s: UOp, t: DType) -> UOp | None:
     if s.op is not Ops.CONST or type(s.arg) is not int or t.is_float:
         return None
     low, high = t.bounds
-    return build.const(t, s.arg) if low <= s.arg <= high else None
+    return leaves.const(t, s.arg) if low <= s.arg <= high else None
 
 
 CASTS = RuleSet("casts", over=ANY, rules=[

@@ -6,11 +6,10 @@ fit the dtype; a division by zero gives 0, so that divisors must be shown not to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder.fold import make
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite.rules import (
     INTEGERS,
     WRAPPING,
@@ -30,9 +29,6 @@ from uopc.ir.rewrite.rules import (
     x,
     y,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def _exact_factor(x: UOp, c: UOp, d: UOp) -> bool:
@@ -73,11 +69,11 @@ def _remainder_shifted(x: UOp, c: UOp) -> UOp | None:
     """x % c → x - k*c where k*c <= x < (k+1)*c"""
     if type(c.arg) is not int or c.arg <= 0:
         return None
-    low, high = analysis.bounds(x)
+    low, high = bounds.bounds(x)
     k = low // c.arg
     if k != high // c.arg:
         return None
-    least, most = analysis.type_bounds(c.dtype)
+    least, most = bounds.type_bounds(c.dtype)
     return make(Ops.SUB, x, k * c.arg) if least <= k * c.arg <= most else None
 
 

@@ -6,11 +6,10 @@ through arithmetic and selections until a store or an index takes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import fold
 from uopc.ir.builder.fold import combine, make, same_kind, select
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.rewrite.pattern import UPat
 from uopc.ir.rewrite.rules import (
@@ -33,9 +32,6 @@ from uopc.ir.rewrite.rules import (
     z,
 )  # fmt: skip
 from uopc.ir.symbolic.assume import given
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _ELEMENTWISE = [op for op in Op.all() if op.is_alu and op is not Ops.WHERE]
 _UNARY = tuple([op for op in _ELEMENTWISE if op.arity == 1])
@@ -142,7 +138,7 @@ def _into_constants(u: UOp, p: UOp, c: UOp, d: UOp, e: UOp | None = None) -> UOp
 def _cast_constants(p: UOp, c: UOp, d: UOp, u: UOp) -> UOp | None:
     """float(p.where(1, 0)) → p.where(1.0, 0.0)"""
     t = u.dtype.scalar
-    return same_kind(u, make(Ops.WHERE, p, build.cast(c, t), build.cast(d, t)))
+    return same_kind(u, make(Ops.WHERE, p, fold.cast(c, t), fold.cast(d, t)))
 
 
 @rule_fn(

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Form, Terms, is_const
 from uopc.ir.symbolic import simplify as symbolic
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Candidates are counted node by node: larger graphs stay in normal form.
 MOST_NODES = 150
@@ -55,7 +52,7 @@ def compact(root: UOp, original: UOp) -> UOp:
 
 def size(u: UOp) -> int:
     """How many nodes a graph has."""
-    return len(analysis.toposort(u))
+    return len(walk.toposort(u))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +74,8 @@ class _Writer:
         self.root, self.earlier = root, earlier
         self.short: dict[UOp, UOp] = {}
         self.there: set[UOp] = set()
-        above = analysis.toposort(root if earlier is None else earlier.short[root])
-        nodes = [*analysis.toposort(original), *above]
+        above = walk.toposort(root if earlier is None else earlier.short[root])
+        nodes = [*walk.toposort(original), *above]
         sums = dict.fromkeys([u for u in nodes if u.op in _SUMS and u.dtype.kind == "index"])
         self.parts = [(u, *affine.form(u)) for u in sums]
         self.sums: dict[Any, UOp] = {}
@@ -103,7 +100,7 @@ class _Writer:
         there: dict[UOp, None] = {}
         if self.earlier is not None:
             own, top = self.earlier.short[u], self.earlier.short[self.root]
-            analysis.toposort(top, gate=lambda v: v is not own, done=there)
+            walk.toposort(top, gate=lambda v: v is not own, done=there)
             there.pop(own, None)
         stack = list(symbolic.needed(u))
         while stack:
@@ -111,19 +108,19 @@ class _Writer:
             if symbolic.is_sum(v) or _is_division(v):
                 stack.extend(symbolic.needed(v))
             elif v.op is not Ops.CONST:
-                analysis.toposort(self.short[v], done=there)
+                walk.toposort(self.short[v], done=there)
         return set(there)
 
     def cost(self, u: UOp) -> int:
         """How many nodes u has that are not there already."""
         there = self.there
-        return sum([v not in there for v in analysis.toposort(u, gate=lambda v: v not in there)])
+        return sum([v not in there for v in walk.toposort(u, gate=lambda v: v not in there)])
 
     def cheapest(self, candidates: Iterable[UOp]) -> UOp:
         return min(candidates, key=self.cost)
 
     def _node(self, u: UOp) -> UOp:
-        if u.tag is not None or analysis.shape(u) != ():
+        if u.tag is not None or shapes.shape(u) != ():
             return u
         if symbolic.is_sum(u):
             return self.sum(*affine.form(u))

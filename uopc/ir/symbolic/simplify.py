@@ -1,29 +1,10 @@
-"""`simplify`: the normal form of a graph, by the index forms and the rule sets.
-
-Each node is made again on its simplified sources by the folding builders (constants, identities,
-index arithmetic in the form of `affine.py`), then the rules are tried on it, until nothing changes.
-The result is kept on the node, so that what was simplified once costs one look.
-
-A sum of dtype index is read as a whole down to its atoms: its inner nodes are never built.
-"""
+"""`simplify`: its rule sets in the order of trying; `symbolic/fixpoint.py` has the walk."""
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from uopc.ir.builder import alu as build
-from uopc.ir.builder.fold import combine, convert, folded, is_partial, select
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
-from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.trace import Fired, current_listener
-from uopc.ir.index import affine
-from uopc.ir.rewrite import statistics as match_statistics
-from uopc.ir.rewrite.engine import EndlessRewriteError, substitute
-from uopc.ir.rewrite.rules import ANY, Numbers, RuleSet, matcher
+from uopc.ir.rewrite.rules import RuleSet, matcher
+from uopc.ir.symbolic import fixpoint
+from uopc.ir.symbolic.fixpoint import is_sum, needed, remake, replaced, rules_for, simplify
 from uopc.ir.symbolic.rules_algebra import (
     BOUNDS,
     CASTS,
@@ -47,193 +28,13 @@ from uopc.ir.symbolic.rules_where import (
     WHERE_BOOL,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-    from uopc.ir.rewrite.pattern import PatternMatcher
+__all__ = ["RULES", "SETS", "is_sum", "needed", "remake", "replaced", "rules_for", "simplify"]
 
-# In the order in which they are tried: what decides a node at once comes first.
+# Rules that decide a node at once come first.
 SETS: tuple[RuleSet, ...] = (
     BOUNDS, CONSTANTS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
     TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
     UNDER_CONDITION,
 )  # fmt: skip
 RULES = matcher(*SETS)
-# By the kind of numbers: few of the rules for an op hold for those that a node computes with.
-_RULES_FOR = {
-    kind: rules
-    for numbers in Numbers
-    for rules in [matcher(*[s for s in SETS if numbers in s.over])]
-    for kind in numbers.kinds
-} | {"void": matcher(*[s for s in SETS if s.over == ANY])}
-
-
-def rules_for(u: UOp) -> PatternMatcher:
-    """Those of the rules that may fit the node."""
-    return _RULES_FOR[_numbers(u)]
-
-
-def _numbers(u: UOp) -> str:
-    """The kind of what a node computes with: of what it compares, or else of its value."""
-    return u.src[0].dtype.kind if u.op.dtype == "bool" else u.dtype.kind
-
-
-_LINEAR = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
-# More rewrites of one node, one after the other, mean that two rules undo each other.
-_LONGEST_CHAIN = 1000
-
-
-def simplify(root: UOp) -> UOp:
-    """An equal graph in normal form: smaller or as large, and simplify(simplify(u)) is simplify(u).
-
-    Integers of a fixed width wrap, floats keep every IEEE result. Any level; never recursive.
-    """
-    found = root._simple
-    if found is None:
-        _simplify(root)
-        found = root._simple
-    return root if found is True else found
-
-
-def _simplify(root: UOp) -> None:
-    """Fill `_simple` of `root` and what it needs."""
-    tables = {kind: match_statistics.table_of(rules) for kind, rules in _RULES_FOR.items()}
-    listener = current_listener()
-    stack = [root]
-    # node → what it turned into, while that is not simplified yet
-    became: dict[UOp, UOp] = {}
-    chain: dict[UOp, int] = {}
-    while stack:
-        u = stack[-1]
-        if u._simple is not None:
-            stack.pop()
-            continue
-        if u in became:
-            to = became.pop(u)
-            u._simple = to if to._simple is True else to._simple
-            continue
-        missing = [s for s in needed(u) if s._simple is None]
-        if missing:
-            stack.extend(reversed(missing))
-            continue
-        made = _remade(u)
-        if made is not u and (made._simple is not None or not _on_simple(made)):
-            _follow(u, made, became, stack)
-            continue
-        match = tables[_numbers(made)][made.op] if made.tag is None else None
-        hit = None if match is None else match(made, None)
-        if hit is None:
-            made._simple = True
-            if made is not u:
-                u._simple = made
-            continue
-        if listener is not None:
-            listener(Fired("simplify", hit[1], made, hit[0]))
-        chain[hit[0]] = length = chain.get(u, 0) + 1
-        if length > _LONGEST_CHAIN:
-            raise EndlessRewriteError(f"simplify never ends at {u.op!r}: {hit[1].label}")
-        _follow(u, hit[0], became, stack)
-
-
-def _follow(u: UOp, to: UOp, became: dict[UOp, UOp], stack: list[UOp]) -> None:
-    """`u` will be what `to` simplifies to."""
-    if to.origin is None:
-        to.origin = u.origin
-    became[u] = to
-    stack.append(to)
-
-
-def is_sum(u: UOp) -> bool:
-    return u.op in _LINEAR and u.dtype.scalar is dtypes.index
-
-
-def needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
-    """The nodes that must be simplified before u: its sources, or the atoms of a sum."""
-    if not is_sum(u):
-        return u.src
-    return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
-
-
-def _on_simple(u: UOp) -> bool:
-    """Whether all that u needs is simplified to itself."""
-    return all([s._simple is True for s in needed(u)])
-
-
-def _remade(u: UOp) -> UOp:
-    """u on the simplified forms of what it needs, as the builders make it."""
-    if is_sum(u):
-        return _resummed(u)
-    src = u.src
-    if any([s._simple is not True for s in src]):
-        src = tuple([s if s._simple is True else s._simple for s in src])
-    return remake(u, src)
-
-
-def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """u on other sources, as the builders would make it; a tagged node is not folded."""
-    made = None
-    if u.tag is None:
-        if u.op.is_alu:
-            made = folded(u.op, src)
-        elif u.op is Ops.CAST:
-            made = convert(src[0], u.dtype)
-    if made is not None and made.dtype is u.dtype:
-        return made
-    return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
-
-
-def _resummed(u: UOp) -> UOp:
-    """A sum on the simplified forms of its atoms, in the shape it had."""
-    made, dims = _collected(u), analysis.shape(u)
-    return made if analysis.shape(made) == dims else build.filled(made, dims)
-
-
-def _collected(u: UOp) -> UOp:
-    constant, terms = affine.form(u)
-    atoms = needed(u)
-    if any([a._simple is not True or a.op is Ops.WHERE or a.op is Ops.INVALID for a in atoms]):
-        parts = [affine.const(constant), *[_term(m, k) for m, k in terms.items()]]
-        return _selected(parts)
-    return affine.build(constant, terms)
-
-
-def _term(m: UOp, k: int) -> UOp:
-    out = affine.const(k)
-    for a in affine.factors(m):
-        out = combine(Ops.MUL, (out, simplify(a)))
-    return out
-
-
-def _selected(parts: list[UOp]) -> UOp:
-    """The sum of the parts, their constants and sums through one condition put together.
-
-    p.where(x, 0)·3 + y + p.where(z, 1) → p.where(3·x + z, 1) + y
-    """
-    constant = 0
-    terms: affine.Terms = {}
-    for part in parts:
-        if is_partial(part):
-            return functools.reduce(lambda a, b: combine(Ops.ADD, (a, b)), parts)
-        c, t = affine.form(part)
-        constant += c
-        affine.accumulate(terms, t, 1)
-    picks = [m for m in terms if m.op is Ops.WHERE]
-    for a, b in itertools.combinations(picks, 2):
-        if a.src[0] is b.src[0] and any([_all_const(a, b, i) for i in (1, 2)]):
-            j, k = terms[a], terms[b]
-            one = select(
-                a.src[0],
-                affine.add(affine.scaled(a.src[1], j), affine.scaled(b.src[1], k)),
-                affine.add(affine.scaled(a.src[2], j), affine.scaled(b.src[2], k)),
-            )
-            rest = {m: f for m, f in terms.items() if m is not a and m is not b}
-            return affine.add(affine.build(constant, rest), one)
-    return affine.build(constant, terms)
-
-
-def _all_const(a: UOp, b: UOp, i: int) -> bool:
-    return affine.is_const(a.src[i]) and affine.is_const(b.src[i])
-
-
-def replaced(root: UOp, mapping: Mapping[UOp, UOp], as_is: frozenset[Op] = frozenset()) -> UOp:
-    """`root` with every key of the mapping replaced, but below nodes of some ops, simplified."""
-    return simplify(substitute(root, mapping, walk=True, as_is=as_is))
+fixpoint.use(SETS)

@@ -7,14 +7,12 @@ Variables, parameters and ranges by name; every operator in parentheses. What ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.text.literals import write_string
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Pieces = tuple[Any, ...]  # str | UOp
 
@@ -23,7 +21,7 @@ def infix(u: UOp, limit: int = 1_000_000) -> str | None:
     """The expression, or None when there is none of at most `limit` characters."""
     pieces: dict[UOp, Pieces] = {}
     length: dict[UOp, int] = {}
-    for s in analysis.toposort(u, lambda s: s.op not in _LEAVES):
+    for s in walk.toposort(u, lambda s: s.op not in _LEAVES):
         parts = _pieces(s)
         total = None if parts is None else _length(parts, length)
         if parts is not None and total is not None and total <= limit:

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import arrays as data
-from uopc.ir.core import construct, dtypes
+from uopc.ir.core import constants, dtypes, uop
 from uopc.ir.core.args import DataArg, RangeArg, ReduceArg
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import Node, intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text.literals import make_record, write_string, write_value, written_fields
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 OperandText = Callable[["UOp"], str]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -104,7 +101,7 @@ def read(parts: Parts) -> UOp:
     left = parts.leftover()
     if left is not None:
         raise InvalidIR(f"{parts.op.name} takes no {left}")
-    return construct.checked(parts.op, parts.dtype, src, arg, tag)
+    return uop.checked(parts.op, parts.dtype, src, arg, tag)
 
 
 def _operands(parts: Parts) -> tuple[UOp, ...]:
@@ -130,7 +127,7 @@ def constant(value: Any, dtype: DType | None) -> UOp:
     if not numbers or not all(type(v) in (bool, int, float) for v in numbers):
         raise InvalidIR(f"expected a constant, got {write_value(value)}")
     _check_constant(numbers, dtype)
-    return intern(Ops.CONST, dtype, (), construct.const_value(dtype, value))
+    return intern(Ops.CONST, dtype, (), constants.const_value(dtype, value))
 
 
 def _check_constant(numbers: tuple[Any, ...], dtype: DType) -> None:
@@ -158,7 +155,7 @@ def given_dtype(u: UOp) -> DType | None:
             return u.dtype if u.dtype is first.vec(len(src)) else first
     elif rule == "given" or rule == "unchecked" or (not src and rule not in ("void", "index")):
         return None
-    return construct.derived_dtype(op, src) if src or rule in ("void", "index") else None
+    return uop.derived_dtype(op, src) if src or rule in ("void", "index") else None
 
 
 # ---------------------------------------------------------------- forms
@@ -224,8 +221,8 @@ def _filled(items: Any) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
     """The arg and the sources of a tuple with holes."""
     if type(items) is not tuple:
         raise InvalidIR("expected a tuple such as (4, %n)")
-    holes = tuple([d for d in items if isinstance(d, Node)])
-    return tuple([None if isinstance(d, Node) else d for d in items]), holes  # type: ignore[return-value]
+    holes = tuple([d for d in items if isinstance(d, UOp)])
+    return tuple([None if isinstance(d, UOp) else d for d in items]), holes
 
 
 def _write_moved(u: UOp, operand: OperandText) -> Written | None:

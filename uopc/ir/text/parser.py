@@ -1,25 +1,22 @@
-"""Reads the text form back: see `text.py` for the grammar."""
+"""Reads the text form back: `printer.py` has the grammar."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 
 from uopc.errors import InvalidIR, UserTypeError
-from uopc.ir.core import construct, dtypes
+from uopc.ir.core import dtypes, uop
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text import op_syntax as forms
 from uopc.ir.text.literals import RESERVED, Reader, fail, read_dtype, read_int
 from uopc.ir.text.op_syntax import Parts
 from uopc.ir.text.types import TypeText
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 _HEADER = re.compile(r"//\s*([a-z][\w-]*):\s*(.*)")
@@ -172,7 +169,7 @@ class _Parser:
             self._parts(Reader(line, self.number, start, max(start, stop)), parts)
         try:
             if src is not None:
-                u = construct.checked(op, dtype, src, None, None)
+                u = uop.checked(op, dtype, src, None, None)
             else:
                 u = forms.read(parts)
         except InvalidIR as error:
@@ -244,7 +241,7 @@ class _Parser:
         reader.expect("]")
         reader.deeper(-1)
         dtype = self._dtype(reader) if reader.accept(":") else u.dtype
-        return construct.checked(Ops.INDEX, dtype, (u, *indices), None, None)
+        return uop.checked(Ops.INDEX, dtype, (u, *indices), None, None)
 
     def _constant(self, reader: Reader) -> UOp:
         kind, text = reader.peek()

@@ -37,19 +37,16 @@ lists that CALLs call stand first, each complete: a statement may be repeated an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax as forms
 from uopc.ir.text.infix import infix
 from uopc.ir.text.literals import write_string
 from uopc.ir.text.parser import parse, parse_header
 from uopc.ir.text.types import TypeText
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 __all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "tree"]
 
@@ -85,7 +82,7 @@ class Namer:
 def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | None = None) -> str:
     """The graph below `u` as text, whose nodes are in this order, where it is known; a fresh Namer
     numbers them in the order of the lines."""
-    nodes = analysis.toposort(u) if order is None else order
+    nodes = walk.toposort(u) if order is None else order
     lists = [s for s in nodes if s.op in _LISTS]
     called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
     blocks = {s for s in lists if _is_block(s)}
@@ -135,7 +132,7 @@ class _Section:
 
     def order(self) -> dict[UOp, None]:
         """The nodes of this section, sources first, and the roots of those it refers to."""
-        return analysis.toposort(self.root, lambda u: u not in self.inner)
+        return walk.toposort(self.root, lambda u: u not in self.inner)
 
     def write(self, order: dict[UOp, None]) -> None:
         """Fill `lines` with the nodes in order; the root is the last."""

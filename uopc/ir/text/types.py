@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Shape
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import Node
+from uopc.ir.core.shapes import Shape
+from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax as forms
 from uopc.ir.text.infix import infix
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
 
@@ -41,7 +38,7 @@ class TypeText:
         known = self._known.get((u.dtype, dims))
         if known is not None:
             return known + mark
-        if not all([isinstance(d, (int, Node)) for d in dims]):
+        if not all([isinstance(d, (int, UOp)) for d in dims]):
             return f"{u.dtype.short}[?]{mark}"
         return self._typed(u.dtype, dims) + mark
 
@@ -53,7 +50,7 @@ class TypeText:
             self._broken.add(u)
             return None
         try:
-            return analysis.shape(u)
+            return shapes.shape(u)
         except Exception:
             # A broken graph is printed to report it, so its text must not fail as its shape does.
             self._broken.add(u)

@@ -14,31 +14,28 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim
+from uopc.ir.builder import leaves
+from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.levels import SCALAR, Level
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.symbolic import assume as given
-from uopc.ir.symbolic import conditions as clauses
+from uopc.ir.symbolic import conditions
 from uopc.ir.symbolic import simplify as symbolic
 from uopc.ir.symbolic.conditions import Limits
 from uopc.ir.verify import verifier as verify
 from uopc.ir.verify.nodes import describe, origin
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _POINTS = 512  # places that are tried
 _EVERY = 4096  # all places are, if there are no more
@@ -69,7 +66,7 @@ class Access:
     at: dict[str, int]
 
     def __str__(self) -> str:
-        size = analysis.show((self.size,))[1:-1]
+        size = shapes.show((self.size,))[1:-1]
         text = (
             f"{self.user.op.name} of {self.address.src[0].op.name}[{size}] at"
             f" {self.index.render()}, which is {self.low} to {self.high}: {self.verdict.value}"
@@ -122,7 +119,7 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
             conditions.pop()
         explicit = u.op in (Ops.LOAD, Ops.STORE, Ops.TILE_LOAD)
         for i, s in enumerate(operands(u)):
-            if s.op is not Ops.INDEX or analysis.shape(s) != ():
+            if s.op is not Ops.INDEX or shapes.shape(s) != ():
                 continue
             if not before_effects(s.src[0]).op.is_storage:
                 continue
@@ -142,14 +139,14 @@ _LISTS = frozenset((Ops.LINEAR, Ops.AFTER))
 
 
 def _all(guards: list[UOp]) -> UOp | None:
-    return clauses.junction(Ops.AND, guards) if guards else None
+    return conditions.junction(Ops.AND, guards) if guards else None
 
 
 def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[Access]:
-    dims = analysis.shape(before_effects(address.src[0]))
+    dims = shapes.shape(before_effects(address.src[0]))
     index = list(address.src[1:])
     if len(index) == 1 and len(dims) > 1:  # flat
-        dims = (analysis.size(dims),)
+        dims = (shapes.size(dims),)
     guards = [] if gate is None else [gate]
     for i, x in enumerate(index):
         index[i], guard = indexing.ungated(x)
@@ -171,14 +168,14 @@ def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Ac
     if condition is not None and _is_never(condition):
         return Access(user, address, x, size, 0, -1, Verdict.INSIDE, {})
     limits = limits_under(condition)
-    loops = sorted(analysis.ranges(user), key=affine.order)
+    loops = sorted(ranges.ranges(user), key=affine.order)
     for r in loops:
         _add_loop(limits, r)
     for u in order([plain]):
         if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in limits:
             limits[u] = limits[u.src[0]]  # no integer is too large for dtype index
     low, high = bounds_under(plain, limits)
-    if any([analysis.bounds(r.src[0])[1] <= 0 for r in loops]):
+    if any([bounds.bounds(r.src[0])[1] <= 0 for r in loops]):
         return Access(user, address, x, size, low, high, Verdict.INSIDE, {})  # in no iteration
     if low >= 0 and _below(plain, high, size, limits):
         return Access(user, address, x, size, low, high, Verdict.INSIDE, {})
@@ -196,21 +193,21 @@ def _below(x: UOp, high: int, size: Dim, limits: Limits) -> bool:
     """x < size, where x ≤ high."""
     if isinstance(size, int):
         return high < size
-    last = affine.plus(build.dim_uop(size), -1)
-    if high <= analysis.bounds(last)[0] or x.dtype.kind != "index":
-        return bool(high <= analysis.bounds(last)[0])
+    last = affine.plus(leaves.dim_uop(size), -1)
+    if high <= bounds.bounds(last)[0] or x.dtype.kind != "index":
+        return bool(high <= bounds.bounds(last)[0])
     return affine.at_most(x, last) or bounds_under(affine.sub(x, last), limits)[1] <= 0
 
 
 # ---------------------------------------------------------------- what guards say
 def limits_under(condition: UOp | None) -> Limits:
     """What a condition says about the integers in it."""
-    parts = [] if condition is None else clauses.clauses_of(condition)
-    limits = clauses.limits_of(parts)
+    parts = [] if condition is None else conditions.clauses_of(condition)
+    limits = conditions.limits_of(parts)
     for part in parts:
         if part.op not in (Ops.CMPEQ, Ops.CMPNE) or not affine.is_const(part.src[1]):
             continue
-        (u, c), (low, high) = part.src, analysis.bounds(part.src[0])
+        (u, c), (low, high) = part.src, bounds.bounds(part.src[0])
         if not u.dtype.is_integral:
             continue
         first, last = limits.get(u, (None, None))
@@ -225,7 +222,7 @@ def limits_under(condition: UOp | None) -> Limits:
 
 def _add_loop(limits: Limits, r: UOp) -> None:
     """The loop runs: r < end, for each operand of a minimum, where the end is not a number."""
-    for end in clauses.clauses_of(symbolic.simplify(r.src[0]), Ops.MIN):
+    for end in conditions.clauses_of(symbolic.simplify(r.src[0]), Ops.MIN):
         if affine.is_const(end):
             continue
         facts = [(r, end)]
@@ -236,21 +233,21 @@ def _add_loop(limits: Limits, r: UOp) -> None:
             most = affine.scaled(affine.plus(r, 1 - constant), n.arg)
             facts.append((most, affine.plus(m.src[0], 1)))  # r < e//n + c ⇔ n·(r − c + 1) ≤ e
         for pair in facts:
-            bound = clauses.bound_of(intern(Ops.CMPLT, dtypes.bool_, pair))
+            bound = conditions.bound_of(intern(Ops.CMPLT, dtypes.bool_, pair))
             if bound is not None:
-                limits[bound[0]] = clauses.meet(limits.get(bound[0], (None, None)), bound[1])
+                limits[bound[0]] = conditions.meet(limits.get(bound[0], (None, None)), bound[1])
 
 
 def bounds_under(x: UOp, limits: Limits) -> tuple[int, int]:
     """Bounds of an integer whose parts are within limits: the narrowest that single steps find."""
-    low, high = analysis.bounds(x)
+    low, high = bounds.bounds(x)
     if x in limits:
-        low, high = clauses.within((low, high), limits[x])
+        low, high = conditions.within((low, high), limits[x])
     if x.dtype.kind != "index":
         return low, high
     for candidate in _rewritten(x, limits):
         low, high = _met((low, high), affine.interval(*affine.form(candidate)))
-        low, high = _met((low, high), analysis.bounds(candidate))
+        low, high = _met((low, high), bounds.bounds(candidate))
     for lhs, limit in limits.items():
         low, high = _met((low, high), _by_multiple(x, lhs, limit, limits))
     return low, high
@@ -267,14 +264,14 @@ def _rewritten(x: UOp, limits: Limits) -> Iterator[UOp]:
             yield symbolic.replaced(symbolic.replaced(x, {found: put}), atoms)
 
 
-def _variable(u: UOp, limit: clauses.Interval) -> UOp:
-    low, high = clauses.within(affine.interval(*affine.form(u)), limit)
+def _variable(u: UOp, limit: conditions.Interval) -> UOp:
+    low, high = conditions.within(affine.interval(*affine.form(u)), limit)
     if low > high:  # the guard never holds
         return affine.const(low)
     return given.variable(u, low, high)
 
 
-def _by_multiple(x: UOp, lhs: UOp, limit: clauses.Interval, limits: Limits) -> tuple[Any, Any]:
+def _by_multiple(x: UOp, lhs: UOp, limit: conditions.Interval, limits: Limits) -> tuple[Any, Any]:
     """x = k·lhs + rest, with lhs within its limit."""
     nothing = float("-inf"), float("inf")
     if lhs.dtype.kind != "index":
@@ -284,9 +281,9 @@ def _by_multiple(x: UOp, lhs: UOp, limit: clauses.Interval, limits: Limits) -> t
     k = 0 if first is None else terms.get(first, 0) // inside[first]
     if k == 0:
         return nothing
-    a, b = clauses.within(affine.interval(*affine.form(lhs)), limit)
+    a, b = conditions.within(affine.interval(*affine.form(lhs)), limit)
     rest = affine.sub(x, affine.scaled(lhs, k))
-    low, high = clauses.range_of(rest, {u: i for u, i in limits.items() if u is not lhs})
+    low, high = conditions.range_of(rest, {u: i for u, i in limits.items() if u is not lhs})
     return low + min(k * a, k * b), high + max(k * a, k * b)
 
 
@@ -297,7 +294,7 @@ def _met(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
 def _as_arithmetic(root: UOp) -> UOp:
     """Shifts and masks of indices as products, quotients and remainders."""
     done: dict[UOp, UOp] = {}
-    for u in analysis.toposort(root):
+    for u in walk.toposort(root):
         src = tuple([done[s] for s in u.src])
         made = _arithmetic(u, src)
         done[u] = symbolic.remake(u, src) if made is None else made
@@ -315,7 +312,7 @@ def _arithmetic(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return affine.scaled(a, 1 << n)
     if u.op is Ops.AND and n >= 0 and n & (n + 1) == 0:
         return affine.floormod(a, affine.const(n + 1))
-    if u.op in (Ops.CDIV, Ops.CMOD) and n > 0 and analysis.bounds(a)[0] >= 0:
+    if u.op in (Ops.CDIV, Ops.CMOD) and n > 0 and bounds.bounds(a)[0] >= 0:
         return affine.divmod_(a, src[1])[u.op is Ops.CMOD]
     return None
 
@@ -328,7 +325,7 @@ def _tried(
     x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
 ) -> tuple[Verdict, dict[str, int]]:
     """What values of loops and variables say, and those at which the access is outside."""
-    end = build.dim_uop(size)
+    end = leaves.dim_uop(size)
     roots = [x, end, *([] if condition is None else [condition]), *loops]
     below = order(roots)
     if not all([_is_known(u) for u in below]):
@@ -337,17 +334,17 @@ def _tried(
     same: dict[object, UOp] = {}
     free = [u for u in below if u.op in _LEAVES and same.setdefault((u.op, u.arg), u) is u]
     every = _all_places(free)
-    leaves, happens = every or _some_places(free)
-    leaves |= {u: leaves[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
-    value, last = (evaluate(u, leaves)[0] for u in (x, end))
+    values, happens = every or _some_places(free)
+    values |= {u: values[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
+    value, last = (evaluate(u, values)[0] for u in (x, end))
     if condition is not None:
-        happens = happens & evaluate(condition, leaves)[0]
+        happens = happens & evaluate(condition, values)[0]
     found = np.flatnonzero(happens & ((value < 0) | (value >= last)))
     if not len(found):
         return (Verdict.NOT_PROVED if every is None else Verdict.INSIDE), {}
     from uopc.ir.text.infix import infix
 
-    at = {infix(u) or u.op.name: int(leaves[u][found[0]]) for u in free}
+    at = {infix(u) or u.op.name: int(values[u][found[0]]) for u in free}
     return Verdict.OUTSIDE, at
 
 
@@ -357,7 +354,7 @@ Places = tuple[dict["UOp", Array], Array]  # values, and where all loops run
 def _all_places(free: list[UOp]) -> Places | None:
     """All values together, unless there are too many or a loop's length depends on others."""
     known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
-    spans = [range(low, high + 1) for low, high in map(analysis.bounds, free)]
+    spans = [range(low, high + 1) for low, high in map(bounds.bounds, free)]
     count = math.prod([len(s) for s in spans])
     if not free or not known or count > _EVERY:
         return None
@@ -366,13 +363,13 @@ def _all_places(free: list[UOp]) -> Places | None:
 
 
 def _some_places(free: list[UOp]) -> Places:
-    leaves: dict[UOp, Array] = {}
+    values: dict[UOp, Array] = {}
     happens = np.ones(_POINTS, np.bool_)
     rng = random.Random(0)
     for u in free:
-        leaves[u], runs = _drawn(u, leaves, rng)
+        values[u], runs = _drawn(u, values, rng)
         happens &= runs
-    return leaves, happens
+    return values, happens
 
 
 def _is_known(u: UOp) -> bool:
@@ -382,14 +379,14 @@ def _is_known(u: UOp) -> bool:
     return u.op in _LEAVES or u.op is Ops.CAST or u.op.is_alu
 
 
-def _drawn(u: UOp, leaves: dict[UOp, Array], rng: random.Random) -> tuple[Array, Array]:
+def _drawn(u: UOp, values: dict[UOp, Array], rng: random.Random) -> tuple[Array, Array]:
     """Values of a loop or variable, mostly its ends; and where the loop runs at all."""
     if u.op is Ops.VARIABLE or u.op is Ops.LANES:
-        low, high = analysis.bounds(u)
+        low, high = bounds.bounds(u)
         first, last = np.full(_POINTS, low), np.full(_POINTS, high)
     else:
-        end = np.broadcast_to(evaluate(u.src[0], leaves)[0], (_POINTS,))
+        end = np.broadcast_to(evaluate(u.src[0], values)[0], (_POINTS,))
         first, last = np.zeros(_POINTS, np.int64), end - 1
     part = np.array([rng.choice((0.0, 1.0, rng.random())) for _ in range(_POINTS)])
-    values = first + np.floor(part * np.maximum(last - first, 0) + 0.5).astype(np.int64)
-    return values, last >= first
+    drawn = first + np.floor(part * np.maximum(last - first, 0) + 0.5).astype(np.int64)
+    return drawn, last >= first

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 Problem = tuple[str, str]  # the invariant, and what is wrong with what was expected
 _REDUCES: Final = ("add", "mul", "max", "min")
@@ -317,92 +315,92 @@ def _shape_rule(u: UOp) -> Problem | None:
     wrong = rule(u) if rule is not None else None
     if wrong is None:
         try:
-            analysis.shape(u)
+            shapes.shape(u)
         except UserError as error:
             wrong = str(error)
     return ("shape-rule", wrong) if wrong else None
 
 
-def _differ(a: analysis.Dim, b: analysis.Dim) -> bool:
+def _differ(a: shapes.Dim, b: shapes.Dim) -> bool:
     return a is not b and bool(a != b)
 
 
 def _reshape_shape(u: UOp) -> str | None:
-    before = analysis.size(analysis.shape(u.src[0]))
-    after = analysis.size(analysis.filled(u.arg, u.src[1:]))
+    before = shapes.size(shapes.shape(u.src[0]))
+    after = shapes.size(shapes.filled(u.arg, u.src[1:]))
     if isinstance(before, int) and isinstance(after, int) and before != after:
         return f"{after} elements, expected {before}"
     return None
 
 
 def _expand_shape(u: UOp) -> str | None:
-    old = analysis.shape(u.src[0])
-    new = analysis.filled(u.arg, u.src[1:])
+    old = shapes.shape(u.src[0])
+    new = shapes.filled(u.arg, u.src[1:])
     last = new[len(new) - len(old) :]
     if len(new) < len(old) or any(_differ(n, o) and _differ(o, 1) for n, o in zip(last, old)):
-        return f"{analysis.show(old)} does not broadcast to {analysis.show(new)}"
+        return f"{shapes.show(old)} does not broadcast to {shapes.show(new)}"
     return None
 
 
 def _permute_shape(u: UOp) -> str | None:
-    rank = len(analysis.shape(u.src[0]))
+    rank = len(shapes.shape(u.src[0]))
     if sorted(u.arg) == list(range(rank)):
         return None
     return f"the arg is {u.arg}, expected a permutation of {rank} axes"
 
 
 def _axes(u: UOp, axes: tuple[int, ...]) -> str | None:
-    rank = len(analysis.shape(u.src[0]))
+    rank = len(shapes.shape(u.src[0]))
     if len(set(axes)) == len(axes) and all(0 <= a < rank for a in axes):
         return None
     return f"the axes are {axes}, expected different ones below {rank}"
 
 
 def _window_shape(u: UOp) -> str | None:
-    rank = len(analysis.shape(u.src[0]))
+    rank = len(shapes.shape(u.src[0]))
     if len(u.arg) == 2 * rank:
         return None
     return f"{len(u.arg)} numbers, expected a begin and a size for each of {rank} dimensions"
 
 
 def _joined_shape(u: UOp) -> str | None:
-    first = analysis.shape(u.src[0])
+    first = shapes.shape(u.src[0])
     free = u.arg if u.op is Ops.CAT else -1
     if u.op is Ops.CAT and not 0 <= free < len(first):
         return f"axis {free}, expected one below {len(first)}"
     for s in u.src[1:]:
-        dims = analysis.shape(s)
+        dims = shapes.shape(s)
         wrong = len(dims) != len(first)
         if wrong or any(i != free and _differ(d, e) for i, (d, e) in enumerate(zip(dims, first))):
-            return f"{analysis.show(dims)}, expected {analysis.show(first)} as the first operand"
+            return f"{shapes.show(dims)}, expected {shapes.show(first)} as the first operand"
     return None
 
 
 def _indexed_shape(u: UOp) -> str | None:
-    rank = len(analysis.shape(u.src[0]))
+    rank = len(shapes.shape(u.src[0]))
     many = len(u.src) - 1 > rank
     return f"{len(u.src) - 1} indices, expected at most {rank}" if many else None
 
 
 def _stored_shape(u: UOp) -> str | None:
-    target = analysis.shape(u.src[0])
+    target = shapes.shape(u.src[0])
     for s in u.src[1:]:
-        dims = analysis.shape(s)
+        dims = shapes.shape(s)
         last = target[len(target) - len(dims) :]
         if len(dims) > len(target) or any(
             _differ(t, d) and _differ(d, 1) for t, d in zip(last, dims)
         ):
-            return f"{analysis.show(dims)} does not broadcast to {analysis.show(target)}"
+            return f"{shapes.show(dims)} does not broadcast to {shapes.show(target)}"
     return None
 
 
 def _bitcast_shape(u: UOp) -> str | None:
     before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
-    dims = analysis.shape(u.src[0])
+    dims = shapes.shape(u.src[0])
     if before == after:
         return None
     if not dims or (isinstance(dims[-1], int) and dims[-1] * before % after):
-        return f"{analysis.show(dims)} of {before} bytes does not divide into {after} bytes"
+        return f"{shapes.show(dims)} of {before} bytes does not divide into {after} bytes"
     return None
 
 
@@ -446,7 +444,7 @@ def _index_count(u: UOp) -> Problem | None:
     base = u.src[0]
     if not base.op.is_storage and base.op is not Ops.AFTER and base.op is not Ops.INDEX:
         return "index-count", f"{base.op.name} is indexed, expected storage"
-    count, rank = len(u.src) - 1, len(analysis.shape(base))
+    count, rank = len(u.src) - 1, len(shapes.shape(base))
     if base.op is not Ops.INDEX:
         rank = max(1, rank)  # a scalar is indexed by 0
     many = count > rank

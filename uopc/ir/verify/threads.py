@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import Problem
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Found = Iterator[tuple["UOp", Problem]]
 

@@ -1,25 +1,22 @@
 """Checks that a graph is what its level says: the op table's rows and the named invariants.
 
 One walk over the graph, each check once a node. What is *not* checked: that indices are in bounds
-(see `verify_bounds.py`), that reads and stores are ordered (the interpreter finds it), what user
+(see `in_bounds.py`), that reads and stores are ordered (the interpreter finds it), what user
 code put in tags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import CHECKS, Problem, describe, origin, verify_node
 from uopc.ir.verify.threads import meetings, spaces
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 __all__ = ["describe", "verify", "verify_node"]
 
@@ -105,7 +102,7 @@ def _closed(root: UOp, nodes: list[UOp]) -> Found:
             elif r in closed[:i]:
                 yield _found(u, "range-closed-once", f"range {_axis(r)} is closed twice")
     for e in root.src if root.op is Ops.SINK else (root,):
-        for r in sorted(analysis.ranges(e), key=lambda r: (r.arg.axis, r.seq)):
+        for r in sorted(ranges.ranges(e), key=lambda r: (r.arg.axis, r.seq)):
             yield _found(
                 r,
                 "range-closed-once",
@@ -118,10 +115,10 @@ def _nested(root: UOp, nodes: list[UOp]) -> Found:
     """ranges-nest: what closes a range says which ranges are around it; they must agree."""
     around: dict[UOp, set[UOp]] = {}
     for u in nodes:
-        closed = analysis.closed_ranges(u)
+        closed = ranges.closed_ranges(u)
         if not closed:
             continue
-        outer = analysis.ranges(u)
+        outer = ranges.ranges(u)
         for r in closed:
             around.setdefault(r, set()).update(outer)
         places = {r.arg.axis: r for r in (*outer, *closed)}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 class Waits(NamedTuple):
@@ -29,7 +27,7 @@ def waits(order: Iterable[UOp]) -> dict[UOp, Waits]:
     found: dict[UOp, Waits] = {}
     for u in order:
         below = [found[s] for s in u.src]
-        loops = frozenset(analysis.closed_ranges(u))
+        loops = frozenset(ranges.closed_ranges(u))
         for w in below:
             if w.loops is not loops and not w.loops <= loops:  # equal sets are mostly one object
                 loops = w.loops if loops <= w.loops else loops | w.loops

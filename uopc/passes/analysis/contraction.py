@@ -7,13 +7,10 @@ are loops; `find_contraction` answers for a REDUCE in a kernel, with the loops o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges, shapes
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ def find_contraction(reduce: UOp) -> Contraction | None:
     if reduce.op is not Ops.REDUCE or reduce.arg.op != "add" or product.op is not Ops.MUL:
         return None
     a, b = product.src
-    of_a, of_b = analysis.ranges(a), analysis.ranges(b)
+    of_a, of_b = ranges.ranges(a), ranges.ranges(b)
     return Contraction(reduce, a, b, _loops(of_a - of_b), _loops(of_b - of_a))
 
 
@@ -54,8 +51,8 @@ def repeats_factors(reduce: UOp) -> bool:
 
 def _is_repeated(factor: UOp, product: UOp) -> bool:
     """Whether a product has elements of its factor, seen through views, more than once."""
-    dims, wanted = analysis.shape(factor), analysis.shape(product)
-    if not (dims == wanted or analysis.size(dims) == analysis.size(wanted)):
+    dims, wanted = shapes.shape(factor), shapes.shape(product)
+    if not (dims == wanted or shapes.size(dims) == shapes.size(wanted)):
         return True
     while factor.op.movement or factor.op in (Ops.CAST, Ops.AFTER):
         if factor.op is Ops.EXPAND:

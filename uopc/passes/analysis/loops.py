@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.builder import alu, leaves
+from uopc.ir.core import dtypes, ranges, semantics, walk
+from uopc.ir.core.arena import memo_last
 from uopc.ir.core.args import AxisKind, RangeArg
-from uopc.ir.core.node import intern, kept
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
@@ -35,7 +33,7 @@ class Parts(NamedTuple):
     nests: set[frozenset[UOp]]  # of each node, the loops around it
 
 
-@kept
+@memo_last
 def parts(kernel: UOp) -> Parts:
     """The parts of a kernel."""
     found = Parts([], [], [], [], [], set())
@@ -44,21 +42,21 @@ def parts(kernel: UOp) -> Parts:
         Ops.RANGE: found.ranges,
     }  # fmt: skip
     enter = found.nests.add
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         op = u.op
         if op in lists:
             lists[op].append(u)
         elif op in _COMPARISONS and u.src[0].dtype.scalar is dtypes.index:
             found.comparisons.append(u)
-        enter(u._ranges or analysis.ranges(u))
+        enter(u._ranges or ranges.ranges(u))
     return found
 
 
-@kept
+@memo_last
 def kernel_axes(kernel: UOp) -> list[UOp]:
     """The ranges that an Opt can name, by number: output loops first, then reduce loops."""
     p = parts(kernel)
-    found = {r: None for u in (*p.reduces, *p.ends) for r in analysis.closed_ranges(u)}
+    found = {r: None for u in (*p.reduces, *p.ends) for r in ranges.closed_ranges(u)}
     return sorted(found, key=by_axis)
 
 
@@ -81,19 +79,19 @@ def reduces_over(kernel: UOp, r: UOp) -> list[UOp]:
 def is_overwritten(u: UOp, r: UOp) -> bool:
     """Whether u is a STORE to the same element in every iteration of r, such as the accumulator of
     a hand-written kernel. Copies of the body side by side would mix its values."""
-    if u.op is not Ops.STORE or r not in analysis.ranges(u):
+    if u.op is not Ops.STORE or r not in ranges.ranges(u):
         return False
-    return not any(r in analysis.ranges(i) for i in before_effects(u.src[0]).src[1:])
+    return not any(r in ranges.ranges(i) for i in before_effects(u.src[0]).src[1:])
 
 
 def identity(reduce: UOp) -> UOp:
     """The constant that a REDUCE begins with."""
-    return build.const(reduce.dtype, semantics.reduce_identity(reduce.arg.op, reduce.dtype))
+    return leaves.const(reduce.dtype, semantics.reduce_identity(reduce.arg.op, reduce.dtype))
 
 
 def combined(op: Op, values: list[UOp]) -> UOp:
     """All values combined by a binary op, in pairs."""
     while len(values) > 1:
-        pairs = [build.alu(a, op, b) for a, b in zip(values[::2], values[1::2])]
+        pairs = [alu.alu(a, op, b) for a, b in zip(values[::2], values[1::2])]
         values = pairs + values[len(values) - len(values) % 2 :]
     return values[0]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 LOAD, STORE = Ops.INDEX.cost, 4.0  # of one element, in the units of `Op.cost`
 

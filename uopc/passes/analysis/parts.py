@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import LONG_VALUE, whole_cost
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # A STACK or CAT of more parts than this is stored part by part: in one loop each element would
 # choose among all of them.
@@ -49,5 +46,5 @@ def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
 def is_loopless(u: UOp, stored: Container[UOp]) -> bool:
     """Whether a value is computed without a reduce."""
     return not any(
-        v.op is Ops.REDUCE for v in analysis.toposort(u, gate=lambda v: v not in stored)
+        v.op is Ops.REDUCE for v in walk.toposort(u, gate=lambda v: v not in stored)
     )

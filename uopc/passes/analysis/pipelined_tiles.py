@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Staged:
 def can_be_staged(group: list[UOp], tiles: Mapping[UOp, UOp]) -> bool:
     """Whether all tiles of a group want as many stages, and are filled without loops."""
     stages = {t.arg.stages for t in group}
-    closed = {r.arg.kind for t in group for r in analysis.closed_ranges(tiles[t])}
+    closed = {r.arg.kind for t in group for r in ranges.closed_ranges(tiles[t])}
     return len(stages) == 1 and stages != {1} and closed.isdisjoint(("loop", "reduce"))
 
 
@@ -86,10 +82,10 @@ def _fill(
     end: UOp, storage: UOp, loop: UOp, at: UOp, begin: UOp, free: tuple[UOp, ...]
 ) -> UOp:
     """A fill with what iteration `at` of the loop reads, from place `begin` of the storage on."""
-    there = affine.less(at, loop.src[0])
+    there = compare.less(at, loop.src[0])
     base = intern(Ops.AFTER, storage.dtype, (storage, *free)) if free else storage
     changed: dict[UOp, UOp] = {loop: at}
-    for u in analysis.toposort(end):
+    for u in walk.toposort(end):
         if u.op is Ops.STORE:
             address, value = u.src[:2]
             target = affine.add(remake.rebuild(address.src[1], {loop: at}), begin)

@@ -10,17 +10,13 @@ until all have read it. Tiles that are filled at the same place of the nest shar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from uopc.errors import Unsupported
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis import pipelined_tiles as staged_tiles
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Kinds of ranges whose iterations are threads of one block.
 THREADS = ("local", "group", "grouptop", "warp")
@@ -33,9 +29,9 @@ def filled_together(order: Iterable[UOp]) -> dict[UOp, UOp]:
         if u.op is not Ops.AFTER or u.src[0].op is not Ops.BUFFER or u.src[0].arg.space != "local":
             continue
         for end in u.src[1:]:
-            if any(r.arg.kind in THREADS for r in analysis.closed_ranges(end)):
+            if any(r.arg.kind in THREADS for r in ranges.closed_ranges(end)):
                 found[u.src[0]] = end
-                if any(r.arg.kind in THREADS for r in analysis.ranges(end)):
+                if any(r.arg.kind in THREADS for r in ranges.ranges(end)):
                     raise Unsupported("a tile of some threads, filled by others")
     return found
 
@@ -46,7 +42,7 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
     groups: dict[tuple[UOp, ...], list[UOp]] = {}
     alone: list[UOp] = []
     for tile, end in tiles.items():
-        reads = any(u.op is Ops.AFTER and u.src[0] in tiles for u in analysis.toposort(end))
+        reads = any(u.op is Ops.AFTER and u.src[0] in tiles for u in walk.toposort(end))
         if reads:  # of another tile: its fill waits for that one
             alone.append(tile)
         else:
@@ -77,7 +73,7 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
 
 def loops_around(end: UOp) -> tuple[UOp, ...]:
     """The loops around a fill, outer first: places in the grid are none."""
-    loops = [r for r in analysis.ranges(end) if r.arg.kind in ("loop", "reduce")]
+    loops = [r for r in ranges.ranges(end) if r.arg.kind in ("loop", "reduce")]
     return tuple(sorted(loops, key=lambda r: r.arg.axis))
 
 
@@ -88,7 +84,7 @@ def _waiting(end: UOp) -> UOp:
         return end
     again = intern(Ops.BARRIER, dtypes.void, loops)
     places: dict[UOp, UOp] = {}
-    for u in analysis.toposort(end):
+    for u in walk.toposort(end):
         if u.op is Ops.STORE and u.src[0].src[0].op is Ops.BUFFER:
             base, *index = u.src[0].src
             free = intern(Ops.AFTER, base.dtype, (base, again))

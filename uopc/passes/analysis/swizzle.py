@@ -13,19 +13,15 @@ indices are those of the plain layout; here they become places. A vector is insi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
+from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 PIECE, LINE = 16, 128
 
@@ -37,7 +33,7 @@ def can_be_swizzled(row: int) -> bool:
 
 def in_places(kernel: UOp) -> UOp:
     """The kernel whose accesses to swizzled tiles are where their elements are."""
-    order = list(analysis.order(kernel))
+    order = list(walk.order(kernel))
     wanted = {u for u in order if u.op is Ops.BUFFER and u.arg.swizzle}
     if not wanted:
         return kernel
@@ -70,7 +66,7 @@ def place(index: UOp, row: int, itemsize: int) -> UOp:
         affine.floormod(affine.scaled(number, 2), n),
         affine.floormod(affine.floordiv(number, affine.const(orders // 2)), affine.const(2)),
     )
-    moved = build.alu(column, Ops.XOR, turned)
+    moved = alu.alu(column, Ops.XOR, turned)
     return affine.add(
         affine.mul(whole, span), affine.add(affine.scaled(moved, piece), inside)
     )

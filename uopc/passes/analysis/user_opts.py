@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import tensor_graph
+from uopc.ir.core import walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 Opts = tuple[Opt, ...] | None
 
@@ -24,7 +21,7 @@ def fixed_reduces(graph: UOp) -> set[UOp]:
     """The REDUCEs, among other values, that a CONTIGUOUS with Opts meets first: its Opts count
     their ranges as the user wrote them."""
     found: set[UOp] = set()
-    order = tensor_graph.nodes(graph) if Ops.CONTIGUOUS in tensor_graph.ops(graph) else []
+    order = walk.nodes(graph) if Ops.CONTIGUOUS in walk.ops(graph) else []
     for u in reversed(order):
         if has_opts(u) or (u in found and u.op not in (Ops.REDUCE, Ops.CONTIGUOUS)):
             found.update(u.src)

@@ -8,10 +8,9 @@ the one before are a chain, so a version is a place in each chain: 10,000 update
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 class Version:

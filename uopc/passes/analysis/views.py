@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.args import StageArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 Effects = Mapping["UOp", set["UOp"]]
 

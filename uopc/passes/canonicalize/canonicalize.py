@@ -14,22 +14,16 @@ identity, and a large reduce to few elements is cut in two, so that its first ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
+from uopc.ir.builder import fold, leaves, movement
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.contract import Context, Pass
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD)
 
@@ -62,7 +56,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             src = (src[0], _known_value(src[1]), *src[2:])
             return _store_through_bitcast(u, src)
         if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
-            return movement.reshape(src[0].src[0], analysis.shape(u))
+            return movement.reshape(src[0].src[0], shapes.shape(u))
         if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
             return src[0]
         if u.op is Ops.CAT:
@@ -89,7 +83,7 @@ def _known_value(v: UOp) -> UOp:
         stored = stored.src[0]
     if stored.op is not Ops.INVALID:
         return v
-    return build.filled(intern(Ops.INVALID, v.dtype), analysis.shape(v))
+    return leaves.filled(intern(Ops.INVALID, v.dtype), shapes.shape(v))
 
 
 def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -101,21 +95,21 @@ def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return intern(Ops.STORE, u.dtype, (target, value, *src[2:]), u.arg, u.tag)
 
 
-def _empty(dims: analysis.Shape) -> bool:
+def _empty(dims: shapes.Shape) -> bool:
     return 0 in dims
 
 
 def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """A value without elements is a constant; a padded one without a source, zeros."""
-    dims = analysis.shape(u)
-    if _empty(dims) or (u.op is Ops.PAD and _empty(analysis.shape(src[0]))):
-        return build.filled(build.const(u.dtype, 0), dims)
+    dims = shapes.shape(u)
+    if _empty(dims) or (u.op is Ops.PAD and _empty(shapes.shape(src[0]))):
+        return leaves.filled(leaves.const(u.dtype, 0), dims)
     return None
 
 
 def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """cat a, (nothing), b  →  cat a, b"""
-    kept = tuple([s for s in src if not _empty(analysis.shape(s))])
+    kept = tuple([s for s in src if not _empty(shapes.shape(s))])
     if not kept or len(kept) == len(src):
         return _emptied(u, src)
     return kept[0] if len(kept) == 1 else intern(Ops.CAT, u.dtype, kept, u.arg)
@@ -124,21 +118,21 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
     """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
     once. Large: two reduces, unless it reads nothing and has a closed form."""
-    dims = analysis.shape(value)
+    dims = shapes.shape(value)
     if any(isinstance(dims[a], int) and dims[a] == 0 for a in u.arg.axes):
-        identity = build.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
-        return build.filled(identity, analysis.shape(u))
+        identity = leaves.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
+        return leaves.filled(identity, shapes.shape(u))
     if _empty(dims):
-        return build.filled(build.const(u.dtype, 0), analysis.shape(u))
+        return leaves.filled(leaves.const(u.dtype, 0), shapes.shape(u))
     long = tuple([a for a in u.arg.axes if not (isinstance(dims[a], int) and dims[a] == 1)])
     if not long:
-        return movement.reshape(value, analysis.shape(u))
+        return movement.reshape(value, shapes.shape(u))
     if long != u.arg.axes:
         kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
-        return movement.reshape(_reduced(kept, is_split), analysis.shape(u))
+        return movement.reshape(_reduced(kept, is_split), shapes.shape(u))
     if u.dtype.is_float and u.dtype.bits < 32:
-        wide = intern(Ops.REDUCE, dtypes.float32, (build.cast(value, dtypes.float32),), u.arg)
-        return build.cast(_reduced(wide, is_split), u.dtype)
+        wide = intern(Ops.REDUCE, dtypes.float32, (fold.cast(value, dtypes.float32),), u.arg)
+        return fold.cast(_reduced(wide, is_split), u.dtype)
     return _split(u, value, dims) if is_split else None
 
 
@@ -147,7 +141,7 @@ def _reduced(u: UOp, is_split: bool) -> UOp:
     return u if made is None else made
 
 
-def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:
+def _split(u: UOp, value: UOp, dims: shapes.Shape) -> UOp | None:
     """reduce over n  →  reduce over p of (reduce over n/p), with a new axis for the pieces."""
     if not all(isinstance(d, int) for d in dims):
         return None
@@ -171,12 +165,12 @@ def _split(u: UOp, value: UOp, dims: analysis.Shape) -> UOp | None:
 
 def _is_repeated(value: UOp, axis: int) -> bool:
     """Whether an axis only repeats one element."""
-    return value.op is Ops.EXPAND and _is_one(value.src[0], len(analysis.shape(value)) - axis)
+    return value.op is Ops.EXPAND and _is_one(value.src[0], len(shapes.shape(value)) - axis)
 
 
 def _is_one(value: UOp, last: int) -> bool:
     """Whether a value has one element along its last axis, its last but one, …, or no such axis."""
-    dims = analysis.shape(value)
+    dims = shapes.shape(value)
     return last > len(dims) or dims[-last] == 1
 
 

@@ -11,22 +11,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import movement
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import ParamArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, whole_root, written_slots
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.contract import Schedule, Scheduled
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))
 
@@ -62,7 +58,7 @@ class FunctionCalls:
         """The PARAMs of the function, which the arguments of the call fit."""
         function, args = call.src[0], call.src[1:]
         if function not in self._params:
-            order = analysis.toposort(function, analysis.outside_kernels(function))
+            order = walk.toposort(function, walk.outside_kernels(function))
             self._params[function] = [p for p in order if p.op is Ops.PARAM and p.arg.slot >= 0]
             self._buffers[function] = {b for b in order if b.op is Ops.BUFFER}
         params = self._params[function]
@@ -70,12 +66,12 @@ class FunctionCalls:
             raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
         for p in params:
             given = args[p.arg.slot]
-            same = analysis.shape(given) == analysis.shape(p) or any(p.src)
+            same = shapes.shape(given) == shapes.shape(p) or any(p.src)
             if given.dtype is not p.dtype or not same:
                 raise UserError(
                     f"function {function.arg.name!r}: argument {p.arg.slot} must be "
-                    f"{p.dtype.name}{analysis.show(analysis.shape(p))}, got "
-                    f"{given.dtype.name}{analysis.show(analysis.shape(given))}"
+                    f"{p.dtype.name}{shapes.show(shapes.shape(p))}, got "
+                    f"{given.dtype.name}{shapes.show(shapes.shape(given))}"
                 )
         return params
 
@@ -87,7 +83,7 @@ class FunctionCalls:
         """
         function, args = call.src[0], call.src[1:]
         params = self._parameters(call)
-        order = analysis.toposort(function, analysis.outside_kernels(function))
+        order = walk.toposort(function, walk.outside_kernels(function))
         mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
         mapping |= {p: args[p.arg.slot] for p in params}
         value = remake.rebuild(function.src[place], mapping)
@@ -128,7 +124,7 @@ class FunctionCalls:
         out = []
         for value, storage in zip(function.src, made.outputs):
             root = storage_root(storage)
-            shown = movement.reshape(now.get(root, root), analysis.shape(value))
+            shown = movement.reshape(now.get(root, root), shapes.shape(value))
             if root.op is not Ops.BUFFER:  # not to be written to in place of the value
                 shown = intern(Ops.CONTIGUOUS, shown.dtype, (shown,))
             out.append(shown)
@@ -137,7 +133,7 @@ class FunctionCalls:
     def _own_buffer(self, buffer: UOp, function: UOp) -> UOp:
         """Storage of this call in place of that of the function, unless it is the caller's."""
         if self._first < 0:
-            order = analysis.toposort(self.graph, analysis.outside_kernels(self.graph))
+            order = walk.toposort(self.graph, walk.outside_kernels(self.graph))
             used = [u.arg.slot for u in order if u.op is Ops.BUFFER]
             self._first = 1 + max(used, default=-1)
             self._slots = itertools.count(self._first)
@@ -164,7 +160,7 @@ def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.PARAM and args[u.arg.slot].op is Ops.SLICE:
             part = args[u.arg.slot]
-            size = analysis.size(analysis.shape(part.src[0]))
+            size = shapes.size(shapes.shape(part.src[0]))
             assert isinstance(size, int)
             param = intern(Ops.PARAM, u.dtype, (), ParamArg("", (size,), u.arg.slot))
             begins[param] = part.arg[0]

@@ -6,14 +6,9 @@ need; where every vector needs them, only the comparison is lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core import dtypes
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 
 def cold_branch(condition: UOp, usual: UOp, corrected: UOp) -> UOp:

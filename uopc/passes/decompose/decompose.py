@@ -25,15 +25,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core import bounds, dtypes, semantics, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.float_division import float_division
@@ -43,9 +43,6 @@ from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
 from uopc.passes.decompose.soft_fma import unfused
 from uopc.passes.decompose.soft_rounding import rounded
 from uopc.passes.decompose.transcendental import DECOMPOSITIONS
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Source = tuple["UOp", ...]
 _FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
@@ -74,7 +71,7 @@ def _raw(op: Op, a: UOp, b: UOp) -> UOp:
 
 
 def _const(u: UOp, value: int | float | bool) -> UOp:
-    return build.const(u.dtype.scalar, value)
+    return leaves.const(u.dtype.scalar, value)
 
 
 def _is_signed(t: DType) -> bool:
@@ -84,11 +81,11 @@ def _is_signed(t: DType) -> bool:
 # ------------------------------------------------------------ integer division
 def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
     """CDIV or CMOD with operands that cannot trap: 0 for b = 0, wrapping for least // -1."""
-    low, high = analysis.bounds(b)
+    low, high = bounds.bounds(b)
     zero, one = _const(a, 0), _const(b, 1)
     may_be_zero = low <= 0 <= high
     overflows = _is_signed(a.dtype) and low <= -1 <= high
-    overflows &= analysis.bounds(a)[0] == analysis.type_bounds(a.dtype.scalar)[0]
+    overflows &= bounds.bounds(a)[0] == bounds.type_bounds(a.dtype.scalar)[0]
     if not may_be_zero and not overflows:
         return _raw(op, a, b)
     is_zero, is_minus_one = b.eq(0), b.eq(-1) if overflows else None
@@ -107,7 +104,7 @@ def by_multiplication(a: UOp, d: int) -> UOp | None:
     A negative least value is moved to 0 by a multiple of d first, and the twos in d are shifted
     out, so that the product is shorter.
     """
-    low, high = analysis.bounds(a)
+    low, high = bounds.bounds(a)
     if a.dtype.scalar is not dtypes.index or low < -_FAR or high > _FAR:
         return None
     moved = max(0, -(low // d))
@@ -161,7 +158,7 @@ def _integer_division(u: UOp, src: Source) -> UOp:
 
 def _same_either_way(a: UOp, b: UOp) -> bool:
     """Operands of one sign: rounding down and toward zero agree."""
-    return bool(analysis.bounds(a)[0] >= 0 and analysis.bounds(b)[0] >= 0)
+    return bool(bounds.bounds(a)[0] >= 0 and bounds.bounds(b)[0] >= 0)
 
 
 def _power_of_two(b: UOp) -> int | None:
@@ -174,7 +171,7 @@ def _power_of_two(b: UOp) -> int | None:
 def _shift(u: UOp, src: Source) -> UOp | None:
     """Counts outside of the width give 0, or the sign."""
     a, b = src
-    low, high = analysis.bounds(b)
+    low, high = bounds.bounds(b)
     last = a.dtype.bits - 1
     if low >= 0 and high <= last:
         return None
@@ -189,13 +186,13 @@ def _integer_power(src: Source) -> UOp:
     base, exponent = src
     if base.dtype.kind == "bool":
         return base | exponent.ne(True)
-    bits = max(1, min(analysis.bounds(exponent)[1].bit_length(), exponent.dtype.bits))
+    bits = max(1, min(bounds.bounds(exponent)[1].bit_length(), exponent.dtype.bits))
     result, square = _const(base, 1), base
     for i in range(bits):
         taken = (_raw(Ops.SHR, exponent, _const(exponent, i)) & 1).ne(0)
         result = taken.where(result * square, result)
         square = square * square
-    if analysis.bounds(exponent)[0] >= 0:
+    if bounds.bounds(exponent)[0] >= 0:
         return result
     odd = (exponent & 1).ne(0)
     negative = base.eq(1).where(_const(base, 1), _const(base, 0))
@@ -299,7 +296,7 @@ def _between(src: Source) -> UOp | None:
         return None
     if least.arg != -1 or type(most.arg) is tuple or most.arg < 0:
         return None
-    below_most: UOp = x.bitcast(dtypes.uint32) < build.const(dtypes.uint32, most.arg)
+    below_most: UOp = x.bitcast(dtypes.uint32) < leaves.const(dtypes.uint32, most.arg)
     return below_most
 
 
@@ -371,7 +368,7 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that its target has."""
     target = context.target
     native = Native(target.native_floats, target.scales)
-    only = {u for u in analysis.order(kernel) if _may_change(u)}
+    only = {u for u in walk.order(kernel) if _may_change(u)}
     made = remake.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if not target.fuses:
         made = remake.rewritten(made, unfused)

@@ -8,15 +8,13 @@ place but the first takes a copy of the nodes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
+from uopc.ir.core.arena import compile_scoped
 from uopc.ir.core.args import NumberArg
-from uopc.ir.core.node import intern, while_compiling
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 Function = Callable[..., "UOp"]
 
@@ -29,7 +27,7 @@ class _Body(NamedTuple):
     result: UOp
 
 
-_bodies: dict[object, _Body] = while_compiling({})
+_bodies: dict[object, _Body] = compile_scoped({})
 
 
 def applied(function: Function, src: tuple[UOp, ...], **options: bool) -> UOp:
@@ -49,7 +47,7 @@ def _spelled_out(function: Function, src: tuple[UOp, ...], options: dict[str, bo
     operands = tuple([intern(Ops.NUMBER, t, (), NumberArg(-1 - i)) for i, t in enumerate(types)])
     result = function(*operands, **options)
     depends: dict[UOp, None] = dict.fromkeys(operands)
-    for u in analysis.toposort(result):
+    for u in walk.toposort(result):
         if not depends.keys().isdisjoint(u.src):
             depends[u] = None
     return _Body(operands, tuple(depends)[len(operands) :], result)

@@ -8,14 +8,12 @@ Elsewhere, under a branch, the quotient has up to 277 bits, or 2098, and is take
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branch import cold_branch
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # x/s below these is rounded with an error below 1/8: the remainder stays below 5/8 s.
 _NEAR_32: Final = 2.0**21

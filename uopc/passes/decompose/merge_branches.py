@@ -12,15 +12,11 @@ code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import Waits, waits
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 MOST = 16  # conditions of a group: what they may change is kept until the last has been tested
 Conditions = tuple["UOp", ...]
@@ -28,10 +24,10 @@ Conditions = tuple["UOp", ...]
 
 def merged_branches(kernel: UOp) -> UOp:
     """A kernel of the vector level with its branches in groups."""
-    branches = [u for u in analysis.order(kernel) if u.op is Ops.BRANCH]
+    branches = [u for u in walk.order(kernel) if u.op is Ops.BRANCH]
     if len({u.src[1] for u in branches}) < 2:
         return kernel
-    below = waits(analysis.order(kernel))
+    below = waits(walk.order(kernel))
     groups = _groups(branches, below)
     if not groups:
         return kernel
@@ -55,7 +51,7 @@ def _groups(branches: Iterable[UOp], below: dict[UOp, Waits]) -> dict[UOp, Condi
     """The conditions of the group that a branch is in: two and more."""
     alike: dict[object, dict[UOp, list[UOp]]] = {}
     for u in branches:
-        members = alike.setdefault((below[u], analysis.ranges(u)), {})
+        members = alike.setdefault((below[u], ranges.ranges(u)), {})
         members.setdefault(u.src[1], []).append(u)
     groups: dict[UOp, Conditions] = {}
     for members in alike.values():

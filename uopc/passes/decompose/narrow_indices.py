@@ -9,22 +9,17 @@ it, say, for an address) is cast back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.ops import COMPARISONS, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 _SAME = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND, Ops.SHL, Ops.SHR))
 
 
 def narrowed(kernel: UOp) -> UOp:
     """The kernel with its vectors of indices in int32."""
-    if not any(_is_wide(u) and _computes(u) for u in analysis.order(kernel)):
+    if not any(_is_wide(u) and _computes(u) for u in walk.order(kernel)):
         return kernel
     return remake.rewritten(kernel, _change, renew=remake.as_written)
 
@@ -38,7 +33,7 @@ def _computes(u: UOp) -> bool:
 
 
 def _fits(u: UOp) -> bool:
-    low, high = analysis.bounds(u)
+    low, high = bounds.bounds(u)
     return bool(low >= -(1 << 31) and high < 1 << 31)
 
 

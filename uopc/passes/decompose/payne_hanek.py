@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uopc.ir.core import dtypes
+from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branch import cold_branch
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # fmt: off
 REDUCE_LIMIT: Final = 2.0**40

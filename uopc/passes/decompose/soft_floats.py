@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,10 @@ def widen(a: UOp) -> UOp:
         special = (size << shift) | (0xFF << 23)
         value = (size >= form.infinity).where(special, value)
     elif form.negative_zero:
-        value = size.eq(form.nan).where(build.const(dtypes.uint32, 0x7FC00000), value)
+        value = size.eq(form.nan).where(leaves.const(dtypes.uint32, 0x7FC00000), value)
     result = value | sign
     if not form.negative_zero:
-        result = bits.eq(form.nan).where(build.const(dtypes.uint32, 0x7FC00000), result)
+        result = bits.eq(form.nan).where(leaves.const(dtypes.uint32, 0x7FC00000), result)
     return result.bitcast(dtypes.float32)
 
 
@@ -84,7 +81,7 @@ def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
     form = FORMATS[target]
     width = form.bits.bits
     sign = (bits >> (32 - width)) & (1 << (width - 1))
-    size = abs(a).minimum(build.const(dtypes.float32, form.limit))
+    size = abs(a).minimum(leaves.const(dtypes.float32, form.limit))
     size_bits, shift = size.bitcast(dtypes.uint32), 23 - form.mantissa
     odd = (size_bits >> shift) & 1
     normal = ((size_bits + (odd + ((1 << (shift - 1)) - 1))) >> shift) - (
@@ -94,10 +91,10 @@ def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
     tiny = (size * scale).round().cast(dtypes.uint32)
     value = (size < 2.0 ** (1 - form.bias)).where(tiny, normal)
     if exact and target is dtypes.fp8e5m2:  # the one that has infinities
-        value = abs(a).eq(math.inf).where(build.const(dtypes.uint32, form.infinity), value)
+        value = abs(a).eq(math.inf).where(leaves.const(dtypes.uint32, form.infinity), value)
     if form.negative_zero:
         value = value | sign
     else:
         value = value.eq(0).where(value, value | sign)
-    nan = build.const(dtypes.uint32, form.nan)  # one: the sign of a NaN means nothing
+    nan = leaves.const(dtypes.uint32, form.nan)  # one: the sign of a NaN means nothing
     return a.ne(a).where(nan, value).cast(form.bits).bitcast(target)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.float_bits import bits_of, float_of
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _SPLIT = 2.0**27 + 1  # a float64 times this parts into two halves of 26 bits
 _TINY = 2.0**-600  # no product of two finite numbers times this is infinite

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.float_bits import sign_of, with_sign
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def rounded(u: UOp, src: tuple[UOp, ...]) -> UOp | None:

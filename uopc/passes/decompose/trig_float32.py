@@ -8,14 +8,12 @@ under a branch: by windows into the bits of 1/pi.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uopc.ir.core import dtypes
+from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branch import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, polynomial, with_sign
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # fmt: off
 WINDOW_STARTS: Final = (2.0**49, 2.0**76, 2.0**102)

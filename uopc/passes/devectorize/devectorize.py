@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import fold, leaves
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 from uopc.passes.devectorize import transpose as transposed_loads
@@ -38,7 +38,6 @@ from uopc.passes.devectorize.partial_stores import store_pieces
 from uopc.passes.optimize.schedule import thresholds as machine
 
 if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
     from uopc.target import Target
 
 
@@ -90,7 +89,7 @@ class _Memory:
         flat, gate = indexing.ungated(u.src[1])
         lanes = u.dtype.lanes
         if gate is not None and gate.op is Ops.CONST and gate.arg is False:
-            return build.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
+            return leaves.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
         step = lane_step(flat)
         if lanes == 1 or (step == 0 and (gate is None or gate.dtype.lanes == 1)):
             return _load(u, u.dtype.scalar, flat, gate)
@@ -130,7 +129,7 @@ class _Memory:
         """A vector under a mask. One that lies outside of its storage, so that no lane is read,
         begins inside instead: where there is no memory, masked lanes are no fault, but as slow as
         one (1,024 sums of 16 such vectors, half of them outside: 41 µs instead of 0.9)."""
-        first = first_inside(first, dtype.lanes, analysis.size(analysis.shape(u.src[0])))
+        first = first_inside(first, dtype.lanes, shapes.size(shapes.shape(u.src[0])))
         return _load(u, dtype, first, gate)
 
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
@@ -155,14 +154,14 @@ class _Memory:
     def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
         """Elements at computed places: where the gate is false some element is read, then left out.
         The gate stays a vector, which is not taken apart for each load."""
-        place = some_place(flat, analysis.size(analysis.shape(u.src[0])))
+        place = some_place(flat, shapes.size(shapes.shape(u.src[0])))
         if place is None:
             place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
         scalar = u.dtype.scalar
-        places = [build.cast(self.lane(place, i), dtypes.index) for i in range(u.dtype.lanes)]
+        places = [fold.cast(self.lane(place, i), dtypes.index) for i in range(u.dtype.lanes)]
         parts = [_load(u, scalar, i, None) for i in places]
         read = intern(Ops.STACK, u.dtype, tuple(parts))
-        chosen: UOp = gate.where(read, build.const(scalar, 0))
+        chosen: UOp = gate.where(read, leaves.const(scalar, 0))
         return chosen
 
     def store(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -310,7 +309,7 @@ def _take_lane(u: UOp, i: int) -> UOp:
     if u.op is Ops.LANES:
         return affine.const(i)
     if u.op is Ops.CONST:
-        return build.const(u.dtype.scalar, u.arg[i] if type(u.arg) is tuple else u.arg)
+        return leaves.const(u.dtype.scalar, u.arg[i] if type(u.arg) is tuple else u.arg)
     if u.op is Ops.STACK:
         return u.src[i]
     if u.op is Ops.LOAD and len(u.src) == 1 and u.dtype.kind in ("int", "uint"):
@@ -360,20 +359,20 @@ def _spread(gate: UOp | None, lanes: int, begin: int, step: int) -> UOp | None:
     """The gate of a vector from element `begin` on; each step-th element has that of a lane."""
     if gate is None or gate.dtype.lanes == 1:
         return gate
-    closed = build.const(gate.dtype.scalar, (False,) * lanes)
+    closed = leaves.const(gate.dtype.scalar, (False,) * lanes)
     order = [at // step if at % step == 0 else lanes for at in range(begin, begin + lanes)]
     return intern(Ops.SHUFFLE, gate.dtype, (gate, closed), tuple(order))
 
 
 def _gate(gate: UOp | None) -> tuple[UOp, ...]:
     """The gate as a source, unless it is always open."""
-    return () if gate is None or analysis.bounds(gate)[0] == 1 else (gate,)
+    return () if gate is None or bounds.bounds(gate)[0] == 1 else (gate,)
 
 
 def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     """A LOAD of `dtype` (its lanes are neighbours) from the storage of the INDEX `u`."""
-    if gate is not None and analysis.bounds(gate)[1] == 0:
-        return _splat(build.const(dtype.scalar, 0), dtype.lanes)
+    if gate is not None and bounds.bounds(gate)[1] == 0:
+        return _splat(leaves.const(dtype.scalar, 0), dtype.lanes)
     address = intern(Ops.INDEX, dtype, (u.src[0], flat))
     made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
     made.origin = u.origin

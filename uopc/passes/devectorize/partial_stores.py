@@ -9,12 +9,8 @@ masks, 27 in pieces); loads under one cost as much as others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 def store_pieces(gates: list[UOp]) -> list[tuple[int, int]] | None:

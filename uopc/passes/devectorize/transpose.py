@@ -8,17 +8,13 @@ of each of several vectors, and shuffles put the pieces in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Bits of the pieces that rows are loaded in: shuffles within pieces of 128 bits are cheap on every
 # machine with wider vectors, and joining pieces is part of the load.
@@ -31,7 +27,7 @@ LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane o
 def columns(kernel: UOp, lane_step: LaneStep) -> list[list[UOp]]:
     """Blocks of vectors that lie beside one another, as many as a piece has elements."""
     groups: dict[object, dict[int, UOp]] = {}
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
             continue
         flat, gate = indexing.ungated(u.src[1])

@@ -23,21 +23,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu, fold
 from uopc.ir.builder.rebuild import remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL, VECTOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments, is_tensor_sum
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _COPIED = ("upcast", "unroll")
 Ranges = tuple["UOp", ...]
@@ -55,8 +51,8 @@ class _Expansion:
         self.fragments: dict[UOp, Fragments] = {}
         self.places: dict[UOp, UOp] = {}  # row or column of a tile -> where a lane has it
         self.lane: dict[UOp, UOp] = {}  # row or column of a tile -> the lanes of its warp
-        shared = filled_together(analysis.order(kernel)) if tensor_cores else {}
-        for u in analysis.order(kernel) if tensor_cores else ():
+        shared = filled_together(walk.order(kernel)) if tensor_cores else {}
+        for u in walk.order(kernel) if tensor_cores else ():
             if u.op is Ops.SHAPED_WMMA:
                 made = self.fragments[u] = fragments(u, shared)
                 self.places |= made.places
@@ -71,18 +67,18 @@ class _Expansion:
     def _order(self) -> Mapping[UOp, None]:
         """Sources first; what stands for parts of tiles comes before the tiles' readers."""
         if not self.fragments:
-            return analysis.order(self.kernel)
+            return walk.order(self.kernel)
         order: dict[UOp, None] = {}
         tiles = self.fragments.values()
         for u in [*self.lane.values(), *self.places.values()]:
-            analysis.toposort(u, done=order)
+            walk.toposort(u, done=order)
         for u in [t for f in tiles for t in (f.lane, f.a, f.b)] + [self.kernel]:
-            analysis.toposort(u, lambda n: n not in self.fragments, order)
+            walk.toposort(u, lambda n: n not in self.fragments, order)
         return order
 
     def copied_ranges(self, u: UOp) -> Ranges:
         """The unrolled ranges around a node, in a fixed order."""
-        around = analysis.ranges(u)
+        around = ranges.ranges(u)
         found = self._sorted.get(around)
         if found is None:
             wide = [r for r in around if r.arg.kind in _COPIED]
@@ -133,31 +129,31 @@ class _Expansion:
         columns = [self._column(s, wide) for s in u.src]
         if u.op is Ops.SHAPED_WMMA:
             return [
-                build.alu(build.cast(a, u.dtype), Ops.MUL, build.cast(b, u.dtype))
+                alu.alu(fold.cast(a, u.dtype), Ops.MUL, fold.cast(b, u.dtype))
                 for a, b in zip(*columns[:2])
             ]
         return [_remade(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """A REDUCE or END: one for each copy of the ranges that it closes."""
-        closed = analysis.closed_ranges(u)
+        closed = ranges.closed_ranges(u)
         lanes = [r for r in closed if r.arg.kind == "lane"]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
         loops = [r for r in closed if r not in wide and r not in lanes and not _runs_once(r)]
         bodies = [self.copy(u.src[0], where | dict(zip(wide, at))) for at in _iterations(wide)]
         loops = list(dict.fromkeys([self.lane.get(r, r) for r in loops]))
-        ranges = tuple([self.copy(r, where) for r in loops])
+        closed_copies = tuple([self.copy(r, where) for r in loops])
         if u.op is Ops.END:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
-            return intern(Ops.END, dtypes.void, (body, *ranges)) if ranges else body
-        return _combine(u, bodies, ranges, lanes)
+            return intern(Ops.END, dtypes.void, (body, *closed_copies)) if closed_copies else body
+        return _combine(u, bodies, closed_copies, lanes)
 
     def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """The sum of SHAPED_WMMAs: all copies of a tile's depth go to one accumulator."""
         tile = self.fragments[u.src[0]]
-        closed = [r for r in analysis.closed_ranges(u) if r is not u.src[0].src[4]]
+        closed = [r for r in ranges.closed_ranges(u) if r is not u.src[0].src[4]]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], [])
-        ranges = tuple([self.copy(r, where) for r in closed if r not in wide])
+        closed_copies = tuple([self.copy(r, where) for r in closed if r not in wide])
         lane = self.copy(tile.lane, {})
         of_a, of_b, count = tile.counts
         t = u.dtype.vec(count)
@@ -170,7 +166,7 @@ class _Expansion:
         total = bodies[0]
         for body in bodies[1:]:
             total = intern(Ops.ADD, t, (total, body))
-        return intern(Ops.REDUCE, t, (total, *ranges), u.arg) if ranges else total
+        return intern(Ops.REDUCE, t, (total, *closed_copies), u.arg) if closed_copies else total
 
 
 def _length(r: UOp) -> int:
@@ -212,17 +208,17 @@ def _lanes_of(b: UOp, n: int) -> UOp:
     return b if b.dtype.lanes == n else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
 
 
-def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
+def _combine(u: UOp, bodies: list[UOp], closed_copies: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
     """The accumulators of a reduce, combined pairwise, then their lanes."""
     op = u.arg.op
     if lanes:
         n = lanes[0].src[0].arg
         bodies = [_lanes_of(b, n) for b in bodies]
     parts = bodies
-    if ranges:
-        parts = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
+    if closed_copies:
+        parts = [intern(Ops.REDUCE, b.dtype, (b, *closed_copies), u.arg) for b in bodies]
     while len(parts) > 1:
-        pairs = [build.alu(a, Op.by_name(op), b) for a, b in zip(parts[::2], parts[1::2])]
+        pairs = [alu.alu(a, Op.by_name(op), b) for a, b in zip(parts[::2], parts[1::2])]
         parts = pairs + parts[len(parts) - len(parts) % 2 :]
     return intern(Ops.HREDUCE, u.dtype, (parts[0],), op) if lanes else parts[0]
 

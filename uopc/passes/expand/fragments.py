@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, tensor_cores
-from uopc.ir.core.node import intern
+from uopc.ir.core import ranges, tensor_cores
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.tensor_cores import Tile
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import make_range
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Suffixes of a row range's axis: the lanes of the warp, and the elements of a lane.
 _LANES, _ELEMENTS = 2, 3
@@ -78,7 +74,7 @@ def _matrices(
     fast, slow = (along, depth) if terms.get(along) == 1 else (depth, along)
     rest = [k for m, k in terms.items() if m is not fast]
     if any(k % 8 for k in (constant, *rest)) or any(
-        fast in analysis.ranges(m) for m in terms if m is not fast
+        fast in ranges.ranges(m) for m in terms if m is not fast
     ):
         return None
     # Matrices side by side: rows and rows + 8 first, as far as there are so many, then the depth.

@@ -26,23 +26,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import leaves
 from uopc.ir.builder.rebuild import rebuild, renamed_ranges
-from uopc.ir.core import analysis, dtypes, semantics
+from uopc.ir.core import bounds, dtypes, ranges, semantics, walk
 from uopc.ir.core.levels import LINEAR, VECTOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import PURE, Op, Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.list_schedule import by_latency
 from uopc.passes.linearize.wmma_chains import accumulating
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
 _CLOSERS = frozenset((Ops.REDUCE, Ops.END))
@@ -61,11 +57,11 @@ class _Loops:
         self._innermost: dict[frozenset[UOp], UOp] = {}
         # Users come before their operands here, so outer loops are placed before inner ones.
         for u in reversed(order):
-            if u.op in _CLOSERS and (closed := analysis.closed_ranges(u)):
+            if u.op in _CLOSERS and (closed := ranges.closed_ranges(u)):
                 self._place(u, sorted(closed, key=lambda r: r.arg.axis))
 
     def _place(self, u: UOp, closed: list[UOp]) -> None:
-        around = set().union(*[analysis.ranges(r) for r in closed], analysis.ranges(u.src[0]))
+        around = set().union(*[ranges.ranges(r) for r in closed], ranges.ranges(u.src[0]))
         parent = self.innermost(u, frozenset(around.difference(closed)))
         if self.parent.get(closed[0], parent) is not parent:
             self.misplaced.setdefault(parent, []).append(u)
@@ -97,12 +93,12 @@ def separated(sink: UOp) -> tuple[UOp, _Loops]:
     """
     number = 0
     while True:
-        loops = _Loops(list(analysis.order(sink)))
+        loops = _Loops(list(walk.order(sink)))
         if not loops.misplaced:
             return sink, loops
         closers = next(iter(loops.misplaced.values()))
         number += 1
-        closed = [r for u in closers for r in analysis.closed_ranges(u)]
+        closed = [r for u in closers for r in ranges.closed_ranges(u)]
         renamed = renamed_ranges({r: (*r.arg.axis, _MOVED, number) for r in closed})
         group = intern(Ops.GROUP, dtypes.void, tuple(closers))
         sink = rebuild(sink, dict(zip(closers, rebuild(group, renamed).src)))
@@ -114,15 +110,15 @@ class _Schedule:
     def __init__(self, sink: UOp, gpu: bool) -> None:
         self.gpu = gpu  # its assembler orders statements itself
         sink, self.loops = separated(sink)
-        self.order = list(analysis.order(sink))
+        self.order = list(walk.order(sink))
         self.closed = {
-            u: c for u in self.order if u.op in _CLOSERS and (c := analysis.closed_ranges(u))
+            u: c for u in self.order if u.op in _CLOSERS and (c := ranges.closed_ranges(u))
         }
         self.home: dict[UOp, UOp | None] = {}
         for u in self.order:
             is_loop = u.op is Ops.RANGE
             innermost = self.loops.innermost
-            self.home[u] = self.loops.parent.get(u) if is_loop else innermost(u, analysis.ranges(u))
+            self.home[u] = self.loops.parent.get(u) if is_loop else innermost(u, ranges.ranges(u))
         self.joined: dict[UOp, list[UOp]] = {}  # IF -> the BRANCHes behind it
         self._place_branches()
         self.rank = self._ranks()
@@ -337,7 +333,7 @@ class _Emitter:
         """An IF, or a RANGE that is one: its only number is 0."""
         end = r.src[0]
         if r.op is Ops.RANGE:
-            zero = self.made[r] = self._constant(build.const(r.dtype, 0))
+            zero = self.made[r] = self._constant(leaves.const(r.dtype, 0))
             if end.op is Ops.CAST and end.src[0].dtype is dtypes.bool_:
                 condition = self.made[end.src[0]]
             else:
@@ -356,7 +352,7 @@ class _Emitter:
 
     def _first(self, u: UOp) -> UOp:
         """What the register of a REDUCE holds before its loops."""
-        value = build.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
+        value = leaves.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
             value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
         return self._constant(value)
@@ -446,7 +442,7 @@ class _Emitter:
 
 def _is_branch(block: UOp) -> bool:
     """Whether the statements of a block run at most once."""
-    return block.op is Ops.IF or analysis.bounds(block.src[0]) == (0, 1)
+    return block.op is Ops.IF or bounds.bounds(block.src[0]) == (0, 1)
 
 
 def _loops_entered(after: UOp) -> list[UOp]:

@@ -12,18 +12,14 @@ registers; and so does code that is one chain, where nothing stands beside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import (
     ISSUE_WIDTH,
     LONGEST_STRETCH,
     SHORTEST_STRETCH,
     latency,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:

@@ -6,12 +6,8 @@ carry c: p = wmma(a, b); q = wmma(d, e); c + (p + q)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 
 def accumulating(order: list[UOp]) -> dict[UOp, UOp]:

@@ -19,22 +19,17 @@ on the unoptimised kernel gives the same kernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.errors import UserError
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.levels import KERNEL
-from uopc.ir.core.node import intern
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_axes, parts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule import cpu, gpu
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def optimize(kernel: UOp, context: Context) -> UOp:
@@ -60,7 +55,7 @@ def kernel_name(kernel: UOp) -> str:
     """`E_25_4` for elementwise, `r_64_128` with a reduce: the lengths of its loops, outer first."""
     axes = kernel_axes(kernel)
     kind = "r" if parts(kernel).reduces else "E"
-    lengths = [str(analysis.bounds(r.src[0])[1]) for r in axes]
+    lengths = [str(bounds.bounds(r.src[0])[1]) for r in axes]
     return "_".join([kind, *(lengths or ["1"])])
 
 

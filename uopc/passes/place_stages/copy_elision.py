@@ -9,14 +9,14 @@ overwrites as a whole is what is stored: nobody else knows its storage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import movement
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, tensor_graph
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import whole_root
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.analysis.views import (
@@ -27,13 +27,10 @@ from uopc.passes.analysis.views import (
     written_views,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-
 
 def without_needless_copies(graph: UOp) -> UOp:
     """contiguous (shrink (param x))  →  shrink (param x), where that is one piece."""
-    order, ops = tensor_graph.nodes(graph), tensor_graph.ops(graph)
+    order, ops = walk.nodes(graph), walk.ops(graph)
     if ops.isdisjoint((Ops.CONTIGUOUS, Ops.COPY, Ops.AFTER)):
         return graph
     roots = roots_of_views(order)
@@ -47,7 +44,7 @@ def without_needless_copies(graph: UOp) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in replaced:
-            return movement.expand(src[1].src[1], analysis.shape(u))
+            return movement.expand(src[1].src[1], shapes.shape(u))
         return src[0] if u in needless else None
 
     return remake.rewritten(graph, change, outside_kernels=True)
@@ -99,12 +96,12 @@ def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
 
 def _piece_of(view: UOp) -> UOp | None:
     """The root of a view that shows neighbours of it, in order; None for any other view."""
-    index, _ = indexing.loop_index(analysis.shape(view))
-    flat = indexing.flat_index(analysis.shape(view), index)
+    index, _ = indexing.loop_index(shapes.shape(view))
+    flat = indexing.flat_index(shapes.shape(view), index)
     while view.op.movement or view.op is Ops.AFTER:
         if view.op is Ops.PAD:
             return None
         index, _ = indexing.source_index(view, index)
         view = view.src[0]
-    place = indexing.flat_index(analysis.shape(view), index)
+    place = indexing.flat_index(shapes.shape(view), index)
     return view if affine.sub(place, flat).op is Ops.CONST else None

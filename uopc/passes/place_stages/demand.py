@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import bounds, dtypes, ranges, shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import CROSSED_BYTES, MOST_CHOICES
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 class Demand:
@@ -37,9 +33,9 @@ class Demand:
     def around(self) -> tuple[UOp, ...]:
         """The loops a value at this index is computed in: to the innermost that it uses."""
         if self._around is None:
-            used = [analysis.ranges(x) for x in self.index]
+            used = [ranges.ranges(x) for x in self.index]
             end = len(self.loops)
-            while end and not any([self.loops[end - 1] in ranges for ranges in used]):
+            while end and not any([self.loops[end - 1] in inner for inner in used]):
                 end -= 1
             self._around = self.loops[:end]
         return self._around
@@ -56,10 +52,10 @@ class Demand:
         """The same, once `choose_nesting` has moved the loops that the index does not use inside
         of the others, as it does where little is written."""
         target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
-        written = count(analysis.shape(target)) * target.dtype.itemsize
+        written = count(shapes.shape(target)) * target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:
             return self.evaluations
-        used = set().union(*[analysis.ranges(x) for x in self.index])
+        used = set().union(*[ranges.ranges(x) for x in self.index])
         return self.share * product(tuple([r for r in self.around if r in used]))
 
     @property
@@ -104,20 +100,20 @@ def product(loops: tuple[UOp, ...]) -> float:
     """How many iterations some loops have together, at most."""
     total = 1.0
     for r in loops:
-        total *= analysis.max_dim(r.src[0])
+        total *= bounds.max_dim(r.src[0])
     return total
 
 
 def part(s: UOp, u: UOp) -> float:
     """How much of `u` the elements of its source are."""
-    return count(analysis.shape(s)) / max(1, count(analysis.shape(u)))
+    return count(shapes.shape(s)) / max(1, count(shapes.shape(u)))
 
 
-def count(dims: analysis.Shape) -> int:
+def count(dims: shapes.Shape) -> int:
     """How many elements a shape has, at most."""
     total = 1
     for d in dims:
-        total *= analysis.max_dim(d)
+        total *= bounds.max_dim(d)
     return total
 
 

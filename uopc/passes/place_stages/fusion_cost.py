@@ -8,14 +8,12 @@ from cache and 0.1 ns to read back, a kernel of its own about 0.3 µs to start.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds, shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 KERNEL = 4000.0  # starting one
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
@@ -63,7 +61,7 @@ class Value:
     presumed = False  # stored unless its readers want but parts of it: to them it is a load
     loaded = False  # stored, if what is presumed of its readers is right
 
-    def __init__(self, dims: analysis.Shape) -> None:
+    def __init__(self, dims: shapes.Shape) -> None:
         self.dims = dims
 
     def load(self) -> None:
@@ -101,14 +99,14 @@ class Value:
 def as_many(s: UOp, u: UOp) -> bool:
     """Whether a source has as many elements as its user. One with fewer is repeated: it is decided
     on by itself, and computing `u` again does not compute it again."""
-    dims, wanted = analysis.shape(s), analysis.shape(u)
-    same = dims == wanted or analysis.size(dims) == analysis.size(wanted)
+    dims, wanted = shapes.shape(s), shapes.shape(u)
+    same = dims == wanted or shapes.size(dims) == shapes.size(wanted)
     return u.op is not Ops.EXPAND and same
 
 
 def fits_tile(u: UOp) -> bool:
     """Whether a value is small enough for local storage; its size must be known."""
-    size = analysis.size(analysis.shape(u))
+    size = shapes.size(shapes.shape(u))
     return isinstance(size, int) and size * u.dtype.itemsize <= TILE_BYTES
 
 
@@ -120,10 +118,10 @@ def keeps_order(u: UOp) -> bool:
 
 def cost_of_reduce(u: UOp, term: float) -> float:
     """The cost of an element of a REDUCE, given that of one of its terms."""
-    dims = analysis.shape(u.src[0])
+    dims = shapes.shape(u.src[0])
     length = 1.0
     for axis in u.arg.axes:
-        length *= analysis.max_dim(dims[axis])
+        length *= bounds.max_dim(dims[axis])
     return min(ENOUGH, length * (term + Ops.ADD.cost))
 
 

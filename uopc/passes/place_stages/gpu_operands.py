@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis
+from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
 
 if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
     from uopc.passes.place_stages.value_costs import Measures
 
 # An operand of more than a few operations is stored where it is used at least so often, in products
@@ -35,10 +35,10 @@ def computed_operands(facts: Measures) -> dict[UOp, str]:
                 reduced.add(u)
         if u.op is not Ops.REDUCE or not repeats_factors(u):
             continue
-        terms = analysis.size(analysis.shape(u.src[0]))
+        terms = shapes.size(shapes.shape(u.src[0]))
         for s in u.src[0].src:
             v = _as_stored(s)
-            elements = analysis.size(analysis.shape(v))
+            elements = shapes.size(shapes.shape(v))
             if not isinstance(terms, int) or not isinstance(elements, int) or not elements:
                 continue
             if terms < LEAST_TERMS or terms < LEAST_USES * elements:

@@ -25,15 +25,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.errors import Unsupported
 from uopc.ir.builder import (
-    alu as build,
-)
-from uopc.ir.builder import (
     index_maps as indexing,
 )
+from uopc.ir.builder import leaves
 from uopc.ir.builder import (
     lookup_tables as tables,
 )
@@ -41,12 +39,12 @@ from uopc.ir.builder import (
     rebuild as remake,
 )
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import analysis, dtypes, tensor_graph, trace
+from uopc.ir.core import dtypes, ranges, shapes, trace, walk
 from uopc.ir.core.args import Space, StageArg
 from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import is_stored_by_part
@@ -69,9 +67,6 @@ from uopc.passes.place_stages.demand import (
 )
 from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.value_costs import FORCED, Measures
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _MOVES_ITSELF = "reads the storage it is written to at other places"
 _CIRCLE = "another store overwrites what it reads, and it what that one reads"
@@ -109,7 +104,7 @@ class _Placement:
                 for s in u.src:
                     self._start(u, s)
             elif u in self.reasons:
-                index, loops = indexing.loop_index(analysis.shape(u))
+                index, loops = indexing.loop_index(shapes.shape(u))
                 self._pass_on(u, Demand(u, index, loops))
             elif u in self.demands:
                 self._decide(u)
@@ -123,13 +118,13 @@ class _Placement:
 
     def _start(self, reader: UOp, value: UOp) -> None:
         """A stored value has a loop for each axis longer than 1."""
-        index, loops = indexing.loop_index(analysis.shape(value))
+        index, loops = indexing.loop_index(shapes.shape(value))
         self._demand(value, Demand(reader, index, loops))
 
     def _start_store(self, u: UOp) -> None:
-        index, loops = indexing.loop_index(analysis.shape(u.src[0]))
+        index, loops = indexing.loop_index(shapes.shape(u.src[0]))
         for s in u.src[1:]:
-            mapped = indexing.broadcast_index(index, analysis.shape(s))
+            mapped = indexing.broadcast_index(index, shapes.shape(s))
             if u in self.copied:  # read in a loop nest of its own
                 own = self.copied[u] is _MOVES_ITSELF and fusion_cost.fits_tile(s)
                 self._start(u if own else s, s)
@@ -141,7 +136,7 @@ class _Placement:
         writes: dict[tuple[UOp, UOp], Index] = {}
         for u in self.order:
             if u.op is Ops.STORE:
-                written, _ = indexing.loop_index(analysis.shape(u.src[0]))
+                written, _ = indexing.loop_index(shapes.shape(u.src[0]))
                 root, place = root_index(u.src[0], written, self.known)
                 writes[root, u] = place
         found: set[UOp] = set()
@@ -177,7 +172,7 @@ class _Placement:
                 self.notes[u] = choice.reason
             if choice.stored:
                 self.reasons[u] = choice.reason
-                index, loops = indexing.loop_index(analysis.shape(u))
+                index, loops = indexing.loop_index(shapes.shape(u))
                 demands = [Demand(u, index, loops)]
         for d in demands:
             self._pass_on(u, d)
@@ -235,16 +230,16 @@ class _Placement:
     def _pass_on_elements(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         for s in u.src:
             if s.op is not Ops.CONST or s in self.facts.effects:
-                mapped = indexing.broadcast_index(demand.index, analysis.shape(s))
+                mapped = indexing.broadcast_index(demand.index, shapes.shape(s))
                 self._demand(s, demand.moved(mapped, loops))
 
     def _pass_on_gather(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         rows = len(u.src) - 1
-        rank = len(analysis.shape(u)) - (len(analysis.shape(u.src[0])) - rows)
+        rank = len(shapes.shape(u)) - (len(shapes.shape(u.src[0])) - rows)
         place, rest = demand.index[:rank], demand.index[rank:]
         gathered = []
         for s in u.src[1:]:
-            mapped = indexing.broadcast_index(place, analysis.shape(s))
+            mapped = indexing.broadcast_index(place, shapes.shape(s))
             self._demand(s, demand.moved(mapped, loops))
             gathered.append(closed_index(s, mapped))
         read = demand.gathered or any(map(_is_read, gathered))
@@ -253,18 +248,18 @@ class _Placement:
 
     def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
         """Each part of a STACK or CAT is computed for its own piece of the loop."""
-        begin: analysis.Dim = 0
+        begin: shapes.Dim = 0
         axis = 0 if u.op is Ops.STACK else u.arg
         at = demand.index[axis]
         for s in u.src:
             if u.op is Ops.STACK:
                 mapped = demand.index[1:]
             else:
-                moved = affine.sub(at, build.dim_uop(begin))
+                moved = affine.sub(at, leaves.dim_uop(begin))
                 mapped = (*demand.index[:axis], moved, *demand.index[axis + 1 :])
-                begin = begin + analysis.shape(s)[axis]
+                begin = begin + shapes.shape(s)[axis]
             made = demand.moved(mapped, loops, demand.chosen(at, part(s, u)))
-            if not analysis.ranges(at) <= set(made.around):
+            if not ranges.ranges(at) <= set(made.around):
                 made = demand.moved(mapped, loops)  # the parts' loop is further in
             self._demand(s, made)
 
@@ -334,7 +329,7 @@ def _copied(value: UOp, reason: str) -> UOp:
 
 def _measured(graph: UOp, tiles: bool) -> Measures:
     """`tiles`: products run in tiles, and want their operands in memory."""
-    facts = Measures(graph, tensor_graph.nodes(graph))
+    facts = Measures(graph, walk.nodes(graph))
     operands = computed_operands(facts) if tiles else {}
     return Measures(graph, facts.order, operands) if operands else facts
 

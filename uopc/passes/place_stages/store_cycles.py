@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import remembered
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
 from uopc.passes.analysis.views import root_index
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # A storage, and what it has been through.
 Read = tuple["UOp", Version]
@@ -181,7 +178,7 @@ class _Places:
         if w.op is not Ops.STORE:
             return 0, float("inf")
         if w not in self.stores:
-            index, _ = indexing.loop_index(analysis.shape(w.src[0]))
+            index, _ = indexing.loop_index(shapes.shape(w.src[0]))
             self.stores[w] = _span(*root_index(w.src[0], index, self.known))
         return self.stores[w]
 
@@ -200,10 +197,10 @@ def meet(root: UOp, a: Index, b: Index) -> bool:
     return low < end and begin < high
 
 
-@remembered
+@memo
 def _span(root: UOp, index: Index) -> tuple[float, float]:
     plain = [indexing.ungated(x)[0] for x in index]
-    low, high = analysis.bounds(indexing.flat_index(analysis.shape(root), plain))
+    low, high = bounds.bounds(indexing.flat_index(shapes.shape(root), plain))
     return low, high + 1
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.analysis.parts import is_stored_by_part
@@ -25,9 +25,6 @@ from uopc.passes.analysis.views import (
 from uopc.passes.place_stages import fusion_cost
 from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.fusion_cost import NO_VALUES, Value
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 # Beyond this many operands that are used more than once below a value, they are no longer told
@@ -50,8 +47,8 @@ class Measures:
         self.fixed: dict[UOp, str] = dict(stored)  # what is stored in any case, and why
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs that write to it
         self.of: dict[UOp, Value] = {}
-        self._counts: dict[analysis.Shape, float] = {}
-        self._sizes: dict[analysis.Shape, analysis.Dim] = {}
+        self._counts: dict[shapes.Shape, float] = {}
+        self._sizes: dict[shapes.Shape, shapes.Dim] = {}
         self._several: set[UOp] = set()  # what has several readers
         self._moved: set[UOp] = set()  # read at other places than its readers write
         self._fix(graph)
@@ -115,23 +112,23 @@ class Measures:
             self.fixed.setdefault(root, reason)
 
     # ------------------------------------------------------------ the values
-    def _elements(self, dims: analysis.Shape) -> float:
+    def _elements(self, dims: shapes.Shape) -> float:
         found = self._counts.get(dims)
         if found is None:
             found = self._counts[dims] = float(count(dims))
         return found
 
-    def _have_as_many(self, dims: analysis.Shape, others: analysis.Shape) -> bool:
+    def _have_as_many(self, dims: shapes.Shape, others: shapes.Shape) -> bool:
         """`fusion_cost.as_many` of a shape and another."""
         if dims is others or dims == others:
             return True
         for shape in (dims, others):
             if shape not in self._sizes:
-                self._sizes[shape] = analysis.size(shape)
+                self._sizes[shape] = shapes.size(shape)
         return bool(self._sizes[dims] == self._sizes[others])
 
     def _measure(self, u: UOp) -> None:
-        op, dims = u.op, analysis.shape(u)
+        op, dims = u.op, shapes.shape(u)
         value = self.of[u] = Value(dims)
         value.elements = self._elements(dims)
         if op.is_storage or u in self.fixed:

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder import alu
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import BufferArg
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _WARP = 32
 
@@ -54,7 +50,7 @@ def reduce_threads(u: UOp, value: UOp, team: Team, slot: int) -> UOp:
     width = team.neighbours
     step = width // 2
     while step:
-        value = build.alu(value, op, intern(Ops.EXCHANGE, value.dtype, (value,), step))
+        value = alu.alu(value, op, intern(Ops.EXCHANGE, value.dtype, (value,), step))
         step //= 2
     left = team.sizes[team.position] // width
     return value if left == 1 else _through_storage(op, value, team, width, left, slot)
@@ -73,7 +69,7 @@ def _through_storage(op: Op, value: UOp, team: Team, width: int, left: int, slot
     mine = affine.floordiv(me, affine.const(width))
     place = affine.add(affine.mul(mine, affine.const(rows)), row)  # neighbours, another bank
     free = buffer
-    if analysis.ranges(value):  # the loop may come here again before all have read
+    if ranges.ranges(value):  # the loop may come here again before all have read
         free = _after(buffer, intern(Ops.BARRIER, dtypes.void, (value,)))
     target = intern(Ops.INDEX, value.dtype, (free, affine.mul(place, affine.const(lanes))))
     gate = () if width == 1 else (affine.floormod(me, affine.const(width)).eq(0),)
@@ -85,7 +81,7 @@ def _through_storage(op: Op, value: UOp, team: Team, width: int, left: int, slot
         address = intern(Ops.INDEX, value.dtype, (ready, at))
         parts.append(intern(Ops.LOAD, value.dtype, (address,)))
     while len(parts) > 1:
-        pairs = [build.alu(a, op, b) for a, b in zip(parts[::2], parts[1::2])]
+        pairs = [alu.alu(a, op, b) for a, b in zip(parts[::2], parts[1::2])]
         parts = pairs + parts[len(parts) - len(parts) % 2 :]
     return parts[0]
 

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Unsupported
-from uopc.ir.builder import alu as build
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.analysis import Dim, Shape
-from uopc.ir.core.node import intern
+from uopc.ir.builder import leaves, operands
+from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.shapes import Dim, Shape
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 
 
@@ -49,7 +48,7 @@ def grid(
     maxima; None means one dimension an extent. `innermost_first` puts the last extents on
     dimension 0, where neighbours run together. Unsupported where no sizes fit.
     """
-    extents = [build.as_dim(d) for d in extents]
+    extents = [operands.as_dim(d) for d in extents]
     live = tuple([d for d in extents if not indexing.is_one(d)])
     order = -1 if innermost_first else 1
     sizes = _sizes(live[::order], None if maxima is None else tuple(maxima))
@@ -61,7 +60,7 @@ def grid(
 
 
 def _special(name: str, size: Dim) -> UOp:
-    return intern(Ops.SPECIAL, dtypes.index, (build.dim_uop(size),), name)
+    return intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(size),), name)
 
 
 def _sizes(extents: Shape, maxima: tuple[int, ...] | None) -> Shape:
@@ -70,7 +69,7 @@ def _sizes(extents: Shape, maxima: tuple[int, ...] | None) -> Shape:
         return extents
     found = _grouped(extents, maxima) or _factored(extents, maxima)
     if found is None:
-        shown = analysis.show(extents)
+        shown = shapes.show(extents)
         raise Unsupported(f"extents {shown} do not fit a launch of at most {maxima}")
     return found
 
@@ -81,10 +80,10 @@ def _grouped(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
         fitting = [
             sizes
             for sizes in _partitions(extents, count)
-            if all([analysis.max_dim(d) <= most for d, most in zip(sizes, maxima)])
+            if all([bounds.max_dim(d) <= most for d, most in zip(sizes, maxima)])
         ]
         if fitting:
-            return max(fitting, key=lambda sizes: [analysis.max_dim(d) for d in sizes])
+            return max(fitting, key=lambda sizes: [bounds.max_dim(d) for d in sizes])
     return None
 
 
@@ -92,7 +91,7 @@ def _partitions(extents: Shape, count: int) -> Iterator[Shape]:
     """The products of neighbours, for every way to cut the extents in `count` pieces."""
     for cuts in itertools.combinations(range(1, len(extents)), count - 1):
         ends = (0, *cuts, len(extents))
-        yield tuple([analysis.size(extents[i:j]) for i, j in itertools.pairwise(ends)])
+        yield tuple([shapes.size(extents[i:j]) for i, j in itertools.pairwise(ends)])
 
 
 def _factored(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:

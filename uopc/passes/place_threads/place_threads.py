@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import VECTOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.passes.analysis import shared_tiles
 from uopc.passes.analysis import swizzle as swizzled_tiles
 from uopc.passes.contract import Context, Pass
@@ -41,7 +41,6 @@ from uopc.passes.place_threads import launch_grid as grid_dims
 from uopc.passes.place_threads.block_reduce import Team, reduce_threads
 
 if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
     from uopc.target import Gpu
 
 _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
@@ -69,7 +68,7 @@ class _Launch:
 def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
     """The ranges of threads that are around one node, the fastest first."""
     found: dict[tuple[UOp, ...], None] = {}
-    for around in {analysis.ranges(u) for u in order}:
+    for around in {ranges.ranges(u) for u in order}:
         chain = [r for r in around if r.arg.kind in shared_tiles.THREADS]
         chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
         found[tuple(chain)] = None
@@ -144,7 +143,7 @@ def _only_first(u: UOp, launch: _Launch) -> UOp | None:
     """Whether this thread does a store: it is the first where the store names none."""
     if launch.chains:
         return _first_digits(u, launch)
-    inside = {launch.position[r] for r in analysis.ranges(u) if r in launch.position}
+    inside = {launch.position[r] for r in ranges.ranges(u) if r in launch.position}
     gate = None
     for i, t in enumerate(launch.threads):
         if i not in inside and t.op is not Ops.CONST:
@@ -155,14 +154,14 @@ def _only_first(u: UOp, launch: _Launch) -> UOp | None:
 
 def _first_digits(u: UOp, launch: _Launch) -> UOp | None:
     """The same in a block of one dimension: the digits that the store names none of are 0."""
-    own = {r for r in analysis.ranges(u) if r in launch.position}
+    own = {r for r in ranges.ranges(u) if r in launch.position}
     size = math.prod([int(r.src[0].arg) for r in own])
     if size == launch.size:
         return None
     full = [c for c in launch.chains if own <= set(c)]
     longest = max(full, key=lambda c: math.prod([int(r.src[0].arg) for r in c]))
     if math.prod([int(r.src[0].arg) for r in longest]) < launch.size:
-        return affine.less(launch.threads[0], affine.const(size))
+        return compare.less(launch.threads[0], affine.const(size))
     gate = None
     for r in longest:
         if r not in own:
@@ -196,13 +195,13 @@ class _Placing:
             gate = self._gate(u) if u.op is Ops.STORE else None
             if gate is not None:
                 target = storage_root(u.src[0])
-                for v in analysis.toposort(u, lambda v: v.op is not Ops.REDUCE):
+                for v in walk.toposort(u, lambda v: v.op is not Ops.REDUCE):
                     if v.op is Ops.LOAD:
                         gates.setdefault(v, set()).add(gate)
                         if storage_root(v.src[0]) is target:
                             own.setdefault(u, []).append(v)
             elif u.op in (Ops.STORE, Ops.REDUCE):
-                analysis.toposort(u, done=needed)
+                walk.toposort(u, done=needed)
         for u, reads in own.items():
             for v in reads:
                 if v in needed or len(gates[v]) > 1:
@@ -220,7 +219,7 @@ class _Placing:
             return self._store(u, src)
         if u in self.read_by_first:
             return intern(Ops.LOAD, u.dtype, (src[0], _both(self.read_by_first[u], src[1:])), u.arg)
-        closed = analysis.closed_ranges(u)
+        closed = ranges.closed_ranges(u)
         if not any(r in launch.index for r in closed):
             return None
         if u.op is Ops.REDUCE:
@@ -257,7 +256,7 @@ def _after_reads(src: tuple[UOp, ...]) -> UOp:
     storage, *index = src[0].src
     below: dict[UOp, None] = {}
     for s in src:
-        analysis.toposort(s, done=below)
+        walk.toposort(s, done=below)
     root = storage_root(storage)
     own = [v for v in below if v.op is Ops.LOAD and storage_root(v.src[0]) is root]
     free = intern(Ops.AFTER, storage.dtype, (storage, intern(Ops.BARRIER, dtypes.void, tuple(own))))
@@ -272,12 +271,12 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     """The kernel on hardware indices; Unsupported where the part has no room for it."""
     if context.target.gpu is None:  # where threads are loops
         return kernel
-    order = list(analysis.order(kernel))
+    order = list(walk.order(kernel))
     launch = _launch(order, context.target.gpu)
     if launch is None:
         return kernel
     kernel = swizzled_tiles.in_places(kernel)
-    order = list(analysis.order(kernel))
+    order = list(walk.order(kernel))
     placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order))
     return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
 

@@ -21,20 +21,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu, fold, leaves
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import remake
-from uopc.ir.core import analysis, dtypes, tensor_graph
-from uopc.ir.core import recursion as steps
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.levels import INDEXED, TENSOR
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.passes.analysis.parts import (
     MOST_TOGETHER,
     is_loopless,
@@ -44,9 +43,6 @@ from uopc.passes.analysis.parts import (
 from uopc.passes.analysis.user_opts import Opts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Key = tuple["UOp", Index, "UOp"]
 Step = Generator[list[Key], list["UOp"], "UOp"]
@@ -62,7 +58,7 @@ class _Lowering:
 
     def lower(self, root: Key) -> UOp:
         """The scalar value of a node at an index."""
-        return steps.computed(root, self._step, self.memo)
+        return walk.computed(root, self._step, self.memo)
 
     def _step(self, key: Key) -> UOp | Step:
         """How one node is lowered: its value, or what yields the values it needs first."""
@@ -91,7 +87,7 @@ class _Lowering:
         return self._elementwise(u, index, guard)
 
     def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Step:
-        keys = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src]
+        keys = [(s, indexing.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         src = tuple((yield keys))
         made = _with_invalid(u, src) if any([_may_be_invalid(s) for s in src]) else remake(u, src)
         if made.origin is None:
@@ -113,9 +109,9 @@ class _Lowering:
         if more is None:
             return (yield [(u.src[0], mapped, guard)])[0]
         if more.op is Ops.CONST and not more.arg:
-            return build.const(u.dtype, 0)
+            return leaves.const(u.dtype, 0)
         inside = (yield [(u.src[0], mapped, indexing.both(guard, more))])[0]
-        return build.where(more, inside, build.const(u.dtype, 0))
+        return alu.where(more, inside, leaves.const(u.dtype, 0))
 
     def _reduce(self, u: UOp, index: Index, guard: UOp) -> Step:
         inner, ranges = indexing.reduce_index(u, index, self.axes)
@@ -125,12 +121,12 @@ class _Lowering:
 
     def _gather(self, u: UOp, index: Index, guard: UOp) -> Step:
         """x[i, j, …]: the indices are values; where one is INVALID nothing is read."""
-        rank = len(index) - (len(analysis.shape(u.src[0])) - (len(u.src) - 1))
+        rank = len(index) - (len(shapes.shape(u.src[0])) - (len(u.src) - 1))
         place, rest = index[:rank], index[rank:]
-        keys = [(s, indexing.broadcast_index(place, analysis.shape(s)), guard) for s in u.src[1:]]
+        keys = [(s, indexing.broadcast_index(place, shapes.shape(s)), guard) for s in u.src[1:]]
         chosen, valid = indexing.plain_index(tuple((yield keys)), indexing.true())
         inside = (yield [(u.src[0], (*chosen, *rest), indexing.both(guard, valid))])[0]
-        return build.where(valid, inside, build.const(u.dtype, 0))
+        return alu.where(valid, inside, leaves.const(u.dtype, 0))
 
     def _resized(self, u: UOp, index: Index, guard: UOp) -> Step:
         """A BITCAST to another size: an element is part of a source element, or several."""
@@ -143,9 +139,9 @@ class _Lowering:
             value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
             if value.op is Ops.INVALID:
                 return intern(Ops.INVALID, target)
-            shift = build.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
-            piece = build.alu(build.bitcast(value, a), Ops.SHR, shift)
-            return build.bitcast(build.cast(piece, b), target)
+            shift = fold.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
+            piece = alu.alu(fold.bitcast(value, a), Ops.SHR, shift)
+            return fold.bitcast(fold.cast(piece, b), target)
         count = target.itemsize // source.itemsize
         first = affine.mul(index[-1], affine.const(count))
         places = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
@@ -153,24 +149,24 @@ class _Lowering:
         for i, value in enumerate((yield [(u.src[0], p, guard) for p in places])):
             if value.op is Ops.INVALID:
                 return intern(Ops.INVALID, target)
-            wide = build.cast(build.bitcast(value, a), b)
-            shifted = build.alu(wide, Ops.SHL, 8 * source.itemsize * i)
-            total = shifted if total is None else build.alu(total, Ops.OR, shifted)
+            wide = fold.cast(fold.bitcast(value, a), b)
+            shifted = alu.alu(wide, Ops.SHL, 8 * source.itemsize * i)
+            total = shifted if total is None else alu.alu(total, Ops.OR, shifted)
         assert total is not None
-        return build.bitcast(total, target)
+        return fold.bitcast(total, target)
 
     def _parts(self, u: UOp, index: Index, guard: UOp) -> Step:
         """STACK and CAT: the part that the index falls in."""
         axis = 0 if u.op is Ops.STACK else u.arg
         at = index[axis]
-        begin: analysis.Dim = 0
+        begin: shapes.Dim = 0
         pieces: list[tuple[UOp, Key]] = []
         for s in u.src:
-            length: analysis.Dim = 1 if u.op is Ops.STACK else analysis.shape(s)[axis]
+            length: shapes.Dim = 1 if u.op is Ops.STACK else shapes.shape(s)[axis]
             end = begin + length
-            moved = affine.sub(at, build.dim_uop(begin))
-            after = affine.less(affine.const(-1), moved)
-            before = affine.less(at, build.dim_uop(end))
+            moved = affine.sub(at, leaves.dim_uop(begin))
+            after = compare.less(affine.const(-1), moved)
+            before = compare.less(at, leaves.dim_uop(end))
             inside = indexing.both(after, before)
             if not (inside.op is Ops.CONST and not inside.arg):
                 if indexing.is_one(length):  # its one element is there wherever the index is
@@ -182,7 +178,7 @@ class _Lowering:
         values = yield [key for _, key in pieces]
         result = values[-1]
         for (before, _), value in reversed(list(zip(pieces[:-1], values[:-1]))):
-            result = build.where(before, value, result)
+            result = alu.where(before, value, result)
         return result
 
 
@@ -198,9 +194,9 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
     valid = parts[0][1]
     if u.op is Ops.WHERE:
         condition, (a, a_valid), (b, b_valid) = parts[0][0], parts[1], parts[2]
-        never = build.const(dtypes.bool_, False)
+        never = leaves.const(dtypes.bool_, False)
         only_a = indexing.both(condition, a_valid)
-        arms = only_a if b_valid is never else build.where(condition, a_valid, b_valid)
+        arms = only_a if b_valid is never else alu.where(condition, a_valid, b_valid)
         valid = indexing.both(valid, arms)
         # An arm that is never valid is never looked at.
         parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
@@ -218,15 +214,15 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
 def _valid_part(u: UOp) -> tuple[UOp, UOp]:
     """A value where it is valid, and where that is."""
     if u.op is Ops.INVALID:
-        return u, build.const(dtypes.bool_, False)
+        return u, leaves.const(dtypes.bool_, False)
     if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
         return u.src[1], u.src[0]
     if u.op is Ops.WHERE and u.src[1].op is Ops.INVALID:
-        return u.src[2], build.alu(u.src[0], Ops.XOR, build.const(dtypes.bool_, True))
+        return u.src[2], alu.alu(u.src[0], Ops.XOR, leaves.const(dtypes.bool_, True))
     return u, indexing.true()
 
 
-def _is_empty(dims: analysis.Shape) -> bool:
+def _is_empty(dims: shapes.Shape) -> bool:
     return any(isinstance(d, int) and d == 0 for d in dims)
 
 
@@ -250,14 +246,14 @@ def _closed_stores(
 
 def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
     """A new buffer, filled: AFTER(BUFFER, END(STORE)), with a store for each part of many."""
-    dims = analysis.shape(u)
-    arg, symbolic = build.split_dims(dims)
+    dims = shapes.shape(u)
+    arg, symbolic = leaves.split_dims(dims)
     buffer = intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, arg, u.arg.device, u.arg.space))
     if _is_empty(dims):
         return buffer
     effects = []
     for parts in _stored_parts(u, storage):
-        shape = analysis.shape(parts[0][0])
+        shape = shapes.shape(parts[0][0])
         if not _is_empty(shape):
             index, ranges = indexing.loop_index(shape)
             lowering, pairs = _Lowering(storage), []
@@ -283,8 +279,8 @@ def _stored_parts(
     parts: list[tuple[UOp, Callable[[Index], Index]]] = []
     for s in value.src:
         parts.append((s, functools.partial(_place_in_whole, value, begin)))
-        length = 1 if value.op is Ops.STACK else analysis.shape(s)[value.arg]
-        begin = affine.add(begin, build.dim_uop(length))
+        length = 1 if value.op is Ops.STACK else shapes.shape(s)[value.arg]
+        begin = affine.add(begin, leaves.dim_uop(length))
     most = max(together, 1)
     yield from [parts[i : i + most] for i in range(0, len(parts), most)]
 
@@ -296,11 +292,11 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
     many = is_stored_by_part(value)
-    if all(indexing.is_one(d) for s in value.src for d in analysis.shape(s)):
+    if all(indexing.is_one(d) for s in value.src for d in shapes.shape(s)):
         several = many or share_work(value.src, storage.made)
         return len(value.src) if several and is_loopless(value, storage.made) else 0
-    shapes = {analysis.shape(s) for s in value.src}
-    if len(shapes) > 1 or (value.op is Ops.CAT and not many):
+    part_shapes = {shapes.shape(s) for s in value.src}
+    if len(part_shapes) > 1 or (value.op is Ops.CAT and not many):
         return 0
     return MOST_TOGETHER if share_work(value.src, storage.made) else 0
 
@@ -314,13 +310,13 @@ def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:
 
 def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     """A write through a view into the storage it is rooted in."""
-    dims = analysis.shape(u.src[0])
+    dims = shapes.shape(u.src[0])
     if _is_empty(dims):
         return intern(Ops.NOOP, dtypes.void)
     lowering = _Lowering(storage)
     index, ranges = indexing.loop_index(dims, _loops_before(u))
     root, place, guard = storage.access(u.src[0], index)
-    inputs = [(s, indexing.broadcast_index(index, analysis.shape(s)), guard) for s in u.src[1:]]
+    inputs = [(s, indexing.broadcast_index(index, shapes.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
     for gate in gates:
         guard = indexing.both(guard, gate)
@@ -334,7 +330,7 @@ def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
 def _loops_before(u: UOp) -> int:
     """How many loops of its own the kernel of a STORE has to fill local tiles."""
     tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
-    return max([len(analysis.shape(s)) for s in tiles], default=0)
+    return max([len(shapes.shape(s)) for s in tiles], default=0)
 
 
 def _lower_call(u: UOp, storage: LoweredStorage) -> UOp:
@@ -347,7 +343,7 @@ def _lower_call(u: UOp, storage: LoweredStorage) -> UOp:
 
 def rangeify(graph: UOp, context: Context) -> UOp:
     """The SINK of the program's outputs and effects, each with the loops that fill it."""
-    order = tensor_graph.nodes(graph)
+    order = walk.nodes(graph)
     slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
     storage = LoweredStorage()
     made = storage.made

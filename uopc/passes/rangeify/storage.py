@@ -6,18 +6,13 @@ left out: 10,000 updates, each of what the one before left, are 10,000 short AFT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.views import stores_in
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.GROUP, Ops.AFTER))
 

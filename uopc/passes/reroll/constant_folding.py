@@ -7,20 +7,15 @@ whose result is the same everywhere are evaluated, so an array is what the inter
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.builder import leaves, movement
 from uopc.ir.core import arrays as data
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.evaluate import Array, compute
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 # A value of more elements is left to the program: it would only make the program large.
 MOST_ELEMENTS = 1 << 20
@@ -94,8 +89,8 @@ class Constants:
             return False
         if not (u.dtype in _DTYPES or u.dtype.is_int):
             return False
-        dims = analysis.shape(u)
-        return all(isinstance(d, int) for d in dims) and bool(analysis.size(dims) <= MOST_ELEMENTS)
+        dims = shapes.shape(u)
+        return all(isinstance(d, int) for d in dims) and bool(shapes.size(dims) <= MOST_ELEMENTS)
 
     def _pieces(self, u: UOp) -> Pieces | None:
         if u.op is Ops.PAD and len(u.src) == 1:
@@ -105,7 +100,7 @@ class Constants:
         a, b = self.pieces.get(u.src[0]), self.pieces.get(u.src[1])
         if a is None or b is None or a.axis != b.axis:
             return None
-        if analysis.shape(u.src[0]) != analysis.shape(u.src[1]):
+        if shapes.shape(u.src[0]) != shapes.shape(u.src[1]):
             return None
         if b.end <= a.begin:
             a, b = b, a
@@ -145,14 +140,14 @@ def array_node(array: Array, dtype: dtypes.DType) -> UOp:
     flat = np.ascontiguousarray(array).reshape(-1)
     if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
         value = flat[0].item() if flat.size else 0
-        return build.filled(build.const(dtype, value), array.shape)
+        return leaves.filled(leaves.const(dtype, value), array.shape)
     return intern(Ops.DATA, dtype, (), data.register(array))
 
 
 def _one_pad(u: UOp) -> Pieces | None:
     """A PAD along one axis, of a value that fills the others."""
-    begins, sizes = analysis.window(u)
-    dims = analysis.shape(u.src[0])
+    begins, sizes = shapes.window(u)
+    dims = shapes.shape(u.src[0])
     if not all(isinstance(d, int) for d in (*begins, *sizes, *dims)):
         return None
     moved = [i for i, (d, n) in enumerate(zip(dims, sizes)) if d != n]
@@ -164,7 +159,7 @@ def _one_pad(u: UOp) -> Pieces | None:
 
 def _filled(u: UOp, parts: list[Pieces], values: list[Array]) -> Array:
     """The sum of PADs: a number plus zeros, as often as there are others to add."""
-    out = np.zeros(analysis.shape(u), u.dtype.numpy)
+    out = np.zeros(shapes.shape(u), u.dtype.numpy)
     axis = parts[0].axis
     for part, value in zip(parts, values):
         place = (slice(None),) * axis + (slice(part.begin, part.end),)
@@ -188,6 +183,6 @@ def concatenation(pieces: Pieces, length: int) -> UOp:
 def _zeros(like: UOp, axis: int, length: int) -> list[UOp]:
     if not length:
         return []
-    dims = list(analysis.shape(like))
+    dims = list(shapes.shape(like))
     dims[axis] = length
-    return [build.filled(build.const(like.dtype, 0), tuple(dims))]
+    return [leaves.filled(leaves.const(like.dtype, 0), tuple(dims))]

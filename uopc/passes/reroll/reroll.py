@@ -22,22 +22,17 @@ a constant 0 stays, and so does the zero that a sum of PADs adds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
+from uopc.ir.builder import alu, leaves, movement
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, tensor_graph
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context, Pass
 from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, concatenation
 from uopc.passes.reroll.roll import Forms, Roller, gathered
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 class _Rewriting:
@@ -77,24 +72,24 @@ class _Rewriting:
             if u not in constants.irregular or u.op is Ops.DATA:
                 return u
             made = constants.literal(u)
-            for v in analysis.toposort(made):  # a number that is repeated is more than one node
+            for v in walk.toposort(made):  # a number that is repeated is more than one node
                 constants.note(v)
             return made
         pieces = constants.pieces.get(u)
         if pieces is None or pieces.count == 1:
             return u
-        joined = self.joined(concatenation(pieces, analysis.shape(u)[pieces.axis]))
+        joined = self.joined(concatenation(pieces, shapes.shape(u)[pieces.axis]))
         if not u.dtype.is_float:
             return joined
-        return build.alu(joined, Ops.ADD, build.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
+        return alu.alu(joined, Ops.ADD, leaves.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
 
     def mixed(self, parts: tuple[UOp, ...]) -> UOp | None:
         """Parts of a few forms along a new leading axis: each form for itself, then in order."""
         groups = self.forms.groups(parts)
         if len(groups) == 1 or len(groups) > len(parts) // FEWEST_PARTS:
             return None
-        dims = analysis.shape(parts[0])
-        if any(analysis.shape(p) != dims or p.dtype is not parts[0].dtype for p in parts):
+        dims = shapes.shape(parts[0])
+        if any(shapes.shape(p) != dims or p.dtype is not parts[0].dtype for p in parts):
             return None
         stacks = [self.stacked(tuple([parts[i] for i in places])) for places in groups]
         whole = movement.cat(*stacks, axis=0)
@@ -120,15 +115,15 @@ class _Rewriting:
             return remake.remake(u, tuple([self.settle(s) for s in u.src]))
         if u.op is Ops.STACK:
             return got
-        axis, dims = u.arg, analysis.shape(u.src[0])
+        axis, dims = u.arg, shapes.shape(u.src[0])
         order = (*range(1, axis + 1), 0, *range(axis + 1, len(dims) + 1))
-        return movement.reshape(movement.permute(got, order), analysis.shape(u))
+        return movement.reshape(movement.permute(got, order), shapes.shape(u))
 
 
 def reroll(graph: UOp, context: Context) -> UOp:
     """The graph with arrays, gathers and leading axes in place of many single elements."""
-    parts = max([len(u.src) for u in tensor_graph.nodes(graph) if u.op in JOINED], default=0)
-    if parts < FEWEST_PARTS and Ops.PAD not in tensor_graph.ops(graph):
+    parts = max([len(u.src) for u in walk.nodes(graph) if u.op in JOINED], default=0)
+    if parts < FEWEST_PARTS and Ops.PAD not in walk.ops(graph):
         return graph  # no value is put together from many
     return remake.rewritten(graph, _Rewriting().change, outside_kernels=True)
 

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from uopc.ir.builder import alu as build
-from uopc.ir.builder import movement
+from uopc.ir.builder import alu, fold, movement
 from uopc.ir.builder.rebuild import remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.evaluate import Array
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.recursion import computed
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.walk import computed
 from uopc.ir.index import affine
 from uopc.passes.reroll.constant_folding import Constants, array_node
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 Parts: TypeAlias = tuple["UOp", ...]
 # A value, and whether it has the leading axis; None where the parts are not alike.
@@ -52,13 +48,13 @@ class Forms:
     def of(self, root: UOp) -> int:
         """The form of a value: equal numbers for values that are built alike."""
         form, constant = self.form, self.constants.constant
-        for u in analysis.toposort(root, gate=lambda u: u not in form and u not in constant):
+        for u in walk.toposort(root, gate=lambda u: u not in form and u not in constant):
             if u not in form:
                 form[u] = self.numbers.setdefault(self._key(u), len(self.numbers))
         return form[root]
 
     def _key(self, u: UOp) -> Hashable:
-        dims = analysis.shape(u)
+        dims = shapes.shape(u)
         if u in self.constants.constant:
             return "constant", u.dtype, dims
         if not u.src or not (u.op.movement or u.op.is_alu or u.op in _COMPARED):
@@ -102,7 +98,7 @@ class Roller:
         if all(p is first for p in parts):
             return first, False
         few = len(parts) <= MOST_UNLIKE and all(
-            p.dtype is first.dtype and analysis.shape(p) == analysis.shape(first) for p in parts
+            p.dtype is first.dtype and shapes.shape(p) == shapes.shape(first) for p in parts
         )
         return (movement.stack(*parts), True) if few else None
 
@@ -111,8 +107,8 @@ class Roller:
         first = parts[0]
         if all(p is first for p in parts):
             return None
-        dims = analysis.shape(first)
-        alike = all(p.dtype is first.dtype and analysis.shape(p) == dims for p in parts)
+        dims = shapes.shape(first)
+        alike = all(p.dtype is first.dtype and shapes.shape(p) == dims for p in parts)
         if not alike or not all(isinstance(d, int) for d in dims):
             return None
         if all(p in self.constants.constant for p in parts):
@@ -129,7 +125,7 @@ class Roller:
             return None
         columns = [tuple([p.src[i] for p in parts]) for i in range(len(first.src))]
         for column in columns:
-            if any(analysis.shape(s) != analysis.shape(column[0]) for s in column):
+            if any(shapes.shape(s) != shapes.shape(column[0]) for s in column):
                 return None
         return columns, lambda below: _batched(first, len(parts), below)
 
@@ -149,7 +145,7 @@ def _followed(
 
 # ------------------------------------------------------------ one op with a leading axis
 def _batched(u: UOp, n: int, below: list[tuple[UOp, bool]]) -> UOp:
-    dims = analysis.shape(u)
+    dims = shapes.shape(u)
     if u.op in (Ops.STACK, Ops.CAT):
         every = [s if has else _spread(s, n) for s, has in below]
         if u.op is Ops.CAT:
@@ -164,7 +160,7 @@ def _batched(u: UOp, n: int, below: list[tuple[UOp, bool]]) -> UOp:
     if u.op is Ops.FLIP:
         return movement.flip(below[0][0], *[a + 1 for a in u.arg])
     if u.op in (Ops.PAD, Ops.SHRINK):
-        begins, sizes = analysis.window(u)
+        begins, sizes = shapes.window(u)
         return intern(u.op, u.dtype, (below[0][0],), (0, *begins, n, *sizes))
     if u.op is Ops.REDUCE:
         axes = tuple([a + 1 for a in u.arg.axes])
@@ -175,25 +171,25 @@ def _batched(u: UOp, n: int, below: list[tuple[UOp, bool]]) -> UOp:
 
 def _aligned(s: UOp, has: bool, rank: int) -> UOp:
     """An operand that broadcasts to a result of `rank` dimensions and the leading axis."""
-    dims = analysis.shape(s)
+    dims = shapes.shape(s)
     if not has or len(dims) == rank + 1:
         return s
     return movement.reshape(s, (dims[0], *(1,) * (rank + 1 - len(dims)), *dims[1:]))
 
 
 def _spread(s: UOp, n: int) -> UOp:
-    dims = analysis.shape(s)
+    dims = shapes.shape(s)
     return movement.expand(movement.reshape(s, (1, *dims)), (n, *dims))
 
 
 # ------------------------------------------------------------ windows at different places
 def _windows(parts: Parts) -> Plan | None:
     """SHRINKs of one size at different places, of one value or of several that are alike."""
-    dims = analysis.shape(parts[0])
+    dims = shapes.shape(parts[0])
     if any(len(p.src) != 1 for p in parts):
         return None
-    inner = analysis.shape(parts[0].src[0])
-    if any(analysis.shape(p.src[0]) != inner for p in parts):
+    inner = shapes.shape(parts[0].src[0])
+    if any(shapes.shape(p.src[0]) != inner for p in parts):
         return None
     begins = np.asarray([p.arg[: len(dims)] for p in parts], np.int64)
     read = tuple(dict.fromkeys([p.src[0] for p in parts]))
@@ -221,7 +217,7 @@ def _is_stored(value: UOp) -> bool:
 def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     """n windows of one value, by where they begin: (n, rank) → (n, *sizes)."""
     n, rank = begins.shape
-    inner = analysis.shape(value)
+    inner = shapes.shape(value)
     if n > MOST_UNLIKE and not _is_stored(value):
         value = intern(Ops.CONTIGUOUS, value.dtype, (value,))
     irregular = [i for i in range(rank) if not _is_regular(begins[:, i])]
@@ -241,11 +237,11 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     long = [i for i in moving if sizes[i] > 1]
     places = []
     for i in moving:
-        along = build.cast(_numbers(begins[:, i]), dtypes.index)
+        along = fold.cast(_numbers(begins[:, i]), dtypes.index)
         along = movement.reshape(along, (n, *(1,) * len(long)))
         if i in long:
             ramp = [sizes[i] if j == i else 1 for j in long]
-            along = build.alu(along, Ops.ADD, movement.reshape(_iota(sizes[i]), (1, *ramp)))
+            along = alu.alu(along, Ops.ADD, movement.reshape(_iota(sizes[i]), (1, *ramp)))
         places.append(along)
     got = movement.index(value, *places)
     back = [0, *[1 + order.index(i) for i in range(rank)]]
@@ -266,7 +262,7 @@ def _numbers(values: Array) -> UOp:
     if len(values) > 1 and _is_regular(values):
         steps = np.diff(values)
         step, start = affine.const(int(steps[0])), affine.const(int(values[0]))
-        return build.alu(build.alu(_iota(len(values)), Ops.MUL, step), Ops.ADD, start)
+        return alu.alu(alu.alu(_iota(len(values)), Ops.MUL, step), Ops.ADD, start)
     small = values.max(initial=0) < 1 << 31
     t = dtypes.int32 if small else dtypes.int64
     return array_node(values.astype(t.numpy), t)

@@ -8,14 +8,10 @@ result, and both must stand in the same outer loops.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 Loops = tuple["UOp", ...]
 Place = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengths of a group's own
@@ -78,8 +74,8 @@ def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
     """The reduces by the loops that they close; only of loops that nothing else closes."""
     found: dict[Loops, list[UOp]] = {}
     others: list[UOp] = []
-    for u in analysis.order(kernel):
-        closed = tuple(sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis))
+    for u in walk.order(kernel):
+        closed = tuple(sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis))
         if u.op is Ops.REDUCE and len(closed) == len(u.src) - 1:
             found.setdefault(closed, []).append(u)
         else:
@@ -91,13 +87,13 @@ def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
         loops: members
         for loops, members in found.items()
         if all(counted[r] == 1 and r.arg.kind == "reduce" for r in loops)
-        and not any(analysis.ranges(r.src[0]) for r in loops)
+        and not any(ranges.ranges(r.src[0]) for r in loops)
     }
 
 
 def _around(members: list[UOp]) -> frozenset[UOp]:
     """The loops around a group of reduces."""
-    return frozenset().union(*[analysis.ranges(u) for u in members])
+    return frozenset().union(*[ranges.ranges(u) for u in members])
 
 
 def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
@@ -105,7 +101,7 @@ def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
     number = {u: i for i, members in enumerate(groups.values()) for u in members}
     below: dict[UOp, int] = {}
     needs = [0] * len(groups)
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         mask = 0
         for s in u.src:
             mask |= below[s]
@@ -127,6 +123,6 @@ def _reads(members: list[UOp], loops: Loops, names: Loops) -> dict[UOp, None]:
     return {
         remake.rebuild(u, renamed): None
         for m in members
-        for u in analysis.toposort(m.src[0], lambda n: not analysis.ranges(n).isdisjoint(loops))
-        if u.op is Ops.INDEX and analysis.ranges(u).issuperset(every)
+        for u in walk.toposort(m.src[0], lambda n: not ranges.ranges(n).isdisjoint(loops))
+        if u.op is Ops.INDEX and ranges.ranges(u).issuperset(every)
     }

@@ -12,15 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core import recursion as steps
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import COMPARISONS, Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine, compare
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from uopc.ir.core.uop import UOp
 
     Step = Generator[list[UOp], list[UOp | None], UOp | None]
 
@@ -29,23 +28,23 @@ _SUMS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 
 def with_counted_comparisons(kernel: UOp) -> UOp:
     """The kernel with comparisons of indices where the integers compared are ones."""
-    if not any(_is_candidate(u) for u in analysis.order(kernel)):
+    if not any(_is_candidate(u) for u in walk.order(kernel)):
         return kernel
     memo: dict[UOp, UOp | None] = {}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if not _is_candidate(u):
             return None
-        sides = [steps.computed(s, _step, memo) for s in src]
+        sides = [walk.computed(s, _step, memo) for s in src]
         if any(s is None for s in sides):
             return None
-        return affine.OPS[u.op](*sides)
+        return compare.OPS[u.op](*sides)
 
     return remake.rewritten(kernel, change)
 
 
 def _is_candidate(u: UOp) -> bool:
-    return u.op in COMPARISONS and u.src[0].dtype.is_int and bool(analysis.ranges(u))
+    return u.op in COMPARISONS and u.src[0].dtype.is_int and bool(ranges.ranges(u))
 
 
 def _step(u: UOp) -> Step:
@@ -60,11 +59,11 @@ def _step(u: UOp) -> Step:
     if u.op not in _SUMS or not u.dtype.is_int:
         return None
     parts = yield list(u.src)
-    return None if any(s is None for s in parts) else _fitting(u, affine.OPS[u.op](*parts))
+    return None if any(s is None for s in parts) else _fitting(u, compare.OPS[u.op](*parts))
 
 
 def _fitting(u: UOp, index: UOp) -> UOp | None:
     """The index if the dtype of u has all of its values."""
     least, most = u.dtype.scalar.bounds
-    low, high = analysis.bounds(index)
+    low, high = bounds.bounds(index)
     return index if least <= low and high <= most else None

@@ -19,21 +19,17 @@ into k = i·n + j when the quotients and remainders of k vanish from every index
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.levels import KERNEL
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.contract import Context, Pass
 from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
 from uopc.passes.simplify_ranges.index_comparisons import with_counted_comparisons
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 
@@ -56,14 +52,14 @@ def simplify_ranges(kernel: UOp, context: Context) -> UOp:
 
 
 def _closers(kernel: UOp) -> list[UOp]:
-    return [u for u in analysis.order(kernel) if u.op in (Ops.END, Ops.REDUCE)]
+    return [u for u in walk.order(kernel) if u.op in (Ops.END, Ops.REDUCE)]
 
 
 def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """Pairs of ranges that the same nodes close, the inner one of each right inside the outer."""
     pairs: dict[tuple[UOp, UOp], None] = {}
     for u in _closers(kernel):
-        closed = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
+        closed = sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis)
         for outer, inner in reversed(list(itertools.pairwise(closed))):
             if outer.arg.kind == inner.arg.kind and not inner.src[0]._ranges:
                 pairs[(outer, inner)] = None
@@ -72,7 +68,7 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     """The kernel with one range for two, or None where an index would get harder."""
-    nodes = analysis.order(kernel)
+    nodes = walk.order(kernel)
     for u in nodes:
         if u.op in (Ops.END, Ops.REDUCE) and (outer in u.src) != (inner in u.src):
             return None
@@ -96,7 +92,7 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     merged = remake.rewritten(kernel, change)
     before = sum(u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in nodes)
     after = sum(
-        u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in analysis.toposort(merged)
+        u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in walk.toposort(merged)
     )
     return merged if after <= before else None
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import walk
 from uopc.ir.core.ops import COMPARISONS, Ops
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp
 
 # What gives the same whatever the sign of an operand that is zero.
 _DEAF: Final = frozenset((*COMPARISONS, Ops.ABS, Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.COS))
@@ -32,7 +30,7 @@ _PASSES: Final = frozenset((
 
 def without_unseen_signs(kernel: UOp) -> UOp:
     """The kernel without the additions of 0.0 that nobody can tell."""
-    order = list(analysis.order(kernel))
+    order = list(walk.order(kernel))
     added = {u: x for u in order if (x := _but_zero(u)) is not None}
     if not added:
         return kernel

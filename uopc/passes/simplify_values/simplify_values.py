@@ -21,15 +21,11 @@ graphs, of all their nodes one of twenty. Floats keep every bit that is seen (`z
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.levels import KERNEL
+from uopc.ir.core.uop import UOp
 from uopc.ir.symbolic import simplify as symbolic
 from uopc.passes.contract import Context, Pass
 from uopc.passes.simplify_values.signed_zeros import without_unseen_signs
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def simplify_values(kernel: UOp, context: Context) -> UOp:

@@ -5,19 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import AxisKind
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, make_range, reduces_over
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, stripped
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
 # multiple is halved while one chunk could exceed another by more than a 1 / MOST_UNEVEN of it.
@@ -26,14 +21,14 @@ CHUNK_MULTIPLE, MOST_UNEVEN = 64, 32
 
 def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     """r  →  chunk·size + i with i < min(size, length - chunk·size); the caller runs the chunks."""
-    if r.arg.kind != "loop" or analysis.ranges(r.src[0]):
+    if r.arg.kind != "loop" or ranges.ranges(r.src[0]):
         raise Refused("only an output loop can be shared among threads")
     check_amount(chunks)
     if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
         raise Refused("the kernel is shared among threads already")
     if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
         raise Refused("the range is not around the whole kernel")
-    most = analysis.bounds(r.src[0])[1]
+    most = bounds.bounds(r.src[0])[1]
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:
         multiple //= 2
@@ -46,7 +41,7 @@ def block(kernel: UOp, r: UOp, n: int) -> UOp:
     check_amount(n)
     if r.arg.kind != "loop" or reduces_over(kernel, r):
         raise Refused("BLOCK is for output loops")
-    if analysis.bounds(r.src[0])[1] <= n:
+    if bounds.bounds(r.src[0])[1] <= n:
         raise Refused("the range is one block")
     check_free(kernel, r)
     return _in_chunks(kernel, r, quotient_up(r.src[0], n), affine.const(n), "loop")
@@ -58,7 +53,7 @@ def _in_chunks(kernel: UOp, r: UOp, count: UOp, size: UOp, kind: AxisKind) -> UO
     first = affine.mul(chunk, size)
     left = affine.sub(r.src[0], first)
     length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
-    if analysis.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
+    if bounds.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
         length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
     inner = make_range(length, (*r.arg.axis, 1), "loop")
     return stripped(kernel, Strip(r, affine.add(first, inner), (chunk, inner)))

@@ -7,17 +7,13 @@ Rows that are shorter than a vector then fill vectors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, make_range
 from uopc.passes.optimize.opts.interchange import other_loop
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import Strip, stripped
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:

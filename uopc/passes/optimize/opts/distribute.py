@@ -9,17 +9,13 @@ copies of a function of many instructions cost compile time and gain nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
 from uopc.ir.core.args import AxisKind
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import make_range, reduces_over
 from uopc.passes.optimize.opts.legality import Refused, check_amount, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _COPIED = ("upcast", "lane")
 
@@ -31,7 +27,7 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("DISTRIBUTE is for reduce loops")
     check_amount(n)
     u = only_reduce(kernel, r)
-    around = analysis.ranges(u)
+    around = ranges.ranges(u)
     if any(q.arg.kind not in ("loop", "thread", *_COPIED) for q in around):
         raise Refused("the reduce is inside of another")
     copied = [q for q in around if q.arg.kind in _COPIED]

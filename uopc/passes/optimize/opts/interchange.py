@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import kernel_axes, make_range, parts
 from uopc.passes.optimize.opts.legality import Refused
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
@@ -32,13 +28,13 @@ def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
 def swap(kernel: UOp, r: UOp, n: int) -> UOp:
     """Exchange the places of r and output loop number n in the nest."""
     q = other_loop(kernel, r, n, "change places")
-    if r in analysis.ranges(q.src[0]) or q in analysis.ranges(r.src[0]):
+    if r in ranges.ranges(q.src[0]) or q in ranges.ranges(r.src[0]):
         raise Refused("one range depends on the other")
     for moved, axis in ((r, q.arg.axis), (q, r.arg.axis)):
-        inside = [u for u in parts(kernel).ranges if moved in analysis.ranges(u.src[0])]
+        inside = [u for u in parts(kernel).ranges if moved in ranges.ranges(u.src[0])]
         if any(u.arg.kind != "loop" or u.arg.axis < axis for u in inside):
             raise Refused("another range depends on one of them")
-        if any(p.arg.axis > axis for p in analysis.ranges(moved.src[0])):
+        if any(p.arg.axis > axis for p in ranges.ranges(moved.src[0])):
             raise Refused("the length of one depends on a loop that would be inside of it")
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
     return remake.rebuild(kernel, {r: a, q: b})

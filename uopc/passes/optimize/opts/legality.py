@@ -6,16 +6,13 @@ Only the order in which a reduce combines its values may change.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from uopc.errors import Error
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import is_overwritten, parts, reduces_over
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 class Refused(Error):
@@ -48,7 +45,7 @@ def check_no_amount(n: int) -> None:
 def check_free(kernel: UOp, r: UOp) -> None:
     """Refused if the length of another loop depends on the range."""
     for u in parts(kernel).ranges:
-        if u is not r and r in analysis.ranges(u):
+        if u is not r and r in ranges.ranges(u):
             raise Refused("the length of another loop depends on this range")
 
 
@@ -61,7 +58,7 @@ def check_unordered(kernel: UOp, r: UOp) -> None:
 def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
     """Refused if the kernel reads storage that one of the stores writes."""
     written = {storage_root(u.src[0]) for u in stores}
-    order = analysis.order(kernel)
+    order = walk.order(kernel)
     read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
     if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
         raise Refused("the kernel reads what it writes")
@@ -70,7 +67,7 @@ def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
 def check_ahead(kernel: UOp, value: UOp) -> None:
     """Refused if a value cannot be computed earlier: it depends on a store of the kernel."""
     written = {storage_root(u.src[0]) for u in parts(kernel).stores}
-    for u in analysis.toposort(value):
+    for u in walk.toposort(value):
         if u.op is Ops.AFTER:
             raise Refused("the operand waits for a store")
         if u.op is Ops.INDEX and storage_root(u) in written:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts.legality import Refused
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # The largest tile, in bytes. A larger one would leave every cache.
 MOST_BYTES = 16 << 20
@@ -57,7 +53,7 @@ def local_tile(
     size = math.prod(dims)
     if size * dtype.itemsize > most:
         raise Refused(f"a tile of {size} elements is too large")
-    slot = sum(u.op is Ops.BUFFER for u in analysis.order(kernel))
+    slot = sum(u.op is Ops.BUFFER for u in walk.order(kernel))
     arg = BufferArg(slot, (size,), space="local", swizzle=swizzle)
     return LocalTile(intern(Ops.BUFFER, dtype, (), arg), tuple(dims))
 

@@ -9,30 +9,25 @@ stores, or a store of less than a whole vector, ignores the mode.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
+from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import is_overwritten, parts
 from uopc.passes.optimize.opts.legality import Refused, check_no_amount, check_not_read
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def nontemporal(kernel: UOp, r: UOp, n: int) -> UOp:
     """The kernel whose stores inside of the loop bypass the caches."""
     check_no_amount(n)
-    inside = [u for u in parts(kernel).stores if r in analysis.ranges(u)]
+    inside = [u for u in parts(kernel).stores if r in ranges.ranges(u)]
     stores = [u for u in inside if storage_root(u.src[0]).op is Ops.PARAM]
     if not stores:
         raise Refused("nothing of the kernel's output is stored in the loop")
     if any(u.arg is not None for u in stores):
         raise Refused("the stores have a mode already")
-    if any(is_overwritten(u, q) for u in stores for q in analysis.ranges(u)):
+    if any(is_overwritten(u, q) for u in stores for q in ranges.ranges(u)):
         raise Refused("its iterations write to one place: the next one waits for the last")
     check_not_read(kernel, stores)
 

@@ -12,21 +12,18 @@ of an array: guards, casts and whole producers move out of the inner loops with 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine, compare
 from uopc.passes.analysis import swizzle
 from uopc.passes.analysis.loops import make_range, parts
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 from uopc.passes.optimize.opts.pad import guarded
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _REDUCED = ("reduce", "unroll")
 _FAR = 1 << 62  # the step of a digit that is not affine
@@ -72,10 +69,10 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     if not 0 <= n < len(found):
         raise Refused(f"the kernel's reduces have {len(found)} operands")
     value, reduce = found[n]
-    around = analysis.ranges(reduce) if r.arg.kind == "loop" else analysis.closed_ranges(reduce)
+    around = ranges.ranges(reduce) if r.arg.kind == "loop" else ranges.closed_ranges(reduce)
     if r not in around:
         raise Refused("the loop is not around the operand's reduce")
-    inside = [q for q in analysis.ranges(value) if not _is_around(q, r)]
+    inside = [q for q in ranges.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, q.seq))
     if any(not _is_bounded(q, inside) for q in inside):
         raise Refused("the length of a loop inside is not known")
@@ -97,7 +94,7 @@ def _is_bounded(q: UOp, inside: list[UOp]) -> bool:
     """Whether a loop has a known length, or one that only loops around the tile decide."""
     if q.src[0].op is Ops.CONST:
         return True
-    return q.arg.kind == "loop" and analysis.ranges(q.src[0]).isdisjoint(inside)
+    return q.arg.kind == "loop" and ranges.ranges(q.src[0]).isdisjoint(inside)
 
 
 # ---------------------------------------------------------------- digits
@@ -108,7 +105,7 @@ def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
     found: list[Digit] = []
     for q in sorted(inside, key=lambda q: (steps[q] or _FAR, q.arg.axis)):
         if not any(_joins(value, d, q, steps) for d in found):
-            found.append(Digit(q, {q: 1}, analysis.bounds(q.src[0])[1], steps[q]))
+            found.append(Digit(q, {q: 1}, bounds.bounds(q.src[0])[1], steps[q]))
 
     def rank(d: Digit) -> tuple[bool, bool, int]:
         lanes = any(q.arg.kind == "lane" for q in d.factors)
@@ -120,7 +117,7 @@ def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
 def windows(value: UOp) -> list[UOp]:
     """The loops that a value depends on only through a sum with a reduce loop: their reads
     overlap."""
-    known = [q for q in analysis.ranges(value) if q.src[0].op is Ops.CONST]
+    known = [q for q in ranges.ranges(value) if q.src[0].op is Ops.CONST]
     found = [d.factors for d in digits(value, known)]
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
@@ -129,8 +126,8 @@ def _step(value: UOp, q: UOp) -> int:
     """By how many elements an index moves with a loop. If all indices are quotients or the like of
     sums with the loop, by how much such a sum moves. 0 if none does."""
     sums = []
-    for u in analysis.toposort(value):
-        if q not in analysis.ranges(u):
+    for u in walk.toposort(value):
+        if q not in ranges.ranges(u):
             continue
         if u.op is Ops.INDEX:
             step: int = affine.form(indexing.ungated(u.src[1])[0])[1].get(q, 0)
@@ -154,7 +151,7 @@ def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
     joined = Digit(d.unit, {**d.factors, q: factor}, d.extent + factor * (q.src[0].arg - 1), d.step)
     sum_ = make_range(joined.extent, (*q.arg.axis, -1), "loop")
     moved = remake.rebuild(value, {d.unit: joined.unit_at(sum_)})
-    if any(m in analysis.ranges(moved) for m in joined.factors):
+    if any(m in ranges.ranges(moved) for m in joined.factors):
         return False
     d.factors, d.extent = joined.factors, joined.extent
     return True
@@ -187,7 +184,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
         dims += [apart, count]
         filled += [phase, inner]
         position = affine.add(affine.scaled(inner, apart), phase)
-        guard = indexing.both(guard, affine.less(position, affine.const(d.extent)))
+        guard = indexing.both(guard, compare.less(position, affine.const(d.extent)))
         moved[d.unit] = d.unit_at(position)
         quotient, rest = affine.divmod_(d.total(), affine.const(apart))
         read += [rest, quotient]

@@ -5,21 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu, leaves
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
+from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare
 from uopc.passes.analysis.loops import identity, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import quotient_up
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -33,14 +28,14 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
     check_free(kernel, r)
     check_unordered(kernel, r)
     wide = make_range(padded, (*r.arg.axis, 0), r.arg.kind)
-    guard = affine.less(wide, length)
+    guard = compare.less(wide, length)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is r:
             return wide
         if u.op is Ops.REDUCE and r in u.src[1:]:
             return intern(Ops.REDUCE, u.dtype, (_inside(u, src[0], wide, guard), *src[1:]), u.arg)
-        if u.op is Ops.INDEX and r in analysis.ranges(u):
+        if u.op is Ops.INDEX and r in ranges.ranges(u):
             return guarded(u, src, guard)
         return None
 
@@ -59,13 +54,13 @@ def _inside(reduce: UOp, body: UOp, r: UOp, guard: UOp) -> UOp:
     factors become 0, so that it stays a sum of products."""
     if reduce.arg.op == "add" and body.op is Ops.MUL:
         return intern(Ops.MUL, body.dtype, tuple([_or_zero(f, r, guard) for f in body.src]))
-    return build.where(guard, body, identity(reduce))
+    return alu.where(guard, body, identity(reduce))
 
 
 def _or_zero(value: UOp, r: UOp, guard: UOp) -> UOp:
     """The value where the guard holds, 0 elsewhere. A guarded access is 0 there already."""
-    if value.op is Ops.INDEX and r in analysis.ranges(value):
+    if value.op is Ops.INDEX and r in ranges.ranges(value):
         return value
     if value.op is Ops.CAST:
         return intern(Ops.CAST, value.dtype, (_or_zero(value.src[0], r, guard),))
-    return build.where(guard, value, build.const(value.dtype, 0))
+    return alu.where(guard, value, leaves.const(value.dtype, 0))

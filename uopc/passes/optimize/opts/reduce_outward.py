@@ -9,19 +9,14 @@ reduce would read a few columns of every row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis
-from uopc.ir.core.node import intern
+from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import identity, kernel_axes, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_ahead, check_free, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -31,7 +26,7 @@ def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
     if not 0 <= n < len(axes) or axes[n] in reduce.src[1:]:
         raise Refused(f"there is no output loop {n}")
     outer = axes[n]
-    around = sorted(analysis.ranges(reduce), key=lambda q: (q.arg.axis, q.seq))
+    around = sorted(ranges.ranges(reduce), key=lambda q: (q.arg.axis, q.seq))
     if outer not in around or outer.arg.kind != "loop":
         raise Refused(f"the reduce is not in loop {n}")
     inside = [q for q in around
@@ -46,13 +41,13 @@ def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
 
 def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
     """The element of the tile that replaces the reduce, after the loops that fill the tile."""
-    tile = local_tile(kernel, reduce.dtype, [analysis.bounds(q.src[0])[1] for q in inside])
+    tile = local_tile(kernel, reduce.dtype, [bounds.bounds(q.src[0])[1] for q in inside])
     nest = next_nest(kernel)
 
     def loops(nest: int) -> list[UOp]:
         return [make_range(q.src[0], (nest, 1 + i), "loop") for i, q in enumerate(inside)]
 
-    outer = [q for q in analysis.ranges(reduce) if q not in inside]
+    outer = [q for q in ranges.ranges(reduce) if q not in inside]
     begin = identity(reduce)
     if outer:  # anew in each iteration of the loops around
         begin = intern(Ops.AFTER, begin.dtype, (begin, *sorted(outer, key=lambda q: q.arg.axis)))
@@ -63,5 +58,5 @@ def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
     if others:
         term = intern(Ops.REDUCE, reduce.dtype, (term, *others), reduce.arg)
     begun = empty.after(*empty.effects, rows)
-    added = build.alu(begun.at(columns), Op.by_name(reduce.arg.op), term)
+    added = alu.alu(begun.at(columns), Op.by_name(reduce.arg.op), term)
     return begun.filled(columns, added, rows).at(inside)

@@ -8,17 +8,13 @@ The loop of the reduce also stores its terms: the REDUCE and the END of the stor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import kernel_axes, reduces_over
 from uopc.passes.optimize.opts.legality import Refused, check_ahead, check_no_amount, only_reduce
 from uopc.passes.optimize.opts.local_tile import local_tile
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # The largest tile, in bytes. A larger one leaves the nearest caches between its loops.
 MOST_BYTES = 128 << 10
@@ -31,10 +27,10 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
         raise Refused("the range is not that of one reduce alone")
     value = reduce.src[0]
     alike: dict[frozenset[UOp], list[UOp]] = {}  # by the loops around them
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         if u.op is value.op and u.dtype is value.dtype:
-            alike.setdefault(analysis.ranges(u), []).append(u)
-    others = analysis.ranges(value) - {r}
+            alike.setdefault(ranges.ranges(u), []).append(u)
+    others = ranges.ranges(value) - {r}
     found: dict[UOp, UOp] = {}
     for q in kernel_axes(kernel):
         if q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce"):
@@ -49,7 +45,7 @@ def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
     stack, seen = [(value, other)], {(value, other)}
     while stack:
         u, v = stack.pop()
-        inside = r in analysis.ranges(u)
+        inside = r in ranges.ranges(u)
         if not inside or u.dtype.scalar is dtypes.index:
             if (remake.rebuild(u, {r: q}) if inside else u) is not v:
                 return False
@@ -70,7 +66,7 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
     value, found = again(kernel, r)
     if not found:
         raise Refused("no other loop computes what the reduce adds up")
-    if any(q.arg.kind in ("upcast", "unroll", "lane") for q in analysis.ranges(value)):
+    if any(q.arg.kind in ("upcast", "unroll", "lane") for q in ranges.ranges(value)):
         raise Refused("copies of the loop would share the tile")
     if r.src[0].op is not Ops.CONST:
         raise Refused("the length of the loop is not known")

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import alu
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, identity, kernel_axes, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # Suffixes of the axes of a loop's parts, and of a renamed copy of a loop.
 _PARTS, _COPY = (0, 1, 3), 2
@@ -30,16 +26,16 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
     check_amount(n)
     whole = affine.scaled(affine.floordiv(r.src[0], affine.const(n)), n)
     rest = affine.sub(r.src[0], whole)
-    if analysis.bounds(rest)[1] == 0:
+    if bounds.bounds(rest)[1] == 0:
         raise Refused(f"{n} divides the range: there is no rest")
-    if analysis.bounds(whole)[1] == 0:
+    if bounds.bounds(whole)[1] == 0:
         raise Refused(f"the range is shorter than {n}")
     return in_parts(kernel, r, [LoopPart(whole), LoopPart(rest)])
 
 
 def peel(kernel: UOp, r: UOp, n: int) -> UOp:
     """Split r after its first n iterations."""
-    if not 0 < n < analysis.bounds(r.src[0])[0]:
+    if not 0 < n < bounds.bounds(r.src[0])[0]:
         raise Refused(f"the range is not known to go on behind its first {n} iterations")
     return in_parts(kernel, r, [LoopPart(affine.const(n)), LoopPart(affine.plus(r.src[0], -n))])
 
@@ -84,7 +80,7 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
     """The REDUCE of one part. It is the body itself if that is the identity, or if u takes the
     maximum or minimum of equal values."""
-    again = u.arg.op in ("max", "min") and all(analysis.bounds(q.src[0])[0] > 0 for q in closed)
+    again = u.arg.op in ("max", "min") and all(bounds.bounds(q.src[0])[0] > 0 for q in closed)
     if body is identity(u) or (body.op is Ops.CONST and again):
         return body
     return intern(u.op, u.dtype, (body, *closed), u.arg)
@@ -94,7 +90,7 @@ def _both(u: UOp, one: UOp, two: UOp) -> UOp:
     """The REDUCE u of two parts."""
     if one is identity(u):
         return two
-    return one if two is identity(u) else build.alu(one, Op.by_name(u.arg.op), two)
+    return one if two is identity(u) else alu.alu(one, Op.by_name(u.arg.op), two)
 
 
 def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
@@ -105,7 +101,7 @@ def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
 def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
     """New ranges for the loops inside of a copied body: each range has one place in the nest."""
     loops = dict.fromkeys(inner)
-    for u in analysis.toposort(body):
-        if u.op in (Ops.END, Ops.REDUCE) and r in analysis.ranges(u):
-            loops.update(dict.fromkeys(analysis.closed_ranges(u)))
+    for u in walk.toposort(body):
+        if u.op in (Ops.END, Ops.REDUCE) and r in ranges.ranges(u):
+            loops.update(dict.fromkeys(ranges.closed_ranges(u)))
     return remake.renamed_ranges({q: (*q.arg.axis, _COPY, number) for q in loops if q is not r})

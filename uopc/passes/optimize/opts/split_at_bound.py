@@ -13,20 +13,16 @@ over terms that are its identity.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.builder import leaves
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, parts
 from uopc.passes.optimize.opts.legality import Refused, check_amount
 from uopc.passes.optimize.opts.split import LoopPart, in_parts
 from uopc.passes.optimize.opts.strip_mining import quotient_up
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _AROUND = ("loop", "thread")
 
@@ -57,11 +53,11 @@ def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("it is compared with no loop around it")
     turn = turns[0]
     blocks, middle = affine.floordiv(length, affine.const(n)), -(-turn.width // n) + (n > 1)
-    least, most = analysis.bounds(blocks)
+    least, most = bounds.bounds(blocks)
     if middle >= most:
         raise Refused(f"the comparison turns in all blocks of {n}")
     at = _least(affine.floordiv(turn.first, affine.const(n)), affine.plus(blocks, -middle))
-    if analysis.bounds(at)[0] < 0:
+    if bounds.bounds(at)[0] < 0:
         at = intern(Ops.MAX, dtypes.index, (at, affine.const(0)))
     between = affine.const(middle)
     if least < middle:
@@ -75,7 +71,7 @@ def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _part(length: UOp, decided: dict[Turn, bool]) -> LoopPart:
-    known = {t.comparison: build.const(dtypes.bool_, v) for t, v in decided.items()}
+    known = {t.comparison: leaves.const(dtypes.bool_, v) for t, v in decided.items()}
     return LoopPart(length, known)
 
 
@@ -89,8 +85,8 @@ def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
     found = [t for u in parts(kernel).comparisons if (t := _turn(kernel, u, r)) is not None]
     if len(found) < 2:
         return found
-    length = int(analysis.bounds(r.src[0])[1])
-    places = [int(min(analysis.bounds(t.first)[1], length)) for t in found]
+    length = int(bounds.bounds(r.src[0])[1])
+    places = [int(min(bounds.bounds(t.first)[1], length)) for t in found]
 
     def left(at: int) -> int:
         before, behind = sum([p < at for p in places]), sum([p > at for p in places])
@@ -103,7 +99,7 @@ def find_turns(kernel: UOp, r: UOp) -> list[Turn]:
 
 def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
     """The turn of a comparison Σ < 0 in the loop r; None if the loops around do not decide it."""
-    if u.op not in (Ops.CMPLT, Ops.CMPLE) or r not in analysis.ranges(u):
+    if u.op not in (Ops.CMPLT, Ops.CMPLE) or r not in ranges.ranges(u):
         return None
     constant, terms = affine.form(affine.sub(*u.src))
     constant -= u.op is Ops.CMPLE
@@ -111,7 +107,7 @@ def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
     others = {m: k for m, k in terms.items() if m is not r}
     around = {m: k for m, k in others.items() if _is_around(kernel, m, r)}
     inside = {m: k for m, k in others.items() if m not in around}
-    if not step or not around or any(r in analysis.ranges(m) for m in others):
+    if not step or not around or any(r in ranges.ranges(m) for m in others):
         return None
     low, high = affine.interval(constant, inside)
     if step > 0:  # holds while step·r < -Σ, to the end for the least Σ
@@ -121,7 +117,7 @@ def _turn(kernel: UOp, u: UOp, r: UOp) -> Turn | None:
             affine.plus(affine.floordiv(_sum(around, end, 1), affine.const(-step)), 1)
             for end in (low, high)
         ]
-    width = analysis.bounds(affine.sub(last, first))[1] if low < high else 0
+    width = bounds.bounds(affine.sub(last, first))[1] if low < high else 0
     return Turn(u, step > 0, first, width)
 
 
@@ -131,11 +127,11 @@ def _sum(terms: dict[UOp, int], constant: int, sign: int) -> UOp:
 
 def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
     """Whether a value is the same in all iterations of r, in every order of loops with it."""
-    found = analysis.ranges(m)
+    found = ranges.ranges(m)
     if not found or any(q.arg.kind not in _AROUND for q in found):
         return False
     for u in closers(kernel, r):
         before = [q for q in u.src[1:] if u.op is Ops.END and q.arg.axis < r.arg.axis]
-        if not found <= analysis.ranges(u).union(before):
+        if not found <= ranges.ranges(u).union(before):
             return False
     return True

@@ -10,15 +10,15 @@ the answer may differ for the part, the graph is made first.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import AxisKind
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import (
     by_axis,
@@ -35,9 +35,6 @@ from uopc.passes.optimize.opts.legality import (
     check_not_read,
     check_unordered,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 _LANES = ("lane", "warp")
 
@@ -120,13 +117,13 @@ class Tiled:
     def is_compared(self, r: UOp) -> bool:
         """Whether a comparison of indices may depend on a range."""
         loop = self.loop(r)
-        return any([loop in analysis.ranges(u) for u in parts(self.base).comparisons])
+        return any([loop in ranges.ranges(u) for u in parts(self.base).comparisons])
 
     def moves(self, r: UOp) -> bool:
         """Whether each store that moves with the loop of r certainly moves with r too: the loop is
         a term of its own in the address."""
         loop = self.loop(r)
-        stores = [u for u in parts(self.base).stores if loop in analysis.ranges(u)]
+        stores = [u for u in parts(self.base).stores if loop in ranges.ranges(u)]
         return r is loop or all(
             any(_is_term(indexing.ungated(i)[0], loop) for i in before_effects(u.src[0]).src[1:])
             for u in stores
@@ -135,7 +132,7 @@ class Tiled:
 
 def _is_term(index: UOp, r: UOp) -> bool:
     terms = affine.form(index)[1]
-    return r in terms and not any(r in analysis.ranges(m) for m in terms if m is not r)
+    return r in terms and not any(r in ranges.ranges(m) for m in terms if m is not r)
 
 
 def stripped(kernel: UOp, *strips: Strip) -> UOp:

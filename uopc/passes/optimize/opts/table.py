@@ -7,10 +7,11 @@ An Opt takes a kernel, one of its loops, and an amount. It returns the changed k
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
+from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts.chunks import block, thread
 from uopc.passes.optimize.opts.coalesce import coalesce
 from uopc.passes.optimize.opts.distribute import distribute
@@ -27,8 +28,6 @@ from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile, unroll,
 from uopc.passes.optimize.opts.tensor_cores import tensor
 from uopc.passes.optimize.opts.threads import grid, group, group_top, local, pipeline
 
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 class Row(NamedTuple):
     """One Opt. `change` takes and returns a kernel, or a Tiled where the cut is `noted`."""

@@ -10,22 +10,17 @@ lanes of a warp hold the tile together; elsewhere its ranges are loops.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import intern
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.tensor_cores import Tile, tile_for
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, parts
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import strip, stripped
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # The amount of a TC that lets float32 operands be rounded to the 10 bits of tf32.
 ROUNDED = 1
@@ -87,7 +82,7 @@ def _loops(kernel: UOp, a: UOp, b: UOp) -> tuple[UOp | None, UOp | None]:
     """The output loop of the rows, which only `a` depends on, and of the columns, which only `b`
     depends on and whose neighbours are stored side by side. Of several, the innermost."""
     rows, of_b = [
-        [r for r in analysis.ranges(x) - analysis.ranges(y) if r.arg.kind == "loop"]
+        [r for r in ranges.ranges(x) - ranges.ranges(y) if r.arg.kind == "loop"]
         for x, y in ((a, b), (b, a))
     ]
     columns = [r for r in of_b if any(_stride(u, r) == 1 for u in parts(kernel).stores)]
@@ -117,6 +112,6 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
 def _product(reduce: UOp, tile: Tile, inner: list[UOp]) -> UOp:
     """The SHAPED_WMMA of a reduce over the inner loops of a tile."""
     factors = _narrow(reduce.src[0])
-    if inner[0] not in analysis.ranges(factors[0]):
+    if inner[0] not in ranges.ranges(factors[0]):
         factors.reverse()
     return intern(Ops.SHAPED_WMMA, tile.result, (*factors, *inner), tile.shape)

@@ -7,23 +7,19 @@ block.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from uopc.ir.builder import alu as build
+from uopc.ir.builder import fold
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import AxisKind
-from uopc.ir.core.node import intern
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, make_range, parts, reduces_over
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together, loops_around
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, strip, stripped
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # The most threads that share a reduce. Threads that are far apart read each other's values one by
 # one.
@@ -35,7 +31,7 @@ def grid(kernel: UOp, r: UOp, n: int) -> UOp:
     if n:
         raise Refused("a whole range becomes a dimension of the grid: the amount is 0")
     _check_output(kernel, r)
-    if analysis.ranges(r.src[0]):
+    if ranges.ranges(r.src[0]):
         raise Refused("its length differs from iteration to iteration")
     if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
         raise Refused("the range is not around the whole kernel")
@@ -54,7 +50,7 @@ def local(kernel: UOp, r: UOp, n: int) -> UOp:
         return stripped(kernel, strip(r, n, "local"))
     _check_no_sharing(kernel, r)
     cut = strip(r, n, "local", quotient_up(length, n))
-    inside = build.cast(intern(Ops.CMPLT, dtypes.bool_, (cut.value, length)), dtypes.index)
+    inside = fold.cast(intern(Ops.CMPLT, dtypes.bool_, (cut.value, length)), dtypes.index)
     guard = make_range(inside, (*r.arg.axis, 2), "loop")
     return stripped(kernel, Strip(r, affine.add(cut.value, guard), (*cut.loops, guard)))
 
@@ -78,7 +74,7 @@ def _shared(kernel: UOp, r: UOp, n: int, kind: AxisKind) -> UOp:
     most = MOST_APART if kind == "grouptop" else MOST_GROUP
     if n < 2 or n & (n - 1) or n > most:
         raise Refused(f"the amount {n} is not a power of two from 2 to {most}")
-    for q in set().union(*[analysis.ranges(u) for u in closing]):
+    for q in set().union(*[ranges.ranges(u) for u in closing]):
         if q.arg.kind.startswith("group"):
             raise Refused("a reduce around it is shared among threads already")
         if _differs(q):
@@ -94,7 +90,7 @@ def _nested(kernel: UOp) -> UOp:
     """Each REDUCE over shared ranges and others as two: one per thread, one of all threads."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        shared = [r for r in analysis.closed_ranges(u) if r.arg.kind.startswith("group")]
+        shared = [r for r in ranges.closed_ranges(u) if r.arg.kind.startswith("group")]
         if u.op is not Ops.REDUCE or not shared or len(shared) == len(src) - 1:
             return None
         own = [s for s, old in zip(src[1:], u.src[1:]) if old not in shared]
@@ -109,7 +105,7 @@ def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
     length = r.src[0]
     if n < 2 or length.op is not Ops.CONST or length.arg < n:
         raise Refused(f"the loop needs a known length of at least {n}, and {n} at least 2")
-    tiles = [t for t, end in filled_together(analysis.order(kernel)).items()
+    tiles = [t for t, end in filled_together(walk.order(kernel)).items()
              if loops_around(end)[-1:] == (r,)]  # fmt: skip
     if not tiles:
         raise Refused("threads fill no tile in the loop")
@@ -118,9 +114,9 @@ def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _check_output(kernel: UOp, r: UOp) -> None:
-    order = analysis.order(kernel)
+    order = walk.order(kernel)
     if r not in _filling(kernel) and any(
-        u.op is Ops.INDEX and storage_root(u).op is Ops.BUFFER and r in analysis.ranges(u)
+        u.op is Ops.INDEX and storage_root(u).op is Ops.BUFFER and r in ranges.ranges(u)
         for u in order
     ):
         raise Refused("it goes over storage that each thread has for itself")
@@ -132,21 +128,21 @@ def _check_output(kernel: UOp, r: UOp) -> None:
 def _filling(kernel: UOp) -> set[UOp]:
     """The loops that fill a tile for all threads of the block: no range of threads is around."""
     found: set[UOp] = set()
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         if u.op is Ops.AFTER and u.src[0].op is Ops.BUFFER:
             for end in u.src[1:]:
-                if not any(q.arg.kind in THREADS or _differs(q) for q in analysis.ranges(end)):
-                    found |= set(analysis.closed_ranges(end))
+                if not any(q.arg.kind in THREADS or _differs(q) for q in ranges.ranges(end)):
+                    found |= set(ranges.closed_ranges(end))
     return found
 
 
 def _differs(r: UOp) -> bool:
     """Whether a loop has another length in other threads."""
-    return any(q.arg.kind in THREADS for q in analysis.ranges(r.src[0]))
+    return any(q.arg.kind in THREADS for q in ranges.ranges(r.src[0]))
 
 
 def _check_no_sharing(kernel: UOp, r: UOp) -> None:
     """Refused if threads wait for each other inside of r: a branch would leave some behind."""
-    inside = [u for u in parts(kernel).reduces if r in analysis.ranges(u)]
-    if any(q.arg.kind.startswith("group") for u in inside for q in analysis.closed_ranges(u)):
+    inside = [u for u in parts(kernel).reduces if r in ranges.ranges(u)]
+    if any(q.arg.kind.startswith("group") for u in inside for q in ranges.closed_ranges(u)):
         raise Refused("the amount must divide a range in which threads share a reduce")

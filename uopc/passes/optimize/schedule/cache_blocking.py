@@ -10,24 +10,20 @@ few, packing is a part of the time: several panels at once read b's rows in long
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
+from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts import packing as local_stage
 from uopc.passes.optimize.schedule import stencils as choose_streams
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Chooser
 
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
-
 
 def bytes_a_step(reduce: UOp, operand: UOp) -> int:
     """Bytes of an operand that one iteration of the loops around a reduce reads."""
     size = operand.dtype.itemsize
     for r in reduce.src[1:]:
-        size *= most_of(r) if r in analysis.ranges(operand) else 1
+        size *= most_of(r) if r in ranges.ranges(operand) else 1
     return size
 
 
@@ -70,7 +66,7 @@ def pack(chooser: Chooser, lane: UOp, at: UOp, panels: bool) -> None:
     """A packed tile of what these lanes read, or several panels of them, before a loop around them;
     its fill in lanes, and panel by panel inside, so that rows are read in long pieces."""
     reads = enumerate(local_stage.operands(chooser.kernel))
-    n = next((n for n, (value, _) in reads if lane in analysis.ranges(value)), None)
+    n = next((n for n, (value, _) in reads if lane in ranges.ranges(value)), None)
     before = set(chooser.axes)
     if n is None or not chooser.attempt("PACK", at, n):
         return

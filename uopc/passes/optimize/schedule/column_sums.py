@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
+from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
@@ -20,9 +20,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     most_of,
 )
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 @dataclass(frozen=True)
@@ -68,17 +65,17 @@ def _find(chooser: Chooser) -> _Columns | None:
         return None
     (u,) = k.reduces
     r = u.src[1]
-    loops = [q for q in k.outputs if q.arg.kind == "loop" and q in analysis.ranges(u)]
+    loops = [q for q in k.outputs if q.arg.kind == "loop" and q in ranges.ranges(u)]
     lane = next((q for q in loops if written[0].stride(q) == 1), None)
     if lane is None or (length_of(r) or 0) < machine.LEAST_SUMMED:
         return None
     read = [a for a in k.inside(lane) if not a.written]
-    large = [a for a in read if r in analysis.ranges(a.node)]
+    large = [a for a in read if r in ranges.ranges(a.node)]
     if len(large) != 1 or any(a.stride(lane) != 1 for a in read):
         return None
     size = large[0].node.dtype.itemsize * (length_of(r) or 1) * most_of(lane)
-    around = [q for q in loops if q in analysis.ranges(large[0].node) and q is not lane]
-    rows = [q for q in loops if q not in analysis.ranges(large[0].node)]
+    around = [q for q in loops if q in ranges.ranges(large[0].node) and q is not lane]
+    rows = [q for q in loops if q not in ranges.ranges(large[0].node)]
     narrow = most_of(lane) * u.dtype.itemsize <= machine.WIDE_BYTES * machine.COLUMN_VECTORS
     if narrow or len(rows) > 1 or size <= chooser.context.target.l2_bytes // 2:
         return None
@@ -112,13 +109,13 @@ def _blocks(chooser: Chooser, c: _Columns) -> list[UOp]:
 def _move(chooser: Chooser, lane: UOp, rows: int, n: int) -> list[UOp]:
     """n rows of the array at a time into the sums of a block of columns."""
     k = chooser.facts
-    (reduce,) = [u for u in k.reduces if lane in analysis.ranges(u)]
-    inner = [q for q in analysis.ranges(reduce) if q.arg.axis > lane.arg.axis]
+    (reduce,) = [u for u in k.reduces if lane in ranges.ranges(u)]
+    inner = [q for q in ranges.ranges(reduce) if q.arg.axis > lane.arg.axis]
     outer = lane
     if inner:  # the one loop over rows
         lane, outer = chooser.swapped(lane, inner[0])
     elif rows > 1:
-        before = [q for q in analysis.ranges(reduce) if q.arg.axis < lane.arg.axis]
+        before = [q for q in ranges.ranges(reduce) if q.arg.axis < lane.arg.axis]
         outer = max(before, key=lambda q: q.arg.axis)
     r = reduce.src[1]
     first = chooser.widen(r, "TILE", n)
@@ -145,7 +142,7 @@ def cut_sum(chooser: Chooser, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]
         return False
     step = 0  # bytes that all results read in one step of the sum
     for operand in reduce.src[0].src:
-        read = [n for q, n in lengths.items() if q in analysis.ranges(operand)]
+        read = [n for q, n in lengths.items() if q in ranges.ranges(operand)]
         step += math.prod(read) * operand.dtype.itemsize
     n = l2_bytes // machine.SUMMED_SHARE // step
     if n < machine.LEAST_SUMS or length < 2 * n or length * step <= l2_bytes // 2:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.op_costs import expansion
@@ -28,9 +28,6 @@ from uopc.passes.optimize.schedule import (
 )
 from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def columns_outside(chooser: Chooser) -> None:
 
 
 def _has_lanes(c: _Contraction) -> bool:
-    return any(r.arg.kind == "lane" for r in analysis.ranges(c.reduce))
+    return any(r.arg.kind == "lane" for r in ranges.ranges(c.reduce))
 
 
 def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
@@ -135,7 +132,7 @@ def _join_rows(chooser: Chooser, k: KernelFacts, c: _Contraction) -> bool:
     """Rows of the result that leave a part of their vectors empty, and the loop around them, as one
     loop, where that saves more than it takes to bring what both read in that order."""
     (written,) = [a for a in k.accesses if a.written]
-    only_b = analysis.ranges(c.b) - analysis.ranges(c.a)
+    only_b = ranges.ranges(c.b) - ranges.ranges(c.a)
     outer = [r for r in k.outputs if r in only_b and written.stride(r) == length_of(c.lane)]
     counts = [length_of(r) for r in (*outer, c.lane)]
     if len(counts) != 2 or counts[0] is None or counts[1] is None or c.depth > 1:
@@ -163,10 +160,10 @@ def _find(k: KernelFacts, written: Access) -> _Contraction | None:
         length = length_of(lane) or machine.TYPICAL_LENGTH
         if lane.arg.kind != "loop" or length < machine.LEAST_COLUMNS:
             continue
-        if lane not in analysis.ranges(written.node) or written.stride(lane) != 1:
+        if lane not in ranges.ranges(written.node) or written.stride(lane) != 1:
             continue
-        reduces = [u for u in k.reduces if lane in analysis.ranges(u)]
-        if not reduces or not all(reduces[0] in analysis.toposort(u) for u in reduces):
+        reduces = [u for u in k.reduces if lane in ranges.ranges(u)]
+        if not reduces or not all(reduces[0] in walk.toposort(u) for u in reduces):
             return None
         u = reduces[0]  # the others, if any, combine its sums: a maximum over a window, say
         p = find_contraction(u)
@@ -188,10 +185,10 @@ def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]
     """Where every result has a window of its own and all weights in common: the other loop that
     windows overlap along. Few taps, and elements that few windows read, are better copied."""
     taps = math.prod([most_of(r) for r in u.src[1:]])
-    if taps < machine.LEAST_TAPS or lane in analysis.ranges(a):
+    if taps < machine.LEAST_TAPS or lane in ranges.ranges(a):
         return []
     seen = local_stage.windows(b)
-    rows = [r for r in k.outputs if r in seen and r is not lane and r not in analysis.ranges(a)]
+    rows = [r for r in k.outputs if r in seen and r is not lane and r not in ranges.ranges(a)]
     if lane not in seen or len(rows) != 1:
         return []
     packed = math.prod([d.extent for d in local_stage.digits(b, [*rows, lane, *u.src[1:]])])
@@ -209,7 +206,7 @@ def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
 def _is_dot_product(k: KernelFacts, c: _Contraction) -> bool:
     """Whether the innermost reduce loop is long, and both operands are neighbours along it."""
     inner = max(c.reduce.src[1:], key=lambda r: r.arg.axis)
-    body = analysis.toposort(c.reduce.src[0])
+    body = walk.toposort(c.reduce.src[0])
     steps = [a.stride(inner) for a in k.accesses if a.node in body]
     return all(n == 1 for n in steps) and (length_of(inner) or 1 << 20) >= machine.WHOLE_UNROLL
 
@@ -224,7 +221,7 @@ def _row_block(chooser: Chooser, c: _Contraction) -> UOp:
     if length_of(c.row) is None:
         return c.row
     size = c.a.dtype.itemsize
-    for r in analysis.ranges(c.a):
+    for r in ranges.ranges(c.a):
         if r.arg.kind == "reduce":
             size *= length_of(r) or machine.TYPICAL_LENGTH
     rows = length_of(c.row) or 1
@@ -242,10 +239,10 @@ def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
     """What a is computed from, computed once: a tile of it before the first loop that does not
     change it."""
     for n, (value, user) in enumerate(local_stage.operands(chooser.kernel)):
-        own = analysis.ranges(value)
-        if lane not in analysis.ranges(user) or lane in own:
+        own = ranges.ranges(value)
+        if lane not in ranges.ranges(user) or lane in own:
             continue
-        loops = [r for r in chooser.axes if r in analysis.ranges(user)]
+        loops = [r for r in chooser.axes if r in ranges.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
         before = set(chooser.axes)
         if chooser.attempt("PACK", at, n):
@@ -259,7 +256,7 @@ def _step(k: KernelFacts, value: UOp, r: UOp) -> int:
     """Bytes from an operand's element to that of the next iteration; 1 where that is not one
     number."""
     for access in k.accesses:
-        if access.node in analysis.toposort(value):
+        if access.node in walk.toposort(value):
             return (access.stride(r) or 0) * access.node.dtype.itemsize or 1
     return 1
 
@@ -277,7 +274,7 @@ def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
         return True
     rows, size = length_of(c.row) or machine.TYPICAL_LENGTH, c.b.dtype.itemsize
     crowded = pages = False
-    for r in analysis.ranges(c.b):
+    for r in ranges.ranges(c.b):
         if r is c.lane or r.arg.kind == "reduce":
             length, step = length_of(r) or machine.TYPICAL_LENGTH, _step(k, c.b, r)
             size *= length
@@ -301,7 +298,7 @@ def _order(chooser: Chooser, c: _Contraction, windows: list[UOp]) -> tuple[UOp, 
         if row is around[-1]:
             return lane, chooser.inner(row)
         return lane, _inside(chooser, row, block) if block is not None else row
-    if lane in windows or row.arg.axis > lane.arg.axis or row in analysis.ranges(c.b):
+    if lane in windows or row.arg.axis > lane.arg.axis or row in ranges.ranges(c.b):
         return lane, row
     axes = chooser.axes
     if chooser.attempt("SWAP", row, axes.index(lane)):
@@ -320,7 +317,7 @@ def _inside(chooser: Chooser, row: UOp, outer: UOp) -> UOp:
 
 def _block(chooser: Chooser, c: _Contraction, window: UOp) -> UOp | None:
     """The loop over blocks of a window's loop; None where one block is all of it."""
-    inside = [r for r in analysis.ranges(c.b) if r.arg.kind == "reduce" or r in (c.lane, window)]
+    inside = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in (c.lane, window)]
     if any(length_of(r) is None for r in inside):
         return window
     found = local_stage.digits(c.b, inside)
@@ -375,8 +372,8 @@ def _first(chooser: Chooser, r: UOp) -> UOp:
 
 def _row_of(chooser: Chooser, lane: UOp, rows: list[UOp]) -> UOp | None:
     """The first of the loops over rows that is around the reduce with these lanes."""
-    reduces = [u for u in chooser.facts.reduces if lane in analysis.ranges(u)]
-    return next((r for r in rows if any(r in analysis.ranges(u) for u in reduces)), None)
+    reduces = [u for u in chooser.facts.reduces if lane in ranges.ranges(u)]
+    return next((r for r in rows if any(r in ranges.ranges(u) for u in reduces)), None)
 
 
 def _tile_rows(chooser: Chooser, row: UOp, height: int) -> None:
@@ -414,7 +411,7 @@ def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
     found = []
     for u in k.reduces:
         copies = 1
-        for q in analysis.ranges(u):
+        for q in ranges.ranges(u):
             copies *= (length_of(q) or 1) if q.arg.kind == "upcast" else 1
         most = machine.MOST_AFTER_SUMS // max(1, _nodes_after(k, u))
         if copies > max(1, most):

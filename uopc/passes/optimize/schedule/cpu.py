@@ -11,11 +11,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.split_at_bound import find_turns
@@ -50,9 +50,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     length_of,
 )  # fmt: skip
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
@@ -135,8 +132,8 @@ def _work(k: KernelFacts) -> float:
         if u.op.is_alu and u.dtype.scalar is dtypes.index:
             continue
         times = u.op.cost or 1.0
-        for r in analysis.ranges(u.src[0] if u.op is Ops.REDUCE else u):
-            times *= max(1, analysis.bounds(r.src[0])[1])
+        for r in ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u):
+            times *= max(1, bounds.bounds(r.src[0])[1])
         total += times
     return total
 
@@ -174,7 +171,7 @@ def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
     """Lanes in each nest that has none yet: what was cut apart has loops of its own."""
     k = chooser.facts
     for u in k.order:
-        if u.op is Ops.END and not any(r.arg.kind == "lane" for r in analysis.ranges(u.src[0])):
+        if u.op is Ops.END and not any(r.arg.kind == "lane" for r in ranges.ranges(u.src[0])):
             r = _output_lanes(chooser, list(u.src[1:]), lanes)
             if r is not None:
                 _vectorise_output(chooser, r, lanes, 1)
@@ -208,16 +205,16 @@ def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
     and those that read neighbours where the output loop would gather."""
     chosen: list[UOp] = []
     for u in k.reduces:
-        loops = sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis)
+        loops = sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis)
         loops = [r for r in loops if r.arg.kind == "reduce" and (length_of(r) or lanes) >= lanes]
         if not loops:
             continue
         inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.position(r)))
         body = k.inside(inner)
-        if any(q in chosen for a in body for q in analysis.ranges(a.node)):
+        if any(q in chosen for a in body for q in ranges.ranges(a.node)):
             continue
         own = lane_cost(body, inner, lanes)
-        if output is not None and any(output in analysis.ranges(n) for n in u.src[:1]):
+        if output is not None and any(output in ranges.ranges(n) for n in u.src[:1]):
             shared = lane_cost(body, output, lanes)
             if shared <= own:
                 continue
@@ -231,7 +228,7 @@ def _vectorise_producers(chooser: Chooser) -> None:
     k = chooser.facts
     lanes = chooser.context.target.lanes(element_bits(k))
     for r in _reduce_lanes(k, lanes, None):
-        inside = [q for u in k.order if r in analysis.ranges(u) for q in analysis.ranges(u)]
+        inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):
             kept = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
             _reduce_in_lanes(chooser, r, lanes, 1 if kept else machine.ACCUMULATORS)
@@ -259,12 +256,12 @@ def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
 def _follow_chunks(chooser: Chooser, r: UOp, whole: int | None = None) -> None:
     """A loop over a thread's chunk, cut where what it is compared with lies in the chunk; but not
     short parts of a `whole` one."""
-    whole = whole or analysis.bounds(r.src[0])[1]
+    whole = whole or bounds.bounds(r.src[0])[1]
     for q in chooser.family(r):
-        if machine.CHUNK_PARTS * analysis.bounds(q.src[0])[1] < whole:
+        if machine.CHUNK_PARTS * bounds.bounds(q.src[0])[1] < whole:
             continue
         turns = find_turns(chooser.kernel, q)
-        if not turns or any(m.arg.kind != "thread" for m in analysis.ranges(turns[0].first)):
+        if not turns or any(m.arg.kind != "thread" for m in ranges.ranges(turns[0].first)):
             continue
         if _stays_small(chooser, functools.partial(chooser.attempt, "SPLIT_AT", q, 1)):
             _follow_chunks(chooser, q, whole)
@@ -314,12 +311,12 @@ def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> Non
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
         _follow_chunks(chooser, r)
         k = chooser.facts
-        bounds = [0, *guard_cuts(k, r), analysis.bounds(r.src[0])[0]]
-        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(bounds))
-        if len(bounds) == 2 or middle < machine.LEAST_MIDDLE:
+        cuts = [0, *guard_cuts(k, r), bounds.bounds(r.src[0])[0]]
+        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(cuts))
+        if len(cuts) == 2 or middle < machine.LEAST_MIDDLE:
             continue
-        longest = sorted({0, begin, end, bounds[-1]})
-        for places in (bounds, longest) if len(bounds) > 4 else (bounds,):
+        longest = sorted({0, begin, end, cuts[-1]})
+        for places in (cuts, longest) if len(cuts) > 4 else (cuts,):
             if _stays_small(chooser, functools.partial(_cut_family, chooser, r, places[1:-1])):
                 break
 
@@ -337,8 +334,8 @@ def _most_code(k: KernelFacts) -> float:
 
 def _most_runs(k: KernelFacts) -> int:
     """How often the innermost body runs."""
-    nests = {tuple([r for r in analysis.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
-    lengths = [[max(1, analysis.bounds(r.src[0])[1]) for r in nest] for nest in nests]
+    nests = {tuple([r for r in ranges.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
+    lengths = [[max(1, bounds.bounds(r.src[0])[1]) for r in nest] for nest in nests]
     return max([math.prod(counts) for counts in lengths], default=1)
 
 

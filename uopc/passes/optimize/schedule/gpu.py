@@ -9,11 +9,11 @@ by threads that are far apart; a transposed read goes through blocks of register
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis
+from uopc.ir.core import bounds, ranges
 from uopc.ir.core.args import Opt
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
@@ -32,9 +32,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     length_of,
 )
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
@@ -70,7 +67,7 @@ def _is_plain(k: KernelFacts, r: UOp) -> bool:
     """Whether every access moves by one element or none, and no guard depends on the loop."""
     for a in k.inside(r):
         gate = indexing.ungated(a.node.src[1])[1]
-        if a.stride(r) not in (0, 1) or (gate is not None and r in analysis.ranges(gate)):
+        if a.stride(r) not in (0, 1) or (gate is not None and r in ranges.ranges(gate)):
             return False
     return True
 
@@ -98,7 +95,7 @@ def _count(loops: set[UOp]) -> int:
 
 def _around(k: KernelFacts, u: UOp) -> set[UOp]:
     """The output loops in which a reduce runs."""
-    return {r for r in k.outputs if r in analysis.ranges(u)}
+    return {r for r in k.outputs if r in ranges.ranges(u)}
 
 
 def _unroll_whole(chooser: Chooser, most: int) -> None:
@@ -108,11 +105,11 @@ def _unroll_whole(chooser: Chooser, most: int) -> None:
     found: dict[UOp, int] = {}  # the iterations of a reduce's loop and those inside of it
     for u in k.reduces:
         below = max([n for r, n in found.items() if _is_inside(k, r, u)], default=1)
-        for r in sorted(analysis.closed_ranges(u), key=lambda r: r.arg.axis, reverse=True):
+        for r in sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis, reverse=True):
             below *= length_of(r) or machine.TYPICAL_LENGTH
             found[r] = below
     short = [r for r, n in found.items() if n <= most]
-    copies = sum(found[r] * sum(r in analysis.ranges(u) for u in k.order) for r in short)
+    copies = sum(found[r] * sum(r in ranges.ranges(u) for u in k.order) for r in short)
     if copies <= machine.MOST_COPIES:
         for r in short:
             chooser.attempt("UNROLL", r, 0)
@@ -121,7 +118,7 @@ def _unroll_whole(chooser: Chooser, most: int) -> None:
 def _is_inside(k: KernelFacts, r: UOp, u: UOp) -> bool:
     """Whether a reduce over r is computed in the loops of another one."""
     return any(
-        v is not u and r in v.src[1:] and set(analysis.closed_ranges(u)) & analysis.ranges(v)
+        v is not u and r in v.src[1:] and set(ranges.closed_ranges(u)) & ranges.ranges(v)
         for v in k.reduces
     )
 
@@ -135,8 +132,8 @@ def _contraction(k: KernelFacts) -> tuple[UOp | None, UOp | None]:
     wanted = 2 * gpu_machine.TILE
     loops = [r for r in k.outputs if r.arg.kind == "loop" and (length_of(r) or 0) >= wanted]
     column = next((r for r in reversed(loops) if _stored(k, r)), None)
-    inside = set(analysis.closed_ranges(p.reduce))
-    reads = [a for a in k.accesses if not a.written and inside & analysis.ranges(a.node)]
+    inside = set(ranges.closed_ranges(p.reduce))
+    reads = [a for a in k.accesses if not a.written and inside & ranges.ranges(a.node)]
     if len(reads) != 2 or column not in (*p.rows, *p.columns):
         return None, None
     rows = p.columns if column in p.rows else p.rows
@@ -159,9 +156,9 @@ def _tile(chooser: Chooser, row: UOp, column: UOp, lanes: int) -> None:
 # ---------------------------------------------------------------- reduces
 def _share(chooser: Chooser, k: KernelFacts, lanes: int) -> int:
     """Long reduces among threads; how many they are, 0 where there are none."""
-    reduces = [u for u in k.reduces if analysis.ranges(u) <= set(k.outputs)]
+    reduces = [u for u in k.reduces if ranges.ranges(u) <= set(k.outputs)]
     found = [
-        (r, u) for u in reduces for r in analysis.closed_ranges(u)
+        (r, u) for u in reduces for r in ranges.closed_ranges(u)
         if r.arg.kind == "reduce" and (length_of(r) or 0) >= _least_shared(k, u) and _is_read(k, r)
     ]  # fmt: skip
     around = _block_loops(k, reduces, [u for _, u in found])
@@ -214,7 +211,7 @@ def _block_loops(k: KernelFacts, reduces: list[UOp], readable: list[UOp]) -> set
     """The loops around a block: those of the reduces that it shares. What belongs to fewer loops is
     done again by each block, so it must be little: a row, and no column beside a row's reduce."""
     loops = {u: _around(k, u) for u in reduces}
-    work = {u: _count(loops[u]) * _count(set(analysis.closed_ranges(u))) for u in reduces}
+    work = {u: _count(loops[u]) * _count(set(ranges.closed_ranges(u))) for u in reduces}
     best: set[UOp] | None = None
     for u in readable:
         inside = [v for v in reduces if loops[v] < loops[u]]
@@ -293,14 +290,14 @@ def _rows(chooser: Chooser, threads: int) -> None:
 def _is_outside(k: KernelFacts, r: UOp) -> bool:
     """Whether all threads that there are belong to one iteration of r: every reduce is in it, and
     no thread around it."""
-    inside = all(r in analysis.ranges(u) for u in k.reduces)
+    inside = all(r in ranges.ranges(u) for u in k.reduces)
     return inside and not any(q.arg.kind == "local" for q in k.axes[: k.position(r)])
 
 
 def _reduce_steps(k: KernelFacts) -> int:
     """The iterations of the longest shared reduce in one thread."""
-    inner = [r for u in k.reduces for r in analysis.closed_ranges(u) if r.arg.kind == "reduce"]
-    return max([int(analysis.bounds(r.src[0])[1]) for r in inner], default=1)
+    inner = [r for u in k.reduces for r in ranges.closed_ranges(u) if r.arg.kind == "reduce"]
+    return max([int(bounds.bounds(r.src[0])[1]) for r in inner], default=1)
 
 
 # ---------------------------------------------------------------- outputs
@@ -324,7 +321,7 @@ def _column(k: KernelFacts) -> UOp | None:
     best, found = 0, None
     for r in reversed([r for r in k.outputs if r.arg.kind == "loop"]):
         near = [a for a in k.accesses if a.stride(r) == 1]
-        total = sum([_count(set(k.axes) & analysis.ranges(a.node)) for a in near])
+        total = sum([_count(set(k.axes) & ranges.ranges(a.node)) for a in near])
         if total > best:
             best, found = total, r
     return found
@@ -401,7 +398,7 @@ def _share_rows(chooser: Chooser, k: KernelFacts, lanes: int) -> bool:
         return False
     if _around(k, k.reduces[0]) != set(k.outputs):
         return False
-    rows = [r for r in analysis.closed_ranges(k.reduces[0]) if r.arg.kind == "reduce"]
+    rows = [r for r in ranges.closed_ranges(k.reduces[0]) if r.arg.kind == "reduce"]
     columns = _count(set(k.outputs))
     length = max([length_of(r) or 1 for r in rows], default=1)
     wanted = min(gpu_machine.capacity(gpu) // columns, length // gpu_machine.EACH_ROWS)
@@ -427,7 +424,7 @@ def _blocks(chooser: Chooser) -> None:
 def _holds_reduce(k: KernelFacts, r: UOp) -> bool:
     """Whether threads that share a reduce would be inside of the loop."""
     return any(
-        q.arg.kind == "group" and r in analysis.ranges(u)
+        q.arg.kind == "group" and r in ranges.ranges(u)
         for u in k.reduces
-        for q in analysis.closed_ranges(u)
+        for q in ranges.closed_ranges(u)
     )

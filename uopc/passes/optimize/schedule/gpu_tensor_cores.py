@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.shared_tiles import filled_together
@@ -21,9 +21,6 @@ from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import gpu_thresholds as gpu_machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def choose(chooser: Chooser) -> bool:
     if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
         return False
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
-    for r in analysis.closed_ranges(k.reduces[0]):
+    for r in ranges.closed_ranges(k.reduces[0]):
         try:
             tile, *loops = tensor_tiling.tile_loops(chooser.kernel, r, int(chooser.context.tf32))
         except Refused:
@@ -132,7 +129,7 @@ def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, 
 
 def _most(r: UOp) -> int:
     """The length of a loop, or the most that it can be."""
-    return max(1, int(analysis.bounds(r.src[0])[1]))
+    return max(1, int(bounds.bounds(r.src[0])[1]))
 
 
 def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
@@ -150,7 +147,7 @@ def _also(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
     """The other output loops that the operand with the columns moves with, and not that with the
     rows, the innermost first."""
     (reduce,) = KernelFacts(kernel).reduces
-    a, b = [analysis.ranges(x) for x in reduce.src[0].src[:2]]
+    a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
     of_b, of_a = (b, a) if column in b else (a, b)
     found = [r for r in of_b - of_a if r.arg.kind == "loop" and r is not column]
     return sorted(found, key=lambda r: r.arg.axis, reverse=True)
@@ -173,7 +170,7 @@ def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
     """A blocking of the product's loops, and its operands' slices in shared memory."""
     gpu = chooser.context.target.gpu
     assert gpu is not None
-    (product,) = [u for u in analysis.order(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
+    (product,) = [u for u in walk.order(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
         (row, blocking.down, blocking.warps_down),
@@ -195,7 +192,7 @@ def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
     if not all(_packed(chooser, depth, n, blocking.threads) for n in (0, 1)):
         return False
     used = sum(t.arg.dims[0] * t.dtype.itemsize for t in filled_together(
-        analysis.order(chooser.kernel)))  # fmt: skip
+        walk.order(chooser.kernel)))  # fmt: skip
     room = gpu_machine.shared_room(gpu, blocking.threads)
     if used > room:
         return False
@@ -249,8 +246,8 @@ def _packed(chooser: Chooser, depth: UOp, operand: int, threads: int) -> bool:
     loops = [q for q in chooser.axes if q not in before]
     tile = next(
         u
-        for u in analysis.order(chooser.kernel)
-        if u.op is Ops.AFTER and set(loops) <= set(analysis.closed_ranges(u.src[1]))
+        for u in walk.order(chooser.kernel)
+        if u.op is Ops.AFTER and set(loops) <= set(ranges.closed_ranges(u.src[1]))
     )
     return _filled(chooser, loops, max(1, ACCESS_BYTES // tile.dtype.itemsize), threads)
 

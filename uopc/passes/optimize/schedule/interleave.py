@@ -12,18 +12,15 @@ their branches end what is ordered; wide code has enough to do.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.analysis import op_costs
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def interleave(chooser: Chooser) -> None:
@@ -43,7 +40,7 @@ def interleave(chooser: Chooser) -> None:
 def _waits(k: KernelFacts, r: UOp) -> bool:
     """Whether an iteration is too long for a processor to see the next, and has less to do than the
     time until its result is there allows."""
-    body = [u for u in k.order if r in analysis.ranges(u) and u.dtype.scalar is not dtypes.index]
+    body = [u for u in k.order if r in ranges.ranges(u) and u.dtype.scalar is not dtypes.index]
     if any([op_costs.expansion(u) > 1 for u in body]):
         return False
     copies = [copies_taken(k, q) for q in k.axes if q.arg.kind == "upcast"]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Container
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from uopc.ir.builder import index_maps as indexing
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import kept
+from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, parts
 from uopc.passes.analysis.op_costs import expansion
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 class Access(NamedTuple):
@@ -31,7 +29,7 @@ class Access(NamedTuple):
         for m, k in affine.form(self.flat)[1].items():
             if m is r:
                 step = k
-            elif r in analysis.ranges(m):
+            elif r in ranges.ranges(m):
                 return None
         return step
 
@@ -40,7 +38,7 @@ class KernelFacts:
     """What the heuristic looks at."""
 
     def __init__(self, kernel: UOp) -> None:
-        self.order = list(analysis.order(kernel))
+        self.order = list(walk.order(kernel))
         self.axes = kernel_axes(kernel)
         found = parts(kernel)
         targets = {u.src[0] for u in found.stores}
@@ -58,18 +56,18 @@ class KernelFacts:
         """About how many nodes stand in the same ranges, functions spelled out."""
         found: dict[frozenset[UOp], int] = {}
         for u in self.order:
-            around = analysis.ranges(u)
+            around = ranges.ranges(u)
             found[around] = found.get(around, 0) + expansion(u)
         return found
 
     def inside(self, r: UOp) -> list[Access]:
-        return [a for a in self.accesses if r in analysis.ranges(a.node)]
+        return [a for a in self.accesses if r in ranges.ranges(a.node)]
 
     def position(self, r: UOp) -> int:
         return self.axes.index(r)
 
 
-@kept
+@memo_last
 def facts(kernel: UOp) -> KernelFacts:
     """What there is to know of a kernel, kept as long as it is the last one asked about."""
     return KernelFacts(kernel)
@@ -82,7 +80,7 @@ def length_of(r: UOp) -> int | None:
 
 def most_of(r: UOp) -> int:
     """How often a loop turns, at most, and 1 where it does not."""
-    longest: int = analysis.bounds(r.src[0])[1]
+    longest: int = bounds.bounds(r.src[0])[1]
     return max(1, longest)
 
 
@@ -132,24 +130,24 @@ def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     there on it folds away. Where it does so for the lesser part of the loop only (a triangle), a
     cut serves nothing. One Σ = c of r alone holds in one iteration.
     """
-    length = analysis.bounds(r.src[0])[0]  # at least
+    length = bounds.bounds(r.src[0])[0]  # at least
     cuts: set[int] = set()
     for u in k.comparisons:
-        if u.op is Ops.CMPLE or r not in analysis.ranges(u):
+        if u.op is Ops.CMPLE or r not in ranges.ranges(u):
             continue
         constant, terms = affine.form(affine.sub(*u.src))  # holds where this is negative
         step = terms.get(r, 0)
         rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
-        if not step or r in analysis.ranges(rest):
+        if not step or r in ranges.ranges(rest):
             continue
         if u.op is not Ops.CMPLT:
             if rest.op is Ops.CONST and -rest.arg % step == 0:
                 cuts |= {at for at in (-rest.arg // step, -rest.arg // step + 1) if 0 < at < length}
             continue
-        room = -analysis.bounds(rest)[1]  # holds where step·r < room
+        room = -bounds.bounds(rest)[1]  # holds where step·r < room
         at = -(-room // step) if step > 0 else (-room) // -step + 1
         folds = at if step > 0 else length - at
-        varies = analysis.bounds(rest)[0] < analysis.bounds(rest)[1]
+        varies = bounds.bounds(rest)[0] < bounds.bounds(rest)[1]
         if 0 < at < length and (2 * folds >= length or not varies):
             cuts.add(at)
     return sorted(cuts)

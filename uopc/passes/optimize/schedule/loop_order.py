@@ -12,19 +12,16 @@ chooses among values becomes copies, each with the value that it takes:
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import analysis, dtypes
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis import op_costs
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, expanded_size, length_of
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def nest(chooser: Chooser) -> bool:
@@ -80,7 +77,7 @@ def _costs(k: KernelFacts) -> dict[frozenset[UOp], float]:
     """What is computed in the loops of each set."""
     found: dict[frozenset[UOp], float] = {}
     for u in k.order:
-        around = analysis.ranges(u)
+        around = ranges.ranges(u)
         found[around] = found.get(around, 0.0) + _cost(u)
     return found
 
@@ -124,7 +121,7 @@ def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
     """The first iteration at which a quotient of the loop changes, and the divisor; if one."""
     found: set[tuple[int, int]] = set()
     for u in k.order:
-        if u.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or r not in analysis.ranges(u.src[0]):
+        if u.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or r not in ranges.ranges(u.src[0]):
             continue
         constant, terms = affine.form(u.src[0])
         if u.dtype.scalar is not dtypes.index or u.src[1].op is not Ops.CONST or terms != {r: 1}:
@@ -145,7 +142,7 @@ def _copy_choices(chooser: Chooser) -> None:
             continue
         closed = next(u.src[1:] for u in k.order if u.op is Ops.END and r in u.src[1:])
         inner = {q for q in closed if q.arg.axis >= r.arg.axis}
-        inside = [u for u in k.order if inner & analysis.ranges(u)]
+        inside = [u for u in k.order if inner & ranges.ranges(u)]
         taken = copies_taken(k, r)
         if sum(taken.values()) > machine.MOST_COPIES:
             continue
@@ -173,16 +170,16 @@ def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
         for s in u.src:
             wanted[s] |= here
     return {
-        u: mask.bit_count() if r in analysis.ranges(u) else min(mask, 1)
+        u: mask.bit_count() if r in ranges.ranges(u) else min(mask, 1)
         for u, mask in wanted.items()
     }
 
 
 def _chooses(u: UOp, r: UOp) -> bool:
     """Whether a loop alone says which of two values this is."""
-    if u.op is not Ops.WHERE or analysis.ranges(u.src[0]) != {r}:
+    if u.op is not Ops.WHERE or ranges.ranges(u.src[0]) != {r}:
         return False
-    said = analysis.toposort(u.src[0], gate=lambda v: v.op.is_alu)
+    said = walk.toposort(u.src[0], gate=lambda v: v.op.is_alu)
     return all([v.op.is_alu or v is r or v.op is Ops.CONST for v in said])
 
 

@@ -3,15 +3,11 @@ lanes, that use again what the reduces read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.ir.core import analysis
+from uopc.ir.core import ranges
+from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.schedule import thresholds as machine
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 def register_tile(
@@ -23,7 +19,7 @@ def register_tile(
     looped = [
         u
         for u in k.reduces
-        if output in analysis.ranges(u)
+        if output in ranges.ranges(u)
         and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
     ]
     if not looped:
@@ -40,11 +36,11 @@ def rows_inside(chooser: Chooser, k: KernelFacts, row: UOp, output: UOp) -> tupl
     """Columns outside, rows inside, where what the columns read leaves the cache between rows.
 
     The row and column loops as they are afterwards."""
-    shared = [a for a in k.inside(output) if row not in analysis.ranges(a.node) and not a.written]
+    shared = [a for a in k.inside(output) if row not in ranges.ranges(a.node) and not a.written]
     footprint = 0.0
     for a in shared:
         size = float(a.node.dtype.itemsize)
-        for r in analysis.ranges(a.node):
+        for r in ranges.ranges(a.node):
             size *= most_of(r)
         footprint += size
     if footprint > chooser.context.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
@@ -60,8 +56,8 @@ def _row_loop(k: KernelFacts, r: UOp, reduces: list[UOp]) -> UOp | None:
     for q in reversed(k.outputs):
         if q is r or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
             continue
-        if any(q in analysis.ranges(u) for u in reduces) and any(
-            q not in analysis.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
+        if any(q in ranges.ranges(u) for u in reduces) and any(
+            q not in ranges.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
         ):
             return q
     return None

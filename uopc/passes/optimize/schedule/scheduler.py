@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 
 class Chooser:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
 
-from uopc.ir.core import analysis, dtypes
-from uopc.ir.core.node import kept
+from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD, STORE
 from uopc.passes.devectorize.transpose import piece
@@ -25,9 +25,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     most_of,
 )
 from uopc.passes.optimize.schedule.scheduler import Chooser
-
-if TYPE_CHECKING:
-    from uopc.ir.core.uop import UOp
 
 # What tells reads of one storage apart but for a constant: the storage, and the other terms.
 Place = tuple["UOp", frozenset[tuple["UOp", int]]]
@@ -64,7 +61,7 @@ def rows_in_lanes(chooser: Chooser, reduces: list[UOp], lanes: int) -> None:
     for r in reduces:
         k = chooser.facts
         around = [u for u in k.reduces if r in u.src[1:] and is_dear(chooser.kernel, r)]
-        inside = {q for u in around for q in analysis.ranges(u)}
+        inside = {q for u in around for q in ranges.ranges(u)}
         if not any((length_of(q) or lanes) >= lanes for q in inside):
             continue
         for q in k.outputs:
@@ -88,7 +85,7 @@ def copy_thin_rows(chooser: Chooser, lanes: int) -> None:
     written = [a for a in k.accesses if a.written]
     rows = [q for q in loops if (length_of(q) or lanes) >= lanes]
     thin = all(a.stride(inner) == 1 and any(a.stride(q) == n for q in rows) for a in written)
-    computed = [u for u in k.order if analysis.ranges(u) and u.dtype.kind != "bool"]
+    computed = [u for u in k.order if ranges.ranges(u) and u.dtype.kind != "bool"]
     work = _arithmetic([u for u in computed if u.op is not Ops.WHERE])  # copies do not choose
     work += sum([math.prod([most_of(r) for r in u.src[1:]]) for u in k.reduces])
     if thin and work > n and n * expanded_size(k) <= machine.MOST_COPIES:
@@ -102,7 +99,7 @@ def fills_rows(k: KernelFacts, r: UOp) -> bool:
 
 
 def _fills(a: Access, r: UOp) -> bool:
-    copies = [q for q in analysis.ranges(a.flat) if q.arg.kind == "upcast" and a.stride(q) == 1]
+    copies = [q for q in ranges.ranges(a.flat) if q.arg.kind == "upcast" and a.stride(q) == 1]
     return any(length_of(q) == a.stride(r) for q in copies)
 
 
@@ -140,7 +137,7 @@ def past_caches(chooser: Chooser, before: KernelFacts) -> None:
 
 def _reached(a: Access) -> int:
     """Bytes of the elements that an access goes to, at most."""
-    count: int = math.prod([analysis.bounds(r.src[0])[1] for r in analysis.ranges(a.flat)])
+    count: int = math.prod([bounds.bounds(r.src[0])[1] for r in ranges.ranges(a.flat)])
     return count * a.node.dtype.itemsize
 
 
@@ -154,8 +151,8 @@ def _size(storage: UOp) -> int:
 def _line_after_line(a: Access, least: int) -> UOp | None:
     """The innermost loop around an access whose lanes and copies go to neighbours, and on from
     there in the next iteration, in vectors that begin at multiples of `least` bytes."""
-    inside = [r for r in analysis.ranges(a.flat) if r.arg.kind in ("lane", "upcast")]
-    loops = [r for r in analysis.ranges(a.flat) if r.arg.kind == "loop"]
+    inside = [r for r in ranges.ranges(a.flat) if r.arg.kind in ("lane", "upcast")]
+    loops = [r for r in ranges.ranges(a.flat) if r.arg.kind == "loop"]
     if not loops or not any(r.arg.kind == "lane" for r in inside):
         return None
     constant, terms = affine.form(a.flat)
@@ -176,13 +173,13 @@ def is_dear(kernel: UOp, r: UOp) -> bool:
     return _arithmetic_in_loops(kernel).get(r, 0.0) > LOAD + STORE
 
 
-@kept
+@memo_last
 def _arithmetic_in_loops(kernel: UOp) -> dict[UOp, float]:
     """What operations on elements cost in each loop."""
     found: dict[UOp, float] = {}
-    for u in analysis.order(kernel):
+    for u in walk.order(kernel):
         if u.op.is_alu and u.dtype.scalar is not dtypes.index:
-            for r in analysis.ranges(u):
+            for r in ranges.ranges(u):
                 found[r] = found.get(r, 0.0) + u.op.cost
     return found
 
@@ -221,7 +218,7 @@ def _rows_share(chooser: Chooser, output: UOp, lanes: int) -> int:
     if math.prod([most_of(q) for q in outside]) < machine.RUNS_OF_A_NODE:
         return 1
     fixed = [u for u in k.order if u.op.is_alu and u.dtype.is_float]
-    fixed = [u for u in fixed if output in (found := analysis.ranges(u)) and not found & {*outside}]
+    fixed = [u for u in fixed if output in (found := ranges.ranges(u)) and not found & {*outside}]
     if max([u.op.cost for u in fixed], default=0.0) <= LOAD:
         return 1
     if vectors <= machine.HOISTED and vectors * expanded_size(k) <= machine.MOST_SHARED:
@@ -236,7 +233,7 @@ def _down(k: KernelFacts, output: UOp | None) -> list[UOp]:
     """Reduce loops inside of the loop over columns that have no lanes of their own."""
     found: dict[UOp, None] = {}
     for u in k.reduces:
-        if output in analysis.ranges(u) and not any(r.arg.kind == "lane" for r in u.src[1:]):
+        if output in ranges.ranges(u) and not any(r.arg.kind == "lane" for r in u.src[1:]):
             found |= dict.fromkeys(r for r in u.src[1:] if r.arg.kind == "reduce")
     return list(found)
 
@@ -326,7 +323,7 @@ def _places(a: Access, q: UOp, n: int) -> set[tuple[Place, int]]:
     constant, terms = affine.form(a.flat)
     offsets = {constant}
     others: list[tuple[UOp, int]] = []
-    if any(m is not q and q in analysis.ranges(m) for m in terms):
+    if any(m is not q and q in ranges.ranges(m) for m in terms):
         return {((a.node, frozenset()), i) for i in range(n)}  # not known to be the same ones
     for m, step in terms.items():
         count = n if m is q else length_of(m) if _is_copied(m) else None

@@ -1,0 +1,76 @@
+"""Nodes without operands: constants, iota, dimensions; and the user's source line on a node."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import Any
+
+from uopc.ir.core import arena, dtypes, shapes
+from uopc.ir.core.constants import const_value
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
+
+Scalar = bool | int | float
+_record_origins = True
+_MOST_PLACES = 10_000  # kept alive: the code of as many lines at most
+_places: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
+
+
+def record_origins(on: bool) -> None:
+    """Whether public builders note the user's source line on new nodes."""
+    global _record_origins
+    _record_origins = on
+
+
+def located(u: UOp) -> UOp:
+    """Note the user's source line on a node that has none (the first to build it wins)."""
+    if u.origin is None and _record_origins and not arena.in_arena():
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
+            frame = frame.f_back
+        place = (frame.f_code, frame.f_lineno)
+        if len(_places) > _MOST_PLACES:
+            _places.clear()
+        u.origin = _places.setdefault(place, place)  # the nodes of one line share it
+    return u
+
+
+# ---------------------------------------------------------------- constants
+def const(dtype: DType, value: Any) -> UOp:
+    """A constant, its value converted to the dtype; a tuple gives one value a lane."""
+    if isinstance(value, tuple):
+        dtype = dtype.vec(len(value))
+    return intern(Ops.CONST, dtype, (), const_value(dtype, value))
+
+
+def const_like(u: UOp, value: Any) -> UOp:
+    """A constant with the dtype and shape of `u`."""
+    return filled(const(u.dtype.scalar, value), shapes.shape(u))
+
+
+def filled(value: UOp, dims: shapes.Shape) -> UOp:
+    """A scalar value in every element of a shape."""
+    if not dims:
+        return value
+    arg, symbolic = split_dims(dims)
+    return intern(Ops.EXPAND, value.dtype, (value, *symbolic), arg)
+
+
+def split_dims(dims: shapes.Shape) -> tuple[tuple[int | None, ...], tuple[UOp, ...]]:
+    """Dimensions as an arg (None for symbolic ones) and the symbolic ones as sources."""
+    arg = tuple([d if isinstance(d, int) else None for d in dims])
+    return arg, tuple([d for d in dims if not isinstance(d, int)])
+
+
+def dim_uop(d: shapes.Dim) -> UOp:
+    """A dimension as a UOp."""
+    return affine.const(d) if isinstance(d, int) else d
+
+
+def iota(n: shapes.Dim) -> UOp:
+    """0 … n-1 of dtype index."""
+    arg, symbolic = split_dims((n,))
+    return intern(Ops.IOTA, dtypes.index, symbolic, arg)

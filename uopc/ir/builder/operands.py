@@ -1,0 +1,103 @@
+"""From a user's value to a UOp: numbers, arrays, dimensions; promotion of two operands."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import leaves
+from uopc.ir.builder.checks import element_dtype
+from uopc.ir.builder.fold import cast
+from uopc.ir.builder.leaves import Scalar, const, located
+from uopc.ir.core import arrays as data
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+
+Operand = Any  # UOp | Scalar | NumPy scalar or array
+
+
+def as_dim(d: Any) -> shapes.Dim:
+    """A dimension given by the user: an int, or a UOp of dtype index (constants become ints)."""
+    if isinstance(d, UOp):
+        if d.dtype is not dtypes.index:
+            raise UserTypeError(f"a dimension must be an int or of dtype index, got {d.dtype}")
+        return d.arg if d.op is Ops.CONST else d
+    try:
+        return operator.index(d)
+    except TypeError:
+        raise UserTypeError(f"a dimension must be an int or a variable, got {d!r}") from None
+
+
+def variable(name: str, low: int, high: int) -> UOp:
+    """A named integer with inclusive bounds: a symbolic size or a scalar argument."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UserError(f"variable: the name must be an identifier, got {name!r}")
+    if not (isinstance(low, int) and isinstance(high, int)) or low > high:
+        raise UserError(f"variable {name}: needs integer bounds low ≤ high, got {low!r}, {high!r}")
+    from uopc.ir.core.args import VariableArg
+
+    return located(intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high)))
+
+
+# ---------------------------------------------------------------- operands
+def as_uop(value: Operand, like: DType | None = None) -> UOp:
+    """A UOp from anything an operator accepts. Python scalars are weak: they take `like`."""
+    if isinstance(value, UOp):
+        return value
+    if isinstance(value, (bool, int, float)) and type(value) in (bool, int, float):
+        return const(_weak_dtype(value, like), value)
+    if isinstance(value, (np.ndarray, np.generic)):
+
+        return constant(value)
+    raise UserTypeError(f"expected a UOp, a number or a NumPy array, got {type(value).__name__}")
+
+
+def _weak_dtype(value: Scalar, like: DType | None) -> DType:
+    if type(value) is bool:
+        return dtypes.bool_ if like is None else like
+    if type(value) is int:
+        if like is None:
+            return dtypes.int32 if -(1 << 31) <= value < 1 << 31 else dtypes.int64
+        if like is dtypes.bool_:
+            return dtypes.int64
+        if like.is_int and not like.bounds[0] <= value <= like.bounds[1]:
+            raise UserError(f"the integer {value} does not fit {like.name}")
+        return like
+    if like is None:
+        return dtypes.float32
+    return like if like.is_float else dtypes.float64
+
+
+def paired(a: Operand, b: Operand) -> tuple[UOp, UOp]:
+    """Two operands in their common dtype."""
+    if isinstance(a, UOp) and isinstance(b, UOp) and a.dtype.scalar is b.dtype.scalar:
+        return a, b
+    x = as_uop(a, b.dtype.scalar if isinstance(b, UOp) else None)
+    y = as_uop(b, x.dtype.scalar)
+    if x.dtype.scalar is not y.dtype.scalar:
+        if x.op is Ops.INVALID or y.op is Ops.INVALID:
+            return x, y
+        common = dtypes.promote(x.dtype.scalar, y.dtype.scalar)
+        x, y = cast(x, common), cast(y, common)
+    return x, y
+
+
+def constant(value: Any, dtype: DType | None = None) -> UOp:
+    """A number or an array as part of the graph. The array is not copied and must not change."""
+    if type(value) in (bool, int, float):
+        return as_uop(value) if dtype is None else leaves.const(element_dtype(dtype), value)
+    array = np.asarray(value)
+    try:
+        found = dtypes.from_numpy(array.dtype)
+    except KeyError:
+        raise UserTypeError(f"constant: no uopc dtype for NumPy {array.dtype}") from None
+    if dtype is not None and found is not dtype:
+        array, found = np.ascontiguousarray(array.astype(element_dtype(dtype).numpy)), dtype
+    if array.size == 1 and array.ndim == 0:
+        return leaves.const(found, array.item())
+    return located(intern(Ops.DATA, found, (), data.register(array)))

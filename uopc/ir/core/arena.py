@@ -1,0 +1,189 @@
+"""The table of nodes: strong inside a compile, weak outside; memos that live as long as a compile.
+
+It knows only keys and entries; `uop.py` makes the nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+Key = tuple[Any, ...]
+# key -> node (strong, made inside an arena) or Ref (weak). `uop.intern` looks here.
+table: dict[Key, Any] = {}
+_arena_lock = threading.Lock()
+_arena_keys: list[Key] = []
+_arena_depth = 0
+
+
+class Ref(weakref.ref[Any]):
+    __slots__ = ("key",)
+    key: Key
+
+
+# Between a look at an entry and its removal, another thread must not put a new one in its place. A
+# collection may forget nodes while this thread holds it.
+_forgetting = threading.RLock()
+
+
+def _forget(ref: Ref, table: dict[Key, Any] = table, lock: Any = _forgetting) -> None:
+    # The defaults outlive the module's own names, which go first when Python exits.
+    with lock:
+        if table.get(ref.key) is ref:
+            del table[ref.key]
+
+
+def enter(key: Key, node: Any) -> Any:
+    """Put a new node into the table: the node, or the equal one that another thread put first."""
+    if _arena_depth:
+        entry = node
+        _arena_keys.append(key)
+    else:
+        entry = Ref(node, _forget)
+        entry.key = key
+    while True:
+        # setdefault is atomic: of two threads that make the same node, one wins.
+        found = table.setdefault(key, entry)
+        if found is entry:
+            return node
+        if type(found) is not Ref:
+            return found
+        alive = found()
+        if alive is not None:
+            return alive
+        _forget(found)
+
+
+Node = TypeVar("Node")
+Answer = TypeVar("Answer")
+Container = TypeVar("Container", bound="list[Any] | dict[Any, Any]")
+_held: list[list[Any] | dict[Any, Any]] = []
+
+
+def compile_scoped(container: Container) -> Container:
+    """A list or dict that is emptied when the last arena is left, so that it may hold nodes."""
+    _held.append(container)
+    return container
+
+
+def memo_last(read: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
+    """A decorator for what is read of a whole graph several times in turn: the answer for the last
+    graph is kept as long as the compile runs. Nobody may change the answer."""
+    last: list[tuple[Node, Answer]] = compile_scoped([])
+
+    @functools.wraps(read)
+    def ask(root: Node) -> Answer:
+        for known, answer in last:
+            if known is root:
+                return answer
+        answer = read(root)
+        if _arena_depth:
+            last[:] = [(root, answer)]
+        return answer
+
+    return ask
+
+
+def memo(read: Callable[..., Answer]) -> Callable[..., Answer]:
+    """A decorator for what is asked of the same few nodes again and again: as long as the compile
+    runs, answers are kept. Nobody may change them."""
+    known: dict[tuple[Any, ...], Answer] = compile_scoped({})
+
+    @functools.wraps(read)
+    def ask(*of: Any) -> Answer:
+        try:
+            return known[of]
+        except KeyError:
+            answer = read(*of)
+        if _arena_depth:
+            if len(known) >= _MOST_MEMOS:
+                known.clear()
+            known[of] = answer
+        return answer
+
+    return ask
+
+
+_MOST_MEMOS = 1 << 16
+
+
+@contextlib.contextmanager
+def arena() -> Iterator[None]:
+    """Hold every node made in here until the end; the cycle collector rests meanwhile.
+
+    Nests, and may be entered by several threads: the last one out releases.
+    """
+    global _arena_depth
+    with _arena_lock:
+        _arena_depth += 1
+        collecting = gc.isenabled()
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _arena_lock:
+            _arena_depth -= 1
+            if _arena_depth == 0:
+                for container in _held:
+                    container.clear()
+                _release()
+        if collecting:
+            gc.enable()
+
+
+def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int) -> int:
+    """Weaken the nodes of an arena, users before sources; those with at most `unused` references
+    go at once. Says how many references the last one had."""
+    references = 0
+    while keys:
+        key = keys.pop()
+        node = entries.get(key)
+        if node is None or type(node) is Ref:
+            continue
+        references = sys.getrefcount(node)
+        if references <= unused:
+            del entries[key]
+        else:
+            ref = Ref(node, _forget)
+            ref.key = key
+            entries[key] = ref
+    return references
+
+
+class _Unheld:
+    """Stands for a node that nothing but the table holds."""
+
+
+# What `_let_go` says of one. From Python 3.14 on, a local variable may lend its reference to a call
+# instead of counting one more.
+_UNUSED = _let_go({0: _Unheld()}, [0], 0)
+
+
+class NativeThread(threading.Thread):
+    """A thread that runs machine code only: it never takes a node from the table."""
+
+
+def _release() -> None:
+    """Weaken what the arena made: users before sources, so that dead graphs go at once.
+
+    Another thread may take a node from the table at any time: then a node goes only by its weak
+    reference, which knows.
+    """
+    others = [t for t in threading.enumerate() if not isinstance(t, NativeThread)]
+    _let_go(table, _arena_keys, _UNUSED if len(others) == 1 else 0)
+
+
+def in_arena() -> bool:
+    """Whether a compile is going on somewhere in the process."""
+    return _arena_depth > 0
+
+
+def live_nodes() -> int:
+    """How many nodes the table holds."""
+    return len(table)

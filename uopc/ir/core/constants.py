@@ -1,0 +1,68 @@
+"""A Python number as a constant of a dtype: converted, wrapped, rounded."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+
+
+def const_value(dtype: DType, value: Any) -> Any:
+    """`value` converted to the dtype as a Python bool, int or float (a tuple: one a lane)."""
+    if isinstance(value, tuple):
+        return tuple([const_value(dtype.scalar, v) for v in value])
+    kind = dtype.kind
+    if kind == "index":
+        return int(value)
+    if kind == "bool":
+        return bool(value)
+    if kind == "float":
+        return round_float(dtype, float(value))
+    if kind == "void":
+        raise InvalidIR("a constant cannot be void")
+    if isinstance(value, (float, np.floating)):
+        if math.isnan(value):
+            return 0
+        low, high = dtype.bounds
+        return low if value <= low else high if value >= high else int(value)
+    return wrap(dtype, int(value))
+
+
+def wrap(dtype: DType, value: int) -> int:
+    """`value` modulo 2^bits, in the dtype's range."""
+    low, high = dtype.bounds
+    if low <= value <= high:
+        return value
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if value > high else value
+
+
+def round_float(dtype: DType, value: float) -> float:
+    """`value` rounded to the precision of the dtype."""
+    if dtype.bits == 64 or value != value or value in (0.0, math.inf, -math.inf):
+        return value
+    if dtype.bits == 32:
+        try:
+            return float(struct.unpack("f", struct.pack("f", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    from uopc.ir.core import semantics
+
+    with np.errstate(over="ignore"):
+        array = semantics.cast(np.asarray(value), dtypes.float64, dtype)
+    return float(array)
+
+
+def const_key(arg: Any) -> Any:
+    """What tells constants of one dtype apart: 0.0 from -0.0, and one NaN for all."""
+    if type(arg) is float and (arg == 0.0 or arg != arg):
+        return repr(arg)
+    if type(arg) is tuple:
+        return tuple([const_key(a) for a in arg])
+    return arg

@@ -1,0 +1,43 @@
+"""The loops that a value is inside of. Cached on the node, never recursive."""
+
+from __future__ import annotations
+
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.core.walk import _sweep
+
+# ---------------------------------------------------------------- ranges
+NO_RANGES: frozenset[UOp] = frozenset()
+
+
+def ranges(u: UOp) -> frozenset[UOp]:
+    """The loops a value is inside of: those it reaches, less those closed on the way."""
+    if u._ranges is None:
+        if None in [s._ranges for s in u.src]:
+            return _sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
+        u._ranges = _ranges(u)
+    return u._ranges  # type: ignore[no-any-return]
+
+
+def closed_ranges(u: UOp) -> tuple[UOp, ...]:
+    """The ranges that a REDUCE or END closes."""
+    if u.op is Ops.REDUCE or u.op is Ops.END:
+        return tuple([s for s in u.src[1:] if s.op is Ops.RANGE])
+    return ()
+
+
+def _ranges(u: UOp) -> frozenset[UOp]:
+    if u.op is Ops.RANGE:
+        return frozenset((u, *(r for s in u.src for r in s._ranges)))
+    if not u.src:
+        return NO_RANGES
+    if len(u.src) == 1:
+        return u.src[0]._ranges  # type: ignore[no-any-return]
+    out: frozenset[UOp] = u.src[0]._ranges
+    for s in u.src[1:]:
+        more = s._ranges
+        if more is not out and not more <= out:  # equal sets are mostly one object
+            out = more if out <= more else out | more
+    if u.op is Ops.REDUCE or u.op is Ops.END:
+        return out.difference(closed_ranges(u))
+    return out

@@ -1,0 +1,121 @@
+"""The nodes of a graph in order, and values computed along them without Python's stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from types import GeneratorType
+from typing import Any, TypeVar, cast
+
+from uopc.ir.core.arena import memo_last
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+
+
+def toposort(
+    root: UOp, gate: Callable[[UOp], bool] | None = None, done: dict[UOp, None] | None = None
+) -> dict[UOp, None]:
+    """Every node below `root`, sources first, as an ordered set; `gate` says where to descend."""
+    order: dict[UOp, None] = {} if done is None else done
+    if root in order:
+        return order
+    around: list[tuple[UOp, Iterator[UOp]]] = []  # the nodes on the way, with their other sources
+    u, sources = root, iter(root.src if gate is None or gate(root) else ())
+    while True:
+        for s in sources:
+            if s not in order:
+                if s.src and (gate is None or gate(s)):
+                    around.append((u, sources))
+                    u, sources = s, iter(s.src)
+                    break
+                order[s] = None
+        else:
+            order[u] = None
+            if not around:
+                return order
+            u, sources = around.pop()
+
+
+@memo_last
+def order(root: UOp) -> Mapping[UOp, None]:
+    """`toposort(root)`, kept."""
+    return toposort(root)
+
+
+def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
+    """A gate for walks of a tensor graph: the bodies of hand-written kernels are not entered."""
+    return lambda u: u.op is not Ops.SINK or u is root
+
+
+def _sweep(
+    root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
+) -> Any:
+    """Fill `slot` below `root` where it is None; some stand `alone`."""
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if getattr(u, slot) is not None:
+            stack.pop()
+            continue
+        missing = [s for s in u.src if getattr(s, slot) is None]
+        if missing and (alone is None or not alone(u)):
+            stack.extend(missing)
+        else:
+            setattr(u, slot, compute(u))
+            stack.pop()
+    return getattr(root, slot)
+
+
+def variables(u: UOp) -> list[UOp]:
+    """The VARIABLEs below a node, by name."""
+    return sorted((v for v in toposort(u) if v.op is Ops.VARIABLE), key=lambda v: str(v.arg.name))
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def computed(
+    root: K, step: Callable[[K], V | Generator[list[K], list[V], V]], memo: dict[K, V]
+) -> V:
+    """The value of `root`; `memo` keeps those of all keys met on the way, also between calls."""
+    stack: list[tuple[K, Generator[list[K], list[V], V], list[K]]] = []
+
+    def enter(key: K) -> None:
+        begun = step(key)
+        if not isinstance(begun, GeneratorType):
+            memo[key] = cast("V", begun)
+            return
+        try:
+            stack.append((key, begun, next(begun)))
+        except StopIteration as done:
+            memo[key] = done.value
+
+    if root not in memo:
+        enter(root)
+    while stack:
+        key, begun, wanted = stack[-1]
+        depth = len(stack)
+        for k in wanted:
+            if k not in memo:
+                enter(k)
+                if len(stack) > depth:  # it waits for others
+                    break
+        else:
+            try:
+                stack[-1] = (key, begun, begun.send([memo[k] for k in wanted]))
+            except StopIteration as done:
+                memo[key] = done.value
+                stack.pop()
+    return memo[root]
+
+
+@memo_last
+def nodes(root: UOp) -> list[UOp]:
+    """The nodes, sources first."""
+    return list(toposort(root, outside_kernels(root)))
+
+
+@memo_last
+def ops(root: UOp) -> frozenset[Op]:
+    """The ops that there are: a pass that has nothing to do with any of them is done."""
+    return frozenset([u.op for u in nodes(root)])

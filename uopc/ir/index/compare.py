@@ -1,0 +1,157 @@
+"""Comparisons of index values, folded by bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.affine import (
+    LARGEST_TERM,
+    Terms,
+    _true,
+    accumulate,
+    add,
+    at_most,
+    build,
+    const,
+    floordiv,
+    floormod,
+    form,
+    interval,
+    is_const,
+    is_symbolic,
+    limit_of,
+    mul,
+    order,
+    plus,
+    scaled,
+    sub,
+)
+
+
+# ---------------------------------------------------------------- comparison
+def less(a: UOp, b: UOp) -> UOp:
+    """a < b as a bool UOp, folded by bounds.
+
+    What is left has one form: divided by the common factor of its terms, without terms too small
+    to matter, negative terms moved to the right side, the constant on the right if it has a choice.
+    """
+    gap = sub(a, b)  # a < b  ⇔  gap < 0
+    constant, terms = form(gap)
+    low, high = interval(constant, terms)
+    if high < 0:
+        return _true(True)
+    if low >= 0:
+        return _true(False)
+    if is_symbolic(terms):
+        if at_most(plus(a, 1), b):
+            return _true(True)
+        if at_most(b, a):
+            return _true(False)
+    return _below(terms, -constant)
+
+
+def _below(terms: Terms, limit: int) -> UOp:
+    """Σ < limit, where neither always nor never so."""
+    terms, limit = _coarse(terms, limit)
+    whole = _undivided(terms, limit)
+    return _compared(Ops.CMPLT, terms, limit) if whole is None else whole
+
+
+def _undivided(terms: Terms, limit: int) -> UOp | None:
+    """A comparison with one quotient, without division: for n > 0 and any integers,
+
+    e//n + A < c ⇔ e + n·A < n·c;   A − e//n < c ⇔ e//n ≥ A − c + 1 ⇔ n·A − e < n·(c − 1) + 1.
+    """
+    quotients = [m for m in terms if m.op is Ops.FLOORDIV and is_const(m.src[1])]
+    if len(quotients) != 1:
+        return None
+    (q,) = quotients
+    k, n = terms[q], q.src[1].arg
+    if abs(k) != 1 or n <= 0 or limit_of(terms) * n >= LARGEST_TERM:
+        return None
+    out = {m: f * n for m, f in terms.items() if m is not q}
+    constant, inside = form(q.src[0])
+    accumulate(out, inside, k)
+    end = n * limit if k > 0 else n * (limit - 1) + 1
+    return less(build(k * constant, out), const(end))
+
+
+def _compared(op: Op, terms: Terms, limit: int) -> UOp:
+    """Σ op limit, with positive terms left and negative ones right."""
+    left = {m: f for m, f in terms.items() if f > 0}
+    right = {m: -f for m, f in terms.items() if f < 0}
+    a, b = (build(0, left), build(limit, right)) if left else (const(-limit), build(0, right))
+    return intern(op, dtypes.bool_.vec(max(a.dtype.lanes, b.dtype.lanes)), (a, b))
+
+
+def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
+    """g·A + r < limit with 0 ≤ r < g becomes A < ⌈limit / g⌉ where r cannot matter.
+
+    With limit = g·q + s, 0 ≤ s < g: for s = 0 it is A < q; for r < s always, A < q + 1; for
+    r ≥ s > 0 always, A < q.
+    """
+    for g in sorted({abs(f) for f in terms.values()}, reverse=True):
+        if g == 1:
+            break
+        rest = {m: f % g for m, f in terms.items() if f % g}
+        low, high = interval(0, rest)
+        q, s = divmod(limit, g)
+        if low >= 0 and high < g and (s == 0 or high < s or low >= s):
+            coarse = {m: f // g for m, f in terms.items() if f // g}
+            return _coarse(coarse, q + 1 if high < s else q)
+    g = math.gcd(*terms.values())
+    return ({m: f // g for m, f in terms.items()}, -(-limit // g)) if g > 1 else (terms, limit)
+
+
+def has_small_terms(constant: int, terms: Terms) -> bool:
+    """Whether terms of Σ + constant < 0 are too small to matter."""
+    return len(_coarse(terms, -constant)[0]) < len(terms)
+
+
+def equal(a: UOp, b: UOp) -> UOp:
+    """a = b as a bool UOp: folded by bounds and common factors, else in the form of `less`."""
+    constant, terms = form(sub(a, b))
+    low, high = interval(constant, terms)
+    g = math.gcd(*terms.values())
+    if low > 0 or high < 0 or (g and constant % g):
+        return _true(False)
+    if not terms:
+        return _true(True)
+    if terms[min(terms, key=order)] < 0:
+        g = -g
+    return _compared(Ops.CMPEQ, {m: f // g for m, f in terms.items()}, -constant // g)
+
+
+def unequal(a: UOp, b: UOp) -> UOp:
+    """a ≠ b as a bool UOp."""
+    same = equal(a, b)
+    if same.op is Ops.CONST:
+        return _true(not same.arg)
+    return intern(Ops.CMPNE, same.dtype, same.src)
+
+
+def _at_most(a: UOp, b: UOp) -> UOp:
+    return less(a, plus(b, 1))
+
+
+def _negative(a: UOp) -> UOp:
+    return scaled(a, -1)
+
+
+# What builds the canonical UOp of an op on operands of dtype index.
+OPS: dict[Op, Callable[..., UOp]] = {
+    Ops.ADD: add,
+    Ops.SUB: sub,
+    Ops.MUL: mul,
+    Ops.NEG: _negative,
+    Ops.FLOORDIV: floordiv,
+    Ops.FLOORMOD: floormod,
+    Ops.CMPLT: less,
+    Ops.CMPLE: _at_most,
+    Ops.CMPEQ: equal,
+    Ops.CMPNE: unequal,
+}

@@ -1,0 +1,77 @@
+"""PatternMatcher: rules by root op, compiled to one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.core.ops import Op
+from uopc.ir.core.uop import UOp
+from uopc.ir.rewrite.pattern import MatchFunction, Rule, RuleFunction, Table, UPat
+
+
+class PatternMatcher:
+    """Rules in order: the first whose pattern matches and whose function gives a value wins.
+
+    Takes (UPat, function) pairs and `Rule`s. The function gets the bound names as keywords, and
+    `ctx` when it has such a parameter. `a + b` has the rules of `a`, then those of `b`.
+    """
+
+    __slots__ = ("__weakref__", "rules", "table")
+
+    def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
+        self.rules: tuple[Rule, ...] = tuple([as_rule(r) for r in rules])
+        self.table: Table = _Compiled(self)
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        return PatternMatcher(self.rules + other.rules)
+
+    def rules_for(self, op: Op) -> list[Rule]:
+        """The rules that may fit a node of that op, in order."""
+        return [r for r in self.rules if r.roots is None or op in r.roots]
+
+    def rewrite(self, u: UOp, ctx: Any = None) -> Any:
+        """What the first fitting rule gives for `u`, or None."""
+        function = self.table[u.op]
+        hit = None if function is None else function(u, ctx)
+        return None if hit is None else hit[0]
+
+    def interpret(self, u: UOp, ctx: Any = None) -> Any:
+        """The same by the interpretive matcher: slow, for tests."""
+        for r in self.rules:
+            given = r.apply(u, ctx)
+            if given is not None:
+                return given
+        return None
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return PatternMatcher, (self.rules,)  # what was compiled is compiled again
+
+    def __repr__(self) -> str:
+        return f"PatternMatcher({len(self.rules)} rules)"
+
+
+class _Compiled(dict[Op, MatchFunction | None]):
+    """The functions of a matcher by root op, compiled when asked for."""
+
+    def __init__(self, matcher: PatternMatcher) -> None:
+        self._matcher = matcher
+
+    def __missing__(self, op: Op) -> MatchFunction | None:
+        from uopc.ir.rewrite import compile as pattern_code
+
+        rules = self._matcher.rules_for(op)
+        self[op] = function = pattern_code.compile_rules(rules, op) if rules else None
+        return function
+
+
+def as_rule(given: Rule | tuple[UPat, RuleFunction]) -> Rule:
+    """A Rule from what a PatternMatcher was given; UserError when it is none."""
+    if isinstance(given, Rule):
+        return given
+    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], UPat)):
+        raise UserError(f"PatternMatcher: a rule is a pair (UPat, function), got {given!r}")
+    if not callable(given[1]):
+        raise UserTypeError(f"PatternMatcher: {given[1]!r} is not a function")
+    return Rule(*given)
