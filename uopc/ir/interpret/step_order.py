@@ -63,7 +63,7 @@ class Loop:
 
 # ---------------------------------------------------------------- storage accesses
 def storage(u: UOp) -> UOp:
-    """The PARAM, BUFFER or DATA that an address, or a view, is in; InvalidIR when there is none."""
+    """The PARAM, BUFFER or DATA under an address or a view; InvalidIR when there is none."""
     root = storage_root(u.src[0] if u.op in LOADS else u)
     if not root.op.is_storage:
         raise InvalidIR(f"{u.op!r}: reads or writes {root.op!r}, which is not storage")
@@ -71,7 +71,7 @@ def storage(u: UOp) -> UOp:
 
 
 def indices(u: UOp) -> tuple[UOp, ...]:
-    """All indices of an address, of INDEX of INDEX too, outer dimension first."""
+    """All indices of an address, through INDEX of INDEX, outer dimension first."""
     out: tuple[UOp, ...] = ()
     while u.op in (Ops.AFTER, Ops.INDEX):
         out = (*u.src[1:], *out) if u.op is Ops.INDEX else out
@@ -79,17 +79,13 @@ def indices(u: UOp) -> tuple[UOp, ...]:
     return out
 
 
-def is_address(u: UOp) -> bool:
-    return u.op in (Ops.INDEX, Ops.AFTER) and before_effects(u).op is Ops.INDEX
-
-
 def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
-    """Addresses that stand for the element there: operands of anything but memory accesses."""
+    """Addresses that mean the element there: operands of nodes that are not memory accesses."""
     out: set[UOp] = set()
     for u in nodes:
         for i, s in enumerate(operands(u)):
             access = i == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER, *LOADS)
-            if not access and s.op in (Ops.INDEX, Ops.AFTER) and is_address(s):
+            if not access and before_effects(s).op is Ops.INDEX:
                 out.add(s)
     return out
 
@@ -101,7 +97,7 @@ def targets(call: UOp) -> set[UOp]:
 
 # ---------------------------------------------------------------- effects
 def leaves(effect: UOp) -> Iterator[UOp]:
-    """The STOREs, CALLs and ENDs that an effect is a bundle of."""
+    """The STOREs, CALLs and ENDs in a bundle of effects."""
     stack = [effect]
     while stack:
         u = stack.pop()
@@ -112,7 +108,7 @@ def leaves(effect: UOp) -> Iterator[UOp]:
 
 
 def inner_sources(end: UOp) -> list[UOp]:
-    """What an END needs: the sources of the effects in it, but not these effects themselves."""
+    """The sources of the effects that an END closes, without these effects themselves."""
     out: list[UOp] = []
     stack = [end]
     while stack:
@@ -125,7 +121,8 @@ def inner_sources(end: UOp) -> list[UOp]:
     return out
 
 
-def crossing(u: UOp) -> Sequence[UOp]:
+def sources(u: UOp) -> Sequence[UOp]:
+    """The nodes that run before a step."""
     return inner_sources(u) if u.op is Ops.END else operands(u)
 
 
@@ -134,7 +131,7 @@ def _in_axis_order(loops: Sequence[UOp]) -> list[UOp]:
 
 
 def _groups(loops: Sequence[UOp]) -> list[list[UOp]]:
-    """Ranges, outer first, cut where the end of one depends on another of the group."""
+    """Ranges, outer first, in groups: no end depends on another range of its group."""
     out: list[list[UOp]] = [[]]
     for r in _in_axis_order(loops):
         if any(other in ranges.ranges(r) for other in out[-1]):
@@ -161,12 +158,12 @@ class Planner:
     def block(
         self, roots: Sequence[UOp], opened: Ranges, outer: Ranges | None, own: frozenset[UOp]
     ) -> Block:
-        """What is inside of `opened` and not just of `outer`; and the effects `own` in any case."""
+        """The nodes that depend on `opened` ranges, but not on `outer` ones alone; and `own`."""
 
         def outside(u: UOp) -> bool:
             return outer is not None and u not in own and ranges.ranges(u) <= outer
 
-        nodes = order(roots, crossing, outside)
+        nodes = order(roots, sources, outside)
         steps: dict[UOp, Step] = {}
         for u in nodes:
             if u.op is Ops.RANGE or outside(u):
@@ -194,23 +191,21 @@ class Planner:
         return self._loop(u, _groups(closed), opened) if closed or u.op is Ops.END else u
 
     def _loop(self, u: UOp, groups: list[list[UOp]], opened: Ranges) -> Loop:
-        """The nest of a closer; each group of ranges is one Loop."""
-        inside = [opened]
-        for group in groups:
-            inside.append(inside[-1].union(group))
-        own = list(leaves(u.src[0])) if u.op is Ops.END else []
-        roots = own if u.op is Ops.END else [u.src[0]]
-        body = self.block(roots, inside[-1], inside[-2], frozenset(own))
-        fold = u.src[0] if u.op is Ops.REDUCE else None
-        loop = Loop(u, tuple(groups[-1]), body, fold, in_order=_depends(body))
-        for i in reversed(range(len(groups) - 1)):
-            around = self.block(crossing(u), inside[i + 1], inside[i], frozenset())
-            around.steps.append(loop)
-            around.reads += loop.body.reads
-            around.writes |= loop.body.writes
-            fold = u if u.op is Ops.REDUCE else None
-            loop = Loop(u, tuple(groups[i]), around, fold, in_order=_depends(around))
-        return loop
+        """The nest of a closer: one Loop per group of ranges, the first one outermost."""
+        group, *inner = groups
+        inside = opened.union(group)
+        own = list(leaves(u.src[0])) if u.op is Ops.END and not inner else []
+        if inner:
+            body = self.block(sources(u), inside, opened, frozenset())
+            nest = self._loop(u, inner, inside)
+            body.steps.append(nest)
+            body.reads += nest.body.reads
+            body.writes |= nest.body.writes
+        else:
+            body = self.block(own or u.src[:1], inside, opened, frozenset(own))
+        fold = None if u.op is Ops.END else u if inner else u.src[0]
+        in_order = any(base in body.writes for _, base in body.reads)
+        return Loop(u, tuple(group), body, fold, in_order=in_order)
 
     def _accesses(self, u: UOp, step: Step) -> Accesses:
         if isinstance(step, Loop):
@@ -220,11 +215,6 @@ class Planner:
         if u.op is Ops.STORE:
             return [], {storage(u.src[0])}
         return ([(u, storage(u))] if u.op in LOADS or u in self.as_values else []), set()
-
-
-def _depends(body: Block) -> bool:
-    """Whether an iteration may depend on another: the loop reads storage that it writes."""
-    return any(base in body.writes for _, base in body.reads)
 
 
 def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, UOp], set[UOp]]:
@@ -241,7 +231,7 @@ def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, 
     below: dict[UOp, int] = {}  # the steps that write below a node, as bits
     for u in nodes:
         mask = bit.get(u, 0)
-        for s in crossing(u):
+        for s in sources(u):
             mask |= below.get(s, 0)
         below[u] = mask
     out: dict[tuple[UOp, UOp], set[UOp]] = {}
@@ -278,7 +268,7 @@ def _seen(access: UOp, below: dict[UOp, int]) -> int:
 
 # ---------------------------------------------------------------- level linear
 def linear(root: UOp) -> Block:
-    """The plan of a LINEAR: its list, loops where RANGE and END say. InvalidIR on imbalance."""
+    """The plan of a LINEAR: its list, with a loop from each RANGE to its END, or InvalidIR."""
     top = Block()
     stack: list[tuple[UOp | None, Block]] = [(None, top)]
     for u in root.src:
@@ -290,7 +280,7 @@ def linear(root: UOp) -> Block:
                 raise InvalidIR("END closes a loop that is not the innermost open one")
             pairs = tuple(zip(u.src[1::2], u.src[2::2]))
             stack[-1][1].steps.append(Loop(u, (opened,), body, carries=pairs, in_order=True))
-        else:  # constants and the like do not depend on where they stand
+        else:  # a node without sources has one value everywhere
             (stack[-1][1] if u.src else top).steps.append(u)
     if len(stack) > 1:
         raise InvalidIR(f"{len(stack) - 1} loops are opened and not ended")
