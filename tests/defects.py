@@ -82,7 +82,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "readers do not wait for what they read", "uopc/passes/split_kernels.py",
-        "before[e] = {u for v in piece.after for u in v.last}", "before[e] = set()",
+        "before[e] = {u for v in launch.after for u in v.last}", "before[e] = set()",
     ),
     Defect(
         "a write does not wait for earlier readers", "uopc/passes/split_kernels.py",
@@ -90,7 +90,7 @@ DEFECTS: Final = (
         "                    if w is not e:\n                        pass",
     ),
     Defect(
-        "a reduce over the wrong axes", "uopc/passes/rangeify/rangeify.py",
+        "a reduce over the wrong axes", "uopc/ir/builder/index_maps.py",
         "if i not in u.arg.axes:",
         "if len(analysis.shape(u.src[0])) - 1 - i not in u.arg.axes:",
     ),
@@ -101,7 +101,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "a gather without the check of its index", "uopc/passes/rangeify/rangeify.py",
-        "valid = valid if condition is None else indexing.both(valid, condition)", "pass",
+        "chosen, valid = indexing.plain_index(tuple((yield keys)), indexing.true())",
+        "chosen, valid = indexing.plain_index((yield keys), indexing.true())[0], indexing.true()",
     ),
     Defect(
         "a reversed load that begins at its end", "uopc/passes/devectorize/devectorize.py",

@@ -51,8 +51,8 @@ MOST_NODES = 200
 
 _INNER = 1 << 20  # an axis that no kernel has
 
-Place = tuple["UOp", tuple["UOp", ...]]  # storage as a kernel is called with it, and an index
-Key = tuple[tuple["UOp", ...], Place]
+Address = tuple["UOp", tuple["UOp", ...]]  # storage as a kernel is called with it, and an index
+Key = tuple[tuple["UOp", ...], Address]
 Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of some storage, an index
 
 

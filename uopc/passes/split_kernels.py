@@ -16,11 +16,10 @@ Before (indexed)                           After (program)
                                                call %7, %8, %9  // ""
                                              }
 
-Each closed store is a kernel: its storage becomes PARAMs by slot (what it writes first), its
-indices one flat index each. What the indices of one storage share as a constant offset moves into
-the call as a SLICE, so kernels that differ only in place are one object. A kernel runs after those
-that write what it reads, and before those that overwrite the part that it reads; a circular wait is
-an error.
+Each closed store is a kernel. Its storage becomes PARAMs by slot, the written one first; each index
+becomes one flat index. A constant offset that all indices of one storage share moves into the call
+as a SLICE, so kernels that differ only in that offset are one node. A kernel runs after those that
+write what it reads, and before those that overwrite what it reads; a circular wait is an error.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ from uopc.passes.analysis.views import stores_in
 from uopc.passes.contract import Context, Pass
 
 
-class _Part(NamedTuple):
-    """The elements of some storage from `begin` up to `end`, in the version `seen`."""
+class _Span(NamedTuple):
+    """The elements of a storage from `begin` up to `end`, in the version `seen`."""
 
     root: UOp
     begin: float
@@ -56,16 +55,16 @@ class _Part(NamedTuple):
     seen: Version = NEW
 
 
-class _Seen(NamedTuple):
-    """Storage as a kernel is called with it: from an offset on, so many elements."""
+class _Slice(NamedTuple):
+    """The part of a storage that a kernel is called with: `length` elements from `offset` on."""
 
     slot: int
     offset: int
     length: shapes.Dim
 
 
-class _Place(NamedTuple):
-    """An INDEX into storage as one flat index, and its guard; `gathered` if it is read itself."""
+class _Access(NamedTuple):
+    """An INDEX into storage as a flat index with a guard. `gathered`: the index itself is read."""
 
     root: UOp
     flat: UOp
@@ -74,43 +73,43 @@ class _Place(NamedTuple):
 
 
 @dataclass
-class _Piece:
-    """One closed store or call: what it reads and writes, and the versions it must follow."""
+class _Launch:
+    """One closed store or call: the spans it reads and writes, and the versions it must follow."""
 
     effect: UOp
-    reads: list[_Part]
-    writes: list[_Part]
+    reads: list[_Span]
+    writes: list[_Span]
     after: list[Version]
     nodes: list[UOp] = field(default_factory=list)
-    places: dict[UOp, _Place] = field(default_factory=dict)
+    accesses: dict[UOp, _Access] = field(default_factory=dict)
 
 
 def body(effect: UOp) -> list[UOp]:
-    """The nodes of a kernel, sources first; its storage operands are leaves, local tiles not."""
+    """The nodes of a kernel, sources first. The storage it is called with is a leaf."""
     return list(walk.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
 
 
 def is_local(storage: UOp) -> bool:
-    """Whether storage is a tile of the kernel that reads it; one AFTER says that it is filled."""
+    """Whether storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
     tile = storage.src[0] if storage.op is Ops.AFTER else storage
     return tile.op is Ops.BUFFER and tile.arg.space != "global"
 
 
-class _Pieces:
-    """Every closed store and call, those it reads from before it."""
+class _Launches:
+    """Every closed store and call, each after those whose results it reads."""
 
     def __init__(self, graph: UOp) -> None:
         self.versions = Versions()
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
         self._roots: dict[UOp, UOp] = {}
-        # Of the shape of some storage and an index: kernels that are alike differ in the storage.
+        # By the shape of the storage and the index: equal kernels differ in the storage only.
         self._flats: dict[tuple[shapes.Shape, Index], tuple[UOp, UOp]] = {}
         effects: dict[UOp, None] = {}
         for u in walk.nodes(graph):
             after = u.op is Ops.AFTER and not is_local(u)
             roots = u.src[1:] if after else u.src if u is graph else ()
             effects.update({e: None for e in roots if e.op in _CLOSED})
-        self.found: dict[UOp, _Piece] = {}
+        self.found: dict[UOp, _Launch] = {}
         for effect in effects:
             made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
             seen = self.versions.joined(effect, [w.seen for w in made.writes])
@@ -121,24 +120,24 @@ class _Pieces:
         """The PARAM, BUFFER or DATA under AFTERs."""
         return before_effects(storage, self._roots) if storage.op is Ops.AFTER else storage
 
-    def _called(self, effect: UOp) -> _Piece:
-        """A call of a hand-written kernel may read all of some storage, and write all of some."""
+    def _called(self, effect: UOp) -> _Launch:
+        """A call of a hand-written kernel, which may read and write all of its arguments."""
         written, read = written_slots(effect.src[0]), read_slots(effect.src[0])
-        parts = [
-            _Part(self.root(a), 0, float("inf"), self.seen(a))
+        spans = [
+            _Span(self.root(a), 0, float("inf"), self.seen(a))
             for a in effect.src[1:]
             if a.op is not Ops.VARIABLE
         ]
-        reads = [p for i, p in enumerate(parts) if i in read]
-        writes = [p for i, p in enumerate(parts) if i in written]
-        return _Piece(effect, reads, writes, [p.seen for p in parts])
+        reads = [s for i, s in enumerate(spans) if i in read]
+        writes = [s for i, s in enumerate(spans) if i in written]
+        return _Launch(effect, reads, writes, [s.seen for s in spans])
 
-    def _stored(self, effect: UOp) -> _Piece:
+    def _stored(self, effect: UOp) -> _Launch:
         stores, nodes = stores_in(effect), body(effect)
         targets = dict.fromkeys([store.src[0] for store in stores])
         closed = set(stores)
-        places: dict[UOp, _Place] = {}
-        parts: dict[UOp, _Part] = {}
+        accesses: dict[UOp, _Access] = {}
+        spans: dict[UOp, _Span] = {}
         read: set[UOp] = set()  # used for more than a place to store to
         loaded: set[UOp] = set()  # depends on what is read
         for u in nodes:
@@ -146,20 +145,20 @@ class _Pieces:
                 storage, index = u.src[0], u.src[1:]
                 root = self.root(storage)
                 flat, guard = self._flat(root, index)
-                places[u] = _Place(root, flat, guard, not loaded.isdisjoint(index))
+                accesses[u] = _Access(root, flat, guard, not loaded.isdisjoint(index))
                 if not is_local(storage):
                     low, high = bounds.bounds(flat)
-                    parts[u] = _Part(root, low, high + 1, self.seen(storage))
+                    spans[u] = _Span(root, low, high + 1, self.seen(storage))
                 loaded.add(u)
             elif not loaded.isdisjoint(u.src):
                 loaded.add(u)
             read.update(u.src[1:] if u in closed else u.src)
-        reads = [p for u, p in parts.items() if u not in targets or u in read]
-        after = [p.seen for p in parts.values()]
-        return _Piece(effect, reads, [parts[t] for t in targets], after, nodes, places)
+        reads = [s for u, s in spans.items() if u not in targets or u in read]
+        after = [s.seen for s in spans.values()]
+        return _Launch(effect, reads, [spans[t] for t in targets], after, nodes, accesses)
 
     def seen(self, storage: UOp) -> Version:
-        """What storage has been through."""
+        """The version of a storage."""
         chain: list[UOp] = []
         while storage.op is Ops.AFTER and storage not in self._seen:
             chain.append(storage)
@@ -183,33 +182,33 @@ class _Pieces:
 _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 
-def launch_order(pieces: _Pieces) -> list[_Piece]:
-    """Readers of a version come before the store that overwrites it; otherwise as found."""
-    versions = pieces.versions
+def launch_order(launches: _Launches) -> list[_Launch]:
+    """The launches in order: readers of a version before what overwrites it, otherwise as found."""
+    versions = launches.versions
     by_root: dict[UOp, list[tuple[UOp, tuple[float, float]]]] = {}
-    for e, piece in pieces.found.items():
-        for p in piece.writes:
+    for e, launch in launches.found.items():
+        for p in launch.writes:
             by_root.setdefault(p.root, []).append((e, (p.begin, p.end)))
     writers = {root: Writers(versions, written) for root, written in by_root.items()}
     before: dict[UOp, set[UOp]] = {}
-    for e, piece in pieces.found.items():
-        before[e] = {u for v in piece.after for u in v.last}
+    for e, launch in launches.found.items():
+        before[e] = {u for v in launch.after for u in v.last}
     joins = {u: set(last) for u, last in versions.waits.items() if u not in before}
-    place = {e: i for i, e in enumerate(pieces.found)}
-    for e, piece in pieces.found.items():
-        for p in piece.reads:
+    place = {e: i for i, e in enumerate(launches.found)}
+    for e, launch in launches.found.items():
+        for p in launch.reads:
             if p.root in writers:
                 for w in writers[p.root].following(p.seen, p.begin, p.end):
                     if w is not e:
                         before[w].add(e)
-        for p in piece.writes:  # nothing says which comes first: as found
+        for p in launch.writes:  # nothing says which comes first: as found
             for w in writers[p.root].following(p.seen, p.begin, p.end, found_after=e):
                 before[w].add(e)
-    return [pieces.found[e] for e in _stable_order(before | joins, place)]
+    return [launches.found[e] for e in _stable_order(before | joins, place)]
 
 
 def _stable_order(before: dict[UOp, set[UOp]], place: dict[UOp, int]) -> list[UOp]:
-    """Effects, each as soon as it can be; what joins versions takes no time."""
+    """The effects, each as early as possible. Nodes that join versions take no time."""
     names = list(place)
     users: dict[UOp, list[UOp]] = {e: [] for e in before}
     waiting = {e: len(b) for e, b in before.items()}
@@ -237,7 +236,7 @@ def _stable_order(before: dict[UOp, set[UOp]], place: dict[UOp, int]) -> list[UO
 
 
 def _circle(stuck: list[UOp]) -> str:
-    """What to say of effects that wait for each other."""
+    """The message for effects that wait for each other."""
     nodes = [u for e in stuck for u in walk.toposort(e)]
     names = dict.fromkeys([u.arg.name for u in nodes if u.op is Ops.PARAM])
     return (
@@ -247,72 +246,73 @@ def _circle(stuck: list[UOp]) -> str:
 
 
 class _Kernels:
-    """The kernels so far, by form: those that differ in their storage only are made once."""
+    """The kernels so far, by form: kernels that differ in their storage only are made once."""
 
     def __init__(self) -> None:
         self.made: dict[int, UOp] = {}
         self.numbers: dict[Hashable, int] = {}
 
-    def of(self, piece: _Piece) -> tuple[UOp, list[UOp]]:
+    def of(self, launch: _Launch) -> tuple[UOp, list[UOp]]:
         """The kernel SINK of a closed store, and the storage it is called with, by slot."""
-        by_root: dict[UOp, list[UOp]] = {piece.places[stores_in(piece.effect)[0].src[0]].root: []}
-        for place in piece.places.values():
-            by_root.setdefault(place.root, []).append(place.flat)
+        written = stores_in(launch.effect)[0].src[0]
+        by_root: dict[UOp, list[UOp]] = {launch.accesses[written].root: []}
+        for access in launch.accesses.values():
+            by_root.setdefault(access.root, []).append(access.flat)
         args: list[UOp] = []
-        parts: dict[UOp, _Seen] = {}
+        slices: dict[UOp, _Slice] = {}
         for root, flats in by_root.items():
             if not is_local(root):
                 size = shapes.size(shapes.shape(root))
                 part = _extent(size, flats)
-                parts[root] = _Seen(len(args), *part)
+                slices[root] = _Slice(len(args), *part)
                 whole = size is part[1] or size == part[1]
                 args.append(root if whole else intern(Ops.SLICE, root.dtype, (root,), part))
-        form = self._form(piece, parts)
+        form = self._form(launch, slices)
         if form not in self.made:
-            self.made[form] = make_kernel(piece, parts)
+            self.made[form] = make_kernel(launch, slices)
         return self.made[form], args
 
-    def _form(self, piece: _Piece, parts: Mapping[UOp, _Seen]) -> int:
-        """A number for all that a kernel is but the names of its storage. What no access is below
-        is the same node; local tiles are compared as they are, and so are places that are read."""
+    def _form(self, launch: _Launch, slices: Mapping[UOp, _Slice]) -> int:
+        """A number for a kernel, whatever its storage is called. A node without an access below it
+        is the same in equal kernels. Local tiles and gathered indices are compared as they are."""
         numbers = self.numbers
         form: dict[UOp, int] = {}
         key: Hashable
-        for u in piece.nodes:
-            place = piece.places.get(u)
-            if place is None:
+        for u in launch.nodes:
+            access = launch.accesses.get(u)
+            if access is None:
                 if form.keys().isdisjoint(u.src):
                     continue
                 key = u.op, u.dtype, u.arg, u.tag, tuple([form.get(s, s) for s in u.src])
-            elif place.root in parts:
-                part, types = parts[place.root], (place.root.dtype, u.dtype)
-                below = [form.get(s, s) for s in u.src[1:]] if place.gathered else ()
-                flat = affine.plus(place.flat, -part.offset)
-                key = part.slot, part.length, types, flat, place.guard, tuple(below)
+            elif access.root in slices:
+                part, types = slices[access.root], (access.root.dtype, u.dtype)
+                below = [form.get(s, s) for s in u.src[1:]] if access.gathered else ()
+                flat = affine.plus(access.flat, -part.offset)
+                key = part.slot, part.length, types, flat, access.guard, tuple(below)
             else:
                 key = u, tuple([form.get(s, s) for s in u.src])
             form[u] = numbers.setdefault(key, len(numbers))
-        return form[piece.effect]
+        return form[launch.effect]
 
 
-def make_kernel(piece: _Piece, parts: Mapping[UOp, _Seen]) -> UOp:
-    """The kernel SINK of a closed store, given what it sees of the storage that is not its own."""
-    effect = piece.effect
-    named: dict[UOp, UOp] = {}  # storage -> what the kernel calls it
-    for root, part in parts.items():
+def make_kernel(launch: _Launch, slices: Mapping[UOp, _Slice]) -> UOp:
+    """The kernel SINK of a closed store, given the slice of each storage that it is called with."""
+    effect = launch.effect
+    named: dict[UOp, UOp] = {}  # storage -> its PARAM in the kernel
+    for root, part in slices.items():
         dims, symbolic = leaves.split_dims((part.length,))
         named[root] = intern(Ops.PARAM, root.dtype, symbolic, ParamArg("", dims, part.slot))
-    tiles = dict.fromkeys([p.root for p in piece.places.values() if p.root not in parts])
+    tiles = dict.fromkeys([p.root for p in launch.accesses.values() if p.root not in slices])
     mapping = {root: _tile(root, slot) for slot, root in enumerate(tiles)}
-    for u, (root, flat, guard, gathered) in piece.places.items():
-        # A tile stands there with the stores that fill it.
-        storage = named[root] if root in parts else remake.rebuild_more(u.src[0], mapping)
+    for u, (root, flat, guard, gathered) in launch.accesses.items():
+        # A tile comes with the stores that fill it.
+        storage = named[root] if root in slices else remake.rebuild_more(u.src[0], mapping)
         if gathered:
             guard, flat = [remake.rebuild_more(v, mapping) for v in (guard, flat)]
-        offset = parts[root].offset if root in parts else 0
+        offset = slices[root].offset if root in slices else 0
         index = indexing.gated((affine.plus(flat, -offset),), guard)
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *index))
-    closed, opts = remake.rebuild(effect, mapping, piece.nodes), effect.arg
+    closed, opts = remake.rebuild(effect, mapping, launch.nodes), effect.arg
     if opts is not None:  # the SINK has them from here on
         closed = _without_opts(closed)
     return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts))
@@ -332,7 +332,7 @@ def _tile(buffer: UOp, slot: int) -> UOp:
 
 
 def _extent(size: shapes.Dim, flats: list[UOp]) -> tuple[int, shapes.Dim]:
-    """The part of some storage that a kernel sees: its offset, and how many elements.
+    """The offset and length of the part of a storage that holds all of a kernel's accesses.
 
     No index may fall before it: a flipped axis counts down from its constant.
     """
@@ -350,14 +350,14 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    pieces, kernels = _Pieces(graph), _Kernels()
-    for piece in launch_order(pieces):
-        effect = piece.effect
+    launches, kernels = _Launches(graph), _Kernels()
+    for launch in launch_order(launches):
+        effect = launch.effect
         if effect.op is Ops.CALL:
             kernel = effect.src[0]
-            args = [pieces.root(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+            args = [launches.root(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
         else:
-            kernel, args = kernels.of(piece)
+            kernel, args = kernels.of(launch)
         if kernel not in variables:
             kernel.origin = effect.origin
             variables[kernel] = walk.variables(kernel)

@@ -59,7 +59,7 @@ from uopc.ir.index import affine, compare
 from uopc.passes.contract import Context, Pass
 
 Array = npt.NDArray[Any]
-Places = tuple[list[Array], Array]  # of an access, for each dimension; where there is one
+Accessed = tuple[list[Array], Array]  # of an access, for each dimension; where there is one
 
 # Less arithmetic than this, on tables or divisions of divisions, stays as it is.
 FEWEST_OPS = 6
@@ -153,7 +153,7 @@ class _Nest:
             worth[u] = made
         return None if reads.all() else (reads, worth[self.value])
 
-    def _accessed(self, u: UOp) -> Places | None:
+    def _accessed(self, u: UOp) -> Accessed | None:
         """Where an access reads, if that is known."""
         if u.op is not Ops.INDEX:
             return None
@@ -199,7 +199,7 @@ class _Nest:
     def _element(self, array: Array, dtype: dtypes.DType) -> UOp:
         return self.iterations.element(array, dtype)
 
-    def _read(self, u: UOp, here: Array, access: Places) -> UOp:
+    def _read(self, u: UOp, here: Array, access: Accessed) -> UOp:
         """An access at a place from a table."""
         at, inside = access
         live = here & inside

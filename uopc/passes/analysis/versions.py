@@ -42,7 +42,7 @@ class Version:
 NEW = Version({}, -1, 0, (), None)
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Of an effect: its chain, where in it, and the how manieth found."""
 
     chain: int
@@ -54,7 +54,7 @@ class Versions:
     """The chains of a program, as its effects are found, sources first."""
 
     def __init__(self) -> None:
-        self.place: dict[UOp, Place] = {}
+        self.place: dict[UOp, Position] = {}
         self.waits: dict[UOp, tuple[UOp, ...]] = {}  # a node that joins versions -> their last
         self._lengths: list[int] = []
 
@@ -70,7 +70,7 @@ class Versions:
             chain = len(self._lengths)
             self._lengths.append(0)
         others = seen._others if chain == seen._chain else seen.chains()
-        self.place[effect] = Place(chain, self._lengths[chain], len(self.place))
+        self.place[effect] = Position(chain, self._lengths[chain], len(self.place))
         self._lengths[chain] += 1
         return Version(others, chain, self._lengths[chain], (effect,), seen)
 

@@ -164,7 +164,7 @@ class _Reads:
             self.seen[u] = self.versions.joined(u, found)
 
 
-class _Places:
+class _Accesses:
     """Which elements of a storage launches read and write, as far as their indices tell."""
 
     def __init__(self, demands: Demands) -> None:
@@ -204,14 +204,14 @@ def _span(root: UOp, index: Index) -> tuple[float, float]:
     return low, high + 1
 
 
-def _waits(reads: _Reads, places: _Places) -> _Waits:
+def _waits(reads: _Reads, accesses: _Accesses) -> _Waits:
     versions = reads.versions
     waits = _Waits([*reads.launches, *versions.waits])
     rank = {e: i for i, e in enumerate(versions.place)}
     writers: dict[UOp, Writers] = {}
     for root, effects in reads.effects.items():
         ordered = sorted(effects, key=rank.__getitem__)
-        writers[root] = Writers(versions, [(w, places.written(w)) for w in ordered])
+        writers[root] = Writers(versions, [(w, accesses.written(w)) for w in ordered])
     for u, before in versions.waits.items():
         for e in before:
             waits.following[e].add(u)
@@ -219,7 +219,7 @@ def _waits(reads: _Reads, places: _Places) -> _Waits:
         for v in launch.needs:
             waits.following[v].add(u)
         for root, version in launch.reads:
-            for begin, end in places.read(u, root):
+            for begin, end in accesses.read(u, root):
                 found = writers[root].following(version, begin, end)
                 waits.overwriting[u].update([w for w in found if w is not u])
             for e in version.last:
@@ -248,7 +248,7 @@ def stores_to_copy(
     reads = _Reads(order, stored, effects)
     for v in outputs:
         reads.launches.setdefault(v, reads.launch((v,)))
-    waits = _waits(reads, _Places(demands))
+    waits = _waits(reads, _Accesses(demands))
     for u in copied:
         waits.copy(u)
     waits.begin()

@@ -33,20 +33,20 @@ _DTYPES = frozenset((dtypes.float32, dtypes.float64, dtypes.bool_))
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PadSum:
     """A sum of PADs along one axis: the first is all before the second, or it is one PAD."""
 
     axis: int
     begin: int
     end: int
     value: UOp | None  # of one PAD; else None
-    first: Pieces | None = None
-    second: Pieces | None = None
+    first: PadSum | None = None
+    second: PadSum | None = None
     count: int = 1
 
-    def leaves(self) -> list[Pieces]:
+    def leaves(self) -> list[PadSum]:
         """The PADs in order, without recursion."""
-        found: list[Pieces] = []
+        found: list[PadSum] = []
         stack = [self]
         while stack:
             p = stack.pop()
@@ -63,19 +63,19 @@ class Constants:
     def __init__(self) -> None:
         self.constant: set[UOp] = set()
         self.irregular: set[UOp] = set()  # constants that no short expression gives
-        self.pieces: dict[UOp, Pieces] = {}
+        self.pads: dict[UOp, PadSum] = {}
         self.arrays: dict[UOp, Array] = {}
 
     def note(self, u: UOp) -> None:
         """Look at a node whose sources were looked at."""
         if u in self.constant or u.dtype is dtypes.void:
             return
-        if (pieces := self._pieces(u)) is not None:
-            self.pieces[u] = pieces
+        if (pads := self._pad_sum(u)) is not None:
+            self.pads[u] = pads
         if self._is_constant(u):
             self.constant.add(u)
             made = u.op in JOINED and len(u.src) >= FEWEST_PARTS
-            summed = u in self.pieces and self.pieces[u].count >= FEWEST_PARTS
+            summed = u in self.pads and self.pads[u].count >= FEWEST_PARTS
             if made or summed or any(s in self.irregular for s in u.src):
                 self.irregular.add(u)
 
@@ -92,12 +92,12 @@ class Constants:
         dims = shapes.shape(u)
         return all(isinstance(d, int) for d in dims) and bool(shapes.size(dims) <= MOST_ELEMENTS)
 
-    def _pieces(self, u: UOp) -> Pieces | None:
+    def _pad_sum(self, u: UOp) -> PadSum | None:
         if u.op is Ops.PAD and len(u.src) == 1:
             return _one_pad(u)
         if u.op is not Ops.ADD:
             return None
-        a, b = self.pieces.get(u.src[0]), self.pieces.get(u.src[1])
+        a, b = self.pads.get(u.src[0]), self.pads.get(u.src[1])
         if a is None or b is None or a.axis != b.axis:
             return None
         if shapes.shape(u.src[0]) != shapes.shape(u.src[1]):
@@ -106,7 +106,7 @@ class Constants:
             a, b = b, a
         if a.end > b.begin:
             return None
-        return Pieces(a.axis, a.begin, b.end, None, a, b, a.count + b.count)
+        return PadSum(a.axis, a.begin, b.end, None, a, b, a.count + b.count)
 
     def array(self, u: UOp) -> Array:
         """The elements of a constant."""
@@ -117,8 +117,8 @@ class Constants:
             if v in arrays:
                 stack.pop()
                 continue
-            pieces = self.pieces.get(v)
-            parts = pieces.leaves() if pieces is not None else None
+            pads = self.pads.get(v)
+            parts = pads.leaves() if pads is not None else None
             sources = [p.value for p in parts if p.value is not None] if parts else list(v.src)
             missing = [s for s in sources if s not in arrays]
             if missing:
@@ -144,7 +144,7 @@ def array_node(array: Array, dtype: dtypes.DType) -> UOp:
     return intern(Ops.DATA, dtype, (), data.register(array))
 
 
-def _one_pad(u: UOp) -> Pieces | None:
+def _one_pad(u: UOp) -> PadSum | None:
     """A PAD along one axis, of a value that fills the others."""
     begins, sizes = shapes.window(u)
     dims = shapes.shape(u.src[0])
@@ -154,10 +154,10 @@ def _one_pad(u: UOp) -> Pieces | None:
     if len(moved) != 1 or dims[moved[0]] == 0:
         return None
     axis = moved[0]
-    return Pieces(axis, begins[axis], begins[axis] + dims[axis], u.src[0])
+    return PadSum(axis, begins[axis], begins[axis] + dims[axis], u.src[0])
 
 
-def _filled(u: UOp, parts: list[Pieces], values: list[Array]) -> Array:
+def _filled(u: UOp, parts: list[PadSum], values: list[Array]) -> Array:
     """The sum of PADs: a number plus zeros, as often as there are others to add."""
     out = np.zeros(shapes.shape(u), u.dtype.numpy)
     axis = parts[0].axis
@@ -167,12 +167,12 @@ def _filled(u: UOp, parts: list[Pieces], values: list[Array]) -> Array:
     return out + out.dtype.type(0) if len(parts) > 1 and u.dtype.is_float else out
 
 
-def concatenation(pieces: Pieces, length: int) -> UOp:
+def concatenation(pads: PadSum, length: int) -> UOp:
     """A sum of PADs that do not overlap as one CAT: no element has more than one of them."""
-    axis = pieces.axis
+    axis = pads.axis
     parts: list[UOp] = []
     at = 0
-    for leaf in pieces.leaves():
+    for leaf in pads.leaves():
         assert leaf.value is not None
         parts += _zeros(leaf.value, axis, leaf.begin - at)
         parts.append(leaf.value)

@@ -50,7 +50,7 @@ class _Rewriting:
         constants.note(made)
         if made in constants.constant or not src:
             return made
-        if made.op is Ops.ADD and made in constants.pieces:
+        if made.op is Ops.ADD and made in constants.pads:
             return made
         read = tuple([self.settle(s) for s in made.src])
         if read != made.src:
@@ -75,10 +75,10 @@ class _Rewriting:
             for v in walk.toposort(made):  # a number that is repeated is more than one node
                 constants.note(v)
             return made
-        pieces = constants.pieces.get(u)
-        if pieces is None or pieces.count == 1:
+        pads = constants.pads.get(u)
+        if pads is None or pads.count == 1:
             return u
-        joined = self.joined(concatenation(pieces, shapes.shape(u)[pieces.axis]))
+        joined = self.joined(concatenation(pads, shapes.shape(u)[pads.axis]))
         if not u.dtype.is_float:
             return joined
         return alu.alu(joined, Ops.ADD, leaves.const(u.dtype, 0.0))  # what -0.0 becomes by a sum

@@ -14,7 +14,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 Loops = tuple["UOp", ...]
-Place = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengths of a group's own
+Nest = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengths of a group's own
 
 
 def with_shared_loops(kernel: UOp) -> UOp:
@@ -32,8 +32,8 @@ def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
     if len(groups) < 2:
         return {}
     shared = _Shared(_needs(kernel, groups))
-    standard: dict[Place, Loops] = {}
-    readers: dict[tuple[Place, UOp], dict[int, None]] = {}  # the first groups that read a place
+    standard: dict[Nest, Loops] = {}
+    readers: dict[tuple[Nest, UOp], dict[int, None]] = {}  # the first groups that read a place
     names: dict[UOp, UOp] = {}
     firsts = list(groups)
     for number, (loops, members) in enumerate(groups.items()):
