@@ -157,17 +157,17 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
     yield "# Kernels"
     yield ""
     yield "Made by `uopc bench kernels --out docs/lab/kernels`. Times are the least of the rounds'"
-    yield "medians. *Best peer* was measured in the same run, taking turns. The *envelope* is the"
+    yield "medians. *Best peer* was measured in the same run, in turns. The *envelope* is the"
     yield "best of eight peers on the machine described below, recorded once and not in this run:"
-    yield "its ratios, and those to the limit, mean something on a machine of that kind only."
-    yield "*tinygrad*: how many times as fast uopc is; recorded too, unless it was in this run."
+    yield "ratios to it, and to the limit, are meaningful only on that kind of machine."
+    yield "*tinygrad*: how many times as fast uopc is; also recorded, unless it was in this run."
     yield ""
     yield f"Recorded on: {MACHINE['about']}."
     cpus, load = os.cpu_count() or 1, results["load"]
     yield f"This run: Python {platform.python_version()}, NumPy {results['numpy']}, {cpus} CPUs,"
     yield f"load {load:.1f} before it, {results['seconds']:.0f} s."
     if load > cpus / 2:
-        yield "**The machine was busy: make these again before relying on them.**"
+        yield "**The machine was busy; rerun before relying on these numbers.**"
     yield ""
     yield from _summary(results)
     for threads, rows in results["runs"].items():

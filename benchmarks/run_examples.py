@@ -1,4 +1,4 @@
-"""What the examples cost: import, compile, a small call, and each run beside NumPy's.
+"""What the examples cost: import, compile, a small call, and each run against NumPy's.
 
     python benchmarks/run_examples.py [docs/lab/figures.md]
 
@@ -92,20 +92,20 @@ def lines() -> Iterator[str]:
     yield f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()},"
     yield f"{cpus} CPUs, load {load:.1f} before the run."
     if load > cpus / 2:
-        yield "**The machine was busy: make these again before relying on them.**"
+        yield "**The machine was busy; rerun before relying on these numbers.**"
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield f"| `import uopc`, NumPy being there | {in_a_new_process(IMPORT) * 1e3:.0f} ms |"
+    yield f"| `import uopc` (NumPy already imported) | {in_a_new_process(IMPORT) * 1e3:.0f} ms |"
     first = in_a_new_process(FIRST_COMPILE)
-    yield f"| first `compile` of a process, LLVM being loaded | {first * 1e3:.0f} ms |"
+    yield f"| first `compile` of a process (loads LLVM) | {first * 1e3:.0f} ms |"
     ours, theirs = small_call()
-    rows = {"a call of `a*b + c` on 8 elements": ours, "NumPy's expression": theirs}
+    rows = {"one call of `a*b + c` on 8 elements": ours, "NumPy's expression": theirs}
     for what, found in rows.items():
         yield f"| {what} | {found.median * 1e6:.2f} ({found.least * 1e6:.2f}) µs |"
     yield f"| the call as a ratio to NumPy's | {1 / ratio(ours, theirs):.2f} |"
     yield ""
-    yield "| example | compile ms | kernels | run ms | the other, ms | ratio |"
+    yield "| example | compile ms | kernels | run ms | peer ms | ratio |"
     yield "|---|---|---|---|---|---|"
     for name, other in EXAMPLES.items():
         yield example_row(name, other)

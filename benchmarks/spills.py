@@ -128,12 +128,12 @@ def main() -> int:
 HEAD = """# Spills
 
 Made by `python benchmarks/spills.py --recorded DIR --out docs/lab`: values that machine code keeps
-on the stack, by the order of statements, over all kernels of a program. Ours is a depth-first walk
-from the stores; topological takes what is ready level by level.
+on the stack, by the order of statements, over all kernels of a program. Our order is a depth-first
+walk from the stores; the topological order goes level by level.
 
-Tried: of a node's operands the one that needs most registers first (Sethi and Ullman's order). The
+Tried and dropped: the operand that needs most registers first (Sethi and Ullman's order). The
 transformer spills 53 and 49, resnet_1 956 and 1,108, but bicycle_jacobian_stack_N50_f64 576 and
-1,071, and legacy_N50 705 and 1,130: values with several readers live longer. Left as it is.
+1,071, and legacy_N50 705 and 1,130: values with several readers live longer.
 """
 
 

@@ -32,9 +32,9 @@ LEAST = 1e-3  # a timing, of as many calls as that takes
 HEAD = """# With vectors of 32 bytes
 
 Made by `python benchmarks/targets.py --out docs/lab/kernels`: code for AVX2 with
-`UOPC_TARGET_CPU=x86-64-v3`, 16 registers, beside code for the machine itself ({cpu}, vectors of
-{nbytes} bytes, {registers} of them) and NumPy, which chooses by the machine. One thread, CPU time,
-the least of rounds taken in turns; load {load:.0f} before the run, on {cpus} CPUs.
+`UOPC_TARGET_CPU=x86-64-v3`, 16 registers, against code for the machine itself ({cpu}, vectors of
+{nbytes} bytes, {registers} of them) and NumPy, which picks its own. One thread, CPU time,
+the least of interleaved rounds; load {load:.0f} before the run, on {cpus} CPUs.
 
 NumPy's time as a ratio to that of AVX2: geometric mean {mean:.2f}, least {least:.2f},
 {behind} of {rows} below 1.
