@@ -31,11 +31,11 @@ from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.lanes import MOST_STEP
 from uopc.passes.contract import Context, Pass
 from uopc.passes.devectorize import transpose as transposed_loads
 from uopc.passes.devectorize.gather import first_inside, some_place
 from uopc.passes.devectorize.partial_stores import store_pieces
-from uopc.passes.optimize.schedule import thresholds as machine
 
 if TYPE_CHECKING:
     from uopc.target import Target
@@ -352,7 +352,7 @@ def _covering(lanes: int, step: int) -> list[int]:
 
 def _is_small(step: int, lanes: int) -> bool:
     """Whether lanes are so near one another that few vectors cover them."""
-    return 2 <= step <= machine.MOST_STEP and 2 * len(_covering(lanes, step)) <= lanes
+    return 2 <= step <= MOST_STEP and 2 * len(_covering(lanes, step)) <= lanes
 
 
 def _spread(gate: UOp | None, lanes: int, begin: int, step: int) -> UOp | None:

@@ -15,10 +15,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-# Bits of the pieces that rows are loaded in: shuffles within pieces of 128 bits are cheap on every
-# machine with wider vectors, and joining pieces is part of the load.
-PIECE_BITS = 128
+from uopc.passes.analysis.lanes import piece
 
 LaneStep = Callable[["UOp"], int | None]
 LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
@@ -51,11 +48,6 @@ def _blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
         if len(run) == piece(u.dtype) and u.dtype.lanes % len(run) == 0:
             yield run
             run = []
-
-
-def piece(t: DType) -> int:
-    """Elements of a piece."""
-    return max(2, PIECE_BITS // t.scalar.bits)
 
 
 def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:

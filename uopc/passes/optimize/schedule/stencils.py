@@ -11,8 +11,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.passes.analysis.lanes import MOST_STEP, piece
 from uopc.passes.analysis.op_costs import LOAD, STORE
-from uopc.passes.devectorize.transpose import piece
 from uopc.passes.optimize.opts import reuse as kept_values
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import thresholds as machine
@@ -80,7 +80,7 @@ def copy_thin_rows(chooser: Chooser, lanes: int) -> None:
     loops = [q for q in k.axes if q.arg.kind in ("loop", "reduce")]
     inner = loops[-1] if loops and all(q in k.outputs for q in loops) else None
     n = length_of(inner) if inner is not None else None
-    if inner is None or n is None or not 1 < n <= min(machine.MOST_STEP, lanes - 1):
+    if inner is None or n is None or not 1 < n <= min(MOST_STEP, lanes - 1):
         return
     written = [a for a in k.accesses if a.written]
     rows = [q for q in loops if (length_of(q) or lanes) >= lanes]

@@ -28,9 +28,6 @@ MOST_AFTER_SUMS = 512
 # Iterations side by side where one waits for its results: 110 operations of a Jacobian, 100 cycles
 # one after the other, take 48 cycles in a loop, 37 two at a time, and 50 four at a time (spilled).
 INTERLEAVED = 2
-# Lanes at most so far apart are picked out of vectors: a shuffle a vector, not a load a lane. 256
-# images of 112 x 112, pooled by 2 x 2: 0.30 ms instead of 0.60.
-MOST_STEP = 4
 # A loop is cut only where each node of the parts runs so often: at guards, 96 movement ops on 1,400
 # elements take 0.43 s to compile and 20.9 µs to run with cuts, 0.26 and 18.3 without.
 RUNS_OF_A_NODE = 8
