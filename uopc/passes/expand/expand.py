@@ -12,10 +12,10 @@ Before (kernel)                              After (vector)
   %9 = end %8, %2, %4                          %9 = end %8, %2
   sink %9 name=E_64 opts=(VECTOR(0, 8),)       sink %9 name=E_64 opts=(VECTOR(0, 8),)
 
-A node has a copy for each iteration of the unrolled ranges that it is inside of: what does not
-depend on a range is not copied. A reduce gets one accumulator a copy, combined after the loop, and
-its lanes are combined last. On a GPU the sums of SHAPED_WMMAs become WMMAs of what each lane of a
-warp has of their tiles (`fragments.py`); elsewhere the product is computed in loops.
+A node has one copy per iteration of the unrolled ranges around it; a node that does not depend on a
+range is not copied. A reduce gets one accumulator per copy, combined after the loop; its lanes are
+combined last. On a GPU the sums of SHAPED_WMMAs become WMMAs on the fragments of their tiles that
+the lanes of a warp hold (`fragments.py`); elsewhere loops compute the product.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.loops import combined
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.expand.fragments import Fragments, fragments, is_tensor_sum
@@ -40,8 +41,8 @@ Ranges = tuple["UOp", ...]
 
 
 class _Expansion:
-    """Every node becomes its copies, sources first: one for each combination of iterations of the
-    unrolled ranges that it is inside of, the last range fastest."""
+    """The copies of every node, made sources first: one per combination of iterations of the
+    unrolled ranges around it, the last range fastest."""
 
     def __init__(self, kernel: UOp, tensor_cores: bool) -> None:
         self.kernel = kernel
@@ -49,28 +50,28 @@ class _Expansion:
         self._sorted: dict[frozenset[UOp], Ranges] = {}
         self._picked: dict[tuple[Ranges, Ranges], list[int]] = {}
         self.fragments: dict[UOp, Fragments] = {}
-        self.places: dict[UOp, UOp] = {}  # row or column of a tile -> where a lane has it
-        self.lane: dict[UOp, UOp] = {}  # row or column of a tile -> the lanes of its warp
+        self.positions: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> that of a lane
+        self.lane: dict[UOp, UOp] = {}  # range of a tile's rows or columns -> lanes of its warp
         shared = filled_together(walk.order(kernel)) if tensor_cores else {}
         for u in walk.order(kernel) if tensor_cores else ():
             if u.op is Ops.SHAPED_WMMA:
                 made = self.fragments[u] = fragments(u, shared)
-                self.places |= made.places
-                self.lane |= dict.fromkeys(made.places, made.lane)
+                self.positions |= made.positions
+                self.lane |= dict.fromkeys(made.positions, made.lane)
 
     def expand(self) -> UOp:
         for u in self._order():
-            if u not in self.fragments:  # the sum of its products is made of fragments
+            if u not in self.fragments:  # its REDUCE is made of the fragments
                 self.made[u] = self._copies(u)
         return self.made[self.kernel][0]
 
     def _order(self) -> Mapping[UOp, None]:
-        """Sources first; what stands for parts of tiles comes before the tiles' readers."""
+        """Sources first; the values that replace parts of tiles come before the tiles' readers."""
         if not self.fragments:
             return walk.order(self.kernel)
         order: dict[UOp, None] = {}
         tiles = self.fragments.values()
-        for u in [*self.lane.values(), *self.places.values()]:
+        for u in [*self.lane.values(), *self.positions.values()]:
             walk.toposort(u, done=order)
         for u in [t for f in tiles for t in (f.lane, f.a, f.b)] + [self.kernel]:
             walk.toposort(u, lambda n: n not in self.fragments, order)
@@ -93,7 +94,7 @@ class _Expansion:
         return self.made[u][at]
 
     def _column(self, u: UOp, wide: Ranges) -> list[UOp]:
-        """The copies of a node that the copies of a user read, given the ranges around that."""
+        """The copy of a node for each copy of its user, which is inside of the ranges `wide`."""
         own, made = self.copied_ranges(u), self.made[u]
         if own == wide:
             return made
@@ -114,12 +115,12 @@ class _Expansion:
             after = math.prod(lengths[at + 1 :])
             return [affine.const(i // after % lengths[at]) for i in range(math.prod(lengths))]
         if u.op is Ops.RANGE and u.arg.kind == "lane":
-            n = u.src[0].arg
+            n = _length(u)
             return [intern(Ops.LANES, dtypes.index.vec(n), (), n)]
         if _runs_once(u):
             return [affine.const(0)]
-        if u in self.places:
-            return self._column(self.places[u], wide)
+        if u in self.positions:
+            return self._column(self.positions[u], wide)
         if u.op in (Ops.REDUCE, Ops.END):
             tensor = is_tensor_sum(u) and u.src[0] in self.fragments
             close = self._tensor_sum if tensor else self._close
@@ -135,7 +136,7 @@ class _Expansion:
         return [_remade(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
-        """A REDUCE or END: one for each copy of the ranges that it closes."""
+        """The copy of a REDUCE or END at an iteration of the unrolled ranges around it."""
         closed = ranges.closed_ranges(u)
         lanes = [r for r in closed if r.arg.kind == "lane"]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
@@ -149,7 +150,7 @@ class _Expansion:
         return _combine(u, bodies, closed_copies, lanes)
 
     def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
-        """The sum of SHAPED_WMMAs: all copies of a tile's depth go to one accumulator."""
+        """A copy of a sum of SHAPED_WMMAs: all copies of a tile's depth share one accumulator."""
         tile = self.fragments[u.src[0]]
         closed = [r for r in ranges.closed_ranges(u) if r is not u.src[0].src[4]]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], [])
@@ -174,7 +175,7 @@ def _length(r: UOp) -> int:
 
 
 def _runs_once(u: UOp) -> bool:
-    """Whether a node is a loop of one iteration, which is none."""
+    """Whether a node is a loop of one iteration: it needs no loop."""
     if u.op is not Ops.RANGE or u.arg.kind not in ("loop", "reduce"):
         return False
     return u.src[0].op is Ops.CONST and u.src[0].arg == 1
@@ -186,10 +187,10 @@ def _iterations(wide: Iterable[UOp]) -> Iterator[tuple[int, ...]]:
 
 
 def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
-    """The ranges of copies, slowest first: copies of vectors side by side come one after another.
+    """The ranges of copies, slowest first: copies of neighbouring vectors follow one another.
 
-    In a tile of rows by vectors that keeps one row's elements and all vectors in registers at a
-    time; the other way round, all rows' elements would be alive at once.
+    In a tile of rows by vectors, registers then hold one row's element and all vectors at a time.
+    In the other order the elements of all rows would be alive at once.
     """
 
     def shared(r: UOp) -> int:
@@ -199,32 +200,27 @@ def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """How long the common beginning of two axes is."""
+    """The length of the common beginning of two axes."""
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
 def _lanes_of(b: UOp, n: int) -> UOp:
-    """A value with n lanes: one that has none is the same in each."""
+    """A value with n lanes; a scalar is repeated."""
     return b if b.dtype.lanes == n else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
 
 
-def _combine(u: UOp, bodies: list[UOp], closed_copies: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
-    """The accumulators of a reduce, combined pairwise, then their lanes."""
-    op = u.arg.op
+def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
+    """The accumulators of a reduce, combined in pairs, then their lanes."""
     if lanes:
-        n = lanes[0].src[0].arg
-        bodies = [_lanes_of(b, n) for b in bodies]
-    parts = bodies
-    if closed_copies:
-        parts = [intern(Ops.REDUCE, b.dtype, (b, *closed_copies), u.arg) for b in bodies]
-    while len(parts) > 1:
-        pairs = [alu.alu(a, Op.by_name(op), b) for a, b in zip(parts[::2], parts[1::2])]
-        parts = pairs + parts[len(parts) - len(parts) % 2 :]
-    return intern(Ops.HREDUCE, u.dtype, (parts[0],), op) if lanes else parts[0]
+        bodies = [_lanes_of(b, _length(lanes[0])) for b in bodies]
+    if ranges:
+        bodies = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
+    total = combined(Op.by_name(u.arg.op), bodies)
+    return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op) if lanes else total
 
 
 def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """The node on its expanded sources, as wide as the widest of them."""
+    """The node on its expanded sources, with as many lanes as the widest of them."""
     if src == u.src:
         return u
     if u.op is Ops.INDEX:

@@ -1,8 +1,8 @@
-"""What each lane of a warp has of a tensor core's tile, as index expressions.
+"""The fragments of a tensor core's tile that the lanes of a warp hold, as index expressions.
 
-A SHAPED_WMMA moves with a range of rows, one of columns and one of depth. Its operands are read as
-vectors: `a` with the elements that a lane has of it for lanes, and so `b`; everything after the sum
-is a vector of the lane's elements of the result, one for each place of (row, column) that it has.
+A SHAPED_WMMA moves with a range of rows, one of columns and one of depth. Each lane reads its
+elements of operand `a` as a vector, and those of `b`. Values after the sum are vectors of the
+elements of the result that the lane holds, one per (row, column).
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ _LANES, _ELEMENTS = 2, 3
 
 @dataclass(frozen=True)
 class Fragments:
-    """A SHAPED_WMMA on lanes: the range of the warp's lanes, its operands as values over a range
-    of kind lane, and where the result's rows and columns are."""
+    """A SHAPED_WMMA on lanes: its shape, the elements per lane of a, b and the result, the range of
+    the warp's lanes, the operands over a range of kind lane, and the rows and columns of the result
+    as expressions of a lane."""
 
     shape: tuple[int, int, int]
     counts: tuple[int, int, int]
     lane: UOp
     a: UOp
     b: UOp
-    places: dict[UOp, UOp]
+    positions: dict[UOp, UOp]
 
 
 def fragments(u: UOp, shared: Container[UOp]) -> Fragments:
-    """A SHAPED_WMMA taken apart. `shared`: the storage that all lanes of a warp can read."""
+    """The fragments of a SHAPED_WMMA. All lanes of a warp can read the storage in `shared`."""
     tile = tensor_cores.tile_of(u)
     assert tile is not None, u
     a, b, row, column, depth = u.src
     axis = row.arg.axis
-    lane = make_range(affine.const(tensor_cores.WARP), (*axis, _LANES), "warp")
+    lane = make_range(tensor_cores.WARP, (*axis, _LANES), "warp")
     of_a, of_b, of_c = [
-        make_range(affine.const(n), (*axis, _ELEMENTS), "lane") if n > 1 else affine.const(0)
+        make_range(n, (*axis, _ELEMENTS), "lane") if n > 1 else affine.const(0)
         for n in tile.counts
     ]
     rows_a, depth_a = tile.of_a(lane, of_a)
@@ -63,8 +64,8 @@ def fragments(u: UOp, shared: Container[UOp]) -> Fragments:
 def _matrices(
     tile: Tile, operand: UOp, along: UOp, depth: UOp, lane: UOp, shared: Container[UOp]
 ) -> UOp | None:
-    """An operand of 16 bits in shared storage as a TILE_LOAD; None where it is none, or its rows
-    are not in pieces of 8 neighbours at multiples of 16 bytes."""
+    """A TILE_LOAD of an operand of 16 bits in shared storage; None for another operand, or if its
+    rows are not in runs of 8 neighbours at multiples of 16 bytes."""
     if operand.op is not Ops.INDEX or tile.operand.itemsize != 2:
         return None
     base = storage_root(operand)
@@ -77,16 +78,18 @@ def _matrices(
         fast in ranges.ranges(m) for m in terms if m is not fast
     ):
         return None
-    # Matrices side by side: rows and rows + 8 first, as far as there are so many, then the depth.
+    # The order of the 8 x 8 matrices: along the rows first (8 or 16 of them), then the depth.
     count = along.src[0].arg * depth.src[0].arg // 64
-    number, high = lane // 8 % count, along.src[0].arg // 8
-    places = {along: 8 * (number % high), depth: 8 * (number // high)}
-    places[slow] = places[slow] + lane % 8
-    address = remake.rebuild(operand, places)
+    matrix, row = affine.divmod_(lane, affine.const(8))
+    matrix = affine.floormod(matrix, affine.const(count))
+    deep, high = affine.divmod_(matrix, affine.const(along.src[0].arg // 8))
+    begins = {along: affine.scaled(high, 8), depth: affine.scaled(deep, 8)}
+    begins[slow] = affine.add(begins[slow], row)
+    address = remake.rebuild(operand, begins)
     t = operand.dtype.vec(2 * count)
     return intern(Ops.TILE_LOAD, t, (address, lane), (count, int(fast is along)))
 
 
 def is_tensor_sum(u: UOp) -> bool:
-    """Whether a REDUCE adds up what a tensor core multiplies."""
+    """Whether u is a REDUCE that adds up SHAPED_WMMAs."""
     return u.op is Ops.REDUCE and u.src[0].op is Ops.SHAPED_WMMA

@@ -1,8 +1,8 @@
 """Loop or thread extents laid out over the few dimensions of a launch.
 
-A device takes at most some dimensions (three on a GPU), each up to a maximum. `grid` finds sizes
-that fit and says, per extent, which index it has at a place of the launch. Every combination of
-indices occurs at exactly one place.
+A device takes a few dimensions (three on a GPU), each up to a maximum. `grid` finds sizes that fit,
+and the index of each extent in terms of the indices of the launch. Every combination of indices
+occurs exactly once.
 
     extents (4, 4, 4, 4), maxima (16, 16)   →   sizes (16, 16)
     index  gidx0 // 4,  gidx0 % 4,  gidx1 // 4,  gidx1 % 4
@@ -27,8 +27,8 @@ from uopc.ir.index import affine
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`sizes`: how many places each dimension of the launch has. `index`: per extent, its index
-    as an expression of dtype index over SPECIALs; dimension i of the launch is `names[i]`."""
+    """The names and sizes of the dimensions of a launch; and the index of each extent, of dtype
+    index, in terms of SPECIALs with these names."""
 
     names: tuple[str, ...]
     sizes: Shape
@@ -44,9 +44,9 @@ def grid(
 ) -> Grid:
     """The extents (ints, or UOps of dtype index) over SPECIALs `prefix0`, `prefix1`, …
 
-    No dimension of the launch is longer than its maximum, and there are no more than there are
-    maxima; None means one dimension an extent. `innermost_first` puts the last extents on
-    dimension 0, where neighbours run together. Unsupported where no sizes fit.
+    The launch has at most one dimension per maximum, none longer than its maximum; without maxima,
+    one dimension per extent. `innermost_first` puts the last extents on dimension 0, where
+    neighbours run together. Unsupported if no sizes fit.
     """
     extents = [operands.as_dim(d) for d in extents]
     live = tuple([d for d in extents if not indexing.is_one(d)])
@@ -64,7 +64,7 @@ def _special(name: str, size: Dim) -> UOp:
 
 
 def _sizes(extents: Shape, maxima: tuple[int, ...] | None) -> Shape:
-    """Sizes whose product is that of the extents, by dimension of the launch."""
+    """The sizes of the dimensions of the launch; their product is that of the extents."""
     if maxima is None or not extents:
         return extents
     found = _grouped(extents, maxima) or _factored(extents, maxima)
@@ -75,7 +75,7 @@ def _sizes(extents: Shape, maxima: tuple[int, ...] | None) -> Shape:
 
 
 def _grouped(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
-    """Neighbouring extents multiplied: as few as fit, dimension 0 as long as it may be."""
+    """Products of neighbouring extents, with as many factors as fit; dimension 0 is the longest."""
     for count in range(min(len(extents), len(maxima)), 0, -1):
         fitting = [
             sizes
@@ -88,15 +88,15 @@ def _grouped(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
 
 
 def _partitions(extents: Shape, count: int) -> Iterator[Shape]:
-    """The products of neighbours, for every way to cut the extents in `count` pieces."""
+    """The products of neighbours, for every way to split the extents in `count` groups."""
     for cuts in itertools.combinations(range(1, len(extents)), count - 1):
         ends = (0, *cuts, len(extents))
         yield tuple([shapes.size(extents[i:j]) for i, j in itertools.pairwise(ends)])
 
 
 def _factored(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
-    """Any sizes with the product of the extents, whose indices are taken apart and put together
-    again: for an extent longer than every maximum. Only numbers have factors."""
+    """Any sizes with the product of the extents, for an extent longer than every maximum. The index
+    of an extent is then computed from several dimensions. None if an extent is not a number."""
     numbers = [d for d in extents if isinstance(d, int)]
     if len(numbers) != len(extents):
         return None
@@ -104,7 +104,7 @@ def _factored(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
 
 
 def _divided(total: int, divisors: list[int], maxima: tuple[int, ...]) -> Shape | None:
-    """Divisors with that product, each within its maximum, the first as great as possible."""
+    """Divisors with the product `total`, each within its maximum, the first as large as can be."""
     if total == 1 or not maxima:
         return () if total == 1 else None
     for d in divisors:
@@ -117,7 +117,7 @@ def _divided(total: int, divisors: list[int], maxima: tuple[int, ...]) -> Shape 
 
 
 def _divisors(numbers: list[int]) -> list[int]:
-    """The divisors of the product of some numbers, greatest first."""
+    """The divisors of the product of some numbers, largest first."""
     found = {1}
     for n in numbers:
         divisor = 2

@@ -12,21 +12,23 @@ Before (vector), device=cuda:sm_90           After (vector)
   %9 = end %8, %2, %4                          sink %8 name=E_64 opts=(GRID(0, 0),)
   sink %9 name=E_64 opts=(GRID(0, 0),)
 
-Every place of the launch runs the whole kernel, so the ranges vanish. Loops of which none is inside
-the other use the same threads. A store outside of some dimension's loops is done by its thread 0.
-A reduce over threads is put together by exchanges and shared memory: see `thread_reduce.py`.
-Storage that threads fill together is shared, with barriers: see `shared_tiles.py`, and
-`staged_tiles.py` where it is filled ahead of its use.
+Every thread of the launch runs the whole kernel, so the ranges vanish. Loops that are not inside of
+each other use the same threads. Thread 0 of a dimension does the stores outside of its loops. A
+reduce over threads becomes exchanges and shared memory (`block_reduce.py`). Storage that threads
+fill together is shared, with barriers (`analysis/shared_tiles.py`), or filled ahead of its use
+(`analysis/pipelined_tiles.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import VECTOR
@@ -34,11 +36,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis import shared_tiles
-from uopc.passes.analysis import swizzle as swizzled_tiles
+from uopc.passes.analysis import shared_tiles, swizzle
 from uopc.passes.contract import Context, Pass
-from uopc.passes.place_threads import launch_grid as grid_dims
 from uopc.passes.place_threads.block_reduce import Team, reduce_threads
+from uopc.passes.place_threads.launch_grid import grid
 
 if TYPE_CHECKING:
     from uopc.target import Gpu
@@ -47,11 +48,12 @@ _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring th
 
 
 @dataclass(frozen=True)
-class _Launch:
-    """Where each range went, and the index and size of each dimension of the block, x first.
+class _Threads:
+    """The index of each range; the dimension of the block of each range of threads; the index and
+    size of each dimension, x first.
 
-    `chains`: where the block has one dimension, and ranges are digits of a thread's number, which
-    ranges are around some node together.
+    In a block of one dimension, ranges are digits of a thread's number; `chains` then has the
+    ranges around each node.
     """
 
     index: dict[UOp, UOp]
@@ -66,9 +68,9 @@ class _Launch:
 
 
 def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
-    """The ranges of threads that are around one node, the fastest first."""
+    """The ranges of threads around each node, the fastest first."""
     found: dict[tuple[UOp, ...], None] = {}
-    for around in {ranges.ranges(u) for u in order}:
+    for around in dict.fromkeys([ranges.ranges(u) for u in order]):
         chain = [r for r in around if r.arg.kind in shared_tiles.THREADS]
         chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
         found[tuple(chain)] = None
@@ -76,7 +78,7 @@ def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
 
 
 def _positions(chains: list[tuple[UOp, ...]]) -> dict[UOp, int]:
-    """The dimension of the block of each range: as many as are inside of it, at most."""
+    """The dimension of the block of each range: the most ranges inside of it around one node."""
     found: dict[UOp, int] = {}
     for chain in chains:
         for i, r in enumerate(chain):
@@ -85,14 +87,14 @@ def _positions(chains: list[tuple[UOp, ...]]) -> dict[UOp, int]:
 
 
 def _are_digits(position: dict[UOp, int]) -> bool:
-    """Whether ranges must be digits of one number: those that share a dimension differ in length,
-    or a warp's lanes have to be neighbours."""
+    """Whether ranges must be digits of one number: ranges of one dimension differ in length, or the
+    lanes of a warp must be neighbours."""
     lengths = {(i, int(r.src[0].arg)) for r, i in position.items()}
     return len(lengths) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position)
 
 
 def _digits(chains: list[tuple[UOp, ...]]) -> tuple[dict[UOp, int], int]:
-    """Of each range, how many threads are neighbours in one iteration; and how many there are."""
+    """The number of threads per iteration of each range, and the number of all threads."""
     step: dict[UOp, int] = {}
     total = 1
     for chain in chains:
@@ -104,56 +106,53 @@ def _digits(chains: list[tuple[UOp, ...]]) -> tuple[dict[UOp, int], int]:
     return step, total
 
 
-def _launch(order: list[UOp], gpu: Gpu) -> _Launch | None:
-    """Places for all ranges of blocks and threads; None where there are none."""
+def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
+    """Indices for all ranges of blocks and threads; None if there are no such ranges."""
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
                     key=lambda r: r.arg.axis)  # fmt: skip
     chains = _chains(order)
     position = _positions(chains)
     if not (blocks or position):
         return None
-    grid = grid_dims.grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
+    outer = grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
     if _are_digits(position):
-        return _one_number(dict(zip(blocks, grid.index)), chains, gpu.threads_per_block)
+        return _one_number(dict(zip(blocks, outer.index)), chains, gpu.threads_per_block)
     sizes: dict[int, int] = {}
     for r, i in position.items():
         sizes[i] = int(r.src[0].arg)
     extents = [sizes[i] for i in sorted(sizes)]
     if math.prod(extents) > gpu.threads_per_block:
         raise Unsupported(f"a block of {math.prod(extents)} threads, of {gpu.threads_per_block}")
-    block = grid_dims.grid("lidx", extents[::-1], gpu.block, innermost_first=True)
+    block = grid("lidx", extents[::-1], gpu.block, innermost_first=True)
     threads = block.index[::-1]
-    index = dict(zip(blocks, grid.index)) | {r: threads[i] for r, i in position.items()}
-    return _Launch(index, position, threads, tuple(extents))
+    index = dict(zip(blocks, outer.index)) | {r: threads[i] for r, i in position.items()}
+    return _Threads(index, position, threads, tuple(extents))
 
 
-def _one_number(index: dict[UOp, UOp], chains: list[tuple[UOp, ...]], most: int) -> _Launch:
+def _one_number(index: dict[UOp, UOp], chains: list[tuple[UOp, ...]], most: int) -> _Threads:
     """A block of one dimension, whose ranges are digits of a thread's number."""
     step, total = _digits(chains)
     if total > most:
         raise Unsupported(f"a block of {total} threads, of {most}")
-    number = grid_dims.grid("lidx", [total]).index[0]
+    number = grid("lidx", [total]).index[0]
     for r, size in step.items():
         digit = affine.floordiv(number, affine.const(size))
         index[r] = affine.floormod(digit, r.src[0])
-    return _Launch(index, dict.fromkeys(step, 0), (number,), (total,), tuple(chains))
+    return _Threads(index, dict.fromkeys(step, 0), (number,), (total,), tuple(chains))
 
 
-def _only_first(u: UOp, launch: _Launch) -> UOp | None:
-    """Whether this thread does a store: it is the first where the store names none."""
+def _only_first(u: UOp, launch: _Threads) -> UOp | None:
+    """The condition for a thread to do a store: it is first in all dimensions that the store does
+    not move with. None if all threads do it."""
     if launch.chains:
         return _first_digits(u, launch)
     inside = {launch.position[r] for r in ranges.ranges(u) if r in launch.position}
-    gate = None
-    for i, t in enumerate(launch.threads):
-        if i not in inside and t.op is not Ops.CONST:
-            first = t.eq(0)
-            gate = first if gate is None else gate & first
-    return gate
+    others = [t for i, t in enumerate(launch.threads) if i not in inside]
+    return _all_zero([t for t in others if t.op is not Ops.CONST])
 
 
-def _first_digits(u: UOp, launch: _Launch) -> UOp | None:
-    """The same in a block of one dimension: the digits that the store names none of are 0."""
+def _first_digits(u: UOp, launch: _Threads) -> UOp | None:
+    """The same in a block of one dimension: the digits that the store does not move with are 0."""
     own = {r for r in ranges.ranges(u) if r in launch.position}
     size = math.prod([int(r.src[0].arg) for r in own])
     if size == launch.size:
@@ -162,22 +161,23 @@ def _first_digits(u: UOp, launch: _Launch) -> UOp | None:
     longest = max(full, key=lambda c: math.prod([int(r.src[0].arg) for r in c]))
     if math.prod([int(r.src[0].arg) for r in longest]) < launch.size:
         return compare.less(launch.threads[0], affine.const(size))
-    gate = None
-    for r in longest:
-        if r not in own:
-            first = launch.index[r].eq(0)
-            gate = first if gate is None else gate & first
-    return gate
+    return _all_zero([launch.index[r] for r in longest if r not in own])
 
 
-class _Placing:
-    """The rewrite of one kernel: ranges become indices, shared reduces meetings of threads."""
+def _all_zero(indices: list[UOp]) -> UOp | None:
+    """Whether all indices are 0; None without any."""
+    gates = [compare.equal(i, affine.const(0)) for i in indices]
+    return functools.reduce(indexing.both, gates) if gates else None
 
-    def __init__(self, order: list[UOp], launch: _Launch, shared: Container[UOp]) -> None:
+
+class _Placement:
+    """The rewrite of one kernel: ranges become indices; threads wait for shared values."""
+
+    def __init__(self, order: list[UOp], launch: _Threads, shared: Container[UOp]) -> None:
         self.launch = launch
         buffers = [u for u in order if u.op is Ops.BUFFER]
         self.slot = 1 + max([int(u.arg.slot) for u in buffers], default=-1)
-        # Where nobody waits for anybody, each thread has storage of its own.
+        # In a kernel without barriers, each thread has storage of its own.
         waits = any(u.op is Ops.BARRIER for u in order)
         self.own = {u for u in buffers if not waits and u not in shared}
         self.read_by_first: dict[UOp, UOp] = {}
@@ -185,12 +185,12 @@ class _Placing:
         self._reads_of_targets(order)
 
     def _reads_of_targets(self, order: list[UOp]) -> None:
-        """What a store done by one thread reads of the storage it goes to: others could read that
-        after it has been written. If they need it for nothing, only that thread reads it; else the
-        store waits for them."""
-        own: dict[UOp, list[UOp]] = {}  # of a store
-        gates: dict[UOp, set[UOp]] = {}  # of the stores that use a value
-        needed: dict[UOp, None] = {}  # by all threads
+        """Find the loads of a store by one thread from the storage that it writes: other threads
+        could load after the store. If no other thread needs the value, only that thread loads it;
+        else the store waits for all loads."""
+        own: dict[UOp, list[UOp]] = {}  # of a store, its loads from the storage that it writes
+        gates: dict[UOp, set[UOp]] = {}  # of a load, the gates of the stores that use it
+        needed: dict[UOp, None] = {}  # values that all threads need
         for u in order:
             gate = self._gate(u) if u.op is Ops.STORE else None
             if gate is not None:
@@ -247,12 +247,12 @@ class _Placing:
         return intern(Ops.STORE, dtypes.void, (target, src[1], _both(gate, src[2:])), u.arg)
 
     def _gate(self, u: UOp) -> UOp | None:
-        """Whether this thread does a store; None where all do."""
+        """The condition for a thread to do a store; None if all threads do it."""
         return None if storage_root(u.src[0]) in self.own else _only_first(u, self.launch)
 
 
 def _after_reads(src: tuple[UOp, ...]) -> UOp:
-    """The address of a store for which a thread waits until all have read what is there."""
+    """The address of a store, after a barrier behind all loads from its storage."""
     storage, *index = src[0].src
     below: dict[UOp, None] = {}
     for s in src:
@@ -264,20 +264,20 @@ def _after_reads(src: tuple[UOp, ...]) -> UOp:
 
 
 def _both(gate: UOp, others: tuple[UOp, ...]) -> UOp:
-    return gate & others[0] if others else gate
+    return indexing.both(gate, others[0]) if others else gate
 
 
 def place_threads(kernel: UOp, context: Context) -> UOp:
-    """The kernel on hardware indices; Unsupported where the part has no room for it."""
-    if context.target.gpu is None:  # where threads are loops
+    """The kernel on hardware indices; Unsupported if a block has too many threads for the GPU."""
+    if context.target.gpu is None:  # threads are loops
         return kernel
     order = list(walk.order(kernel))
-    launch = _launch(order, context.target.gpu)
+    launch = _threads(order, context.target.gpu)
     if launch is None:
         return kernel
-    kernel = swizzled_tiles.in_places(kernel)
+    kernel = swizzle.in_places(kernel)
     order = list(walk.order(kernel))
-    placing = _Placing(order, launch, tiles := shared_tiles.filled_together(order))
+    placing = _Placement(order, launch, tiles := shared_tiles.filled_together(order))
     return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
 
 

@@ -10,6 +10,8 @@ lanes of a warp hold the tile together; elsewhere its ranges are loops.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core import dtypes, ranges
@@ -18,6 +20,7 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.contraction import Contraction, find_contraction
 from uopc.passes.analysis.loops import closers, parts
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import strip, stripped
@@ -41,55 +44,43 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
-    """The tile for a reduce over r, and the loops of its rows, its columns and its depth."""
-    reduce = _reduce_over(kernel, r)
-    tile, (a, b) = _tile(reduce, n)
-    for first, second in ((a, b), (b, a)):
-        row, column = _loops(kernel, first, second)
-        if row is not None and column is not None:
-            return tile, row, column, r
+    """The tile for a reduce over r; and the loops of its rows, of its columns, whose neighbours are
+    stored side by side, and of its depth. Of several loops, the innermost."""
+    product = _product_over(kernel, r)
+    tile = _tile(product, n)
+    for p in (product, product.turned()):
+        columns = [q for q in p.columns if any(_stride(u, q) == 1 for u in parts(kernel).stores)]
+        if p.rows and columns:
+            return tile, p.rows[-1], columns[-1], r
     raise Refused("each operand needs an output loop of its own, and one writes neighbours")
 
 
-def _reduce_over(kernel: UOp, r: UOp) -> UOp:
+def _product_over(kernel: UOp, r: UOp) -> Contraction:
     """The one sum of products over a range."""
     found = closers(kernel, r)
     if len(found) != 1 or found[0].op is not Ops.REDUCE:
         raise Refused("tensor cores add up one reduce")
-    if found[0].arg.op != "add" or found[0].src[0].op is not Ops.MUL:
+    product = find_contraction(found[0])
+    if product is None:
         raise Refused("the reduce is no sum of products")
-    return found[0]
+    return product
 
 
-def _narrow(product: UOp) -> list[UOp]:
-    """The factors of a product before they were widened."""
-    return [x.src[0] if x.op is Ops.CAST else x for x in product.src]
+def _narrow(factors: Iterable[UOp]) -> list[UOp]:
+    """The factors before they were widened."""
+    return [x.src[0] if x.op is Ops.CAST else x for x in factors]
 
 
-def _tile(reduce: UOp, n: int) -> tuple[Tile, list[UOp]]:
-    """The tile for the factors of the terms, and these."""
-    factors = _narrow(reduce.src[0])
-    tile = tile_for(factors[0].dtype, reduce.dtype)
-    if tile is None or factors[0].dtype is not factors[1].dtype:
-        names = " and ".join(x.dtype.name for x in factors)
-        raise Refused(f"there is no tile for {names}, added up in {reduce.dtype.name}")
+def _tile(product: Contraction, n: int) -> Tile:
+    """The tile for the factors of a product."""
+    a, b = [x.dtype for x in _narrow((product.a, product.b))]
+    result = product.reduce.dtype
+    tile = tile_for(a, result)
+    if tile is None or a is not b:
+        raise Refused(f"there is no tile for {a.name} and {b.name}, added up in {result.name}")
     if tile.operand is dtypes.float32 and n != ROUNDED:
         raise Refused("float32 would be rounded to tf32: the amount is 0, not 1")
-    return tile, factors
-
-
-def _loops(kernel: UOp, a: UOp, b: UOp) -> tuple[UOp | None, UOp | None]:
-    """The output loop of the rows, which only `a` depends on, and of the columns, which only `b`
-    depends on and whose neighbours are stored side by side. Of several, the innermost."""
-    rows, of_b = [
-        [r for r in ranges.ranges(x) - ranges.ranges(y) if r.arg.kind == "loop"]
-        for x, y in ((a, b), (b, a))
-    ]
-    columns = [r for r in of_b if any(_stride(u, r) == 1 for u in parts(kernel).stores)]
-    row, column = [
-        max(found, key=lambda r: r.arg.axis, default=None) for found in (rows, columns)
-    ]
-    return row, column
+    return tile
 
 
 def _stride(store: UOp, r: UOp) -> int:
@@ -111,7 +102,7 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
 
 def _product(reduce: UOp, tile: Tile, inner: list[UOp]) -> UOp:
     """The SHAPED_WMMA of a reduce over the inner loops of a tile."""
-    factors = _narrow(reduce.src[0])
+    factors = _narrow(reduce.src[0].src)
     if inner[0] not in ranges.ranges(factors[0]):
         factors.reverse()
     return intern(Ops.SHAPED_WMMA, tile.result, (*factors, *inner), tile.shape)
