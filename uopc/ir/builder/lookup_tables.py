@@ -1,8 +1,8 @@
-"""Expressions of loops and constants that are looked up: computed for every iteration, once.
+"""Lookup tables: the values of an index in every iteration of its loops, as a constant array.
 
-A reshape whose dimensions do not divide each other is a division of the index, and the next one a
-division of that. Where the loops have few iterations all its values are known, so an index that is
-deep is an element of a constant array, from which arithmetic begins anew.
+A reshape whose dimensions do not divide each other divides the index, and the next reshape divides
+the quotient again. If the loops have few iterations, all values of such an index are known: it
+becomes an element of a constant array, and arithmetic starts from there.
 """
 
 from __future__ import annotations
@@ -16,29 +16,24 @@ from uopc.ir.builder import fold
 from uopc.ir.core import arrays as data
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import compile_scoped, memo
-from uopc.ir.core.evaluate import Array, compute
+from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 
-# An index with more divisions than this, one inside the other, is looked up, or where the loops are
-# too long for that, what it reads is stored as it is: its reader starts from a plain index.
+# An index with more nested divisions is looked up; if its loops are too long for a table, the value
+# it reads is stored, so that the reader starts from a plain index.
 MOST_DIVISIONS = 4
-# A table has up to so many elements: 128 KiB of indices.
+# The greatest length of a table: 128 KiB of indices.
 MOST_ELEMENTS = 1 << 15
 
-# What NumPy computes as every backend does: the same bits.
-_EXACT = frozenset((
-    Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
-    Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST, Ops.FLOORDIV, Ops.FLOORMOD,
-    Ops.CONST,
-))  # fmt: skip
+_EXACT = EXACT | affine.DIVMOD_OPS | {Ops.CONST}
 _DTYPES = frozenset((dtypes.bool_, dtypes.index, dtypes.float32, dtypes.float64))
 _depths: dict[UOp, int] = compile_scoped({})
 
 
 def divisions(index: UOp) -> int:
-    """How many divisions stand one inside the other; what is read from storage has none."""
+    """The depth of nested divisions in an index; an element of storage has depth 0."""
     stack = [] if index in _depths else [index]
     while stack:
         u = stack[-1]
@@ -55,7 +50,7 @@ def divisions(index: UOp) -> int:
 
 @memo
 def looked_up(index: UOp) -> UOp:
-    """The index, as an element of a table if it is deep and its loops have few iterations."""
+    """An element of a table if the index is deep and its loops have few iterations, else itself."""
     if divisions(index) <= MOST_DIVISIONS:
         return index
     iterations = Iterations(ranges.ranges(index))
@@ -64,9 +59,9 @@ def looked_up(index: UOp) -> UOp:
 
 
 class Iterations:
-    """What expressions are worth in each iteration of some loops.
+    """The values of expressions in each iteration of some loops.
 
-    An array has a dimension for each loop, of length 1 where the value is the same in all of it.
+    An array has one dimension per loop, of length 1 if the value does not depend on the loop.
     """
 
     def __init__(self, ranges: Iterable[UOp]) -> None:
@@ -77,7 +72,7 @@ class Iterations:
         self.known: dict[UOp, Array | None] = {}
 
     def array(self, u: UOp) -> Array | None:
-        """The values, or None: they are not known, or the iterations are too many."""
+        """The values; None if they are not known, or if there are too many iterations."""
         known = self.known
         if u not in known and self.are_few:
             with np.errstate(all="ignore"):
@@ -115,7 +110,7 @@ class Iterations:
             return None
         dims = u.src[0].arg.dims
         if any([p.size and (p.min() < 0 or p.max() >= d) for p, d in zip(known, dims)]):
-            return None  # a guard keeps it from these
+            return None  # some iterations are guarded
         return np.asarray(u.src[0].arg.array[tuple(known)])
 
     def element(self, array: Array, dtype: dtypes.DType) -> UOp:
@@ -133,8 +128,8 @@ class Iterations:
         return fold.cast(read, dtype)
 
     def place(self, array: Array, live: Array) -> tuple[UOp, bool]:
-        """Indices that matter where `live`: loops along which they move evenly are multiples of
-        their counters, and the rest is a table. Whether that is all of it and is -1 elsewhere."""
+        """An index equal to `array` where `live`, and whether it is -1 elsewhere. Loops along which
+        the array moves evenly give multiples of their counters; the rest is a table."""
         rest, live = np.broadcast_arrays(array, live)
         scattered, moved = not live.all(), affine.const(0)
         for axis, r in enumerate(self.ranges):
@@ -146,7 +141,7 @@ class Iterations:
 
 
 def _even(array: Array, live: Array, axis: int) -> tuple[int, Array, Array] | None:
-    """(step, rest, live) if array = rest + step·counter along an axis, wherever it is live."""
+    """(step, rest, live) if array = rest + step·counter along an axis, wherever `live`."""
     moved, seen = array.swapaxes(0, axis), live.swapaxes(0, axis)
     steps = (moved[1:] - moved[:-1])[seen[1:] & seen[:-1]]
     if not steps.size or (steps != steps[0]).any():
@@ -162,7 +157,7 @@ def _even(array: Array, live: Array, axis: int) -> tuple[int, Array, Array] | No
 
 
 def _is_read(u: UOp) -> bool:
-    """Whether something is storage, or read from storage that is not constant."""
+    """Whether a node is storage, or an element of storage that is not constant."""
     return u.op.is_storage or (u.op is Ops.INDEX and u.src[0].op is not Ops.DATA)
 
 
@@ -171,7 +166,7 @@ def _is_plain(t: dtypes.DType) -> bool:
 
 
 def _stored(array: Array, dtype: dtypes.DType) -> dtypes.DType:
-    """Indices are stored as narrow as they are."""
+    """The dtype in a table: indices take 32 bits if they fit."""
     if dtype is not dtypes.index:
         return dtype
     fits = array.min() >= -(1 << 31) and array.max() < 1 << 31

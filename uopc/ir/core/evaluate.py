@@ -20,6 +20,12 @@ from uopc.ir.core.uop import UOp
 
 Array = npt.NDArray[Any]
 
+# Ops that NumPy and every backend compute to the same bits.
+EXACT = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
+    Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST,
+))  # fmt: skip
+
 
 # ---------------------------------------------------------------- scalar graphs
 def evaluate(root: UOp, leaves: Mapping[UOp, Array]) -> tuple[Array, Array]:

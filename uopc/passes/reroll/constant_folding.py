@@ -1,4 +1,4 @@
-"""Values that stand on constants only, and sums of PADs that do not overlap: what they hold.
+"""The elements of values that are computed from constants alone, and of sums of disjoint PADs.
 
 A vector made of single numbers (STACK, CAT, or one PAD a number, added up) is one array. Only ops
 whose result is the same everywhere are evaluated, so an array is what the interpreter gives.
@@ -13,7 +13,7 @@ import numpy as np
 from uopc.ir.builder import leaves, movement
 from uopc.ir.core import arrays as data
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.evaluate import Array, compute
+from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
@@ -24,10 +24,6 @@ MOST_DATA = 1 << 12
 # From this many parts on, a constant is an array rather than an expression.
 FEWEST_PARTS = 4
 
-_EXACT = frozenset((
-    Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR,
-    Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.CAST,
-))  # fmt: skip
 JOINED = (Ops.STACK, Ops.CAT)
 _DTYPES = frozenset((dtypes.float32, dtypes.float64, dtypes.bool_))
 
@@ -58,7 +54,7 @@ class PadSum:
 
 
 class Constants:
-    """What is known of the nodes of a graph, as they are met, sources first."""
+    """The constants of a graph and their elements. Nodes are noted in order, sources first."""
 
     def __init__(self) -> None:
         self.constant: set[UOp] = set()
@@ -67,7 +63,7 @@ class Constants:
         self.arrays: dict[UOp, Array] = {}
 
     def note(self, u: UOp) -> None:
-        """Look at a node whose sources were looked at."""
+        """Note a node, after its sources."""
         if u in self.constant or u.dtype is dtypes.void:
             return
         if (pads := self._pad_sum(u)) is not None:
@@ -84,7 +80,7 @@ class Constants:
             return bool(u.arg.array.size <= MOST_DATA)
         if u.op is Ops.CONST:
             return type(u.arg) is not tuple
-        evaluated = u.op.movement or u.op in _EXACT or u.op in JOINED
+        evaluated = u.op.movement or u.op in EXACT or u.op in JOINED
         if not evaluated or not u.src or any(s not in self.constant for s in u.src):
             return False
         if not (u.dtype in _DTYPES or u.dtype.is_int):
