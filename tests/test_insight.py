@@ -100,7 +100,7 @@ def test_a_page_of_a_large_graph_is_small():
             shown = dump.Dump(lowered)
             start = time.process_time()
             page = Path(folder) / "page.html"
-            html_report.write(page, "chain", shown, dump.table(shown), [])
+            html_report.write(page, "chain", shown)
             writing.append(time.process_time() - start)
             assert page.stat().st_size < 5e6 * len(y.toposort()) / 50_000
     assert min(writing) < 3 * min(lowering)

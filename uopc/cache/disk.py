@@ -1,9 +1,9 @@
 """A folder of files that only this user can read and write, and that are checked before use.
 
-A file is a line that says what it is, the digest of the rest, and the rest. It appears under its
-name in one step (a rename), so no reader sees half of it. A folder or file that belongs to someone
-else, that others may change, or that is a link, is not used. Nothing here raises OSError: what
-cannot be used raises Unusable with the reason.
+A file begins with a fixed line and the digest of its content. It appears under its name in one
+step (a rename), so no reader sees half of it. The store refuses a folder or file that belongs to
+someone else, that others may change, or that is a link. Nothing here raises OSError: Unusable says
+why the cache, or an entry of it, cannot be used.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 MAGIC = b"uopc cache\n"
 _DIGEST = 32
-# Entries are in a folder of this name in the cache's folder, which may hold other things.
+# The subfolder that holds the entries: the cache's folder may hold other things.
 FOLDER = "programs"
 _SUFFIX = ".entry"
 _UNFINISHED = ".tmp"
-# An unfinished file this old was left by a process that died.
+# Seconds after which an unfinished file counts as left behind by a process that died.
 _ABANDONED = 3600.0
-# Whether this system says who owns a file, and opens files in a folder that is open.
+# Whether this system knows owners of files, and opens a file relative to an open folder.
 _CHECKABLE = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 
 
@@ -57,15 +57,18 @@ def _reasons(what: str) -> Iterator[None]:
         raise Unusable(f"{what}: {error.strerror or error}") from error
 
 
-def _check_owner(found: os.stat_result, what: str, forbidden: int) -> None:
-    if found.st_uid != os.geteuid():
+def _check_owner(
+    found: os.stat_result, what: str, forbidden: int, others: tuple[int, ...] = ()
+) -> None:
+    """Unusable unless this user (or one of others) owns it, without the forbidden mode bits."""
+    if found.st_uid not in (os.geteuid(), *others):
         raise Unusable(f"{what} belongs to user {found.st_uid}, not to {os.geteuid()}")
     if found.st_mode & forbidden:
         raise Unusable(f"{what} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
 
 
 class Store:
-    """The entries under a folder, which are made to take at most `limit` bytes."""
+    """The entries under a folder, which take at most `limit` bytes."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.root, self.limit = folder, limit
@@ -74,7 +77,7 @@ class Store:
     # ------------------------------------------------------------ the folder
     @contextlib.contextmanager
     def _opened(self, make: bool) -> Iterator[int]:
-        """A descriptor of the folder with the entries, after it has been checked."""
+        """A descriptor of the folder with the entries, checked; with `make`, it is created."""
         if not _CHECKABLE:
             raise Unusable("this system cannot say who owns a folder")
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -86,7 +89,10 @@ class Store:
                         folder.mkdir(mode=0o700)
             outer = os.open(self.root, flags)
             try:
-                self._check_root(os.fstat(outer))
+                # Nobody else may put a folder in the place of ours: a sticky folder prevents that.
+                found = os.fstat(outer)
+                sticky = found.st_mode & stat.S_ISVTX
+                _check_owner(found, str(self.root), 0 if sticky else 0o022, others=(0,))
                 inner = os.open(FOLDER, flags, dir_fd=outer)
             finally:
                 os.close(outer)
@@ -97,13 +103,6 @@ class Store:
             yield inner
         finally:
             os.close(inner)
-
-    def _check_root(self, found: os.stat_result) -> None:
-        """Nobody else may put a folder in the place of ours."""
-        if found.st_uid not in (os.geteuid(), 0):
-            raise Unusable(f"{self.root} belongs to user {found.st_uid}, not to {os.geteuid()}")
-        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-            raise Unusable(f"{self.root} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
 
     # ------------------------------------------------------------ entries
     def load(self, name: str, decode: Callable[[bytes], T]) -> T | None:
@@ -129,10 +128,7 @@ class Store:
             statistics.note("disk_failed", problem)
 
     def read(self, name: str, touch: bool = True) -> bytes | None:
-        """The content of an entry, None where there is none. Unusable when it is not whole.
-
-        `touch`: note that it was used.
-        """
+        """The content of an entry, or None; Unusable when damaged. `touch`: it counts as used."""
         if not self.folder.is_dir():
             return None
         with self._opened(make=False) as folder:
@@ -149,12 +145,12 @@ class Store:
                 _check_owner(found, name, 0o022)
                 content = checked(opened.read(), name)
             if touch:
-                with contextlib.suppress(OSError):  # of a folder on a read-only disk
+                with contextlib.suppress(OSError):  # on a read-only disk
                     os.utime(name + _SUFFIX, dir_fd=folder)
             return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Store an entry, in one step, and drop the least used ones beyond the limit."""
+        """Store an entry in one step, and drop the least recently used ones beyond the limit."""
         data = MAGIC + hashlib.blake2b(content, digest_size=_DIGEST).digest() + content
         if len(data) > self.limit:
             raise Unusable(f"{name}: {len(data)} bytes are more than the cache may hold")
@@ -172,7 +168,7 @@ class Store:
             self._shrink(folder)
 
     def _shrink(self, folder: int) -> None:
-        """Drop the least used entries beyond the limit, and what dead processes left."""
+        """Drop the least recently used entries beyond the limit, and what dead processes left."""
         total, now = 0, time.time()
         for entry in sorted(_listed(folder), key=lambda e: -e.used):
             left = entry.name.endswith(_UNFINISHED)
@@ -191,7 +187,7 @@ class Store:
         return sorted(found, key=lambda e: (-e.used, e.name))
 
     def clear(self) -> tuple[int, int]:
-        """Remove every entry, and what was left of writing; how many, and how many bytes."""
+        """Remove all entries and unfinished files: the number of files, and their bytes."""
         if not self.folder.is_dir():
             return 0, 0
         count = nbytes = 0
@@ -218,7 +214,7 @@ def _listed(folder: int) -> list[Entry]:
 
 
 def checked(data: bytes, name: str) -> bytes:
-    """The content of a file. Unusable when a byte of it is not as it was written."""
+    """The content of a file. Unusable when a byte of it has changed."""
     head = len(MAGIC) + _DIGEST
     content = data[head:]
     whole = data[: len(MAGIC)] == MAGIC

@@ -1,4 +1,4 @@
-"""Objects of this process by key, within a limit: the ones used longest ago go first."""
+"""Objects of this process by key, up to a limit. The least recently used ones go first."""
 
 from __future__ import annotations
 

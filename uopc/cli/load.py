@@ -34,7 +34,7 @@ _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
 @dataclass
 class Source:
-    """A graph (or a container of graphs), the stage it is, and what its file says of the run."""
+    """A graph (or a container of graphs), its stage, and the settings that its file notes."""
 
     name: str
     graph: Any
@@ -114,12 +114,11 @@ def _message(path: Path, error: BaseException) -> str:
     return f"{path}:{lines[-1]}: {kind}{error}\n    {line}"
 
 
-def _is_graph(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return bool(value) and all(isinstance(v, UOp) for v in value)
-    return isinstance(value, UOp) or _is_program(value)
+def _outputs(value: Any) -> tuple[Any, ...]:
+    """The UOps of a graph: one, or those of a container; empty for everything else."""
+    values = value.values() if isinstance(value, dict) else value
+    outputs = tuple(values) if isinstance(value, (dict, tuple, list)) else (value,)
+    return outputs if all(isinstance(v, UOp) for v in outputs) else ()
 
 
 def _is_program(value: Any) -> bool:
@@ -141,11 +140,12 @@ def _choose(path: Path, module: ModuleType) -> str:
     public = {k: v for k, v in vars(module).items() if not k.startswith("_")}
     if "graph" in public:
         return "graph"
-    names = _roots({k: v for k, v in public.items() if _is_graph(v)})
+    names = _roots({k: v for k, v in public.items() if _outputs(v)})
     if not names:
-        names = [
-            k for k, v in public.items() if _takes_nothing(v) and v.__module__ == module.__name__
-        ]
+        names = [k for k, v in public.items() if _is_program(v)]
+    if not names:
+        own = {k: v for k, v in public.items() if _takes_nothing(v)}
+        names = [k for k, v in own.items() if v.__module__ == module.__name__]
         if len(names) > 1 and "main" in names:
             names.remove("main")
     if not names:
@@ -162,35 +162,28 @@ def _choose(path: Path, module: ModuleType) -> str:
 
 
 def _roots(values: dict[str, Any]) -> list[str]:
-    """The values that are neither leaves nor parts of others; else Programs."""
-    nodes = {k: v for k, v in values.items() if not _is_program(v)}
-    below: set[UOp] = set()
-    for value in nodes.values():
-        for u in _outputs(value):
-            below.update(s for n in walk.toposort(u) for s in n.src)
+    """The graphs that are neither leaves nor parts of others."""
+    outputs = {k: _outputs(v) for k, v in values.items()}
+    whole = {u for us in outputs.values() for u in us}
+    below = {s for u in whole for n in walk.toposort(u) for s in n.src}
     roots: dict[Any, str] = {}
-    for k, value in nodes.items():
-        outputs = _outputs(value)
-        if not all(u in below or u.op in _LEAVES for u in outputs):
-            roots.setdefault(outputs, k)
-    return list(roots.values()) or [k for k in values if k not in nodes]
-
-
-def _outputs(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, UOp):
-        return (value,)
-    return tuple(value.values()) if isinstance(value, dict) else tuple(value)
+    for k, us in outputs.items():
+        if not all(u in below or u.op in _LEAVES for u in us):
+            roots.setdefault(us, k)
+    return list(roots.values())
 
 
 def _graph_of(path: Path, name: str, value: Any) -> Any:
     """The graph itself: the result of a function, or the graph that a Program was compiled from."""
     shown = f"{path}: {name}"
-    if callable(value) and not _is_graph(value):
+    if callable(value) and not _is_program(value) and not _outputs(value):
         if not _takes_nothing(value):
             raise UserError(f"{shown} is neither a graph nor a function without parameters")
         with _reported(path):
             value = value()
         shown += "()"
-    if not _is_graph(value):
+    if _is_program(value):
+        return value._request.graph
+    if not _outputs(value):
         raise UserError(f"{shown} is {type(value).__name__}, expected a graph of UOps")
-    return value._request.graph if _is_program(value) else value
+    return value

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from uopc.cli.output import Output, Refuse
-from uopc.dump.stages import level_change
+from uopc.dump.table import level_change
 from uopc.ir.core import levels
 from uopc.passes import ORDER, PIPELINE
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.dump.stages import ASM, LLVM, Dump, Row
+from uopc.dump.stages import ASM, LLVM, Dump
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import walk
 from uopc.ir.core.args import DataArg
@@ -32,15 +32,14 @@ def file_name(number: int, stage: str, kernel: str = "", gpu: bool = False) -> s
     return f"{number:02d}_{stage}.uop"
 
 
-def write(dump: Dump, folder: Path, texts: dict[str, tuple[Row, dict[str, str]]]) -> list[Path]:
-    """Write all stages, and the texts of each kernel by stage. UserError if that fails."""
+def write(dump: Dump, folder: Path) -> list[Path]:
+    """Write all stages, and the code of each kernel. UserError if that fails."""
     gpu = dump.context.target.gpu is not None
-    contents = {
-        file_name(s.run.number, s.run.name): dump.text(s.run.name) for s in dump.stages
-    }
-    for name, (row, by_kernel) in texts.items():
-        for kernel, text in by_kernel.items():
-            contents[file_name(row.number, name, kernel, gpu)] = text
+    contents: dict[str, str] = {}
+    for row in dump.rows():
+        texts = dump.code(row.stage) if row.stage in _SUFFIXES else {"": dump.text(row.stage)}
+        for kernel, text in texts.items():
+            contents[file_name(row.number, row.stage, kernel, gpu)] = text
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,12 +11,13 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from uopc.dump.files import write_text
-from uopc.dump.stages import Dump, Row
+from uopc.dump.stages import Dump
+from uopc.dump.table import Row
 from uopc.ir.core.trace import Fired
 from uopc.ir.core.uop import UOp
 
@@ -25,17 +26,16 @@ _TEMPLATE: Final = Path(__file__).with_name("report.html")
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
-def write(
-    file: Path, source: str, dump: Dump, rows: Sequence[Row], kernels: Sequence[Mapping[str, Any]]
-) -> None:
-    """Write the page. kernels: name, opts, origin, llvm and asm of each, in order of launch.
-
-    UserError if the file cannot be written.
-    """
+def write(file: Path, source: str, dump: Dump) -> None:
+    """Write the page. UserError if the file cannot be written."""
+    rows = dump.rows()
     data = {
         "source": source,
         "rows": [r.as_json() for r in rows],
-        "kernels": list(kernels),
+        "kernels": [
+            k | {stage: dump.code(stage)[k["name"]] for stage in dump.code_stages}
+            for k in dump.kernel_facts()
+        ],
         "stages": _stages(dump, {r.stage: r for r in rows}),
     }
     packed = zlib.compress(json.dumps(data, ensure_ascii=False).encode(), 6)

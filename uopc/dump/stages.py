@@ -9,14 +9,15 @@ its %name through all stages.
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from uopc import target
 from uopc.dump import fusion_report
 from uopc.dump.name_tracking import hand_names_on
+from uopc.dump.table import Row, level_change, places
 from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
@@ -29,6 +30,8 @@ STAGES = (INPUT, *[p.name for _, p in PIPELINE])
 LLVM, ASM = "llvm", "asm"  # after the last pass: text, not graphs
 _OF_KERNELS = frozenset(p.name for _, p in PIPELINE if p.scope == "kernel")
 _PLACING, _PLACED = "place-stages", "rangeify"
+Render = Callable[[Sequence[UOp]], dict[str, str]]  # linear kernels → LLVM IR by name
+Assemble = Callable[[dict[str, str]], dict[str, str]]  # LLVM modules → assembly, both by name
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Stage:
         return list(dict.fromkeys(self.kernels.values()))
 
 
-def stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
+def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
     """The stages of a run, which a failing pass may have ended early."""
     out: list[Stage] = []
     now: dict[UOp, UOp] = {}
@@ -55,10 +58,10 @@ def stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
             became = dict(zip(run.before, run.after))
             now = {k: became[n] for k, n in now.items()}
             calls = tuple([c.replace(src=(now[c.src[0]], *c.src[1:])) for c in program.src])
-            out.append(Stage(run, program.replace(src=calls), dict(now)))
+            out.append(Stage(run, program.replace(src=calls), now))
         else:
             now = _called(run.after[0])
-            out.append(Stage(run, run.after[0], dict(now)))
+            out.append(Stage(run, run.after[0], now))
     return out
 
 
@@ -71,11 +74,27 @@ def _called(whole: UOp) -> dict[UOp, UOp]:
 class Dump:
     """The texts of a run. Names are given stage by stage, so a text is made after those before it.
 
-    `chosen` is a kernel as split-kernels made it: stages with kernels then show only that one.
+    code: a function that gives the LLVM IR of linear kernels by name, and one that gives the
+    assembly of LLVM modules. kernel: the number or name of one kernel: every stage that has kernels
+    shows only this one. UserError when there is no such kernel.
     """
 
-    def __init__(self, run: Lowered | Lowering, chosen: UOp | None = None) -> None:
-        self.stages, self.context, self.chosen = stages(run.runs, run.program), run.context, chosen
+    def __init__(
+        self, run: Lowered | Lowering, code: tuple[Render, Assemble] | None = None,
+        kernel: str | None = None,
+    ) -> None:  # fmt: skip
+        self.run, self.context = run, run.context
+        self.stages = _stages(run.runs, run.program)
+        self.kernels = run.kernels if isinstance(run, Lowered) else []
+        self.chosen: UOp | None = None  # as split-kernels made it
+        if kernel is not None:
+            assert isinstance(run, Lowered)
+            self.kernels = [_find_kernel(kernel, run.kernels)]
+            calls = zip(run.program.src, run.calls)
+            self.chosen = next(c.src[0] for c, (final, _) in calls if final is self.kernels[0])
+        self._makers = code
+        self.code_stages = (LLVM, ASM) if code else ()
+        self._code: dict[str, tuple[dict[str, str], float]] = {}
         self._names = text.Namer()
         self._bodies: list[str] = []
         self._report: list[str] = []
@@ -134,6 +153,8 @@ class Dump:
 
     def text(self, name: str) -> str:
         """The file of a stage; at rangeify with the reasons why each value is stored or not."""
+        if name in (LLVM, ASM):
+            return "\n".join(self.code(name).values())
         at = self.find(name)
         body = self.header(at) + self.body(at) + "\n"
         if name == _PLACED and self._report:
@@ -141,8 +162,19 @@ class Dump:
         return body
 
     def texts(self) -> dict[str, str]:
-        """The file of every stage by its name."""
+        """The file of every stage that is a graph, by the stage's name."""
         return {s.run.name: self.text(s.run.name) for s in self.stages}
+
+    def code(self, stage: str) -> dict[str, str]:
+        """The LLVM IR (stage llvm) or the assembly (stage asm) of each kernel by name."""
+        if stage not in self._code:
+            assert self._makers is not None
+            render, assemble = self._makers
+            modules = {} if stage == LLVM else self.code(LLVM)
+            start = time.perf_counter()
+            made = render(self.kernels) if stage == LLVM else assemble(modules)
+            self._code[stage] = made, time.perf_counter() - start
+        return self._code[stage][0]
 
     def diff(self, name: str) -> str:
         """A stage's changes as a unified diff; empty if there are none."""
@@ -155,93 +187,51 @@ class Dump:
         )
         return "\n".join(lines)
 
+    def rows(self) -> list[Row]:
+        """The stage table: the stages that are graphs, then those that are code."""
+        rows: list[Row] = []
+        sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
+        before: Stage | None = None
+        for stage in self.stages:
+            run, graphs = stage.run, self.graphs(stage)
+            sizes |= {k: len(walk.toposort(k)) for k in graphs if k not in sizes}
+            level = level_change((before or stage).run.level.text, run.level.text)
+            rows.append(
+                Row(
+                    run.number, run.name, level, "nodes", rows[-1].after if rows else None,
+                    sum([sizes[k] for k in graphs]), len(graphs) if stage.kernels else None,
+                    before is None or graphs != self.graphs(before), len(run.rewrites), run.seconds,
+                )
+            )  # fmt: skip
+            before = stage
+        for name in self.code_stages:
+            lines = sum([len(code.splitlines()) for code in self.code(name).values()])
+            number, seconds = rows[-1].number // 10 * 10 + 10, self._code[name][1]
+            count = len(self.kernels)
+            rows.append(Row(number, name, "text", "lines", None, lines, count, seconds=seconds))
+        return rows
 
-def places(nodes: Sequence[UOp]) -> list[str]:
-    """The user's source lines of nodes that have some, by file: `model.py:12-14,20`."""
-    lines: dict[str, set[int]] = {}
-    for u in nodes:
-        code, line = u.origin
-        lines.setdefault(code.co_filename, set()).add(line)
-    return [f"{os.path.basename(f)}:{_spans(sorted(n))}" for f, n in sorted(lines.items())]
-
-
-def kernel_facts(lowered: Lowered, kernels: Sequence[UOp]) -> list[dict[str, Any]]:
-    """Number, name, launches, Opts and source lines of some of the linear kernels, for reports."""
-    launches = [k for k, _ in lowered.calls]
-    return [
-        {
-            "number": lowered.kernels.index(k),
-            "name": k.arg.name,
-            "launches": launches.count(k),
-            "opts": [str(o) for o in k.arg.opts or ()],
-            "origin": places(lowered.located(k)),
-        }
-        for k in kernels
-    ]
-
-
-def _spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers as text, with neighbours as `12-14`."""
-    spans: list[list[int]] = []
-    for n in numbers:
-        if spans and spans[-1][1] == n - 1:
-            spans[-1][1] = n
-        else:
-            spans.append([n, n])
-    return ",".join([f"{a}-{b}" if a < b else f"{a}" for a, b in spans])
-
-
-# ---------------------------------------------------------------- the table
-@dataclass(frozen=True)
-class Row:
-    """A line of the stage table. Sizes count nodes (of all kernels together), or lines of text."""
-
-    number: int
-    stage: str
-    level: str
-    unit: str  # "nodes" or "lines"
-    before: int | None
-    after: int
-    kernels: int | None = None
-    changed: bool = True
-    rewrites: int = 0
-    seconds: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        """The row for `--json`, with milliseconds."""
-        shown = asdict(self)
-        shown["ms"] = round(shown.pop("seconds") * 1e3, 4)
-        return shown
+    def kernel_facts(self) -> list[dict[str, Any]]:
+        """Number, name, launches, Opts and source lines of each kernel."""
+        assert isinstance(self.run, Lowered)
+        launches = [k for k, _ in self.run.calls]
+        return [
+            {
+                "number": self.run.kernels.index(k),
+                "name": k.arg.name,
+                "launches": launches.count(k),
+                "opts": [str(o) for o in k.arg.opts or ()],
+                "origin": places(self.run.located(k)),
+            }
+            for k in self.kernels
+        ]
 
 
-def level_change(before: str, after: str) -> str:
-    """The level of a stage, or both levels if it changes them."""
-    return after if before == after else f"{before} → {after}"
-
-
-def table(dump: Dump) -> list[Row]:
-    """A row for each stage that is a graph."""
-    rows: list[Row] = []
-    sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
-    before: Stage | None = None
-    for stage in dump.stages:
-        run, graphs = stage.run, dump.graphs(stage)
-        sizes |= {k: len(walk.toposort(k)) for k in graphs if k not in sizes}
-        level = level_change((before or stage).run.level.text, run.level.text)
-        rows.append(
-            Row(
-                run.number, run.name, level, "nodes", rows[-1].after if rows else None,
-                sum([sizes[k] for k in graphs]), len(graphs) if stage.kernels else None,
-                before is None or graphs != dump.graphs(before), len(run.rewrites), run.seconds,
-            )
-        )  # fmt: skip
-        before = stage
-    return rows
-
-
-def text_row(stage: str, last: int, texts: dict[str, str], seconds: float) -> Row:
-    """The row of a stage that is text: llvm or asm."""
-    lines = sum(len(t.splitlines()) for t in texts.values())
-    return Row(
-        last // 10 * 10 + 10, stage, "text", "lines", None, lines, len(texts), seconds=seconds
-    )
+def _find_kernel(wanted: str, kernels: list[UOp]) -> UOp:
+    names = [k.arg.name for k in kernels]
+    if wanted in names:
+        return kernels[names.index(wanted)]
+    if wanted.isdecimal() and int(wanted) < len(kernels):
+        return kernels[int(wanted)]
+    listed = ", ".join(f"{i} {n}" for i, n in enumerate(names)) or "none"
+    raise UserError(f"no kernel {wanted!r}; there are: {listed}")

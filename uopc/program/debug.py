@@ -1,18 +1,17 @@
-"""UOPC_DEBUG: what a compile and the calls of its program print on stderr. Levels add up.
+"""UOPC_DEBUG: print on stderr what a compile does, and the calls of its program. Levels add up.
 
-    1  a line for each compile: device, kernels, launches, milliseconds
-    2  each call, kernel by kernel: microseconds, GFLOP/s, GB/s, the operations in it, their lines
+    1  one line per compile: device, kernels, launches, milliseconds
+    2  each call, kernel by kernel: microseconds, GFLOP/s, GB/s, its operations, the user's lines
     3  the Opts of each kernel
     4  the source of each kernel: LLVM IR
     5  the graph at every stage that changed it
     6  the linear UOps of each kernel
     7  the machine code of each kernel, as assembly
 
-`UOPC_DEBUG=2 python program.py`, or `with uopc.options(debug=2): f = uopc.compile(graph)`. What
-counts is the level at the compile: from 2 on, the program it gives runs its kernels one by one with
-a clock around each, so a call takes longer than without. An operation is one arithmetic operation
-of the graph on one element, be it an add or an exp; bytes are those of the storage a kernel
-touches, each element once.
+`UOPC_DEBUG=2 python program.py`, or `with uopc.options(debug=2): f = uopc.compile(graph)`. The
+level at the compile counts: from 2 on, the program times its kernels one by one, so a call takes
+longer. An operation is one arithmetic operation of the graph on one element, an add as well as an
+exp. Bytes count each element of the storage that a kernel touches once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import KeptMap
 from uopc.backends.cpu.callables import run_traced
 from uopc.dump.columns import count
-from uopc.dump.stages import Dump, places
+from uopc.dump.stages import Dump
+from uopc.dump.table import places
 from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
@@ -40,7 +40,7 @@ TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
 
 def compiled(program: Program, level: int) -> Program:
-    """Print what the level asks for; the program to use, which from level 2 on times its calls."""
+    """Print what the level asks for. Returns the program, which from level 2 on times its calls."""
     _print(_summary(program))
     if level >= GRAPHS:
         _print_graphs(program)
@@ -130,7 +130,7 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
 
 
 class TimedProgram(Program):
-    """A program that prints how long each of its kernels takes."""
+    """A program that prints the time of each of its kernels."""
 
     _work: list[Work]
 
@@ -154,7 +154,7 @@ class TimedProgram(Program):
 
 
 def _timed(program: Program) -> Program:
-    """The same program, called by way of Python with a clock."""
+    """The same program, whose calls go through Python and a clock."""
     made = object.__new__(TimedProgram)
     made.__dict__.update(program.__dict__)
     made._runner = program._runner

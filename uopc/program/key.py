@@ -1,4 +1,4 @@
-"""What a compiled program depends on, by component: equal keys, equal code."""
+"""Everything that a compiled program depends on, by component: equal keys mean equal code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uopc.ir.core.serialize import Fingerprint
 from uopc.program.request import Request
 from uopc.target import Target
 
-# Of the files on disk; part of the key, so older entries are never read as newer ones.
+# The version of the files on disk: part of the key, so an old entry is never read as a new one.
 FORMAT = 2
 
 
@@ -29,7 +29,7 @@ class Key:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def differs(self, other: dict[str, str]) -> list[str]:
-        """The components in which another key is not equal."""
+        """The components in which another key differs."""
         mine = dict(self.parts)
         return [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
 
@@ -37,7 +37,7 @@ class Key:
 def request_parts(
     request: Request, machine: Target, printed: Fingerprint
 ) -> tuple[tuple[str, str], ...]:
-    """What the request decides. Bound values of variables are not in its graph any more."""
+    """The components of a request. Its graph no longer has the bound values of variables."""
     params = [p.arg.name for p in request.params]
     return (
         ("graph", printed.digest),
@@ -52,13 +52,13 @@ def request_parts(
 
 
 def machine_part(machine: Target) -> tuple[str, str]:
-    """What code is for."""
+    """The machine that code is for."""
     return "machine", f"{sys.platform} {platform.machine()} {machine!r}"
 
 
 @cache
 def process_parts() -> tuple[tuple[str, str], ...]:
-    """What is the same for every request of this process, but not of every process."""
+    """The components that all requests of this process share, but not all processes."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -72,7 +72,7 @@ def process_parts() -> tuple[tuple[str, str], ...]:
 
 @cache
 def source_digest() -> str:
-    """The digest of this package's source: any change of it may change code."""
+    """A digest of this package's source files: any change may change the code they make."""
     folder = Path(__file__).parent.parent
     made = hashlib.blake2b(digest_size=16)
     for path in sorted(folder.rglob("*.py")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -22,6 +22,7 @@ from uopc.program.request import Request, lower
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.dump.stages import Dump
     from uopc.passes.pass_manager import Lowered, Verify
 
 
@@ -42,6 +43,15 @@ class Backend:
     # The program, ready to run, for an artifact that was compiled or found in a cache, given the
     # graph's constant arrays by content hash.
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
+
+
+    def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
+        """The stages and the code of a run; `kernel` names the only one to show."""
+        from uopc.dump.stages import Dump
+
+        machine = lowered.context.target
+        code = partial(self.render, lowered), lambda modules: self.assemble(modules, machine, cpu)
+        return Dump(lowered, code, kernel)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""The words of the stage table: its rows, the levels of a stage, and the user's source lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from uopc.ir.core.uop import UOp
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the stage table. Sizes count nodes (of all kernels together), or lines of text."""
+
+    number: int
+    stage: str
+    level: str
+    unit: str  # "nodes" or "lines"
+    before: int | None
+    after: int
+    kernels: int | None = None
+    changed: bool = True
+    rewrites: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for `--json`, with milliseconds."""
+        shown = asdict(self)
+        shown["ms"] = round(shown.pop("seconds") * 1e3, 4)
+        return shown
+
+
+def level_change(before: str, after: str) -> str:
+    """The level of a stage, or both levels if it changes them."""
+    return after if before == after else f"{before} → {after}"
+
+
+def places(nodes: Sequence[UOp]) -> list[str]:
+    """The user's source lines of nodes that have some, by file: `model.py:12-14,20`."""
+    lines: dict[str, set[int]] = {}
+    for u in nodes:
+        code, line = u.origin
+        lines.setdefault(code.co_filename, set()).add(line)
+    return [f"{os.path.basename(f)}:{_spans(sorted(n))}" for f, n in sorted(lines.items())]
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as text, with neighbours as `12-14`."""
+    spans: list[list[int]] = []
+    for n in numbers:
+        if spans and spans[-1][1] == n - 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    return ",".join([f"{a}-{b}" if a < b else f"{a}" for a, b in spans])
