@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import uopc
 from uopc import target
 from uopc.backends import detect
+from uopc.backends.llvm import jit
 from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
@@ -97,6 +99,27 @@ def test_old_processors_give_the_same_numbers(cpu):
     got = program(h=HALVES, f=SINGLES, d=DOUBLES)
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_array_equal(bits(a), bits(b))
+
+
+INTEGERS = [f"{sign}int{n}" for sign in ("", "u") for n in (8, 16, 32, 64)]
+
+
+@pytest.mark.machine("this")
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_every_float16_as_an_integer(dtype):
+    """LLVM makes -32768 of NaN in `llvm.fptosi.sat.v8i16.v8f16` for AVX512-FP16: not emitted."""
+    integer = getattr(uopc.dtypes, dtype)
+    x = uopc.param("x", HALVES.shape, uopc.dtypes.float16)
+    program = uopc.compile(x.cast(integer))
+    low, high = integer.bounds
+    wanted = [0 if v != v else int(max(low, min(high, np.trunc(v)))) for v in HALVES.astype(float)]
+    np.testing.assert_array_equal(program(HALVES), np.array(wanted, dtype))
+    source = program.kernels[0].source
+    assert "fpext" in source and "f16" not in source
+    others = (("x86-64-v4", "+avx512fp16"), ("sapphirerapids", ""))
+    for cpu, features in others if detect.this_machine().has("sse2") else ():
+        code = jit.assembly(source, cpu, features)
+        assert "vcvtph2ps" in code and not re.search("vcvtt[ps]h2", code)
 
 
 # ---------------------------------------------------------------- vectors of 64 bytes

@@ -121,7 +121,12 @@ def constant(t: DType, value: object) -> str:
 
 def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
     """Truncated and saturated, NaN gives 0. CPUs have no instructions for that on vectors, nor for
-    less than 32 bits: there the value is cut to the target's bounds while it is a float."""
+    less than 32 bits: there the value is cut to the target's bounds while it is a float. Narrow
+    floats become float32 first, since LLVM makes -32768 of a float16 NaN for AVX512-FP16."""
+    if source.bits < 32 and not e.saturates:
+        single = dtypes.float32.vec(source.lanes)
+        a = e.value(f"fpext {llvm_type(source)} {a} to {llvm_type(single)}")
+        source = single
     s, t, signed = llvm_type(source), llvm_type(target), is_signed(target)
     name = "fptosi" if signed else "fptoui"
     one = e.saturates or target.lanes == 1
