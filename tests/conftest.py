@@ -31,12 +31,14 @@ from uopc.errors import UserError
 settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
+FEWEST_EXAMPLES = 5
 engine.MAX_SHRINKING_SECONDS = 10  # five minutes by itself, and no setting for it
 
 
 def pytest_addoption(parser):
     parser.addoption("--bless", action="store_true", help="rewrite goldens and generated tables")
     parser.addoption("--rule-use", action="store_true", help="name the rules that never matched")
+    parser.addoption("--all", action="store_true", help="slow tests too, and every example")
     parser.addoption(
         "--machine", choices=[*machines.MACHINES, machines.THIS], default=machines.DEFAULT,
         help="the machine of the tests that name none",
@@ -46,6 +48,20 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--bless") and os.environ.get("CI", "").lower() in ("1", "true"):
         raise pytest.UsageError("--bless is refused on CI: bless on your machine and read the diff")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Without `--all`: no slow tests but those asked for, and a quarter of the drawn examples."""
+    if config.getoption("--all"):
+        return
+    for test in {item.obj for item in items if hasattr(item.obj, "hypothesis")}:
+        whole = test._hypothesis_internal_use_settings
+        few = max(FEWEST_EXAMPLES, whole.max_examples // 4)
+        test._hypothesis_internal_use_settings = settings(whole, max_examples=few)
+    if not config.option.markexpr and not any("::" in argument for argument in config.args):
+        slow = {item for item in items if item.get_closest_marker("slow")}
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
 
 
 def pytest_report_header(config):

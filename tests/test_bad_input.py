@@ -410,6 +410,7 @@ def test_text_that_does_not_parse(text):
 
 
 # ---------------------------------------------------------------- 100,000 nodes deep
+@pytest.mark.slow
 def test_a_deep_graph():
     """Built, compiled, run, and pickled, without recursion: each is linear in the depth."""
     depth = 100_000

@@ -627,6 +627,7 @@ def test_stages_of_a_program():
 
 
 # ---------------------------------------------------------------- bench
+@pytest.mark.slow
 def test_bench_runs_a_workload_on_every_installed_peer(tmp_path):
     result = command(
         "bench", "kernels", "--threads", "1", "--rounds", "2", "--peers", "uopc,numpy",

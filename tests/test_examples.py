@@ -10,14 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import uopc
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
+NEEDS = {"digits": ["sklearn"], "sharpen": ["sklearn", "PIL"]}  # of the extra `test-full`
 NAMES = ("digits", "sharpen", "attention", "handwritten_kernel", "control")
 KERNELS = {"digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1, "control": 1}
+
+
+def skip_without_tools(name):
+    for module in NEEDS.get(name, ()):
+        pytest.importorskip(module, reason=f"no {module}: see the extra `test-full`")
 
 
 @pytest.fixture
@@ -35,8 +40,10 @@ def run(command, folder):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_example_passes(name, tmp_path):
+    skip_without_tools(name)
     done = run([EXAMPLES / f"{name}.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     *_, timing, last = done.stdout.splitlines()
@@ -44,7 +51,11 @@ def test_example_passes(name, tmp_path):
     assert "ratio" in timing
 
 
+@pytest.mark.slow
 def test_sharpen_writes_both_pictures(tmp_path):
+    skip_without_tools("sharpen")
+    from PIL import Image
+
     done = run([EXAMPLES / "sharpen.py", tmp_path / "made" / "here"], tmp_path)
     assert done.returncode == 0, done.stderr
     before, after = (
@@ -68,6 +79,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_difference_is_noticed(name, example, monkeypatch, tmp_path, capsys):
+    skip_without_tools(name)
     module = example(name)
     replaced, change = WRONG[name]
     monkeypatch.setattr(module, replaced, change(getattr(module, replaced)))

@@ -14,7 +14,9 @@ PARTS = 6
 CASES = -(-len(vocabulary.pairs()) // generate.FOCUSES)  # every op on every dtype once
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, PARTS))]
+)
 def test_random_graphs(part):
     """Compiled, not optimised, for another processor, interpreted: the same each time."""
     for i in range(part, CASES, PARTS):

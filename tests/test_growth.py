@@ -35,6 +35,7 @@ SIZES = {
     "updates": 100, "reduces": 64, "stencil": 80,
 }  # fmt: skip
 MOST = 1.5
+pytestmark = pytest.mark.slow
 ROUNDS = 3
 
 

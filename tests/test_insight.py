@@ -82,6 +82,7 @@ def test_a_file_that_cannot_be_written(softmax, option, capsys):
     assert "no/such/folder/file: No such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_page_of_a_large_graph_is_small():
     """The size for 50,000 nodes follows from a part of them; its time is measured against the
     lowering of the same graph, of which it takes 1.4 to 2 times."""

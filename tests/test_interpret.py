@@ -98,6 +98,7 @@ def test_long_sums_are_accurate() -> None:
     assert abs(float(np.asarray(got)) - 0.1 * len(a)) < 0.1
 
 
+@pytest.mark.slow
 def test_deep_graphs_do_not_recurse() -> None:
     _, y = xy()
     u = y

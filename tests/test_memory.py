@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parent))
 from growth import GROWTH
 from test_growth import OPERATORS
 
+pytestmark = pytest.mark.slow
 MOST = 600  # bytes per live node: itself, its key, sources and shape, its entry in the table
 
 

@@ -198,7 +198,7 @@ def test_steps_that_read_two_places_are_stored_now_and_then(kind):
     np.testing.assert_allclose(program(a), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
-@pytest.mark.parametrize("n", [2, 70])
+@pytest.mark.parametrize("n", [2, 9, pytest.param(70, marks=pytest.mark.slow)])
 def test_gathers_one_after_another(n):
     """By one index array: places found in memory are places of the next read."""
     rng = np.random.default_rng(0)

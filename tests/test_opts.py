@@ -93,6 +93,7 @@ def test_masked_vectors_of_every_width(dtype, width):
             np.testing.assert_array_equal(program(array), want + want[:, ::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "opts", [[], [Opt("SWAP", 1, 2)], [Opt("SWAP", 1, 2), Opt("BLOCK", 1, 3), Opt("SWAP", 0, 1)]]
 )

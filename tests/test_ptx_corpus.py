@@ -18,6 +18,7 @@ PARTS = ("sm_80", "sm_90a")
 COUNT = 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_recorded_graphs(part):
     places = sample(SELECTION, None)[PARTS.index(part) :: len(PARTS)][: COUNT // len(PARTS)]

@@ -21,7 +21,7 @@ from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter as interpret
 
 PARTS = tuple(target.PARTS)
-needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: see the extra `test`")
+needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
 
 
 def ptx_of(graph, device="cuda:sm_90", **options):
@@ -143,7 +143,7 @@ DTYPES = [
 
 @needs_ptxas
 @pytest.mark.parametrize("t", DTYPES, ids=lambda t: t.name)
-@pytest.mark.parametrize("part", ("sm_80", "sm_90a"))
+@pytest.mark.parametrize("part", (pytest.param("sm_80", marks=pytest.mark.slow), "sm_90a"))
 def test_every_dtype_and_conversion(t, part):
     x, y = uopc.param("x", (99,), t), uopc.param("y", (99,), t)
     outputs = [x + y, x * y, x.maximum(y), x < y, x.sum(), *[x.cast(u) for u in DTYPES]]

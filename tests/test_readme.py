@@ -19,9 +19,9 @@ def test_the_example_is_short():
 
 def test_commands_differ_only_at_the_end_and_ci_runs_the_tests():
     job, tests = (block.text.strip() for block in pages.blocks(README, "sh"))
-    setup = "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/python "
-    assert job == setup + "examples/digits.py"
-    assert tests == setup + "-m pytest"
+    setup = "python3 -m venv .venv && .venv/bin/pip install -q -e '.[{}]' && .venv/bin/python "
+    assert job == setup.format("examples") + "examples/digits.py"
+    assert tests == setup.format("test") + "-m pytest -n auto"
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
 
 

@@ -32,6 +32,7 @@ def test_recorded_graph(place: corpus.Place) -> None:
     assert out.verdict != FAILED, report.failure_line(out)
 
 
+@pytest.mark.slow
 def test_kernels_are_no_more_than_recorded() -> None:
     """But where the list of exceptions says why; and fewer in all."""
     outcomes = [_counted(p) for p in recorded_sample(EVERY_COUNTED)]

@@ -322,6 +322,7 @@ DEEP = 100_000
 MODES = [{}, {"walk": True}, {"bottom_up": True}, {"bottom_up": True, "walk": True}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_deep_graph_in_every_mode(mode: dict[str, bool]) -> None:
     u = A

@@ -38,25 +38,27 @@ def sorted_by_networks(n: int) -> uopc.UOp:
     return y
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 37, 100, 1000, 5001])
+@pytest.mark.parametrize("n", [1, 2, 3, 37, 100, 1000, pytest.param(5001, marks=pytest.mark.slow)])
 def test_prefix_sums(n):
     array = RNG.random(n, dtype="f4")
     got = uopc.compile(prefix_sums(n), verify=True)(array)
     np.testing.assert_allclose(got, np.cumsum(array, dtype="f8"), rtol=1e-5)
 
 
-@pytest.mark.parametrize("n", [2, 8, 64, 256])
+@pytest.mark.parametrize("n", [2, 8, 64, pytest.param(256, marks=pytest.mark.slow)])
 def test_sort(n):
     array = RNG.random(n, dtype="f4")
     got = uopc.compile(sorted_by_networks(n), verify=True)(array)
     np.testing.assert_array_equal(got, np.sort(array))
 
 
+@pytest.mark.slow
 def test_steps_are_stored_before_all_is_read():
     """Of 55 steps in a row few are in one kernel, whose code doubles with each."""
     assert len(lower_only(sorted_by_networks(1024), threads=1).kernels) >= 8
 
 
+@pytest.mark.slow
 def test_cuts_of_a_chunk_are_few():
     """Where many comparisons turn in a thread's chunk: cut where that decides most of them."""
     f = uopc.compile(prefix_sums(100_000), threads=2)

@@ -144,7 +144,7 @@ def test_tf32_where_an_option_allows_it(size, part):
     assert "mma.sync" not in text
 
 
-@pytest.mark.skipif(assembler.find_ptxas() is None, reason="no ptxas: see the extra `test`")
+@pytest.mark.skipif(assembler.find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
 @pytest.mark.parametrize("dtype", [F32, dtypes.bfloat16, dtypes.float64, dtypes.int8])
 @pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
 def test_registers_are_estimated(part, dtype):

@@ -371,6 +371,7 @@ def deep_chain(length: int) -> UOp:
     return u
 
 
+@pytest.mark.slow
 def test_deep_chain_is_linear() -> None:
     u = deep_chain(100_000)
     start = time.process_time()
