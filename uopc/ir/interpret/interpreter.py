@@ -30,11 +30,11 @@ def evaluate(
     inputs: Mapping[str, Array],
     variables: Mapping[str, int] = _NO_VARIABLES,
 ) -> Array | list[Array]:
-    """The value of a tensor graph; of several (a sequence, a TUPLE, a SINK), a list.
+    """The value of a tensor graph; for a sequence of graphs, a TUPLE or a SINK, a list of values.
 
-    `inputs`: an array for each PARAM, by name, of exactly its shape and dtype. Symbolic dimensions
-    take their values from the shapes, or from `variables`. Arrays that the graph stores to are
-    changed in place, after everything is computed. UserError when an argument does not fit.
+    `inputs`: an array per PARAM, by name, of exactly its shape and dtype. Symbolic dimensions take
+    their values from the shapes, or from `variables`. Arrays that the graph stores to change in
+    place, after all values are computed. UserError when an argument does not fit.
     """
     return evaluate_with_effects(graph, inputs, variables)[0]
 
@@ -78,7 +78,7 @@ def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
 
 
 def _output(run: TensorRun, u: UOp) -> Array:
-    """The value of a root as an array of its own; elements that do not exist are 0."""
+    """The value of a root, in a new array; elements that do not exist are 0."""
     value = run.values[u].copy()
     if u in run.masks:
         value = np.where(run.masks[u], value, np.zeros((), value.dtype))
@@ -98,7 +98,7 @@ def run_kernel(
     """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
 
     `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
-    with at least as many elements. InvalidIR when the kernel accesses anything outside of them.
+    with at least as many elements. InvalidIR when the kernel accesses an element outside of it.
     """
     machines.run_kernel(kernel, buffers, Variables(variables))
 
@@ -108,7 +108,7 @@ def run_indexed(
 ) -> dict[UOp, Array]:
     """Run a SINK of level indexed in place on the arrays of its PARAMs and BUFFERs.
 
-    A BUFFER without an array gets one. Returns the arrays of all storage, those too.
+    A BUFFER without an array receives a new one. Returns the arrays of all storage.
     """
     machine = _machine(sink, storage, variables)
     machine.run(sink)

@@ -26,10 +26,10 @@ from uopc.ir.interpret.threads import Launch, is_private
 from uopc.ir.interpret.views import without_views
 from uopc.ir.verify.nodes import describe
 
-# Elements that the arrays of one block may hold together while it runs.
+# The arrays of one block hold at most this many elements together.
 _BUDGET = 1 << 22
-_FEW_STEPS = 64
-_MOST_AXES = 30  # NumPy has 64, and a reduction of lanes takes one more
+_FEW_STEPS = 64  # blocks with fewer steps share the budget as if they had this many
+_MOST_AXES = 30  # NumPy 1 has 32, and a reduction of lanes takes one more
 
 # A value, and which of its elements exist (None: all).
 _Part = tuple[Array, Array | None]
@@ -40,7 +40,7 @@ class Machine:
 
     def __init__(self, find: Find, variables: Variables, storages: dict[UOp, Array]) -> None:
         self.state = State(find, variables, storages)
-        self.as_values: set[UOp] = set()  # addresses that stand for the element there
+        self.as_values: set[UOp] = set()  # addresses that mean the element there
 
     def run(self, root: UOp) -> None:
         """Run a SINK of any level with ranges, or a LINEAR of steps."""
@@ -77,7 +77,7 @@ class Machine:
             self._block_with_copies(block)
             return
         for step in block.steps:
-            self._one(step)
+            self.step(step)
 
     def _block_with_copies(self, block: Block) -> None:
         """A block in which a step must not see some of the stores before it (`Block.hidden`).
@@ -100,20 +100,16 @@ class Machine:
                 if reader is u:
                     memory[base], s.memory[base], mirror = s.memory[base], mirror, s.memory[base]
                 s.mirrors.setdefault(base, []).append(mirror)
-            self._one(step)
+            self.step(step)
             s.memory.update(memory)
             s.mirrors = mirrors
 
-    def _one(self, step: Step) -> None:
-        if isinstance(step, Loop):
-            self.loop(step)
-        else:
-            self.step(step)
-
-    def step(self, u: UOp) -> None:
-        """Run one node."""
+    def step(self, u: Step) -> None:
+        """Run a loop, or one node."""
         s = self.state
-        if u.op.is_alu or u.op is Ops.CAST or u.op is Ops.BITCAST:
+        if isinstance(u, Loop):
+            self.loop(u)
+        elif u.op.is_alu or u.op is Ops.CAST or u.op is Ops.BITCAST:
             sources = [s.value(x) for x in u.src]
             ok = present(u, [s.masks.get(x) for x in u.src], sources) if s.masks else None
             s.set(u, elementwise(u, sources), ok)
@@ -128,7 +124,7 @@ class Machine:
 
     # ------------------------------------------------------------ loops
     def loop(self, loop: Loop) -> None:
-        """Run the body for all iterations, in pieces that keep the arrays small."""
+        """Run the body for all iterations, as many at once as the budget allows."""
         s = self.state
         counts = [self._count(r) for r in loop.ranges]
         widths = self._widths(loop, counts)
@@ -143,7 +139,7 @@ class Machine:
                 total = self._folded(loop, depth, guards, total)
             following = [(c, s.value(n), s.masks.get(n)) for c, n in loop.carries]
             for carry, value, ok in following:
-                for guard in s.guards[guards:]:  # a thread whose loop has ended keeps it
+                for guard in s.guards[guards:]:  # a thread whose loop has ended keeps its value
                     value = np.where(guard, value, s.value(carry))
                 s.set(carry, value, ok)
             del s.extents[depth:], s.guards[guards:]
@@ -175,7 +171,7 @@ class Machine:
     def _bind(
         self, loop: Loop, starts: Sequence[int], widths: Sequence[int], counts: Sequence[int]
     ) -> None:
-        """Give the ranges of a loop their numbers, for one piece of it."""
+        """Give the ranges of a loop their numbers in one piece of it."""
         s = self.state
         for r, start, width, count in zip(loop.ranges, starts, widths, counts):
             numbers = np.arange(start, min(start + width, count), dtype=np.int64)
@@ -190,7 +186,7 @@ class Machine:
             s.set(r, numbers, ok)
 
     def _folded(self, loop: Loop, depth: int, guards: int, total: _Part | None) -> _Part:
-        """The value of a piece of a REDUCE, combined over its axes and with the pieces before."""
+        """The value of one piece of a REDUCE, folded over its axes, and combined with `total`."""
         u, s = loop.node, self.state
         assert loop.fold is not None
         value, ok = s.value(loop.fold), s.masks.get(loop.fold)

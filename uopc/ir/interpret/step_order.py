@@ -1,6 +1,6 @@
 """The order in which a graph of loops is run: blocks of steps, where a step may be a loop.
 
-A node is in the block of the loops it depends on (`analysis.ranges`), so a node that does not
+A node is in the block of the loops it depends on (`ranges.ranges`), so a node that does not
 depend on a loop is outside of it. A read of storage sees the stores below it in the graph, through
 AFTER, and those of earlier iterations of the loops around it, and no others; where another store
 was run before it, the read takes a copy.
