@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from uopc.backends.llvm.types import literal, llvm_type, suffix
+from uopc.backends.llvm.emitter import Emitter
+from uopc.backends.llvm.types import constant, llvm_type, suffix
 from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 
-if TYPE_CHECKING:
-    from uopc.backends.llvm.emitter import Emitter
-
 # An instruction on operand names of type `t` (the operands' dtype, at the width of the result).
-Alu: TypeAlias = Callable[["Emitter", DType, list[str]], str]
+Alu: TypeAlias = Callable[[Emitter, DType, list[str]], str]
 
 
 def is_signed(t: DType) -> bool:
@@ -109,14 +107,6 @@ def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
         return e.value(f"select {mask} {nan}, {ty} {a}, {ty} {best}")
 
     return emit
-
-
-def constant(t: DType, value: object) -> str:
-    """A constant, the same in each lane."""
-    one = literal(t.scalar, value)
-    if t.lanes == 1:
-        return one
-    return f"splat ({llvm_type(t.scalar)} {one})"
 
 
 def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:

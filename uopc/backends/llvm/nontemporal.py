@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import platform
 
-from uopc.backends.llvm.emitter import Emitter, Rule, address_of
+from uopc.backends.llvm.emitter import Emitter, Rule
+from uopc.backends.llvm.statements import CpuEmitter, address_of
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
@@ -41,7 +42,7 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
     return found
 
 
-class _Version(Emitter):
+class _Version(CpuEmitter):
     """One of the two: for any storage, as it stands."""
 
     def head(self) -> str:
@@ -75,7 +76,7 @@ def _stream(e: Emitter, u: UOp) -> str | None:
     return None
 
 
-class _Chooser(Emitter):
+class _Chooser(CpuEmitter):
     """The kernel: a call of one of its versions."""
 
     def choose(self, streaming: Emitter, plain: Emitter, stores: dict[UOp, UOp]) -> str:

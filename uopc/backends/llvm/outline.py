@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from uopc.backends.llvm.emitter import Emitter, Rule
+from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.llvm.types import llvm_type
+from uopc.ir.core import walk
 from uopc.ir.core.ops import PURE, Ops
 from uopc.ir.core.uop import UOp
 
@@ -46,24 +48,23 @@ def branches(statements: tuple[UOp, ...]) -> dict[UOp, Branch]:
     """The long branches of a list, by their IF: arithmetic, no memory, no other blocks."""
     bodies: dict[UOp, tuple[UOp, ...]] = {}
     results: dict[UOp, dict[UOp, None]] = {}
-    place: dict[UOp, int] = {}
+    begin = 0
     opened: UOp | None = None
     for i, u in enumerate(statements):
-        place[u] = i
         if u.op is Ops.IF:
-            opened = u
+            begin, opened = i + 1, u
         elif u.op is Ops.ENDIF and u.src[0] is opened:
-            body = [v for v in statements[place[opened] + 1 : i] if v.op is not Ops.CONST]
+            body = [v for v in statements[begin:i] if v.op is not Ops.CONST]
             if len(body) >= SHORTEST:
                 bodies[opened], results[opened] = tuple(body), {}
         elif u.op is Ops.BRANCH and u.src[1] in bodies:
             results[u.src[1]][u.src[2]] = None
         elif u.op not in PURE and u.op is not Ops.CONST:
             opened = None
-    return {u: _branch(body, results[u], place) for u, body in bodies.items()}
+    return {u: _branch(body, results[u]) for u, body in bodies.items()}
 
 
-def _branch(body: tuple[UOp, ...], joined: Iterable[UOp], place: dict[UOp, int]) -> Branch:
+def _branch(body: tuple[UOp, ...], joined: Iterable[UOp]) -> Branch:
     """What follows from other operands in one operation is computed again: so no masks of lanes
     are passed, for which calls have no registers."""
     inside = set(body)
@@ -72,15 +73,15 @@ def _branch(body: tuple[UOp, ...], joined: Iterable[UOp], place: dict[UOp, int])
         s for s in operands
         if s.op in PURE and all([v.op is Ops.CONST or v in operands for v in s.src])
     }  # fmt: skip
-    return Branch(
-        body,
-        tuple(sorted(follows, key=place.__getitem__)),
-        tuple([s for s in operands if s not in follows]),
-        tuple([u for u in joined if u in inside]),
-    )
+    order: dict[UOp, None] = {}
+    for s in operands:  # the same order in the same branch elsewhere
+        walk.toposort(s, gate=follows.__contains__, done=order)
+    again = tuple([u for u in order if u in follows])
+    taken = tuple([s for s in operands if s not in follows])
+    return Branch(body, again, taken, tuple([u for u in joined if u in inside]))
 
 
-class CallingEmitter(Emitter):
+class CallingEmitter(CpuEmitter):
     """Code in which branches that stand often are calls."""
 
     def __init__(self, name: str, kernel: UOp) -> None:
@@ -108,7 +109,7 @@ class CallingEmitter(Emitter):
 def _open_and_call(e: Emitter, u: UOp) -> str | None:
     """An IF, and the call of its function where its body would stand; the results get names."""
     assert isinstance(e, CallingEmitter)
-    opening = Emitter.rule(e, u)
+    opening = CpuEmitter.rule(e, u)
     assert opening is not None
     opening(e, u)
     branch = e.outlined[u]
@@ -126,7 +127,7 @@ def _result(branch: Branch) -> str:
 
 def _define(e: Emitter, branch: Branch) -> str:
     """The name of a branch's function, which is among what the kernel needs declared."""
-    inner = Emitter("", e.kernel)
+    inner = CpuEmitter("", e.kernel)
     inner.names = {u: f"%a{i}" for i, u in enumerate(branch.operands)}
     inner.emit((*branch.again, *branch.body))
     result, whole = _result(branch), "poison"

@@ -12,9 +12,8 @@ import itertools
 from collections.abc import Callable
 
 from uopc.backends.llvm import nontemporal as streams
-from uopc.backends.llvm.emitter import Emitter
+from uopc.backends.llvm.emitter import Emitter, stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
-from uopc.backends.llvm.stack_alignment import stack_alignment
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops

@@ -50,3 +50,14 @@ def literal(t: DType, value: object) -> str:
     if t.bits < 32:
         return str(int(np.asarray(value, t.numpy).view(f"u{t.itemsize}")))
     return f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}"
+
+
+def constant(t: DType, value: object) -> str:
+    """A constant: `value` in each lane, or a tuple of one per lane."""
+    scalar = llvm_type(t.scalar)
+    if type(value) is tuple:
+        items = [f"{scalar} {literal(t.scalar, v)}" for v in value]
+        same = all([i == items[0] for i in items])
+        return f"splat ({items[0]})" if same else "<" + ", ".join(items) + ">"
+    one = literal(t.scalar, value)
+    return one if t.lanes == 1 else f"splat ({scalar} {one})"

@@ -7,16 +7,12 @@ two at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from uopc.backends.llvm import emitter as llvm
+from uopc.backends.llvm import statements
+from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.instructions import two_vectors
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
-
-if TYPE_CHECKING:
-    from uopc.backends.llvm.emitter import Emitter
 
 _PAIRS = {dtypes.fp8e4m3: "e4m3x2", dtypes.fp8e5m2: "e5m2x2"}
 
@@ -35,7 +31,7 @@ def convert(e: Emitter, u: UOp) -> str | None:
         return e.value(f"bitcast {bits} {got} to {llvm_type(u.dtype)}")
     if source is dtypes.bfloat16 and target is dtypes.float32:
         return _from_bfloat(e, u)
-    return llvm.convert(e, u)
+    return statements.convert(e, u)
 
 
 def _even(e: Emitter, u: UOp) -> tuple[str, int]:

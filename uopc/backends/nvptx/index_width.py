@@ -7,14 +7,10 @@ address it goes into, or not at all: addresses in shared memory have 32 bits too
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from uopc.backends.llvm.emitter import Emitter
 from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import COMPARISONS, Op, Ops
 from uopc.ir.core.uop import UOp
-
-if TYPE_CHECKING:
-    from uopc.backends.nvptx.kernel import GpuEmitter
 
 # Bounds exclude that the result overflows; divisions are of what is not negative.
 _INSTRUCTIONS: dict[Op, str] = {
@@ -37,21 +33,21 @@ def _fits(u: UOp, positive: bool) -> bool:
     return bool((0 if positive else -(1 << 31)) <= low and high < 1 << 31)
 
 
-def emit(e: GpuEmitter, u: UOp) -> str:
+def emit(e: Emitter, u: UOp) -> str:
     """A narrow node: its name at its own width, and, for indices, one of 32 bits beside it."""
     a, b = [low_half(e, s) for s in u.src]
     made = e.value(f"{_INSTRUCTIONS[u.op]} i32 {a}, {b}")
     return made if u.op in COMPARISONS else widened(e, u, made)
 
 
-def widened(e: GpuEmitter, u: UOp, name: str) -> str:
+def widened(e: Emitter, u: UOp, name: str) -> str:
     """An index of 64 bits from one of 32, which is kept."""
     e.narrow[u] = name
     extend = "zext nneg" if bounds.bounds(u)[0] >= 0 else "sext"
     return e.value(f"{extend} i32 {name} to i64")
 
 
-def parts(e: GpuEmitter, index: UOp, offset: int, short: bool) -> list[str]:
+def parts(e: Emitter, index: UOp, offset: int, short: bool) -> list[str]:
     """An index as operands of address arithmetic that add up to it: what differs in the fewest
     loops first, so that it is computed outside of the others, and a constant, which accesses add
     for nothing, last. `short`: addresses have 32 bits."""
@@ -77,7 +73,7 @@ def _summands(index: UOp) -> list[UOp]:
     return found
 
 
-def _sum(e: GpuEmitter, terms: list[UOp], short: bool) -> str:
+def _sum(e: Emitter, terms: list[UOp], short: bool) -> str:
     """`i32 %name` or `i64 %name` of a sum of indices."""
     spans = [bounds.bounds(u) for u in terms]
     low, high = min(0, sum(b[0] for b in spans)), max(0, sum(b[1] for b in spans))
@@ -92,7 +88,7 @@ def _sum(e: GpuEmitter, terms: list[UOp], short: bool) -> str:
     return f"{width if short else 'i64'} {total}"
 
 
-def low_half(e: GpuEmitter, u: UOp) -> str:
+def low_half(e: Emitter, u: UOp) -> str:
     """An index that fits as 32 bits."""
     if u.op is Ops.CONST:
         return str(u.arg)

@@ -14,17 +14,10 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from uopc.backends.llvm.emitter import Emitter, Rule, from_memory
+from uopc.backends.llvm.emitter import Emitter, Rule
+from uopc.backends.llvm.statements import RULES, from_memory
 from uopc.backends.llvm.types import llvm_type, memory_type
-from uopc.backends.nvptx import (
-    float_conversions as nvptx_floats,
-)
-from uopc.backends.nvptx import (
-    index_width as nvptx_indices,
-)
-from uopc.backends.nvptx import (
-    tensor_cores as nvptx_tensor,
-)
+from uopc.backends.nvptx import float_conversions, index_width, tensor_cores
 from uopc.backends.nvptx.calls import ALIGNMENT, Calls
 from uopc.errors import Unsupported
 from uopc.ir.core import shapes
@@ -81,13 +74,12 @@ class GpuEmitter(Emitter):
         self.places = shared_layout(kernel)[0]
         self.dynamic = dynamic_shared(kernel, target.gpu) > 0
         self.words: list[str] = []
-        self.narrow: dict[UOp, str] = {}  # indices of 64 bits -> their names as 32
         self.copied = _copied(self)  # LOADs whose value no register holds
 
     def rule(self, u: UOp) -> Rule | None:
-        if nvptx_indices.is_narrow(u):
+        if index_width.is_narrow(u):
             return _narrow
-        return _RULES.get(u.op) or super().rule(u)
+        return _RULES.get(u.op)
 
     def head(self) -> str:
         block = ",".join(map(str, block_of(self.kernel)))
@@ -130,7 +122,7 @@ class GpuEmitter(Emitter):
         """`ptr … %name` of an INDEX, or of what is some elements behind it."""
         t, space = memory_type(address.dtype.scalar), space_of(storage_root(address))
         name = self.names[address.src[0]]
-        for part in nvptx_indices.parts(self, address.src[1], offset, space == _SHARED):
+        for part in index_width.parts(self, address.src[1], offset, space == _SHARED):
             name = self.once(f"getelementptr {t}, ptr{space} {name}, {part}")
         return f"ptr{space} {name}"
 
@@ -166,12 +158,12 @@ def _special(e: Emitter, u: UOp) -> str | None:
     if end.op is Ops.CONST:  # a return attribute: it folds index arithmetic
         e.lines[-1] = e.lines[-1].replace("call i32", f"call range(i32 0, {end.arg}) i32")
     assert isinstance(e, GpuEmitter)
-    return nvptx_indices.widened(e, u, got)
+    return index_width.widened(e, u, got)
 
 
 def _narrow(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
-    return nvptx_indices.emit(e, u)
+    return index_width.emit(e, u)
 
 
 def dimensions(kernel: UOp, prefix: str) -> tuple[UOp, ...]:
@@ -403,7 +395,7 @@ def _copy(e: GpuEmitter, u: UOp) -> None:
 
 def _tile_load(e: Emitter, u: UOp) -> str | None:
     assert isinstance(e, GpuEmitter)
-    return nvptx_tensor.matrices(e, u, e.place(u.src[0]))
+    return tensor_cores.matrices(e, u, e.place(u.src[0]))
 
 
 def _write(e: GpuEmitter, address: UOp, t: DType, value: str, offset: int = 0) -> None:
@@ -411,15 +403,15 @@ def _write(e: GpuEmitter, address: UOp, t: DType, value: str, offset: int = 0) -
     e.effect(f"store {memory_type(t)} {value}, {e.place(address, offset)}, align {align}")
 
 
-_RULES: dict[Op, Rule] = {
+_RULES: dict[Op, Rule] = RULES | {
     Ops.SPECIAL: _special,
     Ops.BARRIER: _barrier,
     Ops.COMMIT: _commit,
     Ops.EXCHANGE: _exchange,
-    Ops.WMMA: nvptx_tensor.wmma,
+    Ops.WMMA: tensor_cores.wmma,
     Ops.TILE_LOAD: _tile_load,
     Ops.BUFFER: _buffer,
-    Ops.CAST: nvptx_floats.convert,
+    Ops.CAST: float_conversions.convert,
     Ops.LOAD: _load,
     Ops.STORE: _store,
 }

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.types import literal, llvm_type
 from uopc.errors import Unsupported
 from uopc.ir.core import dtypes, tensor_cores
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
-
-if TYPE_CHECKING:
-    from uopc.backends.llvm.emitter import Emitter
 
 
 @dataclass(frozen=True)

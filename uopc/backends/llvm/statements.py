@@ -1,0 +1,294 @@
+"""Linear UOps to LLVM IR for CPUs: one function per op, and the table of them."""
+
+from __future__ import annotations
+
+from uopc.backends.llvm import scratch
+from uopc.backends.llvm.emitter import Emitter, Loop, Rule
+from uopc.backends.llvm.instructions import ALU, float_to_int, lane, two_vectors
+from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
+from uopc.ir.core import bounds, dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+
+
+class CpuEmitter(Emitter):
+    """The text of one kernel for a CPU."""
+
+    def rule(self, u: UOp) -> Rule | None:
+        return RULES.get(u.op)
+
+
+# ------------------------------------------------------------ control
+def _range(e: Emitter, u: UOp) -> str | None:
+    if u.arg.kind == "thread":
+        return "%chunk"
+    at_least_once = bounds.bounds(u.src[0])[0] >= 1
+    loop = e.loops[u] = Loop(len(e.loops), e.block, e.of(u.src[0]), at_least_once)
+    e.effect(f"br label %{loop.head}")
+    e.label(loop.head)
+    loop.phis = len(e.lines)
+    e.lines.append("")
+    loop.counter = e.fresh()
+    if not loop.at_least_once:
+        test = e.value(f"icmp slt i64 {loop.counter}, {loop.end}")
+        e.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
+        e.label(loop.body)
+    return loop.counter
+
+
+def _carry(e: Emitter, u: UOp) -> str | None:
+    return e.fresh()
+
+
+def _end(e: Emitter, u: UOp) -> str | None:
+    r, pairs = u.src[0], u.src[1:]
+    if r.arg.kind == "thread":
+        return None
+    loop, latch = e.loops[r], e.block
+    following = e.value(f"add nuw nsw i64 {loop.counter}, 1")
+    phis = [f"{loop.counter} = phi i64 [ 0, %{loop.before} ], [ {following}, %{latch} ]"]
+    for carry, after in zip(pairs[::2], pairs[1::2]):
+        first, last = e.of(carry.src[0]), e.of(after, carry.dtype.lanes)
+        incoming = f"[ {first}, %{loop.before} ], [ {last}, %{latch} ]"
+        phis.append(f"{e.names[carry]} = phi {llvm_type(carry.dtype)} {incoming}")
+        if loop.at_least_once:
+            e.names[carry] = last
+    e.lines[loop.phis] = "\n".join([f"  {phi}" for phi in phis])
+    if loop.at_least_once:
+        test = e.value(f"icmp slt i64 {following}, {loop.end}")
+        e.effect(f"br i1 {test}, label %{loop.head}, label %{loop.exit}")
+    else:
+        e.effect(f"br label %{loop.head}")
+    e.label(loop.exit)
+    return None
+
+
+def _if(e: Emitter, u: UOp) -> str | None:
+    e.branches[u] = e.branch(e.of(u.src[0]))
+    return None
+
+
+def _endif(e: Emitter, u: UOp) -> str | None:
+    before, done = e.branches[u.src[0]]
+    e.branches[u.src[0]] = before, e.join(done)
+    return None
+
+
+def _branch(e: Emitter, u: UOp) -> str | None:
+    a, opened, b = u.src
+    before, last = e.branches[opened]
+    return e.value(f"phi {llvm_type(u.dtype)} [ {e.of(a)}, %{before} ], [ {e.of(b)}, %{last} ]")
+
+
+# ------------------------------------------------------------ memory
+def _buffer(e: Emitter, u: UOp) -> str | None:
+    """Storage of the kernel's own: on the stack of the function, or in scratch memory."""
+    if u in e.scratch:
+        return e.value(f"getelementptr i8, ptr {e.scratch_base}, i64 {e.scratch[u]}")
+    size = scratch.nbytes(u) // u.dtype.itemsize
+    name = e.fresh()
+    e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 64")
+    return name
+
+
+def address_of(e: Emitter, u: UOp) -> str:
+    """The address that an INDEX is."""
+    return e.element(e.names[u.src[0]], memory_type(u.dtype.scalar), u.src[1])
+
+
+def _load(e: Emitter, u: UOp) -> str | None:
+    t, align = memory_type(u.dtype), u.dtype.itemsize
+    place = address_of(e, u.src[0])
+    if len(u.src) == 1:
+        return from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
+    gate, lanes = u.src[1], u.dtype.lanes
+    if lanes == 1:
+        # Reading element 0 instead keeps the code free of branches.
+        safe = e.value(f"select i1 {e.of(gate)}, ptr {place}, ptr {e.names[u.src[0].src[0]]}")
+        got = e.value(f"load {t}, ptr {safe}, align {align}")
+        return from_memory(
+            e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer")
+        )
+    mask = f"<{lanes} x i1>"
+    name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
+    e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
+    where = f"ptr align {align} {place}, {mask} {e.of(gate, lanes)}"
+    got = e.value(f"call {t} @{name}({where}, {t} zeroinitializer)")
+    return from_memory(e, u, got)
+
+
+def _memory_suffix(t: DType) -> str:
+    return suffix(t if t.kind != "bool" else dtypes.uint8.vec(t.lanes))
+
+
+def from_memory(e: Emitter, u: UOp, got: str) -> str:
+    """A loaded value as it is computed with: a bool is one bit."""
+    if u.dtype.kind != "bool":
+        return got
+    return e.value(f"icmp ne {memory_type(u.dtype)} {got}, zeroinitializer" if u.dtype.lanes > 1
+                   else f"icmp ne i8 {got}, 0")  # fmt: skip
+
+
+def _store(e: Emitter, u: UOp) -> str | None:
+    address, value = u.src[0], u.src[1]
+    lanes, align = max(address.dtype.lanes, value.dtype.lanes), value.dtype.itemsize
+    stored = value.dtype.scalar.vec(lanes)
+    t, given = memory_type(stored), e.of(value, lanes)
+    if stored.kind == "bool":
+        given = e.value(f"zext {llvm_type(stored)} {given} to {t}")
+    if len(u.src) == 2:
+        e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
+        return None
+    gate = u.src[2]
+    if lanes > 1:
+        place, mask = address_of(e, address), f"<{lanes} x i1>"
+        name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
+        e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
+        e.effect(
+            f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})"
+        )
+        return None
+    _, done = e.branch(e.of(gate))
+    e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
+    e.join(done)
+    return None
+
+
+# ------------------------------------------------------------ values
+def _arithmetic(e: Emitter, u: UOp) -> str | None:
+    lanes = u.dtype.lanes
+    names = [e.of(s, lanes) for s in u.src]
+    return ALU[u.op](e, u.src[-1].dtype.scalar.vec(lanes), names)
+
+
+def _where(e: Emitter, u: UOp) -> str | None:
+    lanes = u.dtype.lanes
+    c, a, b = u.src
+    t = llvm_type(u.dtype)
+    mask = llvm_type(dtypes.bool_.vec(c.dtype.lanes))
+    return e.value(f"select {mask} {e.of(c)}, {t} {e.of(a, lanes)}, {t} {e.of(b, lanes)}")
+
+
+def convert(e: Emitter, u: UOp) -> str | None:
+    """A CAST between types that LLVM computes with."""
+    source, target = u.src[0].dtype, u.dtype
+    a = e.of(u.src[0])
+    s, t = llvm_type(source), llvm_type(target)
+    if s == t:
+        return a
+    if source.is_float and target.is_float:
+        return e.value(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {s} {a} to {t}")
+    if target.kind == "bool":
+        zero = constant(source, 0) if source.lanes == 1 else "zeroinitializer"
+        return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
+    if source.is_float:
+        return float_to_int(e, source, target, a)
+    signed = source.kind in ("int", "index")
+    if target.is_float:
+        return e.value(f"{'sitofp' if signed else 'uitofp'} {s} {a} to {t}")
+    wide = 1 if source.kind == "bool" else source.bits
+    code = "trunc" if target.bits < wide else "sext" if signed else "zext"
+    return e.value(f"{code} {s} {a} to {t}")
+
+
+def _bitcast(e: Emitter, u: UOp) -> str | None:
+    s, t = llvm_type(u.src[0].dtype), llvm_type(u.dtype)
+    return e.of(u.src[0]) if s == t else e.value(f"bitcast {s} {e.of(u.src[0])} to {t}")
+
+
+# ------------------------------------------------------------ lanes
+def _lanes(e: Emitter, u: UOp) -> str | None:
+    t = llvm_type(u.dtype.scalar)
+    return "<" + ", ".join(f"{t} {i}" for i in range(u.arg)) + ">"
+
+
+def _stack(e: Emitter, u: UOp) -> str | None:
+    wide, narrow = llvm_type(u.dtype), llvm_type(u.dtype.scalar)
+    if u.src[0].dtype.lanes > 1:
+        return _joined(e, u)
+    if all(s is u.src[0] for s in u.src):
+        return e.of(u.src[0], u.dtype.lanes)
+    if (shuffled := _as_shuffle(e, u, wide)) is not None:
+        return shuffled
+    got = "poison"
+    for i, s in enumerate(u.src):
+        got = e.value(f"insertelement {wide} {got}, {narrow} {e.of(s)}, i64 {i}")
+    return got
+
+
+def _joined(e: Emitter, u: UOp) -> str:
+    """Vectors one after the other: pairs of neighbours until one is left."""
+    parts, t = [e.of(s) for s in u.src], u.src[0].dtype
+    while len(parts) > 1:
+        parts += ["poison"] * (len(parts) % 2)
+        pairs = zip(parts[::2], parts[1::2])
+        parts = [two_vectors(e, t, a, b, range(2 * t.lanes)) for a, b in pairs]
+        t = t.scalar.vec(2 * t.lanes)
+    return parts[0] if t is u.dtype else two_vectors(e, t, parts[0], "poison", range(u.dtype.lanes))
+
+
+def _shuffle(e: Emitter, u: UOp) -> str | None:
+    return two_vectors(e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg)
+
+
+def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
+    """A STACK of the lanes of one vector of the same width is one shuffle."""
+    whole = u.src[0].src[0] if u.src[0].op is Ops.LANE else None
+    if whole is None or whole.dtype is not u.dtype:
+        return None
+    if any(s.op is not Ops.LANE or s.src[0] is not whole for s in u.src):
+        return None
+    return two_vectors(e, u.dtype, e.names[whole], "poison", [s.arg for s in u.src])
+
+
+def _lane(e: Emitter, u: UOp) -> str | None:
+    return lane(e, u.src[0].dtype, e.of(u.src[0]), u.arg)
+
+
+def _hreduce(e: Emitter, u: UOp) -> str | None:
+    """Halves are combined while they halve, then lane by lane."""
+    lanes, t, got = u.src[0].dtype.lanes, u.src[0].dtype.scalar, e.of(u.src[0])
+    if t.kind == "bool":
+        logic = "or" if u.arg in ("add", "max") else "and"
+        wide = f"<{lanes} x i1>"
+        return e.intrinsic("i1", f"llvm.vector.reduce.{logic}.v{lanes}i1", [(wide, got)])
+    combine = ALU[Op.by_name(u.arg)]
+    while lanes > 2 and lanes % 2 == 0:
+        half, parts = lanes // 2, []
+        for first in (0, half):
+            lower = range(first, first + half)
+            parts.append(two_vectors(e, t.vec(lanes), got, "poison", lower))
+        got, lanes = combine(e, t.vec(half), parts), half
+    wide = llvm_type(t.vec(lanes))
+    parts = [e.value(f"extractelement {wide} {got}, i64 {i}") for i in range(lanes)]
+    total = parts[0]
+    for p in parts[1:]:
+        total = combine(e, t, [total, p])
+    return total
+
+
+RULES: dict[Op, Rule] = {
+    Ops.BUFFER: _buffer,
+    Ops.RANGE: _range,
+    Ops.CARRY: _carry,
+    Ops.END: _end,
+    Ops.IF: _if,
+    Ops.ENDIF: _endif,
+    Ops.BRANCH: _branch,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+    Ops.LANES: _lanes,
+    Ops.STACK: _stack,
+    Ops.LANE: _lane,
+    Ops.SHUFFLE: _shuffle,
+    Ops.HREDUCE: _hreduce,
+    Ops.AFTER: lambda e, u: e.of(u.src[0]),
+    Ops.WHERE: _where,
+    Ops.CAST: convert,
+    Ops.BITCAST: _bitcast,
+    **dict.fromkeys(ALU, _arithmetic),
+    **dict.fromkeys(
+        (Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.CONST, Ops.INDEX, Ops.NOOP), lambda e, u: None
+    ),
+}
