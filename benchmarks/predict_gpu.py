@@ -32,7 +32,7 @@ from uopc import UOp, target
 from uopc.backends.nvptx.ptxas import assemble
 from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.schedule import gpu_thresholds as gpu_machine
+from uopc.passes.optimize.schedule import gpu_thresholds
 
 # An H200: bytes a second of a copy; multiprocessors, and their clock; bytes that the L1 cache of
 # one gives in a clock, instructions that its schedulers issue; TFLOP/s of float32, and of tensor
@@ -42,6 +42,8 @@ PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
 MISS = 0.8e-6  # seconds from a load to its value, from memory that is busy: an assumption
 # Multiplications in a clock by type of the operands, beside those of 16 bits.
 TENSOR_PARTS = {"bf16": 1.0, "f16": 1.0, "tf32": 0.5, "s8": 2.0, "f64": 0.0625}
+# Registers of a warp are handed out in units of this many.
+REGISTER_UNIT = 256
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Counts:
     def bounds(self, kind: str) -> dict[str, float]:
         """The least milliseconds by what limits them."""
         most = -(-self.blocks // SMS) / CLOCK * 1e3  # of a clock on the busiest multiprocessor
-        rate = gpu_machine.TENSOR_RATE * TENSOR_PARTS.get(kind, 1.0)
-        l2 = gpu_machine.L2_RATE * SMS * CLOCK
+        rate = gpu_thresholds.TENSOR_RATE * TENSOR_PARTS.get(kind, 1.0)
+        l2 = gpu_thresholds.L2_RATE * SMS * CLOCK
         return {
             "L1": self.asked / L1_BYTES * most,
             "issue": self.instructions / ISSUED * most,
@@ -69,6 +71,19 @@ class Counts:
             "shared": self.turns * most,
             "mma": self.products / rate * most,
         }
+
+
+def occupancy(gpu: target.Gpu, threads: int, registers: int, shared: int) -> float:
+    """The share of an SM's threads that registers, shared memory and the block's size leave."""
+    warps = -(-threads // gpu.warp)
+    own = -(-registers * gpu.warp // REGISTER_UNIT) * REGISTER_UNIT * warps
+    blocks = gpu.threads_per_multiprocessor // (warps * gpu.warp)
+    blocks = min(blocks, gpu.blocks_per_multiprocessor)
+    blocks = min(blocks, gpu.registers_per_multiprocessor // max(1, own))
+    if shared:
+        own = shared + gpu_thresholds.BLOCK_SHARED
+        blocks = min(blocks, gpu.shared_per_multiprocessor // own)
+    return blocks * warps * gpu.warp / gpu.threads_per_multiprocessor
 
 
 def in_flight(kernel: parse.Kernel) -> int:
@@ -140,7 +155,7 @@ def rows_of(w: Workload, part: str) -> list[list[str]]:
         used = assemble(kernel.asm, part).kernels[kernel.name]
         made, (x, y, z) = count(program, launch), launch.block
         shared = used.shared + launch.dynamic_shared
-        occupied = gpu_machine.occupancy(gpu, x * y * z, used.registers, shared)
+        occupied = occupancy(gpu, x * y * z, used.registers, shared)
         resident = min(occupied * gpu.threads_per_multiprocessor, made.blocks * x * y * z / SMS)
         near = resident * in_flight(parse.parse(kernel.asm)[kernel.name])
         bounds = made.bounds(kinds[kernel.name]) | memory_bounds(kernel.uops, made, near)

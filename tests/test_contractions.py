@@ -13,7 +13,7 @@ from uopc.backends import detect
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.passes.optimize.schedule import register_tiles, thresholds
 
 RNG = np.random.default_rng(11)
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))
@@ -151,8 +151,8 @@ def test_blocks_of_rows_and_columns(m, k, n, threads, target):
     """With a last cache of 512 KiB, so to say, rows and packed columns are walked in blocks."""
     a, b = numbers(m, k), numbers(k, n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "BLOCK_SHARE", 1 << 9)
-        patch.setattr(machine, "PACKED_SHARE", 1 << 12)
+        patch.setattr(thresholds, "BLOCK_SHARE", 1 << 9)
+        patch.setattr(thresholds, "PACKED_SHARE", 1 << 12)
         graph = uopc.param("blocked", (m, k)) @ uopc.param("b", (k, n))
         check(graph, [a, b], a @ b, threads, target)
         with uopc.options(target_cpu=target):
@@ -264,19 +264,19 @@ def test_the_border_of_a_sum_is_no_scalar_loop():
     [(65536, 16, (16, 1)), (1024, 1024, (4, 4)), (333, 777, (9, 3)), (1, 300, (1, 4))],
 )
 def test_register_tiles(rows, columns, tile):
-    found = machine.register_tile(rows, columns, 16, 64, 32, 4 * 777)
+    found = register_tiles.register_tile(rows, columns, 16, 64, 32, 4 * 777)
     assert found[:2] == tile and found[0] * found[1] + found[1] < 32
 
 
 def test_register_tiles_of_a_small_machine():
-    rows, vectors, _ = machine.register_tile(960, 960, 8, 32, 16, 4096)
+    rows, vectors, _ = register_tiles.register_tile(960, 960, 8, 32, 16, 4096)
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
 
 
 def test_a_mask_takes_a_register():
     """22 columns: two vectors and one that is not full; 24 fill theirs."""
     for columns, masked, tile in ((22, True, (3, 3)), (22, False, (4, 3)), (24, True, (4, 3))):
-        found = machine.register_tile(64, columns, 8, 32, 16, 4 * 77, masked=masked)
+        found = register_tiles.register_tile(64, columns, 8, 32, 16, 4 * 77, masked=masked)
         assert found[:2] == tile
     graph = uopc.param("x", (1, 16, 28, 28)).conv2d(uopc.param("w", (16, 16, 1, 7)))
     with uopc.options(target_cpu="x86-64-v3"):
@@ -392,7 +392,7 @@ def test_an_operand_is_packed_where_it_serves_many_rows():
         graph = uopc.param("a", (rows, 256)) @ uopc.param("b", (256, 512))
         return {o.op for o in lower_only(graph, threads=1).kernels[0].arg.opts}
 
-    few = machine.LEAST_ROWS_TO_PACK - 1
+    few = thresholds.LEAST_ROWS_TO_PACK - 1
     assert "PACK" not in chosen(few) and "PACK" in chosen(few + 1)
 
 
@@ -422,7 +422,7 @@ def test_transposed_columns_are_turned_over_in_registers(rows, target):
     with uopc.options(target_cpu=target):
         (kernel,) = lower_only(graph, threads=1).kernels
     packed = [o for o in kernel.arg.opts if o.op == "PACK"]
-    assert bool(packed) == (rows >= machine.LEAST_ROWS_TO_TRANSPOSE)
+    assert bool(packed) == (rows >= thresholds.LEAST_ROWS_TO_TRANSPOSE)
     if packed:
         whole = [u for u in kernel.src if u.op is Ops.SHUFFLE and len(u.src) == 2]
         assert len(whole) >= 2 * 8

@@ -11,7 +11,6 @@ import pytest
 from tests.standin import module
 from uopc import target
 from uopc.backends.nvptx.ptxas import Usage
-from uopc.passes.optimize.schedule import gpu_thresholds as gpu_machine
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -100,10 +99,12 @@ def test_what_is_on_its_way_is_counted(scripts):
     [(Usage(32), 256, 1.0), (Usage(64), 256, 0.5), (Usage(255), 256, 0.125),
      (Usage(32, shared=100 << 10), 256, 0.25), (Usage(32), 32, 0.5)],
 )  # fmt: skip
-def test_occupancy(used, threads, want):
+def test_occupancy(scripts, used, threads, want):
+    import predict_gpu
+
     gpu = target.part("sm_90a").gpu
     assert gpu is not None
-    assert gpu_machine.occupancy(gpu, threads, used.registers, used.shared) == pytest.approx(want)
+    assert predict_gpu.occupancy(gpu, threads, used.registers, used.shared) == pytest.approx(want)
 
 
 def test_the_script_for_a_machine_with_a_device_is_sound():

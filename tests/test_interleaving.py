@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.passes.optimize.schedule import thresholds
 
 RNG = np.random.default_rng(3)
 ROWS, COLUMNS = 8, 64
@@ -32,7 +32,9 @@ def compiled(rows, columns, count, length):
 
 def is_interleaved(program):
     return any(
-        o.op == "UPCAST" and o.arg == machine.INTERLEAVED for k in program.kernels for o in k.opts
+        o.op == "UPCAST" and o.arg == thresholds.INTERLEAVED
+        for k in program.kernels
+        for o in k.opts
     )
 
 

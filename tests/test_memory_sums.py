@@ -19,7 +19,7 @@ from uopc.ir.interpret import interpreter as interpret
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.passes.optimize.schedule import thresholds
 
 DIMS = st.integers(1, 9)
 TARGETS = runnable("", "x86-64-v3")
@@ -125,7 +125,7 @@ def test_few_rows_times_a_large_matrix(data):
     with uopc.options(target_cpu=target):
         program = uopc.compile(graph, threads=threads, verify=True)
     chosen = any(o.op == "REDUCE_OUT" for o in program.kernels[0].opts)
-    assert chosen == (m <= machine.MOST_SUMMED_ROWS)
+    assert chosen == (m <= thresholds.MOST_SUMMED_ROWS)
     np.testing.assert_array_equal(program(a, b), a @ b + 1)
 
 

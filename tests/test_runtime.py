@@ -33,7 +33,7 @@ from uopc.backends.cpu.elf_loader import Image, _load_with_orc, load
 from uopc.backends.llvm.jit import assembly, compile_object
 from uopc.backends.plan import Argument, Launch, Plan, Pointer, Result, Scalar, Structure, Variable
 from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
-from uopc.passes.optimize.schedule import thresholds as machine
+from uopc.passes.optimize.schedule import thresholds
 
 F4 = np.dtype("f4")
 
@@ -955,7 +955,7 @@ def test_workers_spin_briefly_then_park() -> None:
 
 
 def test_work_is_shared_from_a_threshold_on() -> None:
-    for n, shared in ((machine.THREAD_WORK // 4, False), (machine.THREAD_WORK, True)):
+    for n, shared in ((thresholds.THREAD_WORK // 4, False), (thresholds.THREAD_WORK, True)):
         (kernel,) = uopc.compile(uopc.param("x", (n,)) + 1.0, threads=2).kernels
         assert any(opt.op == "THREAD" for opt in kernel.opts) == shared
 

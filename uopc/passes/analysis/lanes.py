@@ -8,7 +8,7 @@ from uopc.ir.core.dtypes import DType
 # machine with wider vectors, and joining pieces is part of the load.
 PIECE_BITS = 128
 # Elements: lanes at most this far apart are picked out of vectors by shuffles, one per vector;
-# lanes farther apart take a load each.
+# lanes farther apart take a load each (docs/lab/schedule.md, pooling).
 MOST_STEP = 4
 
 

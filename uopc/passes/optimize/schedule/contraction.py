@@ -1,4 +1,4 @@
-"""The part of the heuristic for contractions: reduces whose operands are used again."""
+"""Contractions: a tile of accumulators in registers, and operands packed in its order."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.analysis.op_costs import expansion
-from uopc.passes.optimize.opts import packing as local_stage
+from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.chunks import CHUNK_MULTIPLE
-from uopc.passes.optimize.schedule import (
-    cache_blocking as choose_blocks,
+from uopc.passes.optimize.schedule import cache_blocking, column_sums, register_tiles, thresholds
+from uopc.passes.optimize.schedule.kernel_facts import (
+    Access,
+    KernelFacts,
+    covering,
+    is_dear,
+    length_of,
+    most_of,
 )
-from uopc.passes.optimize.schedule import (
-    column_sums as choose_sums,
-)
-from uopc.passes.optimize.schedule import (
-    stencils as choose_streams,
-)
-from uopc.passes.optimize.schedule import (
-    thresholds as machine,
-)
-from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of, most_of
-from uopc.passes.optimize.schedule.scheduler import Chooser
+from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
 class _Contraction:
-    """Σ a·b over reduce loops: lanes walk along `lane`, which only b reads, so that b's vectors
-    serve several iterations of `row`, which only a reads, or along which b's windows overlap.
-    `depth` is how many reduces are alive at once: this one, and those that combine its sums."""
+    """Σ a·b over reduce loops. `lane`, which only b reads, gets the lanes; b's vectors then serve
+    several iterations of `row`, which only a reads, or along which b's windows overlap. `depth`
+    reduces are alive at once: this one, and those that combine its sums."""
 
     reduce: UOp
     a: UOp
@@ -44,93 +40,90 @@ class _Contraction:
     depth: int
 
 
-def choose(chooser: Chooser) -> bool:
-    """The Opts of a contraction: tiles of accumulators in registers, and packed operands.
-
-    False, with nothing applied, where the kernel is none, or does not use an operand again.
-    """
-    k = chooser.facts
+def choose(s: Scheduler) -> bool:
+    """Schedule a contraction. False, with nothing applied, where the kernel is none."""
+    k = s.facts
     c = _only(k)
-    if c is not None and _join_rows(chooser, k, c):
-        k = chooser.facts
+    if c is not None and _join_rows(s, k, c):
+        k = s.facts
         c = _only(k)
     if c is None:
         return False
     plain = c.depth == 1 and _is_plain(c.a) and _is_plain(c.b)
-    if plain and choose_sums.cut_sum(chooser, k, c.reduce, (c.row, c.lane)):
-        for _ in range(2):  # what is added to the sums in memory, and the rest of the loop
-            k = chooser.facts
+    if plain and column_sums.cut_sum(s, k, c.reduce, (c.row, c.lane)):
+        for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
+            k = s.facts
             found = [_find(k, a) for a in k.accesses if a.written]
             c = next((c for c in found if c is not None and not _has_lanes(c)), None)
             if c is not None:
-                _tile(chooser, k, c)
+                _tile(s, k, c)
     else:
-        _tile(chooser, k, c)
-    for r, n in _worth_distributing(chooser.facts):
-        chooser.attempt("DISTRIBUTE", r, n)
+        _tile(s, k, c)
+    for r, n in _worth_distributing(s.facts):
+        s.attempt("DISTRIBUTE", r, n)
     return True
 
 
-def columns_outside(chooser: Chooser) -> None:
-    """Columns outside of few rows, where threads are to share them: columns that are far, or whose
-    neighbours lie apart, are then packed once, and not by each thread."""
-    k, threads = chooser.facts, chooser.context.threads
+def columns_outside(s: Scheduler) -> None:
+    """Columns outside of few rows where threads share the columns. Far or strided columns are then
+    packed once instead of once per thread."""
+    k, threads = s.facts, s.context.threads
     c = _only(k) if threads > 1 else None
     if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
         return
     even = affine.is_multiple(c.lane.src[0], threads * CHUNK_MULTIPLE)
-    few = threads <= (length_of(c.row) or 0) <= machine.FEW_ROWS
-    size = choose_blocks.bytes_a_step(c.reduce, c.b) * (length_of(c.lane) or 0)
-    dear = size > machine.FAR_COLUMNS * chooser.context.target.l2_bytes or not _is_neighbours(k, c)
+    few = threads <= (length_of(c.row) or 0) <= thresholds.FEW_ROWS
+    size = cache_blocking.bytes_a_step(c.reduce, c.b) * (length_of(c.lane) or 0)
+    dear = size > thresholds.FAR_COLUMNS * s.target.l2_bytes or not _is_neighbours(k, c)
     if even and few and dear:
-        chooser.swapped(c.row, c.lane)
+        s.swapped(c.row, c.lane)
 
 
 def _has_lanes(c: _Contraction) -> bool:
     return any(r.arg.kind == "lane" for r in ranges.ranges(c.reduce))
 
 
-def _tile(chooser: Chooser, k: KernelFacts, c: _Contraction) -> None:
-    """The register tile of one contraction, what it reads packed where that pays."""
-    target = chooser.context.target
+def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
+    """The register tile of one contraction, with its operands packed where that pays."""
+    target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = _is_packed(k, c, target.l2_bytes)
-    height, vectors, _ = _register_tile(chooser, k, c, length_of(c.lane), packs)
+    height, vectors, _ = _register_tile(s, k, c, length_of(c.lane), packs)
     if not _is_plain(c.a):
-        c = replace(c, row=_row_block(chooser, c))
-    seen = local_stage.windows(c.b) if packs else []
+        c = replace(c, row=_row_block(s, c))
+    seen = packing.windows(c.b) if packs else []
     windows = [r for r in k.outputs if r in seen]
-    lane, row = _order(chooser, c, windows)
+    lane, row = _order(s, c, windows)
     if not _is_plain(c.a):
-        _pack_producer(chooser, lane, lanes)
-    sizes = [choose_blocks.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
-    parts = _lane_parts(chooser, lane, lanes, vectors)
-    rows = chooser.family(row)
+        _pack_producer(s, lane, lanes)
+    sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
+    parts = _lane_parts(s, lane, lanes, vectors)
+    rows = s.family(row)
     for part in parts if packs else []:
-        at = first = _row_of(chooser, part, rows)
+        at = first = _row_of(s, part, rows)
         if at is not None and _is_plain(c.a) and not windows:
-            at = choose_blocks.block(chooser, part, at, height, *sizes)
+            at = cache_blocking.block(s, part, at, height, *sizes)
         if at is not None:
-            choose_blocks.pack(chooser, part, at, panels=at is not first)
+            cache_blocking.pack(s, part, at, panels=at is not first)
     for q in rows:
-        _tile_rows(chooser, chooser.inner(q), height)
+        _tile_rows(s, s.inner(q), height)
 
 
 def _register_tile(
-    chooser: Chooser, k: KernelFacts, c: _Contraction, columns: int | None, packs: bool = True
+    s: Scheduler, k: KernelFacts, c: _Contraction, columns: int | None, packs: bool = True
 ) -> tuple[int, int, float]:
-    """The rows and vectors of a tile for so many columns, and the cycles that a step takes."""
-    target = chooser.context.target
-    return machine.register_tile(
-        length_of(c.row) or machine.TYPICAL_LENGTH, columns or machine.TYPICAL_LENGTH,
+    """The rows and vectors of a tile for this number of columns, and the cycles of a step."""
+    target = s.target
+    return register_tiles.register_tile(
+        length_of(c.row) or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
         _step(k, c.a, c.row), masked=not packs and not target.masks_apart,
     )  # fmt: skip
 
 
-def _join_rows(chooser: Chooser, k: KernelFacts, c: _Contraction) -> bool:
-    """Rows of the result that leave a part of their vectors empty, and the loop around them, as one
-    loop, where that saves more than it takes to bring what both read in that order."""
+def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
+    """COALESCE rows of the result that leave a part of their vectors empty with the loop around
+    them, where that saves more than it costs to bring the operand in the order of both."""
     (written,) = [a for a in k.accesses if a.written]
     only_b = ranges.ranges(c.b) - ranges.ranges(c.a)
     outer = [r for r in k.outputs if r in only_b and written.stride(r) == length_of(c.lane)]
@@ -141,11 +134,11 @@ def _join_rows(chooser: Chooser, k: KernelFacts, c: _Contraction) -> bool:
         return False
     size = counts[0] * counts[1]
     near = _step(k, c.b, c.lane) == c.b.dtype.itemsize
-    fill = size * (machine.JOINED_FILL if near else machine.JOINED_GATHER)
-    joined = _register_tile(chooser, k, c, size)[2] + fill
-    if joined >= counts[0] * _register_tile(chooser, k, c, counts[1])[2]:
+    fill = size * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
+    joined = _register_tile(s, k, c, size)[2] + fill
+    if joined >= counts[0] * _register_tile(s, k, c, counts[1])[2]:
         return False
-    return chooser.attempt("COALESCE", outer[0], k.position(c.lane))
+    return s.attempt("COALESCE", outer[0], k.position(c.lane))
 
 
 def _only(k: KernelFacts) -> _Contraction | None:
@@ -155,10 +148,9 @@ def _only(k: KernelFacts) -> _Contraction | None:
 
 
 def _find(k: KernelFacts, written: Access) -> _Contraction | None:
-    """The reduce that lanes along the result's neighbours turn into sums of vectors."""
+    """The reduce that becomes sums of vectors if the result's neighbours get the lanes."""
     for lane in k.outputs:
-        length = length_of(lane) or machine.TYPICAL_LENGTH
-        if lane.arg.kind != "loop" or length < machine.LEAST_COLUMNS:
+        if lane.arg.kind != "loop":
             continue
         if lane not in ranges.ranges(written.node) or written.stride(lane) != 1:
             continue
@@ -182,24 +174,24 @@ def _longer(loops: list[UOp]) -> list[UOp]:
 
 
 def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
-    """Where every result has a window of its own and all weights in common: the other loop that
-    windows overlap along. Few taps, and elements that few windows read, are better copied."""
+    """The other loop along which windows overlap, where each result has its own window and all have
+    the same weights. None for few taps or few reads per element: copies are faster."""
     taps = math.prod([most_of(r) for r in u.src[1:]])
-    if taps < machine.LEAST_TAPS or lane in ranges.ranges(a):
+    if taps < thresholds.LEAST_TAPS or lane in ranges.ranges(a):
         return []
-    seen = local_stage.windows(b)
+    seen = packing.windows(b)
     rows = [r for r in k.outputs if r in seen and r is not lane and r not in ranges.ranges(a)]
     if lane not in seen or len(rows) != 1:
         return []
-    packed = math.prod([d.extent for d in local_stage.digits(b, [*rows, lane, *u.src[1:]])])
-    often = taps * most_of(rows[0]) * most_of(lane) >= machine.LEAST_READS * packed
+    packed = math.prod([d.extent for d in packing.digits(b, [*rows, lane, *u.src[1:]])])
+    often = taps * most_of(rows[0]) * most_of(lane) >= thresholds.LEAST_READS * packed
     return rows if often else []
 
 
 def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
-    """Whether lanes along the sum are better: b, no neighbours along the columns, serves few rows,
-    and along the sum both operands are neighbours."""
-    few = (length_of(c.row) or 1 << 20) < machine.LEAST_ROWS_TO_TRANSPOSE
+    """Whether lanes along the sum are faster: b is strided along the columns and serves few rows,
+    and both operands are neighbours along the sum."""
+    few = (length_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
     return few and not _is_neighbours(k, c) and _is_dot_product(k, c)
 
 
@@ -208,7 +200,7 @@ def _is_dot_product(k: KernelFacts, c: _Contraction) -> bool:
     inner = max(c.reduce.src[1:], key=lambda r: r.arg.axis)
     body = walk.toposort(c.reduce.src[0])
     steps = [a.stride(inner) for a in k.accesses if a.node in body]
-    return all(n == 1 for n in steps) and (length_of(inner) or 1 << 20) >= machine.WHOLE_UNROLL
+    return all(n == 1 for n in steps) and (length_of(inner) or 1 << 20) >= thresholds.WHOLE_UNROLL
 
 
 def _is_plain(value: UOp) -> bool:
@@ -216,45 +208,43 @@ def _is_plain(value: UOp) -> bool:
     return value.op is Ops.INDEX and indexing.ungated(value.src[1])[1] is None
 
 
-def _row_block(chooser: Chooser, c: _Contraction) -> UOp:
+def _row_block(s: Scheduler, c: _Contraction) -> UOp:
     """The row loop, or its blocks where a producer of all rows does not fit half of L2."""
     if length_of(c.row) is None:
         return c.row
     size = c.a.dtype.itemsize
     for r in ranges.ranges(c.a):
         if r.arg.kind == "reduce":
-            size *= length_of(r) or machine.TYPICAL_LENGTH
+            size *= length_of(r) or thresholds.TYPICAL_LENGTH
     rows = length_of(c.row) or 1
-    most = max(1, chooser.context.target.l2_bytes // 2 // size)
+    most = max(1, s.target.l2_bytes // 2 // size)
     if rows <= most:
         return c.row
     n = next(n for n in range(most, 0, -1) if rows % n == 0)
-    if n >= machine.LEAST_ROW_BLOCK and chooser.attempt("TILE", c.row, n):
-        inner = chooser.part(c.row, 1)
-        return c.row if inner is None else inner
+    if n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
+        return s.inner(c.row)
     return c.row
 
 
-def _pack_producer(chooser: Chooser, lane: UOp, lanes: int) -> None:
-    """What a is computed from, computed once: a tile of it before the first loop that does not
-    change it."""
-    for n, (value, user) in enumerate(local_stage.operands(chooser.kernel)):
+def _pack_producer(s: Scheduler, lane: UOp, lanes: int) -> None:
+    """PACK the computed operand a: its tile is filled once, before the outermost loop that it does
+    not depend on."""
+    for n, (value, user) in enumerate(packing.operands(s.kernel)):
         own = ranges.ranges(value)
         if lane not in ranges.ranges(user) or lane in own:
             continue
-        loops = [r for r in chooser.axes if r in ranges.ranges(user)]
+        loops = [r for r in s.axes if r in ranges.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
-        before = set(chooser.axes)
-        if chooser.attempt("PACK", at, n):
-            fill = [r for r in chooser.axes if r not in before][-1]
-            choose_streams.keep(chooser, [r for r in before if r.arg.kind == "reduce"])
-            chooser.vectors(fill, lanes)
+        before = set(s.axes)
+        if s.attempt("PACK", at, n):
+            fill = [r for r in s.axes if r not in before][-1]
+            reuse_terms(s, [r for r in before if r.arg.kind == "reduce"])
+            s.vectors(fill, lanes)
         return
 
 
 def _step(k: KernelFacts, value: UOp, r: UOp) -> int:
-    """Bytes from an operand's element to that of the next iteration; 1 where that is not one
-    number."""
+    """The bytes from an operand's element to that of the next iteration; 1 where they vary."""
     for access in k.accesses:
         if access.node in walk.toposort(value):
             return (access.stride(r) or 0) * access.node.dtype.itemsize or 1
@@ -262,134 +252,119 @@ def _step(k: KernelFacts, value: UOp, r: UOp) -> int:
 
 
 def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
-    """Whether b is an element of an array, and neighbours are for neighbouring lanes."""
+    """Whether b is an element of an array, and neighbouring lanes read neighbours."""
     found = [a for a in k.accesses if a.node is c.b]
     return bool(found) and found[0].stride(c.lane) == 1
 
 
 def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
-    """Whether b is copied: where reading it takes more than one load, or where it does not stay
-    near between rows, which is worth most where there are many."""
+    """Whether b is packed: where a read takes more than one load, or where b leaves the near caches
+    between rows; many rows gain most."""
     if not _is_neighbours(k, c) or not _is_plain(c.b):
         return True
-    rows, size = length_of(c.row) or machine.TYPICAL_LENGTH, c.b.dtype.itemsize
+    rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
     crowded = pages = False
     for r in ranges.ranges(c.b):
         if r is c.lane or r.arg.kind == "reduce":
-            length, step = length_of(r) or machine.TYPICAL_LENGTH, _step(k, c.b, r)
+            length, step = length_of(r) or thresholds.TYPICAL_LENGTH, _step(k, c.b, r)
             size *= length
-            crowded |= r is not c.lane and machine.is_crowded(length, step)
-            pages |= step % machine.SET_PERIOD == 0
-    if rows < machine.LEAST_ROWS_TO_PACK:
-        return size > l2_bytes or (crowded and pages and rows >= machine.LEAST_ROWS_OF_PAGES)
-    return crowded or size >= l2_bytes // machine.PACKED_SHARE
+            crowded |= r is not c.lane and register_tiles.is_crowded(length, step)
+            pages |= step % thresholds.SET_PERIOD == 0
+    if rows < thresholds.LEAST_ROWS_TO_PACK:
+        return size > l2_bytes or (crowded and pages and rows >= thresholds.LEAST_ROWS_OF_PAGES)
+    return crowded or size >= l2_bytes // thresholds.PACKED_SHARE
 
 
-def _order(chooser: Chooser, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
-    """Rows inside of columns, so that a panel of b serves all rows; the loops as they are then.
+def _order(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
+    """Rows inside of columns, so that a panel of b serves all rows; the lane and row loops then.
 
-    Where windows of b overlap along another loop, that one is cut in blocks whose part of b fits
-    half of L2, and rows go inside of the blocks instead.
+    Where windows of b overlap along another loop, that loop is cut in blocks whose part of b fits
+    half of L2, and the rows go inside of the blocks instead.
     """
     row, lane = c.row, c.lane
     around = [r for r in windows if r is not lane]
     if around:
-        block = _block(chooser, c, around[-1])
+        block = _block(s, c, around[-1])
         if row is around[-1]:
-            return lane, chooser.inner(row)
-        return lane, _inside(chooser, row, block) if block is not None else row
+            return lane, s.inner(row)
+        if block is not None and row.arg.axis < block.arg.axis:
+            row = s.swapped(row, block)[0]
+        return lane, row
     if lane in windows or row.arg.axis > lane.arg.axis or row in ranges.ranges(c.b):
         return lane, row
-    axes = chooser.axes
-    if chooser.attempt("SWAP", row, axes.index(lane)):
-        found = {r.arg.axis: r for r in chooser.axes}
-        return found[row.arg.axis], found[lane.arg.axis]
+    row, lane = s.swapped(row, lane)
     return lane, row
 
 
-def _inside(chooser: Chooser, row: UOp, outer: UOp) -> UOp:
-    """The row loop, moved inside of another."""
-    axes = chooser.axes
-    if row.arg.axis < outer.arg.axis and chooser.attempt("SWAP", row, axes.index(outer)):
-        return next(r for r in chooser.axes if r.arg.axis == outer.arg.axis)
-    return row
-
-
-def _block(chooser: Chooser, c: _Contraction, window: UOp) -> UOp | None:
+def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
     """The loop over blocks of a window's loop; None where one block is all of it."""
     inside = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in (c.lane, window)]
     if any(length_of(r) is None for r in inside):
         return window
-    found = local_stage.digits(c.b, inside)
+    found = packing.digits(c.b, inside)
     length = length_of(window) or 1
     for n in range(length, 0, -1):
         size = c.b.dtype.itemsize
         for d in found:
             size *= d.extent - d.factors.get(window, 0) * (length - n)
-        if length % n == 0 and size <= chooser.context.target.l2_bytes // 2:
+        if length % n == 0 and size <= s.target.l2_bytes // 2:
             if n == length:
                 return None
-            if n > 1 and chooser.attempt("TILE", window, n):
-                return chooser.part(window, 0)
+            if n > 1 and s.attempt("TILE", window, n):
+                return s.part(window, 0)
             break
     return window
 
 
-def _lane_parts(chooser: Chooser, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
+def _lane_parts(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
     """Lanes, and copies of them, on a column loop; the ranges that have the lanes.
 
-    What does not fill the copies is a loop of its own; its last vector may be masked.
+    Columns that do not fill the copies get a loop of their own, whose last vector may be masked.
     """
     length, wide = length_of(lane), lanes * vectors
     parts = [lane]
     if length is None or (length > wide and length % wide):
-        if not chooser.attempt("SPLIT", lane, wide):
+        if not s.attempt("SPLIT", lane, wide):
             return []
-        parts = [p for p in (chooser.part(lane, 0), chooser.part(lane, 1)) if p is not None]
+        parts = [p for p in (s.part(lane, 0), s.part(lane, 1)) if p is not None]
     made = []
     for part in parts:
         length = length_of(part)
-        width = lanes if length is None else machine.lane_count(length, lanes)
+        width = lanes if length is None else covering(lanes, length, 2)
         ragged = length is None or length % width > 0
-        if ragged and chooser.attempt("PADTO", part, width):
-            part = _first(chooser, part)
+        if ragged and s.attempt("PADTO", part, width):
+            part = s.outer(part)
             length = length_of(part)
-        if chooser.attempt("VECTOR", part, width):
-            outer = chooser.part(part, 0)
+        if s.attempt("VECTOR", part, width):
+            outer = s.part(part, 0)
             whole = part is parts[0] and len(parts) > 1
             copies = vectors if whole else min(vectors, (length or 1) // width)
             if outer is not None and copies > 1:
-                chooser.attempt("UPCAST", outer, copies)
-            made.append(chooser.part(part, 1))
+                s.attempt("UPCAST", outer, copies)
+            made.append(s.part(part, 1))
     return [p for p in made if p is not None]
 
 
-def _first(chooser: Chooser, r: UOp) -> UOp:
-    """What stands for a loop after an Opt that gave it one part."""
-    found = chooser.part(r, 0)
-    return r if found is None else found
-
-
-def _row_of(chooser: Chooser, lane: UOp, rows: list[UOp]) -> UOp | None:
+def _row_of(s: Scheduler, lane: UOp, rows: list[UOp]) -> UOp | None:
     """The first of the loops over rows that is around the reduce with these lanes."""
-    reduces = [u for u in chooser.facts.reduces if lane in ranges.ranges(u)]
+    reduces = [u for u in s.facts.reduces if lane in ranges.ranges(u)]
     return next((r for r in rows if any(r in ranges.ranges(u) for u in reduces)), None)
 
 
-def _tile_rows(chooser: Chooser, row: UOp, height: int) -> None:
-    """Rows in copies; what is left is a block of its own, or a loop where its length varies."""
+def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
+    """Rows in copies; the rest is a block of its own, or a loop where its length varies."""
     length = length_of(row)
     if length is not None and length <= height:
-        chooser.attempt("UPCAST", row, length)
+        s.attempt("UPCAST", row, length)
         return
     if length is None or length % height:
-        if not chooser.attempt("SPLIT", row, height):
+        if not s.attempt("SPLIT", row, height):
             return
-        rest = chooser.part(row, 1)
+        rest = s.part(row, 1)
         if rest is not None and length is not None:
-            chooser.attempt("UPCAST", rest, length % height)
-        row = _first(chooser, row)
-    chooser.attempt("UPCAST", row, height)
+            s.attempt("UPCAST", rest, length % height)
+        row = s.outer(row)
+    s.attempt("UPCAST", row, height)
 
 
 def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
@@ -400,20 +375,25 @@ def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
         if p is not None and len(reduces) == 1 and reduces[0] in u.src[1:]:
             found = _longer(p.rows) or _longer(p.columns)
             plain = _is_plain(p.a) and _is_plain(p.b) and len(k.reduces) == 1
-            if plain and found and (length_of(found[-1]) or 1 << 20) >= machine.DOT_ROWS:
+            if plain and found and (length_of(found[-1]) or 1 << 20) >= thresholds.DOT_ROWS:
                 return found[-1]
     return None
 
 
+def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
+    """The reduces whose terms another loop reads from a tile: they are dearer to compute again."""
+    return [r for r in reduces if is_dear(s.kernel, r) and s.attempt("REUSE", r, 0)]
+
+
 def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
-    """A loop of each reduce after which so much is computed for each of its copies that a loop over
-    them is better; and in how many copies."""
+    """A loop of each reduce whose copies are followed by so much work that a loop over them is
+    faster; and the number of copies in that loop."""
     found = []
     for u in k.reduces:
         copies = 1
         for q in ranges.ranges(u):
             copies *= (length_of(q) or 1) if q.arg.kind == "upcast" else 1
-        most = machine.MOST_AFTER_SUMS // max(1, _nodes_after(k, u))
+        most = thresholds.MOST_AFTER_SUMS // max(1, _nodes_after(k, u))
         if copies > max(1, most):
             found.append((u.src[1], max(1, most)))
     return found

@@ -1,363 +1,227 @@
-"""Choose a kernel's Opts from its accesses and the described machine. Reads ranges and indices.
+"""The CPU schedule: the steps that choose a kernel's Opts, and the reasons for their order.
 
-Steps, each a function: whether the outermost loop is shared among threads, which short reduces are
-unrolled, where loops are cut so that guards fold, which loop gets vector lanes (an output or a
-reduce loop, whichever reads and writes more neighbours), which output loops become register tiles.
+Every step reads the kernel's ranges and accesses, and the described machine; none asks which method
+built the graph. `STEPS` is the schedule; `uopc.passes.optimize.opts.table` says what each Opt does.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
-from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from uopc.ir.core import bounds, dtypes, ranges
+from uopc.ir.core import ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
 from uopc.passes.contract import Context
-from uopc.passes.optimize.opts.split_at_bound import find_turns
-from uopc.passes.optimize.schedule import (
-    column_sums as choose_sums,
-)
-from uopc.passes.optimize.schedule import (
-    contraction as choose_contraction,
-)
-from uopc.passes.optimize.schedule import (
-    interleave as choose_interleaving,
-)
-from uopc.passes.optimize.schedule import (
-    loop_order as choose_nesting,
-)
-from uopc.passes.optimize.schedule import (
-    register_rows as choose_rows,
-)
-from uopc.passes.optimize.schedule import (
-    stencils as choose_streams,
-)
-from uopc.passes.optimize.schedule import (
-    thresholds as machine,
-)
+from uopc.passes.optimize.schedule import column_sums, contraction, loop_order, thresholds
+from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
+from uopc.passes.optimize.schedule.interleave import interleave
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     element_bits,
-    expanded_size,
     fitting,
-    guard_cuts,
-    lane_cost,
+    is_arithmetic,
+    is_dear,
     length_of,
-)  # fmt: skip
-from uopc.passes.optimize.schedule.scheduler import Chooser
+    most_of,
+)
+from uopc.passes.optimize.schedule.lanes import (
+    output_lanes,
+    reduce_lanes,
+    vectorise_nests,
+    vectorise_output,
+    vectorise_producers,
+    vectorise_reduce,
+)
+from uopc.passes.optimize.schedule.nontemporal import store_past_caches
+from uopc.passes.optimize.schedule.register_tiles import rows_inside, tile_beside_lanes
+from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, walk
+from uopc.passes.optimize.schedule.short_rows import copy_thin_rows, unroll_short_reduces
+from uopc.passes.optimize.schedule.stencils import copy_rows_of_columns, copy_shared_rows
+from uopc.passes.optimize.schedule.transposes import copy_crossed
+
+
+@dataclass
+class Plan:
+    """Decisions of the steps that later steps read."""
+
+    s: Scheduler
+    before: KernelFacts  # from before loops are cut for lanes
+    nests: bool = False  # loops were cut into nests of their own
+    sums: bool = False  # the kernel is a sum in memory
+    lanes: int = 1  # of a vector of the widest elements
+    output: UOp | None = None  # the output loop that gets lanes
+    reduces: list[UOp] = field(default_factory=list)  # the reduce loops that get lanes
+    row: UOp | None = None  # the row loop of a register tile
+    rows: int = 1
+    vectors: int = 1  # of the tile, or of the output loop side by side
+    dot: UOp | None = None  # the row loop of sums along the lanes that share an operand
+    reused: list[UOp] = field(default_factory=list)  # reduces whose terms are kept in a tile
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
-    chooser = Chooser(kernel, context)
-    apart = choose_nesting.nest(chooser)
-    streams = choose_sums.columns_outside(chooser)
-    choose_contraction.columns_outside(chooser)
-    _share(chooser)
-    if streams and _sums_in_memory(chooser):
-        return tuple(chooser.opts), chooser.kernel
-    if choose_contraction.choose(chooser):
-        _vectorise_producers(chooser)
-        if any(o.op == "REDUCE_OUT" for o in chooser.opts):
-            _vectorise_nests(chooser, context.target.lanes(element_bits(KernelFacts(kernel))))
-        return tuple(chooser.opts), chooser.kernel
-    _unroll_whole(chooser)
-    lanes = context.target.lanes(element_bits(chooser.facts))
-    choose_streams.copy_thin_rows(chooser, lanes)
-    k = chooser.facts
-    output = _output_lanes(chooser, k.outputs, lanes)
-    reduces = _reduce_lanes(k, lanes, output)
-    row, vectors = choose_rows.register_tile(k, output, reduces, lanes)
-    rows, vectors = _tile_copies(k, machine.TILE_ROWS if row is not None else 1, vectors)
-    if row is not None and output is not None:
-        row, output = choose_rows.rows_inside(chooser, k, row, output)
-    kept = choose_streams.keep(chooser, reduces)
-    _cut_at_guards(chooser, output, kept)
-    dot = choose_contraction.dot_rows(k, reduces)
-    for r in reduces:
-        single = dot is not None or r in kept
-        _reduce_in_lanes(chooser, r, lanes, 1 if single else machine.ACCUMULATORS)
-    if dot is not None:
-        chooser.widen(dot, "UPCAST", machine.DOT_ROWS)
-    elif row is not None:
-        for q in chooser.family(row):
-            chooser.widen(q, "UPCAST", fitting(rows, length_of(q)))
-    else:
-        output = choose_streams.copies(chooser, output, lanes)
-        vectors = choose_streams.columns(chooser, output, lanes)
-    if output is not None:
-        if choose_streams.is_dear(chooser.kernel, output):
-            for q in chooser.family(output):
-                _follow_bounds(chooser, q, lanes, vectors)
-        for q in chooser.family(output):
-            _vectorise_output(chooser, q, lanes, vectors)
-    if apart:
-        _vectorise_nests(chooser, lanes)
-    choose_interleaving.interleave(chooser)
-    choose_streams.past_caches(chooser, k)
-    return tuple(chooser.opts), chooser.kernel
+    s = Scheduler(kernel, context)
+    walk(STEPS, Plan(s, s.facts))
+    return s.opts, s.kernel
 
 
-def _sums_in_memory(chooser: Chooser) -> bool:
-    """Whether the kernel adds up a large array down its columns, row by row."""
-    lanes = chooser.context.target.lanes(element_bits(chooser.facts))
-    loops = choose_sums.in_memory(chooser)
-    for q in [q for r in loops for q in chooser.family(r)]:
-        _vectorise_output(chooser, q, lanes, 1)
-    return bool(loops)
+# ---------------------------------------------------------------- loops outside, threads
+def _order_loops(plan: Plan) -> None:
+    plan.nests = loop_order.nest(plan.s)
 
 
-def _share(chooser: Chooser) -> None:
+def _put_columns_outside(plan: Plan) -> None:
+    plan.sums = column_sums.columns_outside(plan.s)
+    contraction.columns_outside(plan.s)
+
+
+def _share_among_threads(plan: Plan) -> None:
     """The outermost output loop among threads, where there is work enough."""
-    k = chooser.facts
-    threads = chooser.context.threads
-    if threads < 2 or not k.outputs:
+    k, threads = plan.s.facts, plan.s.context.threads
+    if threads < 2:
         return
     outer = next((r for r in k.outputs if (length_of(r) or threads) >= threads), None)
-    if outer is not None and _work(k) >= machine.THREAD_WORK:
-        chooser.attempt("THREAD", outer, threads)
+    if outer is not None and _work(k) >= thresholds.THREAD_WORK:
+        plan.s.attempt("THREAD", outer, threads)
 
 
 def _work(k: KernelFacts) -> float:
-    """Operations on elements, a function being several: each as often as its own loops run."""
+    """Operations on elements, each as often as its own loops run; a function counts as several."""
     total = 0.0
     for u in k.order:
-        if u.op not in (Ops.STORE, Ops.REDUCE) and not u.op.is_alu:
-            continue
-        if u.op.is_alu and u.dtype.scalar is dtypes.index:
-            continue
-        times = u.op.cost or 1.0
-        for r in ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u):
-            times *= max(1, bounds.bounds(r.src[0])[1])
-        total += times
+        if u.op in (Ops.STORE, Ops.REDUCE) or is_arithmetic(u):
+            times = u.op.cost or 1.0
+            for r in ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u):
+                times *= most_of(r)
+            total += times
     return total
 
 
-def _unroll_whole(chooser: Chooser) -> None:
-    """Short reduces become straight code, unless a tile keeps what they add up in vectors."""
-    k, whole = chooser.facts, set["UOp"]()
-    lanes = chooser.context.target.lanes(element_bits(k))
-    reduces = [r for r in reversed(k.axes) if r not in k.outputs and _is_short(r)]
-    choose_streams.rows_in_lanes(chooser, reduces, lanes)
-    k = chooser.facts
-    for r in reduces:
-        length = length_of(r) or 1
-        if length >= lanes and choose_streams.is_kept(chooser.kernel, r):
-            continue
-        short = length * expanded_size(k, r, whole) <= machine.MOST_COPIES
-        if short and chooser.attempt("UNROLL", r, 0):
-            whole.add(r)
+# ---------------------------------------------------------------- schedules of their own
+def _sum_in_memory(plan: Plan) -> bool:
+    if not plan.sums:
+        return False
+    s = plan.s
+    lanes = s.target.lanes(element_bits(s.facts))
+    loops = column_sums.in_memory(s)
+    for q in [q for r in loops for q in s.family(r)]:
+        vectorise_output(s, q, lanes, 1)
+    return bool(loops)
 
 
-def _is_short(r: UOp) -> bool:
-    length = length_of(r)
-    return length is not None and length <= machine.WHOLE_UNROLL
-
-
-def _tile_copies(k: KernelFacts, rows: int, vectors: int) -> tuple[int, int]:
-    """Rows and vectors of a register tile: fewer where copies of what is unrolled get too long."""
-    size = expanded_size(k)
-    while rows * vectors > 1 and rows * vectors * size > machine.MOST_COPIES:
-        rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
-    return rows, vectors
-
-
-def _vectorise_nests(chooser: Chooser, lanes: int) -> None:
-    """Lanes in each nest that has none yet: what was cut apart has loops of its own."""
-    k = chooser.facts
-    for u in k.order:
-        if u.op is Ops.END and not any(r.arg.kind == "lane" for r in ranges.ranges(u.src[0])):
-            r = _output_lanes(chooser, list(u.src[1:]), lanes)
-            if r is not None:
-                _vectorise_output(chooser, r, lanes, 1)
-
-
-def _output_lanes(chooser: Chooser, among: list[UOp], lanes: int) -> UOp | None:
-    """The output loop whose lanes touch memory best; None where lanes would only scatter what is
-    not dear to compute."""
-    k = chooser.facts
-    candidates = [r for r in among if r.arg.kind == "loop" and length_of(r) != 1]
-    best: tuple[float, int] | None = None
-    chosen = None
-    for r in candidates:
-        width = fitting(lanes, length_of(r))
-        accesses = k.inside(r)
-        if width < 2 or not accesses:
-            continue
-        cost = lane_cost(accesses, r, width) / width
-        rank = (cost, -k.position(r))
-        if best is None or rank < best:
-            best, chosen = rank, r
-    if chosen is None or best is None:
-        return None
-    scalar = float(sum(2 if a.written else 1 for a in k.inside(chosen)))
-    pays = choose_streams.is_dear(chooser.kernel, chosen) or choose_streams.fills_rows(k, chosen)
-    return chosen if best[0] < scalar or pays else None
-
-
-def _reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
-    """Reduce loops that get lanes of their own: those in which no value uses the output lanes,
-    and those that read neighbours where the output loop would gather."""
-    chosen: list[UOp] = []
-    for u in k.reduces:
-        loops = sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis)
-        loops = [r for r in loops if r.arg.kind == "reduce" and (length_of(r) or lanes) >= lanes]
-        if not loops:
-            continue
-        inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.position(r)))
-        body = k.inside(inner)
-        if any(q in chosen for a in body for q in ranges.ranges(a.node)):
-            continue
-        own = lane_cost(body, inner, lanes)
-        if output is not None and any(output in ranges.ranges(n) for n in u.src[:1]):
-            shared = lane_cost(body, output, lanes)
-            if shared <= own:
-                continue
-        if own < lanes * len(body) or not body:
-            chosen.append(inner)
-    return chosen
-
-
-def _vectorise_producers(chooser: Chooser) -> None:
-    """Lanes on the reduces that a contraction's operand is computed from."""
-    k = chooser.facts
-    lanes = chooser.context.target.lanes(element_bits(k))
-    for r in _reduce_lanes(k, lanes, None):
-        inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]
-        if not any(q.arg.kind == "lane" for q in inside):
-            kept = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
-            _reduce_in_lanes(chooser, r, lanes, 1 if kept else machine.ACCUMULATORS)
-
-
-def _reduce_in_lanes(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
-    """Lanes on a reduce loop, or on its parts where it was cut or is to be."""
-    for q in chooser.family(r):
-        _follow_bounds(chooser, q, lanes, accumulators)
-    for q in chooser.family(r):
-        _vectorise_reduce(chooser, q, lanes, accumulators)
-
-
-def _follow_bounds(chooser: Chooser, r: UOp, lanes: int, copies: int) -> None:
-    """A loop that is compared with loops around it, the columns of a triangle, cut where that
-    turns: in blocks of so many vectors, and as long as the code of the three parts stays small."""
-    n = lanes * copies
-    long = (length_of(r) or 0) >= machine.LEAST_BLOCKS * n
-    if not long or not chooser.tiled.is_compared(r) or not find_turns(chooser.kernel, r):
-        return
-    if 3 * copies * expanded_size(chooser.facts, r) <= _most_code(chooser.facts):
-        chooser.widen(r, "SPLIT_AT", n)
-
-
-def _follow_chunks(chooser: Chooser, r: UOp, whole: int | None = None) -> None:
-    """A loop over a thread's chunk, cut where what it is compared with lies in the chunk; but not
-    short parts of a `whole` one."""
-    whole = whole or bounds.bounds(r.src[0])[1]
-    for q in chooser.family(r):
-        if machine.CHUNK_PARTS * bounds.bounds(q.src[0])[1] < whole:
-            continue
-        turns = find_turns(chooser.kernel, q)
-        if not turns or any(m.arg.kind != "thread" for m in ranges.ranges(turns[0].first)):
-            continue
-        if _stays_small(chooser, functools.partial(chooser.attempt, "SPLIT_AT", q, 1)):
-            _follow_chunks(chooser, q, whole)
-
-
-def _stays_small(chooser: Chooser, cut: Callable[[], bool]) -> bool:
-    """Make a cut, and take it back if the code gets too large by it: parts of a CAT, each in a loop
-    of its own, are no more than all of them in one."""
-    k, tiled, opts = chooser.facts, chooser.tiled, list(chooser.opts)
-    most = max(_most_code(k), machine.CUT_GROWTH * expanded_size(k))
-    if cut() and expanded_size(chooser.facts) <= most:
-        return True
-    chooser.tiled, chooser.opts = tiled, opts
-    return False
-
-
-def _vectorise_reduce(chooser: Chooser, r: UOp, lanes: int, accumulators: int) -> None:
-    """Several vector accumulators; the rest in single vectors, the last one narrower."""
-    length = length_of(r)
-    wide = lanes * accumulators
-    if length is not None and length < wide:
-        wide = lanes
-    if wide > lanes:
-        whole = affine.is_multiple(r.src[0], wide)
-        outer = chooser.widen(r, "VECTOR", lanes) if whole else None
-        if outer is not None:
-            chooser.widen(outer, "UNROLL", accumulators)
-            return
-        if chooser.attempt("SPLIT", r, wide):
-            first, rest = chooser.part(r, 0), chooser.part(r, 1)
-            if first is not None:
-                outer = chooser.widen(first, "VECTOR", lanes)
-                if outer is not None:
-                    chooser.widen(outer, "UNROLL", accumulators)
-            if rest is not None:
-                chooser.vectors(rest, min(lanes, length_of(rest) or lanes))
-            return
-    chooser.vectors(r, lanes)
-
-
-def _cut_at_guards(chooser: Chooser, output: UOp | None, kept: list[UOp]) -> None:
-    """Cut loops where their comparisons with constants turn true and false: reduces first, but for
-    those that fill a tile, then the loop with the lanes, then inner before outer. As long as the
-    code stays small: where it does not, only the longest part is cut out."""
-    k = chooser.facts
-    loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in kept]
-    for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
-        _follow_chunks(chooser, r)
-        k = chooser.facts
-        cuts = [0, *guard_cuts(k, r), bounds.bounds(r.src[0])[0]]
-        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(cuts))
-        if len(cuts) == 2 or middle < machine.LEAST_MIDDLE:
-            continue
-        longest = sorted({0, begin, end, cuts[-1]})
-        for places in (cuts, longest) if len(cuts) > 4 else (cuts,):
-            if _stays_small(chooser, functools.partial(_cut_family, chooser, r, places[1:-1])):
-                break
-
-
-def _cut_family(chooser: Chooser, r: UOp, places: list[int]) -> bool:
-    for q in chooser.family(r):
-        _cut(chooser, q, places)
+def _contract(plan: Plan) -> bool:
+    s = plan.s
+    if not contraction.choose(s):
+        return False
+    vectorise_producers(s)
+    if any(o.op == "REDUCE_OUT" for o in s.opts):
+        vectorise_nests(s, s.target.lanes(element_bits(s.facts)))
     return True
 
 
-def _most_code(k: KernelFacts) -> float:
-    """How many nodes the parts of a loop may have, of which each shall run often enough."""
-    return min(machine.MOST_COPIES, _most_runs(k) / machine.RUNS_OF_A_NODE)
+# ---------------------------------------------------------------- lanes, tiles and copies
+def _unroll_short_reduces(plan: Plan) -> None:
+    plan.lanes = plan.s.target.lanes(element_bits(plan.s.facts))
+    unroll_short_reduces(plan.s, plan.lanes)
 
 
-def _most_runs(k: KernelFacts) -> int:
-    """How often the innermost body runs."""
-    nests = {tuple([r for r in ranges.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
-    lengths = [[max(1, bounds.bounds(r.src[0])[1]) for r in nest] for nest in nests]
-    return max([math.prod(counts) for counts in lengths], default=1)
+def _copy_thin_rows(plan: Plan) -> None:
+    copy_thin_rows(plan.s, plan.lanes)
 
 
-def _cut(chooser: Chooser, r: UOp, places: list[int]) -> None:
-    """In the middle first: what is cut again is then short, where the parts of a CAT are many."""
-    middle = (len(places) - 1) // 2
-    if not places or not chooser.attempt("PEEL", r, at := places[middle]):
+def _choose_lanes(plan: Plan) -> None:
+    k = plan.before = plan.s.facts
+    plan.output = output_lanes(plan.s, k.outputs, plan.lanes)
+    plan.reduces = reduce_lanes(k, plan.lanes, plan.output)
+
+
+def _choose_tile(plan: Plan) -> None:
+    k = plan.before
+    plan.row, plan.rows, plan.vectors = tile_beside_lanes(
+        k, plan.output, plan.reduces, plan.lanes
+    )
+    if plan.row is not None and plan.output is not None:
+        plan.row, plan.output = rows_inside(plan.s, k, plan.row, plan.output)
+
+
+def _reuse_terms(plan: Plan) -> None:
+    plan.reused = contraction.reuse_terms(plan.s, plan.reduces)
+
+
+def _cut_at_guards(plan: Plan) -> None:
+    cut_at_guards(plan.s, plan.output, plan.reused)
+
+
+def _vectorise_reduces(plan: Plan) -> None:
+    plan.dot = contraction.dot_rows(plan.before, plan.reduces)
+    for r in plan.reduces:
+        single = plan.dot is not None or r in plan.reused
+        vectorise_reduce(plan.s, r, plan.lanes, 1 if single else thresholds.ACCUMULATORS)
+
+
+def _copy_rows(plan: Plan) -> None:
+    """Rows side by side: of sums along lanes, of a register tile, or of what shares its reads."""
+    s, output, lanes = plan.s, plan.output, plan.lanes
+    if plan.dot is not None:
+        s.widen(plan.dot, "UPCAST", thresholds.DOT_ROWS)
         return
-    first, rest = chooser.part(r, 0), chooser.part(r, 1)  # a part that adds nothing has no loop
-    if rest is not None:
-        _cut(chooser, rest, [p - at for p in places[middle + 1 :]])
-    if first is not None:
-        _cut(chooser, first, places[:middle])
-
-
-def _vectorise_output(chooser: Chooser, r: UOp, lanes: int, vectors: int) -> None:
-    """Lanes on an output loop, several vectors of them for a register tile, and on its rest."""
-    width = fitting(lanes, length_of(r))
-    cut = (length_of(r) or 0) % max(width, 1) > 0
-    long = cut and expanded_size(chooser.facts) >= machine.OVERLAPPING_BODY
-    if long and chooser.attempt("OVERLAP", r, width):
+    if plan.row is not None:
+        for q in s.family(plan.row):
+            s.widen(q, "UPCAST", fitting(plan.rows, length_of(q)))
         return
-    outer = chooser.vectors(r, width)
-    if outer is not None and vectors > 1 and outer.arg.kind == "loop":
-        chooser.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
+    turned = copy_crossed(s, output, lanes)
+    if turned is None:
+        copy_shared_rows(s, output)
+    plan.output = output = output if turned is None else turned
+    if output is not None:
+        down = column_sums.reduces_down(s.facts, output)
+        plan.vectors = (
+            column_sums.sum_side_by_side(s, down, output, lanes) if down
+            else copy_rows_of_columns(s, output, lanes)
+        )  # fmt: skip
+
+
+def _vectorise_output(plan: Plan) -> None:
+    s, output = plan.s, plan.output
+    if output is None:
+        return
+    if is_dear(s.kernel, output):
+        for q in s.family(output):
+            follow_bounds(s, q, plan.lanes, plan.vectors)
+    for q in s.family(output):
+        vectorise_output(s, q, plan.lanes, plan.vectors)
+
+
+def _vectorise_nests(plan: Plan) -> None:
+    if plan.nests:
+        vectorise_nests(plan.s, plan.lanes)
+
+
+def _interleave(plan: Plan) -> None:
+    interleave(plan.s)
+
+
+def _store_past_caches(plan: Plan) -> None:
+    store_past_caches(plan.s, plan.before)
+
+
+STEPS: tuple[Step[Plan], ...] = (
+    Step("order-loops", _order_loops, "all later steps read the loops in their final order"),
+    Step("put-columns-outside", _put_columns_outside, "threads share the outermost loop"),
+    Step("share-among-threads", _share_among_threads, "later steps cut the chunk of one thread"),
+    Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns have their place"),
+    Step("contract", _contract, "completes the schedule; the steps below are for other kernels"),
+    Step("unroll-short-reduces", _unroll_short_reduces, "lanes are for loops that stay loops"),
+    Step("copy-thin-rows", _copy_thin_rows, "the copied loop must not get the lanes"),
+    Step("choose-lanes", _choose_lanes, "tiles and copies are chosen beside the lanes"),
+    Step("choose-tile", _choose_tile, "it may swap rows and columns, which are whole loops still"),
+    Step("reuse-terms", _reuse_terms, "a tile is filled by a whole loop, before guards cut it"),
+    Step("cut-at-guards", _cut_at_guards, "lanes of a part without guards need no masks"),
+    Step("vectorise-reduces", _vectorise_reduces, "rows side by side share the vectors of reduces"),
+    Step("copy-rows", _copy_rows, "the number of copies limits the vectors of the output"),
+    Step("vectorise-output", _vectorise_output, "lanes are inside of all copies"),
+    Step("vectorise-nests", _vectorise_nests, "only nests that have no lanes yet get some"),
+    Step("interleave", _interleave, "the length of a body is known once all its copies are"),
+    Step("store-past-caches", _store_past_caches, "lanes and copies decide what a store writes"),
+)

@@ -1,7 +1,7 @@
-"""Choose a contraction's Opts for tensor cores: a tile for each block, its parts for the warps.
+"""Products on tensor cores: a tile per block, its parts for the warps.
 
-Both operands of a block's tile go through shared memory, a slice of the depth at a time, filled by
-all threads with 16-byte accesses.
+Both operands of a block's tile go through shared memory, a slice of the depth at a time, which all
+threads fill with 16-byte accesses.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from uopc.ir.core import bounds, dtypes, ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
+from uopc.passes.analysis.loops import parts
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.schedule import gpu_thresholds as gpu_machine
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of
-from uopc.passes.optimize.schedule.scheduler import Chooser
+from uopc.passes.optimize.schedule import gpu_thresholds
+from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of
+from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Blocking:
         a, b, c = tile.counts
         held = self.down * self.across * c * tile.result.itemsize
         held += (self.down * a + self.across * b) * tile.operand.itemsize
-        return held // 4 + gpu_machine.OTHER_REGISTERS
+        return held // 4 + gpu_thresholds.OTHER_REGISTERS
 
     def sizes(self, tile: Tile) -> tuple[int, int, int]:
         """Rows, columns and depth of the least that a block does."""
@@ -67,43 +68,39 @@ BLOCKINGS = (
     Blocking(2, 4, 2, 2),
     Blocking(1, 2, 2, 2),
 )
-ACCESS_BYTES = 16
 # Slices of the depth in shared memory at a time: one is read, the others are on their way. A power
 # of two: which of them is next is a mask then.
 STAGES = (4, 2)
 # Tiles of the depth in a slice.
 SLICES = (2, 1)
-# Accesses of a thread that fills a tile which are spelled out: the others are in loops.
-MOST_COPIES = 32
 
 
-def choose(chooser: Chooser) -> bool:
+def choose(s: Scheduler) -> bool:
     """Opts for tensor cores, where the kernel is one sum of products that has a tile; whether."""
-    k = chooser.facts
+    k = s.facts
     if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
         return False
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
     for r in ranges.closed_ranges(k.reduces[0]):
         try:
-            tile, *loops = tensor_tiling.tile_loops(chooser.kernel, r, int(chooser.context.tf32))
+            tile, *loops = tensor_tiling.tile_loops(s.kernel, r, int(s.context.tf32))
         except Refused:
             continue
-        found += [(cost, b, (tile, loops)) for cost, b in _costs(chooser, tile, loops)]
-    tiled, opts = chooser.tiled, list(chooser.opts)
+        found += [(cost, b, (tile, loops)) for cost, b in _costs(s, tile, loops)]
+    before = s.state
     for _, blocking, product in sorted(found, key=lambda f: f[0]):
-        if _padded(chooser, *product, blocking) and _blocked(chooser, blocking):
+        if _padded(s, *product, blocking) and _blocked(s, blocking):
             return True
-        chooser.tiled, chooser.opts = tiled, list(opts)
+        s.state = before
     return False
 
 
-def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
+def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
     """The blockings of a product that are worth it, and about how long each takes."""
-    gpu = chooser.context.target.gpu
-    assert gpu is not None
-    lengths = [_most(q) for q in loops]
-    around = math.prod([_most(q) for q in chooser.facts.outputs if q not in loops])
-    columns = [length_of(q) or 1 for q in _also(chooser.kernel, *loops[:2])]
+    gpu = s.gpu
+    lengths = [most_of(q) for q in loops]
+    around = math.prod([most_of(q) for q in s.facts.outputs if q not in loops])
+    columns = [length_of(q) or 1 for q in _also(s.kernel, *loops[:2])]
     itemsize = tile.operand.itemsize
 
     def cost(b: Blocking, padded: list[int]) -> float:
@@ -111,8 +108,8 @@ def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, 
         blocks = around * (padded[0] // down) * (padded[1] // across)
         if b.apart:
             blocks, across = blocks // b.warps_across, across * b.warps_across
-        rate = gpu_machine.TENSOR_RATE * 2 / itemsize
-        read = (down + across) * itemsize / gpu_machine.L2_RATE
+        rate = gpu_thresholds.TENSOR_RATE * 2 / itemsize
+        read = (down + across) * itemsize / gpu_thresholds.L2_RATE
         step = max(down * across / rate, read) * -(-blocks // gpu.multiprocessors)
         return float(step * padded[2] / lengths[2])
 
@@ -122,14 +119,9 @@ def _costs(chooser: Chooser, tile: Tile, loops: list[UOp]) -> list[tuple[float, 
         if b.registers(tile) > gpu.registers_per_thread:
             continue
         padded = [-(-n // size) * size for n, size in zip(lengths, b.sizes(tile))]
-        if math.prod(padded) <= gpu_machine.MOST_PADDING * math.prod(lengths):
+        if math.prod(padded) <= gpu_thresholds.MOST_PADDING * math.prod(lengths):
             found.append((cost(b, padded), b))
     return found
-
-
-def _most(r: UOp) -> int:
-    """The length of a loop, or the most that it can be."""
-    return max(1, int(bounds.bounds(r.src[0])[1]))
 
 
 def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
@@ -146,73 +138,71 @@ def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
 def _also(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
     """The other output loops that the operand with the columns moves with, and not that with the
     rows, the innermost first."""
-    (reduce,) = KernelFacts(kernel).reduces
+    (reduce,) = parts(kernel).reduces
     a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
     of_b, of_a = (b, a) if column in b else (a, b)
     found = [r for r in of_b - of_a if r.arg.kind == "loop" and r is not column]
     return sorted(found, key=lambda r: r.arg.axis, reverse=True)
 
 
-def _padded(chooser: Chooser, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
+def _padded(s: Scheduler, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
     """The product on tensor cores, its loops grown to multiples of the block's tile."""
     grown = []
     for q, size in zip(loops, blocking.sizes(tile)):
         if not affine.is_multiple(q.src[0], size):
-            if not chooser.attempt("PADTO", q, size):
+            if not s.attempt("PADTO", q, size):
                 return False
-            (q,) = chooser.family(q)
+            (q,) = s.family(q)
         grown.append(q)
     rounded = tile.operand is dtypes.float32
-    return chooser.attempt("TC", grown[-1], tensor_tiling.ROUNDED if rounded else 0)
+    return s.attempt("TC", grown[-1], tensor_tiling.ROUNDED if rounded else 0)
 
 
-def _blocked(chooser: Chooser, blocking: Blocking) -> bool:
+def _blocked(s: Scheduler, blocking: Blocking) -> bool:
     """A blocking of the product's loops, and its operands' slices in shared memory."""
-    gpu = chooser.context.target.gpu
-    assert gpu is not None
-    (product,) = [u for u in walk.order(chooser.kernel) if u.op is Ops.SHAPED_WMMA]
+    gpu = s.gpu
+    (product,) = [u for u in walk.order(s.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
         (row, blocking.down, blocking.warps_down),
         (column, blocking.across, blocking.warps_across),
     ):
         for op, n in (("UPCAST", copies), ("LOCAL", warps)):
-            outer = _beside(chooser, inner)
+            outer = _beside(s, inner)
             if op == "LOCAL" and inner is column and blocking.apart:
-                loops = _also(chooser.kernel, row, column)
+                loops = _also(s.kernel, row, column)
                 outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
-            if n > 1 and (outer is None or not chooser.attempt(op, outer, n)):
+            if n > 1 and (outer is None or not s.attempt(op, outer, n)):
                 return False
-    for q in [q for q in chooser.facts.outputs if q.arg.kind == "loop"]:
-        chooser.attempt("GRID", q, 0)
-    slices, stages = _slicing(chooser, product, blocking)
-    outer = _beside(chooser, depth)
+    for q in [q for q in s.facts.outputs if q.arg.kind == "loop"]:
+        s.attempt("GRID", q, 0)
+    slices, stages = _slicing(s, product, blocking)
+    outer = _beside(s, depth)
     if slices > 1 and outer is not None:
-        chooser.attempt("UNROLL", outer, slices)
-    if not all(_packed(chooser, depth, n, blocking.threads) for n in (0, 1)):
+        s.attempt("UNROLL", outer, slices)
+    if not all(_packed(s, depth, n, blocking.threads) for n in (0, 1)):
         return False
     used = sum(t.arg.dims[0] * t.dtype.itemsize for t in filled_together(
-        walk.order(chooser.kernel)))  # fmt: skip
-    room = gpu_machine.shared_room(gpu, blocking.threads)
+        walk.order(s.kernel)))  # fmt: skip
+    room = gpu_thresholds.shared_room(gpu, blocking.threads)
     if used > room:
         return False
-    around = _around(chooser, depth)
+    around = _around(s, depth)
     while stages > 1 and used * stages > room:
         stages //= 2
     if around is not None and stages > 1:
-        chooser.attempt("PIPELINE", around, stages)
+        s.attempt("PIPELINE", around, stages)
     return True
 
 
-def _slicing(chooser: Chooser, product: UOp, blocking: Blocking) -> tuple[int, int]:
+def _slicing(s: Scheduler, product: UOp, blocking: Blocking) -> tuple[int, int]:
     """Tiles of the depth in a slice, and slices in shared memory: as many as there is room for."""
-    gpu = chooser.context.target.gpu
-    assert gpu is not None
-    outer = _beside(chooser, product.src[4])
+    gpu = s.gpu
+    outer = _beside(s, product.src[4])
     count = 1 if outer is None else length_of(outer) or 1
     down, across = [n * size for n, size in zip(blocking.tiles, product.arg)]
     tile = (down + across) * product.arg[2] * product.src[0].dtype.itemsize
-    room = gpu_machine.shared_room(gpu, blocking.threads)
+    room = gpu_thresholds.shared_room(gpu, blocking.threads)
     for stages in (*STAGES, 1):
         for slices in SLICES:
             fits = tile * slices * stages <= room
@@ -221,55 +211,55 @@ def _slicing(chooser: Chooser, product: UOp, blocking: Blocking) -> tuple[int, i
     return 1, 1
 
 
-def _beside(chooser: Chooser, inner: UOp) -> UOp | None:
+def _beside(s: Scheduler, inner: UOp) -> UOp | None:
     """The loop over tiles that is left of the loop that `inner` was cut from."""
     axis = inner.arg.axis[:-1]
-    found = [q for q in chooser.axes if q.arg.axis[: len(axis)] == axis]
+    found = [q for q in s.axes if q.arg.axis[: len(axis)] == axis]
     return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
 
 
-def _around(chooser: Chooser, depth: UOp) -> UOp | None:
+def _around(s: Scheduler, depth: UOp) -> UOp | None:
     """The loop over slices of the depth, or the outermost of the reduce's other loops."""
-    outer = _beside(chooser, depth)
+    outer = _beside(s, depth)
     if outer is not None:
         return outer
-    others = [q for q in chooser.axes if q.arg.kind == "reduce"]
+    others = [q for q in s.axes if q.arg.kind == "reduce"]
     return min(others, key=lambda q: q.arg.axis, default=None)
 
 
-def _packed(chooser: Chooser, depth: UOp, operand: int, threads: int) -> bool:
+def _packed(s: Scheduler, depth: UOp, operand: int, threads: int) -> bool:
     """An operand in shared memory, filled by all threads."""
-    around = _around(chooser, depth)
-    before = set(chooser.axes)
-    if around is None or not chooser.attempt("PACK", around, operand):
+    around = _around(s, depth)
+    before = set(s.axes)
+    if around is None or not s.attempt("PACK", around, operand):
         return True  # all of the depth at once: the lanes read memory
-    loops = [q for q in chooser.axes if q not in before]
+    loops = [q for q in s.axes if q not in before]
     tile = next(
         u
-        for u in walk.order(chooser.kernel)
+        for u in walk.order(s.kernel)
         if u.op is Ops.AFTER and set(loops) <= set(ranges.closed_ranges(u.src[1]))
     )
-    return _filled(chooser, loops, max(1, ACCESS_BYTES // tile.dtype.itemsize), threads)
+    return _filled(s, loops, max(1, gpu_thresholds.ACCESS_BYTES // tile.dtype.itemsize), threads)
 
 
-def _filled(chooser: Chooser, loops: list[UOp], wide: int, threads: int) -> bool:
+def _filled(s: Scheduler, loops: list[UOp], wide: int, threads: int) -> bool:
     """The loops of a fill, fastest last: vectors, then threads, then copies."""
     left, rest = threads, []
     for i, q in enumerate(reversed(loops)):
         inner: UOp | None = q
         if i == 0 and wide > 1:
-            inner = chooser.part(q, 0) if chooser.attempt("VECTOR", q, wide) else q
+            inner = s.part(q, 0) if s.attempt("VECTOR", q, wide) else q
         n = 1
         while inner is not None and left % (2 * n) == 0 and (length_of(inner) or 1) % (2 * n) == 0:
             n *= 2
         if n > 1 and inner is not None:
-            if not chooser.attempt("LOCAL", inner, n):
+            if not s.attempt("LOCAL", inner, n):
                 return False
-            inner, left = chooser.part(inner, 0), left // n
+            inner, left = s.part(inner, 0), left // n
         if inner is not None:
             rest.append(inner)
     copies = math.prod([length_of(q) or 1 for q in rest])
-    for q in rest if copies <= MOST_COPIES else ():
+    for q in rest if copies <= gpu_thresholds.FILL_COPIES else ():
         if (length_of(q) or 1) > 1:
-            chooser.attempt("UPCAST", q, length_of(q) or 1)
+            s.attempt("UPCAST", q, length_of(q) or 1)
     return True

@@ -1,4 +1,4 @@
-"""What the heuristic reads of a kernel: its accesses, strides, reduces, and guards."""
+"""The facts of a kernel that a schedule is chosen from: accesses, strides, lengths, costs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, parts
-from uopc.passes.analysis.op_costs import expansion
+from uopc.passes.analysis.op_costs import LOAD, STORE, expansion
 
 
 class Access(NamedTuple):
-    """One INDEX: by how many elements it moves per step of a range; None where it is not affine."""
+    """One INDEX of storage, `written` where a STORE uses it."""
 
     node: UOp
     flat: UOp
@@ -25,6 +25,7 @@ class Access(NamedTuple):
     gate: UOp | None
 
     def stride(self, r: UOp) -> int | None:
+        """The elements it moves by per step of a range; None where it is not affine."""
         step = 0
         for m, k in affine.form(self.flat)[1].items():
             if m is r:
@@ -35,7 +36,7 @@ class Access(NamedTuple):
 
 
 class KernelFacts:
-    """What the heuristic looks at."""
+    """The nodes of a kernel, its ranges, accesses and reduces, in order."""
 
     def __init__(self, kernel: UOp) -> None:
         self.order = list(walk.order(kernel))
@@ -53,7 +54,7 @@ class KernelFacts:
 
     @functools.cached_property
     def sizes(self) -> dict[frozenset[UOp], int]:
-        """About how many nodes stand in the same ranges, functions spelled out."""
+        """About how many nodes are in the same ranges, functions spelled out."""
         found: dict[frozenset[UOp], int] = {}
         for u in self.order:
             around = ranges.ranges(u)
@@ -69,7 +70,7 @@ class KernelFacts:
 
 @memo_last
 def facts(kernel: UOp) -> KernelFacts:
-    """What there is to know of a kernel, kept as long as it is the last one asked about."""
+    """The facts of a kernel. Those of the latest kernel are kept."""
     return KernelFacts(kernel)
 
 
@@ -79,13 +80,14 @@ def length_of(r: UOp) -> int | None:
 
 
 def most_of(r: UOp) -> int:
-    """How often a loop turns, at most, and 1 where it does not."""
+    """The greatest length of a loop, at least 1."""
     longest: int = bounds.bounds(r.src[0])[1]
     return max(1, longest)
 
 
 def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
-    """Memory operations per vector if r has the lanes: one for neighbours, one a lane otherwise."""
+    """Memory operations per vector if r has the lanes: 1 for neighbours, else 1 per lane; a store
+    counts twice."""
     total = 0.0
     for a in accesses:
         stride = a.stride(r)
@@ -95,23 +97,31 @@ def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
 
 
 def element_bits(k: KernelFacts) -> int:
-    """The widest element that is computed with; a kernel that only moves counts what it moves."""
+    """The bits of the widest element that the kernel computes with or accesses."""
     bits = [u.dtype.bits for u in k.order if u.op.is_alu and u.dtype.scalar is not dtypes.index
             and u.dtype.kind != "bool"]  # fmt: skip
     bits += [a.node.dtype.itemsize * 8 for a in k.accesses]
     return max(bits, default=32)
 
 
-def fitting(lanes: int, length: int | None) -> int:
-    """The greatest power of two of lanes that the loop fills at least once."""
-    while length is not None and lanes > max(length, 1):
-        lanes //= 2
-    return lanes
+def fitting(most: int, length: int | None) -> int:
+    """The greatest of most, most / 2, … that a loop of this length fills at least once."""
+    while length is not None and most > max(length, 1):
+        most //= 2
+    return most
+
+
+def covering(most: int, length: int, least: int = 1) -> int:
+    """The least of most, most / 2, … that takes a whole loop of this length at once; `most` where
+    none does, and no less than `least`."""
+    while most > least and most // 2 >= length:
+        most //= 2
+    return most
 
 
 def expanded_size(k: KernelFacts, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
-    """About how many nodes the kernel (or what is inside one of its ranges) has once functions,
-    its copies, and those of the ranges that will be `whole`, are spelled out."""
+    """About how many nodes the kernel, or the inside of one range, has once functions and copies
+    are spelled out, including the copies of ranges that will be `whole`."""
     total = 0
     for around, copies in k.sizes.items():
         if inside is not None and inside not in around:
@@ -123,31 +133,22 @@ def expanded_size(k: KernelFacts, inside: UOp | None = None, whole: Container[UO
     return total
 
 
-def guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
-    """Where to cut a loop so that comparisons of it with constants hold in the middle part.
+def is_dear(kernel: UOp, r: UOp) -> bool:
+    """Whether the arithmetic in a loop costs more than storing its result and loading it again."""
+    return _arithmetic_in_loops(kernel).get(r, 0.0) > LOAD + STORE
 
-    A comparison Σ < c holds for every value of its other terms on one side of a bound of r: from
-    there on it folds away. Where it does so for the lesser part of the loop only (a triangle), a
-    cut serves nothing. One Σ = c of r alone holds in one iteration.
-    """
-    length = bounds.bounds(r.src[0])[0]  # at least
-    cuts: set[int] = set()
-    for u in k.comparisons:
-        if u.op is Ops.CMPLE or r not in ranges.ranges(u):
-            continue
-        constant, terms = affine.form(affine.sub(*u.src))  # holds where this is negative
-        step = terms.get(r, 0)
-        rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
-        if not step or r in ranges.ranges(rest):
-            continue
-        if u.op is not Ops.CMPLT:
-            if rest.op is Ops.CONST and -rest.arg % step == 0:
-                cuts |= {at for at in (-rest.arg // step, -rest.arg // step + 1) if 0 < at < length}
-            continue
-        room = -bounds.bounds(rest)[1]  # holds where step·r < room
-        at = -(-room // step) if step > 0 else (-room) // -step + 1
-        folds = at if step > 0 else length - at
-        varies = bounds.bounds(rest)[0] < bounds.bounds(rest)[1]
-        if 0 < at < length and (2 * folds >= length or not varies):
-            cuts.add(at)
-    return sorted(cuts)
+
+@memo_last
+def _arithmetic_in_loops(kernel: UOp) -> dict[UOp, float]:
+    """The cost of the operations on elements in each loop."""
+    found: dict[UOp, float] = {}
+    for u in walk.order(kernel):
+        if is_arithmetic(u):
+            for r in ranges.ranges(u):
+                found[r] = found.get(r, 0.0) + u.op.cost
+    return found
+
+
+def is_arithmetic(u: UOp) -> bool:
+    """Whether a node computes with elements, not with indices."""
+    return u.op.is_alu and u.dtype.scalar is not dtypes.index

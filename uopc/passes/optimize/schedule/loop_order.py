@@ -1,9 +1,9 @@
-"""The nest in which least is computed, chosen for kernels whose body is long.
+"""Loop order for kernels with a long body: the nest that computes least.
 
-A value is computed in the innermost loop that it depends on. So loops change places where what few
-of them need would be computed again in others; a loop over a flattened shape becomes the loops it
-was made from, which index without divisions and need not all be around; and a short loop that only
-chooses among values becomes copies, each with the value that it takes:
+A value is computed in the innermost loop that it depends on. So loops change places where values
+that depend on few of them would be computed again in the others; a loop over a flattened shape
+becomes the loops that it was made from, which need no divisions; and a short loop that only chooses
+among values becomes copies, each with the value that it takes:
 
     for c, m < 4 + 3·50: y[c, m] = m < 4 ? x[c, m] : m < 54 ? sin(x[m]) · c : …
     →  for m < 4: …; for j < 50: for c: y[c, 4 + j] = sin(x[4 + j]) · c; y[c, 54 + j] = …
@@ -19,34 +19,39 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis import op_costs
-from uopc.passes.optimize.schedule import thresholds as machine
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, expanded_size, length_of
-from uopc.passes.optimize.schedule.scheduler import Chooser
+from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    expanded_size,
+    is_arithmetic,
+    length_of,
+)
+from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
-def nest(chooser: Chooser) -> bool:
-    """Order and split the loops of a kernel without reduces, where its body is long, and copy
-    what only chooses; whether it has several nests now."""
-    k = chooser.facts
+def nest(s: Scheduler) -> bool:
+    """Order and split the loops of a kernel without reduces whose body is long, and copy loops that
+    only choose; whether the kernel now has several nests."""
+    k = s.facts
     if any(u.op is Ops.BUFFER for u in k.order):
         return False
     if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.outputs):
         return False
     if not k.reduces and is_long(k):
-        _hoist(chooser, k)
-        _unflatten(chooser)
-    _copy_choices(chooser)
-    return any(o.op == "PEEL" for o in chooser.opts)
+        _hoist(s, k)
+        _unflatten(s)
+    _copy_choices(s)
+    return any(o.op == "PEEL" for o in s.opts)
 
 
 def is_long(k: KernelFacts) -> bool:
     """Whether a second copy of the body costs more compile time than it saves."""
-    return expanded_size(k) >= machine.LONG_BODY
+    return expanded_size(k) >= thresholds.LONG_BODY
 
 
 # ---------------------------------------------------------------- the order of loops
-def _hoist(chooser: Chooser, k: KernelFacts) -> None:
-    """Exchange two loops, as long as that at least halves what is computed."""
+def _hoist(s: Scheduler, k: KernelFacts) -> None:
+    """Swap pairs of loops as long as a swap at least halves the work."""
     ends = [u for u in k.order if u.op is Ops.END]
     bytes_written = sum(a.node.dtype.itemsize for a in k.accesses if a.written)
     for r in k.axes:
@@ -61,8 +66,8 @@ def _hoist(chooser: Chooser, k: KernelFacts) -> None:
         if 2 * _work(costs, better) > _work(costs, order):
             return
         a, b = [i for i, (x, y) in enumerate(zip(order, better)) if x is not y]
-        axes = chooser.axes
-        if not chooser.attempt("SWAP", axes[a], b):
+        axes = s.axes
+        if not s.attempt("SWAP", axes[a], b):
             return
         order = better
 
@@ -74,7 +79,7 @@ def _swapped(order: list[UOp], a: int, b: int) -> list[UOp]:
 
 
 def _costs(k: KernelFacts) -> dict[frozenset[UOp], float]:
-    """What is computed in the loops of each set."""
+    """The cost of the nodes in the same loops."""
     found: dict[frozenset[UOp], float] = {}
     for u in k.order:
         around = ranges.ranges(u)
@@ -83,13 +88,12 @@ def _costs(k: KernelFacts) -> dict[frozenset[UOp], float]:
 
 
 def _cost(u: UOp) -> float:
-    """That of a node without its sources; arithmetic on indices is mostly free."""
-    free = u.op.is_alu and u.dtype.scalar is dtypes.index
-    return 0.0 if free else u.op.cost
+    """The cost of a node without its sources; arithmetic on indices is mostly free."""
+    return u.op.cost if is_arithmetic(u) or not u.op.is_alu else 0.0
 
 
 def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
-    """All that is computed if loops are in this order, outer first."""
+    """The total cost if loops are in this order, outer first."""
     total = 0.0
     for around, cost in costs.items():
         inner = max([i for i, r in enumerate(order) if r in around], default=-1)
@@ -100,25 +104,26 @@ def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
 
 
 # ---------------------------------------------------------------- flattened loops
-def _unflatten(chooser: Chooser) -> None:
-    """A loop that is only used divided by a constant, and modulo it, becomes two."""
-    for r in chooser.axes:
+def _unflatten(s: Scheduler) -> None:
+    """A loop that is only used divided by a constant and modulo it becomes two loops."""
+    for r in s.axes:
         length = length_of(r) or 0
-        found = _division(chooser.facts, r)
+        found = _division(s.facts, r)
         if found is None:
             continue
         first, d = found
         if (length - first) % d or (length - first) // d < 2:
             continue
         rest: UOp | None = r
-        if first and chooser.attempt("PEEL", r, first):
-            rest = chooser.part(r, 1)
+        if first and s.attempt("PEEL", r, first):
+            rest = s.part(r, 1)
         if rest is not None and length_of(rest) == length - first:
-            chooser.attempt("TILE", rest, d)
+            s.attempt("TILE", rest, d)
 
 
 def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
-    """The first iteration at which a quotient of the loop changes, and the divisor; if one."""
+    """The first iteration at which a quotient of the loop changes, and its divisor. None unless all
+    quotients have the same."""
     found: set[tuple[int, int]] = set()
     for u in k.order:
         if u.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or r not in ranges.ranges(u.src[0]):
@@ -131,10 +136,10 @@ def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
 
 
 # ---------------------------------------------------------------- loops that choose
-def _copy_choices(chooser: Chooser) -> None:
-    """Copies of the body for a short loop, where most of it is for some iterations only."""
-    for r in reversed(chooser.facts.outputs):
-        k = chooser.facts
+def _copy_choices(s: Scheduler) -> None:
+    """Copies of the body for a short loop where most of the body serves few iterations."""
+    for r in reversed(s.facts.outputs):
+        k = s.facts
         n = length_of(r)
         if r not in k.outputs or n is None or not 1 < n <= op_costs.MOST_CHOICES:
             continue
@@ -144,16 +149,16 @@ def _copy_choices(chooser: Chooser) -> None:
         inner = {q for q in closed if q.arg.axis >= r.arg.axis}
         inside = [u for u in k.order if inner & ranges.ranges(u)]
         taken = copies_taken(k, r)
-        if sum(taken.values()) > machine.MOST_COPIES:
+        if sum(taken.values()) > thresholds.MOST_COPIES:
             continue
         computed = sum(_cost(u) * taken[u] for u in inside)
         if 3 * computed <= 2 * n * sum(_cost(u) for u in inside):
-            chooser.attempt("UPCAST", r, n)
+            s.attempt("UPCAST", r, n)
 
 
 def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
-    """In how many copies of the body for a short loop each node is computed: WHERE takes one arm
-    in each; what does not depend on the loop is computed once for all."""
+    """The number of copies, of the body for a short loop, in which each node is computed: a WHERE
+    takes one arm in each, and a node that does not depend on the loop is computed once."""
     n = length_of(r) or 1
     wanted = dict.fromkeys(k.order, 0)  # bit i: in iteration i
     wanted[k.order[-1]] = (1 << n) - 1
@@ -176,7 +181,7 @@ def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
 
 
 def _chooses(u: UOp, r: UOp) -> bool:
-    """Whether a loop alone says which of two values this is."""
+    """Whether a node is a WHERE whose condition depends on the loop alone."""
     if u.op is not Ops.WHERE or ranges.ranges(u.src[0]) != {r}:
         return False
     said = walk.toposort(u.src[0], gate=lambda v: v.op.is_alu)
@@ -184,7 +189,7 @@ def _chooses(u: UOp, r: UOp) -> bool:
 
 
 def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:
-    """Bits of the iterations in which a condition may hold, and of those in which it may not."""
+    """Bits of the iterations in which a condition may be true, and in which it may be false."""
     true = false = 0
     for i in range(n):
         value = remake.rebuild(condition, {r: affine.const(i)})
@@ -192,5 +197,3 @@ def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:
         true |= (known is not False) << i
         false |= (known is not True) << i
     return true, false
-
-

@@ -1,0 +1,128 @@
+"""Vector lanes: which output and reduce loops get them, and how a loop gets them."""
+
+from __future__ import annotations
+
+from uopc.ir.core import ranges
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.optimize.schedule.guards import follow_bounds
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    element_bits,
+    expanded_size,
+    fitting,
+    is_dear,
+    lane_cost,
+    length_of,
+)
+from uopc.passes.optimize.schedule.scheduler import Scheduler
+from uopc.passes.optimize.schedule.short_rows import fills_rows
+
+
+# ---------------------------------------------------------------- which loops
+def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
+    """The output loop whose lanes touch memory best. None where lanes would only scatter results
+    that are cheap to compute."""
+    k = s.facts
+    best: tuple[float, int, UOp] | None = None
+    for r in among:
+        width = fitting(lanes, length_of(r))
+        accesses = k.inside(r)
+        if r.arg.kind != "loop" or length_of(r) == 1 or width < 2 or not accesses:
+            continue
+        rank = (lane_cost(accesses, r, width) / width, -k.position(r), r)
+        if best is None or rank[:2] < best[:2]:
+            best = rank
+    if best is None:
+        return None
+    cost, _, r = best
+    scalar = float(sum(2 if a.written else 1 for a in k.inside(r)))
+    return r if cost < scalar or is_dear(s.kernel, r) or fills_rows(k, r) else None
+
+
+def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
+    """The reduce loops that get lanes of their own: those in which no value uses the lanes of
+    `output`, and those that read neighbours where `output` would gather."""
+    chosen: list[UOp] = []
+    for u in k.reduces:
+        loops = sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis)
+        loops = [r for r in loops if r.arg.kind == "reduce" and (length_of(r) or lanes) >= lanes]
+        if not loops:
+            continue
+        inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.position(r)))
+        body = k.inside(inner)
+        if any(q in chosen for a in body for q in ranges.ranges(a.node)):
+            continue
+        own = lane_cost(body, inner, lanes)
+        shared = [output] if output is not None and output in ranges.ranges(u.src[0]) else []
+        if any([lane_cost(body, r, lanes) <= own for r in shared]):
+            continue
+        if own < lanes * len(body) or not body:
+            chosen.append(inner)
+    return chosen
+
+
+# ---------------------------------------------------------------- how they get them
+def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
+    """Lanes on an output loop, several vectors of them for a register tile, and lanes on its rest:
+    the rest of a long body is a vector that overlaps the last one."""
+    width = fitting(lanes, length_of(r))
+    cut = (length_of(r) or 0) % max(width, 1) > 0
+    long = cut and expanded_size(s.facts) >= thresholds.OVERLAPPING_BODY
+    if long and s.attempt("OVERLAP", r, width):
+        return
+    outer = s.vectors(r, width)
+    if outer is not None and vectors > 1 and outer.arg.kind == "loop":
+        s.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
+
+
+def vectorise_nests(s: Scheduler, lanes: int) -> None:
+    """Lanes in each nest that has none: a nest that was cut off has loops of its own."""
+    for u in s.facts.order:
+        if u.op is Ops.END and not any(r.arg.kind == "lane" for r in ranges.ranges(u.src[0])):
+            r = output_lanes(s, list(u.src[1:]), lanes)
+            if r is not None:
+                vectorise_output(s, r, lanes, 1)
+
+
+def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
+    """Lanes on a reduce loop, or on the parts that guards cut it into, each with several vectors of
+    accumulators."""
+    for q in s.family(r):
+        follow_bounds(s, q, lanes, accumulators)
+    for q in s.family(r):
+        _accumulate(s, q, lanes, accumulators)
+
+
+def _accumulate(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
+    """Several vectors of accumulators; the rest in single vectors, the last one narrower."""
+    length = length_of(r)
+    wide = lanes * accumulators
+    if accumulators > 1 and (length is None or length >= wide):
+        if affine.is_multiple(r.src[0], wide):
+            outer = s.widen(r, "VECTOR", lanes)
+            if outer is not None:
+                s.widen(outer, "UNROLL", accumulators)
+                return
+        if s.attempt("SPLIT", r, wide):
+            first, rest = s.part(r, 0), s.part(r, 1)
+            outer = None if first is None else s.widen(first, "VECTOR", lanes)
+            if outer is not None:
+                s.widen(outer, "UNROLL", accumulators)
+            if rest is not None:
+                s.vectors(rest, min(lanes, length_of(rest) or lanes))
+            return
+    s.vectors(r, lanes)
+
+
+def vectorise_producers(s: Scheduler) -> None:
+    """Lanes on the reduces that a contraction's operand is computed from."""
+    k = s.facts
+    lanes = s.target.lanes(element_bits(k))
+    for r in reduce_lanes(k, lanes, None):
+        inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]
+        if not any(q.arg.kind == "lane" for q in inside):
+            stored = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
+            vectorise_reduce(s, r, lanes, 1 if stored else thresholds.ACCUMULATORS)

@@ -1,0 +1,126 @@
+"""Tiles of accumulators in registers: how many rows and vectors cost least per step of a reduce."""
+
+from __future__ import annotations
+
+import math
+
+from uopc.ir.core import ranges
+from uopc.ir.core.uop import UOp
+from uopc.passes.optimize.schedule import thresholds
+from uopc.passes.optimize.schedule.kernel_facts import (
+    KernelFacts,
+    covering,
+    expanded_size,
+    fitting,
+    length_of,
+    most_of,
+)
+from uopc.passes.optimize.schedule.scheduler import Scheduler
+
+
+# ---------------------------------------------------------------- the tile of a contraction
+def step_cycles(rows: int, vectors: int, vector_bytes: int) -> float:
+    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators."""
+    rate = 1 if vector_bytes >= thresholds.WIDE_BYTES else 2
+    arithmetic = max(rows * vectors / rate, thresholds.LATENCY)
+    loads = rows / 2 + vectors / rate
+    overhead = thresholds.STEP_OVERHEAD + thresholds.VECTOR_OVERHEAD * vectors
+    return max(arithmetic, loads) + (overhead + thresholds.ROW_OVERHEAD * rows)
+
+
+def register_tile(
+    rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
+    masked: bool = False,
+) -> tuple[int, int, float]:  # fmt: skip
+    """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
+    vectors of accumulators, and the cycles of one step over all tiles. `masked`: vectors that are
+    not full are read under a mask, which takes a register.
+
+    333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
+    """
+    best = (float("inf"), 1, 1)
+    aliased = row_step % thresholds.ALIAS_BYTES == 0
+    most = min(rows, thresholds.MOST_ALIASED_ROWS if aliased else thresholds.MOST_ROWS)
+    for vectors in range(1, min(thresholds.MOST_VECTORS, -(-columns // lanes)) + 1):
+        rest = columns % (vectors * lanes)
+        ragged = masked and rest % covering(lanes, rest, 2) > 0 and -(-rest // lanes) == vectors
+        for high in range(1, most + 1):
+            if high * vectors + vectors + 1 + ragged > registers:
+                break
+            edges = 1 + thresholds.EDGE * ((rows % high > 0) + (rest > 0))
+            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes) * edges
+            best = min(best, (cost, high * vectors, high))
+    cycles, size, high = best
+    return high, size // high, cycles
+
+
+def _cover(rows: int, columns: int, high: int, vectors: int, lanes: int, width: int) -> float:
+    """Cycles of one step over all tiles, including those at the edges."""
+    whole, rest = divmod(columns, vectors * lanes)
+    narrow = covering(lanes, rest, 2)
+    parts = [(whole, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]
+    total = 0.0
+    for count, h in ((rows // high, high), (1, rows % high)):
+        for many, v, size in parts:
+            if h and v:
+                total += count * many * step_cycles(h, v, size)
+    return total
+
+
+def is_crowded(count: int, step: int) -> bool:
+    """Whether elements `step` bytes apart need more cache lines than their L1 sets have."""
+    sets = thresholds.SET_PERIOD // math.gcd(step, thresholds.SET_PERIOD)
+    return count > thresholds.SET_LINES * sets
+
+
+# ---------------------------------------------------------------- the tile of another reduce
+def tile_beside_lanes(
+    k: KernelFacts, output: UOp | None, reduces: list[UOp], lanes: int
+) -> tuple[UOp | None, int, int]:
+    """The row loop of a tile around a reduce loop beside the lanes of `output`, where the rows use
+    again what the reduce reads; the tile's rows, and its vectors. They are fewer where copies of
+    what is unrolled would get too long."""
+    looped = [
+        u for u in k.reduces
+        if output in ranges.ranges(u)
+        and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
+    ]  # fmt: skip
+    if output is None or not looped:
+        return None, 1, 1
+    length = length_of(output)
+    most = None if length is None else length // fitting(lanes, length)
+    row = _row_loop(k, output, looped)
+    rows, vectors = thresholds.TILE_ROWS, fitting(thresholds.TILE_VECTORS, most)
+    if row is None:
+        rows = 1
+    size = expanded_size(k)
+    while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
+        rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
+    return row, rows, vectors
+
+
+def _row_loop(k: KernelFacts, output: UOp, reduces: list[UOp]) -> UOp | None:
+    """The innermost other output loop over which an operand of the reduces is used again."""
+    for q in reversed(k.outputs):
+        if q is output or q.arg.kind != "loop" or (length_of(q) or 2) < 2:
+            continue
+        if any(q in ranges.ranges(u) for u in reduces) and any(
+            q not in ranges.ranges(a.node) for u in reduces for a in k.inside(u.src[1])
+        ):
+            return q
+    return None
+
+
+def rows_inside(s: Scheduler, k: KernelFacts, row: UOp, output: UOp) -> tuple[UOp, UOp]:
+    """Swap rows and columns where the columns' operands leave the cache between rows; the row and
+    column loops after that."""
+    shared = [a for a in k.inside(output) if row not in ranges.ranges(a.node) and not a.written]
+    footprint = 0.0
+    for a in shared:
+        size = float(a.node.dtype.itemsize)
+        for r in ranges.ranges(a.node):
+            size *= most_of(r)
+        footprint += size
+    if footprint > s.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
+        return s.swapped(row, output)
+    return row, output
