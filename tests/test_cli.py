@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import ml_dtypes
 import numpy as np
@@ -236,6 +237,7 @@ def test_out_writes_numbered_files(run, softmax, tmp_path):
 RESUME = """
 import sys
 from pathlib import Path
+from types import ModuleType
 from uopc.cli import main as cli
 for path in sorted(Path("stages").glob("*.uop")):
     assert cli.main(["dump", str(path), "--out", f"again/{path.stem}"]) == 0, path
@@ -686,3 +688,16 @@ def test_check_shows_what_is_wrong(run, monkeypatch):
     shown = run("check", "bad")
     assert shown.code == 1 and re.search(r"^bad/nested: .* → .*: -?\d+, -?\d+ at ", shown.out, re.M)
     assert shown.out.endswith("1 rule: 1 complaint\n")
+
+
+# ---------------------------------------------------------------- a command of one's own
+def test_a_command_is_a_module_and_a_row(run, monkeypatch):
+    hello = ModuleType("uopc.cli.hello", "uopc hello: greet somebody.")
+    hello.arguments = lambda parser: parser.add_argument("name")
+    hello.run = lambda args, out, refuse: out.line(f"hello {args.name}") or 3
+    monkeypatch.setitem(sys.modules, hello.__name__, hello)
+    monkeypatch.setitem(cli.COMMANDS, "hello", "greet somebody")
+    result = run("hello", "reader")
+    assert (result.code, result.out) == (3, "hello reader\n")
+    assert re.search(r"^ +hello +greet somebody$", run("--help").out, re.M)
+    assert run("hello", "--help").out.startswith("usage: uopc hello [-h] name\n\nuopc hello: greet")
