@@ -28,6 +28,7 @@ class Listing(Artifact):
 
     def check(self):
         unpack_texts(self.code)
+        return self
 
 
 class Runner:

@@ -27,7 +27,6 @@ BACKENDS = (
 )
 
 
-
 def compile(
     graph: Any,
     *,

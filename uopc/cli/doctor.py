@@ -30,7 +30,7 @@ LEAST_LLVMLITE = (0, 48)
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what it found, or why not. `required` says whether a CPU program needs it."""
+    """The result of one check. `required`: programs for a CPU need it."""
 
     name: str
     status: Status
@@ -64,7 +64,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def examine() -> list[Finding]:
-    """All checks in order; none raises."""
+    """The results of all checks, in order. No check raises."""
     return [_check(*row) for row in _CHECKS]
 
 
@@ -79,11 +79,9 @@ def _check(name: str, required: bool, look: Callable[[], str]) -> Finding:
         return Finding(name, "ok", look(), required)
     except _Missing as error:
         return Finding(name, "missing", str(error), required)
-    except Error as error:
-        return Finding(name, "failed", " ".join(str(error).split()), required)
     except Exception as error:  # a report names every defect and goes on
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        return Finding(name, "failed", text, required)
+        kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
+        return Finding(name, "failed", " ".join(f"{kind}{error}".split()), required)
 
 
 # ---------------------------------------------------------------- this machine
@@ -131,21 +129,18 @@ def _threads() -> str:
     return f"{detect.cores()}" + (f", UOPC_THREADS asks for {asked}" if asked else "")
 
 
-def _program(device: str) -> Any:
-    """A small program, after one call whose result was correct."""
+def _compiled(device: str) -> Any:
+    """A small program, (x*2 + 1).sum(axis=1)."""
     import uopc
 
     x = uopc.param("x", (64, 100))
-    program = uopc.compile((x * 2 + 1).sum(axis=1), device=device)
+    return uopc.compile((x * 2 + 1).sum(axis=1), device=device)
+
+
+def _program(device: str) -> str:
     given = np.arange(6400, dtype=np.float32).reshape(64, 100) % 7
-    got = program(given)
-    if not np.array_equal(got, (given * 2 + 1).sum(axis=1)):
+    if not np.array_equal(_compiled(device)(given), (given * 2 + 1).sum(axis=1)):
         raise _Missing("a program gave a wrong result")
-    return program
-
-
-def _cpu_program() -> str:
-    _program("cpu")
     return "compiled and ran; the result is correct"
 
 
@@ -158,11 +153,8 @@ def _native_call() -> str:
 
 
 def _ptx() -> str:
-    import uopc
-
-    x = uopc.param("x", (64, 100))
-    program = uopc.compile((x * 2 + 1).sum(axis=1), device="cuda:sm_80")
-    return f"{sum(k.asm.count(chr(10)) for k in program.kernels)} lines of PTX for sm_80"
+    kernels = _compiled("cuda:sm_80").kernels
+    return f"{sum(k.asm.count(chr(10)) for k in kernels)} lines of PTX for sm_80"
 
 
 # ---------------------------------------------------------------- NVIDIA
@@ -209,11 +201,6 @@ def _device() -> str:
                      for d in found)  # fmt: skip
 
 
-def _cuda_program() -> str:
-    _program("cuda")
-    return "compiled and ran; the result is correct"
-
-
 # name, whether a CPU program needs it, the check
 _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
     ("python", True, _python),
@@ -221,13 +208,13 @@ _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
     ("llvm targets", True, _targets),
     ("cpu", True, _cpu),
     ("threads", True, _threads),
-    ("cpu program", True, _cpu_program),
+    ("cpu program", True, lambda: _program("cpu")),
     ("native call", False, _native_call),
     ("ptx", False, _ptx),
     ("ptxas", False, _ptxas),
     ("pycuda", False, _pycuda),
     ("nvidia driver", False, _driver),
     ("cuda device", False, _device),
-    ("cuda program", False, _cuda_program),
+    ("cuda program", False, lambda: _program("cuda")),
 )
 _FOR_CUDA = ("ptx", "pycuda", "nvidia driver", "cuda device", "cuda program")

@@ -39,10 +39,6 @@ class StageRun:
     seconds: float = 0.0
     rewrites: Sequence[Fired] = ()  # of a run with `trace`
 
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after
-
 
 @dataclass
 class Lowered:
@@ -82,9 +78,7 @@ class Lowering:
     `verify(graph, level, stage)` checks the result of each pass; `trace` keeps every rewrite.
     """
 
-    def __init__(
-        self, context: Context, verify: Verify | None = None, trace: bool = False
-    ) -> None:
+    def __init__(self, context: Context, verify: Verify | None = None, trace: bool = False) -> None:
         self.context, self.verify, self.trace = context, verify, trace
         self.runs: list[StageRun] = []
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one

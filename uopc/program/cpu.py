@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
@@ -37,8 +37,9 @@ class ObjectCode(Artifact):
             self._image = elf_loader.load(self.code, self.names)
         return self._image
 
-    def check(self) -> None:
+    def check(self) -> Self:
         self.image()
+        return self
 
 
 @dataclass

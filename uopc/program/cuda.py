@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
@@ -35,8 +35,9 @@ class PtxCode(Artifact):
         except (ValueError, zlib.error) as error:
             raise InvalidIR(f"not the PTX of {len(self.names)} kernels: {error}") from error
 
-    def check(self) -> None:
+    def check(self) -> Self:
         self.assembly()
+        return self
 
 
 class GpuKernel(Kernel):
@@ -97,9 +98,7 @@ class GpuPlanner(Planner):
             words = tuple([self.word(a) for a in args])
             x, y, z = [dim(d) for d in nvptx.dimensions(kernel, "gidx")]
             block, shared = nvptx.block_of(kernel), nvptx.dynamic_shared(kernel, gpu)
-            made.append(
-                GpuLaunch(kernel.arg.name, words, 1, False, (x, y, z), block, shared)
-            )
+            made.append(GpuLaunch(kernel.arg.name, words, 1, False, (x, y, z), block, shared))
         return tuple(made)
 
 

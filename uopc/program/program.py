@@ -44,7 +44,6 @@ class Backend:
     # graph's constant arrays by content hash.
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
 
-
     def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
         """The stages and the code of a run; `kernel` names the only one to show."""
         from uopc.dump.stages import Dump
@@ -169,9 +168,7 @@ class Program(ProgramBase):
         return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
     def __repr__(self) -> str:
-        inputs = ", ".join(
-            f"{v.name}: {v.dtype.short}{shapes.show(v.shape)}" for v in self.inputs
-        )
+        inputs = ", ".join(f"{v.name}: {v.dtype.short}{shapes.show(v.shape)}" for v in self.inputs)
         return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:

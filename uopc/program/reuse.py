@@ -43,7 +43,7 @@ def obtain(
         if disk is None:
             return make()
         whole = key.Key((*key.process_parts(), *parts))
-        found = disk.load(whole.digest, lambda data: _checked(record.decode(data, whole, kind)))
+        found = disk.load(whole.digest, lambda data: record.decode(data, whole, kind).check())
         if found is not None:
             where = "disk"
             return found
@@ -53,9 +53,3 @@ def obtain(
 
     most, rules = request.options.programs, request.rules
     return programs.obtain((parts, id(rules)), find, most, rules), where
-
-
-def _checked(found: A) -> A:
-    """The same artifact. InvalidIR when its code is damaged."""
-    found.check()
-    return found
