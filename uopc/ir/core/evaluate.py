@@ -29,9 +29,9 @@ EXACT = frozenset((
 
 # ---------------------------------------------------------------- scalar graphs
 def evaluate(root: UOp, leaves: Mapping[UOp, Array]) -> tuple[Array, Array]:
-    """The values of a scalar graph at many points, and at which of them it has one.
+    """The values of a scalar graph at many points, and the points at which a value exists.
 
-    `leaves`: values of nodes at these points. Every other leaf must be a CONST or INVALID.
+    `leaves`: the values of nodes at these points. Every other leaf must be a CONST or INVALID.
     """
     values: dict[UOp, Array] = {}
     masks: dict[UOp, Array | None] = {}
@@ -54,8 +54,8 @@ def evaluate(root: UOp, leaves: Mapping[UOp, Array]) -> tuple[Array, Array]:
 def compute(u: UOp, sources: Sequence[Array]) -> Array:
     """The value of a constant, an elementwise node, a conversion, a movement op, a STACK or a CAT.
 
-    The arrays of `sources` have the shapes and dtypes of the operands, so has the result those of
-    `u`; elementwise nodes also take arrays that broadcast. Dimensions must be plain integers.
+    `sources` have the shapes and dtypes of the operands, and the result has those of `u`. The
+    sources of elementwise nodes may also broadcast. Dimensions must be plain integers.
     """
     if u.op is Ops.CONST:
         return np.asarray(u.arg, u.dtype.numpy)
@@ -86,7 +86,7 @@ def _without_invalid(u: UOp, sources: Sequence[Array]) -> list[Array]:
 
 
 def present(u: UOp, masks: Sequence[Array | None], sources: Sequence[Array]) -> Array | None:
-    """Which elements of an elementwise node exist, given which of its operands' do (None: all).
+    """The elements of an elementwise node that exist, from those of its operands (None: all).
 
     Arithmetic on a missing element is missing; WHERE looks only at the side its condition picks.
     """

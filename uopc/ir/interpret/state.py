@@ -23,7 +23,7 @@ from uopc.ir.interpret.threads import THREADS, Launch
 from uopc.ir.verify.nodes import describe
 
 # How a PARAM finds its array.
-Find = Callable[["UOp"], Array]
+Find = Callable[[UOp], Array]
 
 
 class State:

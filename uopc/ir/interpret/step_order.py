@@ -20,10 +20,10 @@ from uopc.ir.core.storage import before_effects, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import describe
 
-Ranges = frozenset["UOp"]
-Step = Union["UOp", "Loop"]
+Ranges = frozenset[UOp]
+Step = Union[UOp, "Loop"]
 # The reads of a step, each with its storage, and the storage that the step writes.
-Accesses = tuple[list[tuple["UOp", "UOp"]], set["UOp"]]
+Accesses = tuple[list[tuple[UOp, UOp]], set[UOp]]
 NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
 LOADS = (Ops.LOAD, Ops.TILE_LOAD)
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))

@@ -24,7 +24,7 @@ from uopc.ir.interpret.arguments import Variables, check_array, undefined
 from uopc.ir.interpret.machine import run_kernel
 
 # One write: the view it goes to, the values, and which of them exist (None: all).
-Write = tuple["UOp", Array, Array | None]
+Write = tuple[UOp, Array, Array | None]
 
 _LEAVES = frozenset((Ops.VARIABLE, Ops.BIND, Ops.IOTA, Ops.PARAM, Ops.BUFFER))
 _VIEWS = frozenset((
