@@ -209,7 +209,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "GPU: rows of a matrix that ldmatrix reads twice", "uopc/passes/expand/fragments.py",
-        "places[slow] = places[slow] + lane % 8", "places[slow] = places[slow] + lane % 4",
+        "matrix, row = affine.divmod_(lane, affine.const(8))",
+        "matrix, row = lane // 8, lane % 4",
         ("test_tensor_cores.py",),
     ),
     Defect(

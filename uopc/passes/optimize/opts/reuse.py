@@ -9,7 +9,7 @@ The loop of the reduce also stores its terms: the REDUCE and the END of the stor
 from __future__ import annotations
 
 from uopc.ir.builder import rebuild as remake
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import kernel_axes, reduces_over
@@ -25,37 +25,17 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     reduce = only_reduce(kernel, r)
     if len(reduce.src) != 2:
         raise Refused("the range is not that of one reduce alone")
-    value = reduce.src[0]
-    alike: dict[frozenset[UOp], list[UOp]] = {}  # by the loops around them
-    for u in walk.order(kernel):
-        if u.op is value.op and u.dtype is value.dtype:
-            alike.setdefault(ranges.ranges(u), []).append(u)
+    value, nodes = reduce.src[0], walk.order(kernel)
+    around = [ranges.ranges(u) for u in nodes if u.op is value.op and u.dtype is value.dtype]
     others = ranges.ranges(value) - {r}
     found: dict[UOp, UOp] = {}
     for q in kernel_axes(kernel):
-        if q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce"):
-            same = [u for u in alike.get(others | {q}, ()) if _becomes(value, u, r, q)]
-            found |= dict.fromkeys(same, q)
+        alike = q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce")
+        if alike and others | {q} in around:
+            term = remake.rebuild(value, {r: q})
+            if term in nodes and q in ranges.ranges(term):
+                found[term] = q
     return value, found
-
-
-def _becomes(value: UOp, other: UOp, r: UOp, q: UOp) -> bool:
-    """Whether `other` is the value with q in place of r. A difference mostly shows at once, because
-    nodes that do not depend on r are the same in both."""
-    stack, seen = [(value, other)], {(value, other)}
-    while stack:
-        u, v = stack.pop()
-        inside = r in ranges.ranges(u)
-        if not inside or u.dtype.scalar is dtypes.index:
-            if (remake.rebuild(u, {r: q}) if inside else u) is not v:
-                return False
-            continue
-        if (u.op, u.dtype, u.arg, len(u.src)) != (v.op, v.dtype, v.arg, len(v.src)):
-            return False
-        pairs = set(zip(u.src, v.src)) - seen
-        seen |= pairs
-        stack += pairs
-    return True
 
 
 def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
