@@ -28,7 +28,7 @@ from growth import GROWTH, uopc_operators
 
 import uopc
 from uopc.ir.core.uop import UOp
-from uopc.passes.linearize import linearize
+from uopc.passes.linearize import blocks
 
 RECORDED = (
     "bicycle_jacobian_vmap_N50_f64", "bicycle_jacobian_stack_N50_f64",
@@ -68,8 +68,8 @@ def by_level(schedule: Any) -> dict[UOp, int]:
         schedule.order = walk
 
 
-OURS = linearize._Schedule._ranks
-BY_LATENCY = linearize.by_latency  # over the walk, in code that waits for its results
+OURS = blocks.Blocks._ranks
+BY_LATENCY = blocks.by_latency  # over the walk, in code that waits for its results
 ORDERS = {"ours": (OURS, BY_LATENCY), "topological": (by_level, lambda items, block: items)}
 
 
@@ -87,8 +87,8 @@ def measure(build: Callable[[], Any]) -> dict[str, list[int]]:
     found = {}
     for name, (ranks, arranged) in ORDERS.items():
         with (
-            mock.patch.object(linearize._Schedule, "_ranks", ranks),
-            mock.patch.object(linearize, "by_latency", arranged),
+            mock.patch.object(blocks.Blocks, "_ranks", ranks),
+            mock.patch.object(blocks, "by_latency", arranged),
             uopc.options(cache_dir="", programs=0),
         ):
             program = uopc.compile(build(), threads=1)

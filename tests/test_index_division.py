@@ -9,7 +9,7 @@ from uopc.ir.builder import leaves
 from uopc.ir.builder import rebuild as remake
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.passes.decompose import decompose
+from uopc.passes.decompose import integer_division
 
 EDGE = 1 << 48
 
@@ -21,7 +21,7 @@ def test_the_quotient_is_exact(data):
     low = data.draw(st.integers(-EDGE, EDGE), "low")
     high = data.draw(st.one_of(st.integers(low, EDGE), st.integers(low, min(EDGE, low + 5000))))
     a = uopc.variable("a", low, high)
-    quotient = decompose.by_multiplication(a, d)
+    quotient = integer_division.by_multiplication(a, d)
     assert quotient is not None
     around = [k * d + i for k in (low // d, high // d, 0, -1, 1) for i in (-1, 0, 1)]
     places = [low, high, data.draw(st.integers(low, high), "at"), *around]
@@ -32,7 +32,7 @@ def test_the_quotient_is_exact(data):
 
 
 def test_indices_too_large_are_divided_by_the_machine():
-    assert decompose.by_multiplication(uopc.variable("a", 0, EDGE + 1), 3) is None
+    assert integer_division.by_multiplication(uopc.variable("a", 0, EDGE + 1), 3) is None
 
 
 def test_gathers_through_reshapes_have_no_vector_division():

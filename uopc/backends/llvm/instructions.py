@@ -15,10 +15,6 @@ from uopc.ir.core.ops import Op, Ops
 Alu: TypeAlias = Callable[[Emitter, DType, list[str]], str]
 
 
-def is_signed(t: DType) -> bool:
-    return t.kind in ("int", "index")
-
-
 def _binary(integer: str, floating: str = "", boolean: str = "") -> Alu:
     def emit(e: Emitter, t: DType, names: list[str]) -> str:
         code = floating if t.is_float else boolean if t.kind == "bool" and boolean else integer
@@ -29,7 +25,7 @@ def _binary(integer: str, floating: str = "", boolean: str = "") -> Alu:
 
 def _by_sign(signed: str, unsigned: str) -> Alu:
     def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = signed if is_signed(t) else unsigned
+        code = signed if t.is_signed else unsigned
         return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
 
     return emit
@@ -37,7 +33,7 @@ def _by_sign(signed: str, unsigned: str) -> Alu:
 
 def _compare(signed: str, unsigned: str, floating: str) -> Alu:
     def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = f"fcmp {floating}" if t.is_float else f"icmp {signed if is_signed(t) else unsigned}"
+        code = f"fcmp {floating}" if t.is_float else f"icmp {signed if t.is_signed else unsigned}"
         return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
 
     return emit
@@ -65,7 +61,7 @@ def _abs(e: Emitter, t: DType, names: list[str]) -> str:
     ty = llvm_type(t)
     if t.is_float:
         return e.intrinsic(ty, f"llvm.fabs.{suffix(t)}", [(ty, names[0])])
-    if not is_signed(t):
+    if not t.is_signed:
         return names[0]
     return e.intrinsic(ty, f"llvm.abs.{suffix(t)}", [(ty, names[0]), ("i1", "false")])
 
@@ -90,7 +86,7 @@ def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
         if t.kind == "bool":
             return e.value(f"{'or' if unsigned == 'umax' else 'and'} {ty} {a}, {b}")
         if not t.is_float:
-            name = signed if is_signed(t) else unsigned
+            name = signed if t.is_signed else unsigned
             return e.intrinsic(ty, f"llvm.{name}.{suffix(t)}", [(ty, a), (ty, b)])
         # The one that wins, else the second: an instruction of its own on most machines, and a
         # NaN in the second operand comes through. One in the first is put back, if it can be.
@@ -117,7 +113,7 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
         single = dtypes.float32.vec(source.lanes)
         a = e.value(f"fpext {llvm_type(source)} {a} to {llvm_type(single)}")
         source = single
-    s, t, signed = llvm_type(source), llvm_type(target), is_signed(target)
+    s, t, signed = llvm_type(source), llvm_type(target), target.is_signed
     name = "fptosi" if signed else "fptoui"
     one = e.saturates or target.lanes == 1
     if (target.bits >= 32 and one) or source.bits < 32:

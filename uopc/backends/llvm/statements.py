@@ -184,11 +184,10 @@ def convert(e: Emitter, u: UOp) -> str | None:
         return e.value(f"{'fcmp une' if source.is_float else 'icmp ne'} {s} {a}, {zero}")
     if source.is_float:
         return float_to_int(e, source, target, a)
-    signed = source.kind in ("int", "index")
     if target.is_float:
-        return e.value(f"{'sitofp' if signed else 'uitofp'} {s} {a} to {t}")
+        return e.value(f"{'sitofp' if source.is_signed else 'uitofp'} {s} {a} to {t}")
     wide = 1 if source.kind == "bool" else source.bits
-    code = "trunc" if target.bits < wide else "sext" if signed else "zext"
+    code = "trunc" if target.bits < wide else "sext" if source.is_signed else "zext"
     return e.value(f"{code} {s} {a} to {t}")
 
 

@@ -48,6 +48,11 @@ class DType:
         return max(1, self.bits // 8)
 
     @property
+    def is_signed(self) -> bool:
+        """Whether it is an integer type with negative values."""
+        return self.kind in ("int", "index")
+
+    @property
     def whole_bits(self) -> int:
         """Every integer up to 2 to this power is exact in the float type (0: hardly any)."""
         return {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}.get(self.name, 0)

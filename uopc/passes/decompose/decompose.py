@@ -24,7 +24,6 @@ floats are spelled out where the machine has none.
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import NamedTuple
 
 from uopc.ir.builder import leaves
@@ -37,6 +36,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.float_division import float_division
+from uopc.passes.decompose.integer_division import constant, instruction, integer_division
 from uopc.passes.decompose.merge_branches import merged_branches
 from uopc.passes.decompose.narrow_indices import narrowed
 from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
@@ -49,7 +49,6 @@ _FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.it
 # Functions that end in a SCALE, where the machine has it.
 _SCALED = frozenset((Ops.EXP, Ops.EXP2, Ops.POW))
 _SCALE_BITS = (128, 256, 512)  # of the vectors that there is an instruction for
-_FAR = 1 << 48  # indices up to this are divided without a division of integers
 _ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
 
 
@@ -64,110 +63,6 @@ class Native(NamedTuple):
         return t not in SOFTWARE and (t is not dtypes.float16 or t in self.floats)
 
 
-def _raw(op: Op, a: UOp, b: UOp) -> UOp:
-    """A machine instruction, not rewritten again."""
-    lanes = max(a.dtype.lanes, b.dtype.lanes)
-    return intern(op, a.dtype.scalar.vec(lanes), (a, b))
-
-
-def _const(u: UOp, value: int | float | bool) -> UOp:
-    return leaves.const(u.dtype.scalar, value)
-
-
-def _is_signed(t: DType) -> bool:
-    return t.kind in ("int", "index")
-
-
-# ------------------------------------------------------------ integer division
-def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
-    """CDIV or CMOD with operands that cannot trap: 0 for b = 0, wrapping for least // -1."""
-    low, high = bounds.bounds(b)
-    zero, one = _const(a, 0), _const(b, 1)
-    may_be_zero = low <= 0 <= high
-    overflows = _is_signed(a.dtype) and low <= -1 <= high
-    overflows &= bounds.bounds(a)[0] == bounds.type_bounds(a.dtype.scalar)[0]
-    if not may_be_zero and not overflows:
-        return _raw(op, a, b)
-    is_zero, is_minus_one = b.eq(0), b.eq(-1) if overflows else None
-    unsafe = is_zero if is_minus_one is None else is_zero | is_minus_one
-    result = _raw(op, a, unsafe.where(one, b))
-    if is_minus_one is not None:
-        result = is_minus_one.where(-a if op is Ops.CDIV else zero, result)
-    return is_zero.where(zero, result)
-
-
-def by_multiplication(a: UOp, d: int) -> UOp | None:
-    """floor(a / d) as (a·m) >> s where 64 bits hold it, else by way of floats: vectors have no
-    division of integers.
-
-    With m = ceil(2^s / d) and e = m·d - 2^s, the quotient is exact for 0 ≤ a where a·e < 2^s.
-    A negative least value is moved to 0 by a multiple of d first, and the twos in d are shifted
-    out, so that the product is shorter.
-    """
-    low, high = bounds.bounds(a)
-    if a.dtype.scalar is not dtypes.index or low < -_FAR or high > _FAR:
-        return None
-    moved = max(0, -(low // d))
-    twos = (d & -d).bit_length() - 1
-    most, odd = max(high + moved * d, 1) >> twos, d >> twos
-    shift = next(s for s in itertools.count() if most * (-(1 << s) % odd) < 1 << s)
-    factor = -(-(1 << shift) // odd)
-    if most * factor >= 1 << 63:
-        # Both are floats exactly, and a quotient this short is not rounded up to the next integer.
-        exact = a.cast(dtypes.float64) / _const(a, d).cast(dtypes.float64)
-        return exact.floor().cast(dtypes.index)
-    steps = ((Ops.ADD, moved * d), (Ops.SHR, twos), (Ops.MUL, factor), (Ops.SHR, shift),
-             (Ops.SUB, moved))  # fmt: skip
-    for op, amount in steps:
-        if amount != (1 if op is Ops.MUL else 0):
-            a = _raw(op, a, _const(a, amount))
-    return a
-
-
-def _lanes_division(u: UOp, src: Source) -> UOp | None:
-    """FLOORDIV or FLOORMOD of an index in lanes by a constant."""
-    a, b = src
-    rounds_down = u.op in (Ops.FLOORDIV, Ops.FLOORMOD) or _same_either_way(a, b)
-    if a.dtype.lanes == 1 or b.op is not Ops.CONST or type(b.arg) is tuple or b.arg <= 0:
-        return None
-    quotient = by_multiplication(a, b.arg) if rounds_down else None
-    if quotient is None or u.op in (Ops.FLOORDIV, Ops.CDIV):
-        return quotient
-    return _raw(Ops.SUB, a, _raw(Ops.MUL, quotient, _const(a, b.arg)))
-
-
-def _integer_division(u: UOp, src: Source) -> UOp:
-    a, b = src
-    power = _power_of_two(b)
-    multiplied = _lanes_division(u, src) if power is None else None
-    if multiplied is not None:
-        return multiplied
-    if u.op in (Ops.CDIV, Ops.CMOD) or _same_either_way(a, b):
-        return _truncating(Ops.CDIV if u.op in (Ops.CDIV, Ops.FLOORDIV) else Ops.CMOD, a, b)
-    if power is not None:
-        if u.op is Ops.FLOORDIV:
-            return _raw(Ops.SHR, a, _const(a, power))
-        return a & _const(a, (1 << power) - 1)
-    remainder = _truncating(Ops.CMOD, a, b)
-    wrong_sign = remainder.ne(0) & ((remainder < 0) ^ (b < 0))
-    if u.op is Ops.FLOORMOD:
-        return wrong_sign.where(remainder + b, remainder)
-    quotient = _truncating(Ops.CDIV, a, b)
-    return wrong_sign.where(quotient - _const(quotient, 1), quotient)
-
-
-def _same_either_way(a: UOp, b: UOp) -> bool:
-    """Operands of one sign: rounding down and toward zero agree."""
-    return bool(bounds.bounds(a)[0] >= 0 and bounds.bounds(b)[0] >= 0)
-
-
-def _power_of_two(b: UOp) -> int | None:
-    if b.op is Ops.CONST and type(b.arg) is int and b.arg > 0 and b.arg & (b.arg - 1) == 0:
-        return b.arg.bit_length() - 1
-    return None
-
-
-# ------------------------------------------------------------ the rest
 def _shift(u: UOp, src: Source) -> UOp | None:
     """Counts outside of the width give 0, or the sign."""
     a, b = src
@@ -175,10 +70,10 @@ def _shift(u: UOp, src: Source) -> UOp | None:
     last = a.dtype.bits - 1
     if low >= 0 and high <= last:
         return None
-    inside = (b <= _const(b, last)) if low >= 0 else (b >= 0) & (b <= _const(b, last))
-    if u.op is Ops.SHR and _is_signed(a.dtype):
-        return _raw(Ops.SHR, a, inside.where(b, _const(b, last)))
-    return inside.where(_raw(u.op, a, inside.where(b, _const(b, 0))), _const(a, 0))
+    inside = (b <= constant(b, last)) if low >= 0 else (b >= 0) & (b <= constant(b, last))
+    if u.op is Ops.SHR and a.dtype.is_signed:
+        return instruction(Ops.SHR, a, inside.where(b, constant(b, last)))
+    return inside.where(instruction(u.op, a, inside.where(b, constant(b, 0))), constant(a, 0))
 
 
 def _integer_power(src: Source) -> UOp:
@@ -187,16 +82,16 @@ def _integer_power(src: Source) -> UOp:
     if base.dtype.kind == "bool":
         return base | exponent.ne(True)
     bits = max(1, min(bounds.bounds(exponent)[1].bit_length(), exponent.dtype.bits))
-    result, square = _const(base, 1), base
+    result, square = constant(base, 1), base
     for i in range(bits):
-        taken = (_raw(Ops.SHR, exponent, _const(exponent, i)) & 1).ne(0)
+        taken = (instruction(Ops.SHR, exponent, constant(exponent, i)) & 1).ne(0)
         result = taken.where(result * square, result)
         square = square * square
     if bounds.bounds(exponent)[0] >= 0:
         return result
     odd = (exponent & 1).ne(0)
-    negative = base.eq(1).where(_const(base, 1), _const(base, 0))
-    negative = base.eq(-1).where(odd.where(_const(base, -1), _const(base, 1)), negative)
+    negative = base.eq(1).where(constant(base, 1), constant(base, 0))
+    negative = base.eq(-1).where(odd.where(constant(base, -1), constant(base, 1)), negative)
     return (exponent < 0).where(negative, result)
 
 
@@ -313,7 +208,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
         if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
             return _narrow_float(u, src, native)
     if op in _DIVISIONS:
-        return float_division(op, *src) if t.is_float else _integer_division(u, src)
+        return float_division(op, *src) if t.is_float else integer_division(u, src)
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _SCALED and native.scales and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:

@@ -14,14 +14,13 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branch import cold_branch
+from uopc.passes.decompose.float_bits import bits_of, float_of, sign_of, with_sign
 
 # x/s below these is rounded with an error below 1/8: the remainder stays below 5/8 s.
 _NEAR_32: Final = 2.0**21
 _NEAR_64: Final = 2.0**50
 _STEPS_32, _STEP_32 = 6, 47  # 6 * 47 bits are more than any float32 quotient has
 _EXPONENT_64: Final = 0x7FF << 52
-_SIGN: Final = {32: 1 << 31, 64: 1 << 63}
-_BITS: Final = {32: dtypes.uint32, 64: dtypes.uint64}
 
 
 def float_division(op: Op, a: UOp, b: UOp) -> UOp:
@@ -31,18 +30,18 @@ def float_division(op: Op, a: UOp, b: UOp) -> UOp:
     x, s = abs(a), abs(b)
     rest = _remainder(x, s)
     if op is Ops.CMOD:
-        return _with_sign(rest, _bits(a))
+        return with_sign(abs(rest), sign_of(a))
     opposite = (a < 0) ^ (b < 0)
     between = opposite & rest.ne(0)
     if op is Ops.FLOORMOD:
-        return _with_sign(between.where(s - rest, rest), _bits(b))
+        return with_sign(abs(between.where(s - rest, rest)), sign_of(b))
     # As NumPy rounds: the difference, the quotient and the step down once each.
     size = (x - rest) / s
     quotient = opposite.where(-size, size)
     quotient = between.where(quotient - 1.0, quotient)
     whole = quotient.floor()
     whole = (quotient - whole > 0.5).where(whole + 1.0, whole)
-    whole = quotient.eq(0).where(_with_sign(quotient, _bits(a) ^ _bits(b)), whole)
+    whole = quotient.eq(0).where(with_sign(abs(quotient), sign_of(a) ^ sign_of(b)), whole)
     return b.eq(0).where(a / b, whole)
 
 
@@ -73,20 +72,20 @@ def _far_remainder_64(x: UOp, s: UOp) -> UOp:
     2^n is (2^h)^32 2^l with n = 32 h + l. Residues are in [-m/2, m/2], up to a few units.
     """
     x_scale, s_scale = _exponent_64(x), _exponent_64(s)
-    k = x / _float(x_scale) * 2.0**52
-    m = s / _float(s_scale) * 2.0**52
+    k = x / float_of(x_scale) * 2.0**52
+    m = s / float_of(s_scale) * 2.0**52
     n = (x_scale - s_scale) >> 52
-    power = _residue(_residue(_float(((n >> 5) + 1023) << 52), m), m)
+    power = _residue(_residue(float_of(((n >> 5) + 1023) << 52), m), m)
     for _ in range(5):
         power = _product(power, power, m)
-    power = _residue(power * _float(((n & 31) + 1023) << 52), m)
+    power = _residue(power * float_of(((n & 31) + 1023) << 52), m)
     rest = _product(power, _residue(k, m), m)
-    return (rest < 0).where(rest + m, rest) * 2.0**-52 * _float(s_scale)
+    return (rest < 0).where(rest + m, rest) * 2.0**-52 * float_of(s_scale)
 
 
 def _exponent_64(x: UOp) -> UOp:
     """The bits of the greatest power of two up to x; the least normal one for less."""
-    field: UOp = _bits(x) & _EXPONENT_64
+    field: UOp = bits_of(x) & _EXPONENT_64
     return field.maximum(1 << 52)
 
 
@@ -101,17 +100,3 @@ def _product(v: UOp, w: UOp, m: UOp) -> UOp:
     low = v.mulacc(w, -high)
     rest = _residue(high, m)
     return (-((rest + low) / m).round()).mulacc(m, rest) + low
-
-
-def _bits(x: UOp) -> UOp:
-    return x.bitcast(_BITS[x.dtype.bits])
-
-
-def _float(bits: UOp) -> UOp:
-    return bits.bitcast(dtypes.float64)
-
-
-def _with_sign(x: UOp, sign: UOp) -> UOp:
-    """|x| with the top bit of `sign`."""
-    mask = _SIGN[x.dtype.bits]
-    return ((sign & mask) | _bits(abs(x))).bitcast(x.dtype.scalar)
