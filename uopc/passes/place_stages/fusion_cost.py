@@ -18,8 +18,9 @@ from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
 KERNEL = 4000.0  # starting one
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
 CHEAP_VALUE = 64.0
-# Over stored reduces a value is computed again if it reads up to so many stored ones.
-MOST_READ = 5
+# Over stored reduces a value is computed again if it reads at most this many stored values, in at
+# most this many operations in a row.
+MOST_READ, LIGHT_DEPTH = 5, 64
 # A sum that reads no storage counts something: most have a closed form.
 CLOSED_FORM = 4.0
 # How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators):
@@ -41,41 +42,59 @@ NO_VALUES: frozenset[Value] = frozenset()
 
 
 class Value:
-    """What is known of a value. As it is made it is in memory, where readers find it."""
+    """What is known of a value before the decision. The defaults describe one in memory."""
 
     elements = 1.0
     depth = 0  # operations in a row since storage
-    cost = LOAD  # of one element
-    light = LOAD  # the same if every reduce below were stored
-    read = 1  # stored values it reads if every reduce below were stored
-    # Its cost without operands that have other readers too; those operands, and what they cost.
-    own = own_light = LOAD
+    cost = LOAD  # of one element, everything below it included that is not stored
+    # The part of the cost that is its own; operands that have other readers too, and their part.
+    own = LOAD
     common = NO_VALUES
-    common_cost = common_light = 0.0
+    common_cost = 0.0
+    read = 1  # how many stored values it reads if every reduce below is stored
     reads = True  # storage is read for it
-    partial = False  # INVALID somewhere: of those elements storage would have what was there before
+    partial = False  # INVALID somewhere: those elements of its storage would keep what they held
     has_reduce = False  # a loop over storage is inside
     contracts = False  # a matrix product or convolution is inside
-    shared = False  # it is over a reduce that has other readers too
-    alone = False  # it is over a reduce that nothing else reads
-    presumed = False  # stored unless its readers want but parts of it: to them it is a load
-    loaded = False  # stored, if what is presumed of its readers is right
+    shared = False  # it is computed from a reduce that has other readers too
+    alone = False  # it is computed from a reduce that nothing else reads
+    loaded = False  # its readers count a load: two that read all of it would have it stored
 
     def __init__(self, dims: shapes.Shape) -> None:
         self.dims = dims
 
+    @property
+    def presumed(self) -> bool:
+        """Whether its loop over storage is presumed to be a kernel of its own."""
+        return self.loaded and self.has_reduce
+
+    @property
+    def loops_inside(self) -> bool:
+        """Whether a loop over storage is in the code of its readers too."""
+        return self.has_reduce and not self.loaded
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a value over shared reduces is computed each time once these are stored: a sum of
+        a few values, not of everything before it in a deep graph."""
+        return self.shared and self.read <= MOST_READ and self.depth <= LIGHT_DEPTH
+
+    def is_stored_for_two(self) -> bool:
+        """Whether it is stored if two readers want all of it."""
+        if self.partial or self.is_light:
+            return False
+        return choose_storage(self, 2 * self.elements, self.elements, 2).stored
+
     def load(self) -> None:
-        """Readers find it in memory, most likely: to them it costs a load."""
-        self.loaded = True
-        self.depth, self.read, self.light = 0, 1, LOAD
-        self.own = self.own_light = LOAD
-        self.common, self.common_cost, self.common_light = NO_VALUES, 0.0, 0.0
+        """Let its readers count a load."""
+        self.loaded, self.shared = True, False
+        self.depth, self.read, self.own = 0, 1, LOAD
+        self.common, self.common_cost = NO_VALUES, 0.0
 
     def share(self, operand: Value, itself: bool) -> None:
-        """Count what an operand shares with others, perhaps it `itself` too, once."""
+        """Count once what an operand shares with others; perhaps that is the operand `itself`."""
         if not self.common:
-            self.common = operand.common
-            self.common_cost, self.common_light = operand.common_cost, operand.common_light
+            self.common, self.common_cost = operand.common, operand.common_cost
         elif operand.common and operand.common is not self.common:
             self._count(operand.common.difference(self.common))
         if itself and operand not in self.common:
@@ -84,24 +103,7 @@ class Value:
     def _count(self, operands: Collection[Value]) -> None:
         for v in operands:
             self.common_cost += v.own
-            self.common_light += v.own_light
         self.common = self.common.union(operands)
-
-    def is_stored_for_two(self) -> bool:
-        """Whether it is stored if two readers want all of it."""
-        if self.partial:
-            return False
-        if self.shared and is_light(self.light, self.read):
-            return False
-        return choose_storage(self, 2 * self.elements, self.elements, 2).stored
-
-
-def as_many(s: UOp, u: UOp) -> bool:
-    """Whether a source has as many elements as its user. One with fewer is repeated: it is decided
-    on by itself, and computing `u` again does not compute it again."""
-    dims, wanted = shapes.shape(s), shapes.shape(u)
-    same = dims == wanted or shapes.size(dims) == shapes.size(wanted)
-    return u.op is not Ops.EXPAND and same
 
 
 def fits_tile(u: UOp) -> bool:
@@ -163,12 +165,6 @@ def choose_scattered(value: Value, whole: float, evaluations: float, choice: Cho
     if whole <= LONG_VALUE or evaluations * whole <= stored:
         return choice
     return Choice(True, "long, and read at places that share nothing")
-
-
-def is_light(cost: float, read: int) -> bool:
-    """Whether a value over reduces is computed each time once they are stored, rather than stored
-    itself: a sum of a few values, not of all that came before in a deep graph."""
-    return cost <= CHEAP_VALUE and read <= MOST_READ
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:

@@ -201,7 +201,7 @@ class _Placement:
         apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
         if apart or (value.contracts and any([d.in_reduce for d in demands])):
             choice = fusion_cost.choose_tiling(value, choice)
-        if choice.stored and value.shared and fusion_cost.is_light(value.light, value.read):
+        if choice.stored and value.is_light:
             # It stands on a reduce with other readers: storing that one serves them all.
             return fusion_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice

@@ -14,7 +14,6 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
-from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.views import (
     is_view,
@@ -51,38 +50,20 @@ class Measures:
         self._sizes: dict[shapes.Shape, shapes.Dim] = {}
         self._several: set[UOp] = set()  # what has several readers
         self._moved: set[UOp] = set()  # read at other places than its readers write
+        self.loops: set[UOp] = set()  # what has loops of its own: REDUCEs over storage, and values
         self._fix(graph)
         self._find_readers()
         for u in order:
             if u.dtype is not dtypes.void:
                 self._measure(u)
-        self._settle_presumed()
 
     def _find_readers(self) -> None:
         once: set[UOp] = set()
         for u in self.order:
             for s in u.src if len(u.src) == 1 else set(u.src):
-                if s in once:
-                    self._several.add(s)
-                else:
-                    once.add(s)
+                (self._several if s in once else once).add(s)
             if u.op.movement:
                 self._moved.add(u.src[0])
-
-    def _settle_presumed(self) -> None:
-        """What was presumed to be stored is a value with a loop inside, to be decided on. It and
-        all REDUCEs over storage are loops of their own."""
-        self.loops: set[UOp] = set()
-        for u, value in self.of.items():
-            if value.presumed:
-                value.has_reduce = True
-                below = [s for s in u.src if s in self.of and self.of[s].contracts]
-                value.contracts = (u.op is Ops.REDUCE and repeats_factors(u)) or (
-                    fusion_cost.keeps_order(u) and any([fusion_cost.as_many(s, u) for s in below])
-                )
-                self.loops.add(u)
-            elif value.has_reduce and u.op is Ops.REDUCE:
-                self.loops.add(u)
 
     # ------------------------------------------------------------ what is stored in any case
     def _fix(self, graph: UOp) -> None:
@@ -119,7 +100,7 @@ class Measures:
         return found
 
     def _have_as_many(self, dims: shapes.Shape, others: shapes.Shape) -> bool:
-        """`fusion_cost.as_many` of a shape and another."""
+        """Whether two shapes have the same number of elements."""
         if dims is others or dims == others:
             return True
         for shape in (dims, others):
@@ -135,7 +116,7 @@ class Measures:
             return
         below: dict[UOp, tuple[Value, bool]] = {}  # operands, and whether they are as many
         depth = read = 0
-        reads = has_reduce = contracts = False
+        reads = has_reduce = contracts = contracted = False
         partial = op is Ops.INVALID
         for s in u.src:
             source = self.of.get(s)
@@ -148,10 +129,11 @@ class Measures:
             reads = reads or source.reads
             if same:
                 read += source.read
-                has_reduce = has_reduce or source.has_reduce
-                contracts = contracts or source.contracts
+                has_reduce = has_reduce or source.loops_inside
+                contracted = contracted or source.contracts
+                contracts = contracts or (source.contracts and not source.presumed)
             # A loop that serves several elements of its user is not in the code of that.
-            if source.depth > depth and (same or not source.has_reduce):
+            if source.depth > depth and (same or not source.loops_inside):
                 depth = source.depth
         depth += 1
         value.partial = partial
@@ -160,19 +142,19 @@ class Measures:
         value.depth = 0 if op is Ops.AFTER else depth
         value.reads = reads
         if op is Ops.REDUCE:
-            value.read = 1
             self._set_cost_of_reduce(u, value)
             has_reduce = has_reduce or reads
-            contracts = repeats_factors(u)
+            contracts = contracted = repeats_factors(u)
         else:
             value.read = min(fusion_cost.MOST_READ + 1, read)
             self._set_cost(u, value, below)
             contracts = contracts and fusion_cost.keeps_order(u)
+            contracted = contracted and fusion_cost.keeps_order(u)
         if has_reduce:
             self._measure_reduce(u, value, below)
         elif u in self._moved and u in self._several and value.is_stored_for_two():
             value.load()
-        value.contracts = contracts and not value.presumed
+        value.contracts = contracted if value.presumed else contracts
 
     def _is_cut(self, u: UOp, value: Value) -> bool:
         """Whether a value that is too deep is stored."""
@@ -186,20 +168,20 @@ class Measures:
     ) -> None:
         """A value with a loop over storage inside."""
         several = self._several
-        over = [(v, same, s in several) for s, (v, same) in below.items() if v.has_reduce]
+        over = [(v, same, s in several) for s, (v, same) in below.items() if v.loops_inside]
         if u.op is Ops.REDUCE or any([v.alone and same and not more for v, same, more in over]):
             value.alone = True  # storing it takes the place of storing that reduce
         elif any([v.shared or more for v, _, more in over]):
             value.shared = True
         value.has_reduce = True
         if u in several and value.is_stored_for_two():
-            value.presumed, value.has_reduce, value.shared = True, False, False
             value.load()
+        if value.loaded or u.op is Ops.REDUCE:
+            self.loops.add(u)
 
     def _set_cost_of_reduce(self, u: UOp, value: Value) -> None:
         """A sum of what is not read has a closed form, mostly."""
         term = self.of[u.src[0]]
-        value.own_light = value.light = LOAD
         if u.arg.op == "add" and not term.reads:
             value.own = value.cost = fusion_cost.CLOSED_FORM
         else:
@@ -213,28 +195,25 @@ class Measures:
 
         Only arithmetic has all its operands at its own index.
         """
-        cost = light = u.op.cost
+        cost = u.op.cost
         here = u.op.is_alu or u.op is Ops.CAST
         for s, (v, same) in below.items():
             if s.op is Ops.CONST:
                 continue
-            if not same and (u.op not in _IN_PART or v.has_reduce):
-                cost, light = cost + 1.0, light + 1.0
-                if u.op in _OF_PARTS and not v.has_reduce:
-                    inside = (v.own, v.own_light) if v.loaded else (v.cost, v.light)
+            if not same and (u.op not in _IN_PART or v.loops_inside):
+                cost += 1.0
+                if u.op in _OF_PARTS and not v.loops_inside:
                     share = v.elements / max(value.elements, 1.0)
-                    cost, light = cost + share * inside[0], light + share * inside[1]
+                    cost += share * (v.own if v.loaded else v.cost)
             elif not here and not v.loaded:
-                cost, light = cost + v.cost, light + v.light
+                cost += v.cost
             elif here and s in self._several:
                 value.share(v, itself=True)
             else:
-                cost, light = cost + v.own, light + v.own_light
+                cost += v.own
                 if here and v.common:
                     value.share(v, itself=False)
-        value.own, value.own_light = cost, light
+        value.own = cost
         value.cost = min(fusion_cost.ENOUGH, cost + value.common_cost)
-        value.light = min(fusion_cost.ENOUGH, light + value.common_light)
         if len(value.common) > MOST_SHARED:
-            value.own, value.own_light = value.cost, value.light
-            value.common, value.common_cost, value.common_light = NO_VALUES, 0.0, 0.0
+            value.own, value.common, value.common_cost = value.cost, NO_VALUES, 0.0
