@@ -22,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+EXTENDING = ROOT / "docs" / "extending.md"  # performed by tests/test_extending.py
 PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
 RUN = ("python", "pycon", "console")
 # Code for these does not depend on the machine, apart from the code of LLVM.

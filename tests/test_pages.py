@@ -9,10 +9,15 @@ import pytest
 
 from tests import pages
 from tests.pages import PAGES, ROOT
+from uopc.passes import PIPELINE
 
 x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64")
 LAB = sorted((ROOT / "docs" / "lab").rglob("*.md"))
-RUNNABLE = [p for p in PAGES if any(b.language in pages.RUN for b in pages.blocks(p))]
+RUNNABLE = [
+    p
+    for p in PAGES
+    if p != pages.EXTENDING and any(b.language in pages.RUN for b in pages.blocks(p))
+]
 
 
 @x86
@@ -48,3 +53,17 @@ def test_a_wrong_page_is_noticed(tmp_path, monkeypatch):
     page.write_text("```python\n1 / 0\n```\n")
     with pytest.raises(ZeroDivisionError):
         pages.run(page, tmp_path)
+
+
+def test_files_that_the_architecture_names_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", text))
+    assert len(named) > 50
+    missing = [n for n in sorted(named) if not any((ROOT / f / n).exists() for f in ("uopc", "."))]
+    assert missing == []
+
+
+def test_the_architecture_has_every_pass_in_order():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) ([\w-]+) \|", text, re.MULTILINE)
+    assert rows == [(str(number), p.name) for number, p in PIPELINE]
