@@ -11,7 +11,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import Operand, as_dim
-from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core import dtypes, intervals, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show
@@ -233,7 +233,7 @@ def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who
 def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:
     """The greatest element under each window (stride: the kernel size by default); NaN if there is
     one. Padding counts as the least value of the dtype."""
-    least = bounds.type_bounds(a.dtype)[0]
+    least = intervals.of_type(a.dtype)[0]
     seen = _windows(a, kernel_size, stride, padding, least, "max_pool2d")
     return movement.reduce(seen, "max", (4, 5))
 

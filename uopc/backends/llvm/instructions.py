@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.types import constant, llvm_type, suffix
-from uopc.ir.core import bounds, dtypes
+from uopc.ir.core import dtypes, intervals
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 
@@ -118,7 +118,7 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
     one = e.saturates or target.lanes == 1
     if (target.bits >= 32 and one) or source.bits < 32:
         return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
-    low, high = bounds.type_bounds(target.scalar)
+    low, high = intervals.of_type(target.scalar)
     mask = llvm_type(dtypes.bool_.vec(target.lanes))
     if signed:  # the bounds give NaN the lower one, which for the unsigned is 0
         number = e.value(f"fcmp ord {s} {a}, {a}")

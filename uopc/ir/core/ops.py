@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from uopc.ir.core import args, semantics
+from uopc.ir.core import args, intervals, semantics
 from uopc.ir.core.levels import (
     EVERYWHERE,
     INDEXED,
@@ -37,7 +37,7 @@ class Op:
     """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
 
     __slots__ = (
-        "arg", "arity", "closes", "commutes", "cost", "doc", "dtype", "effect",
+        "arg", "arity", "bounds", "closes", "commutes", "cost", "doc", "dtype", "effect",
         "evaluate", "expansion", "fold", "is_alu", "is_storage", "latency", "levels", "movement",
         "name", "opens", "operands", "shape", "symbol",
     )  # fmt: skip
@@ -60,6 +60,8 @@ class Op:
         # NumPy meaning of an elementwise op; `fold` is the same over exact Python integers.
         self.evaluate: Callable[..., Any] | None = row.get("evaluate")
         self.fold: Callable[..., Any] | None = row.get("fold")
+        # The interval of a result from those of its operands; more rules stand in bounds.py.
+        self.bounds: intervals.Rule | None = row.get("bounds")
         self.is_alu: bool = self.evaluate is not None
         self.is_storage: bool = row.get("is_storage", False)
         # The time of one element, in vectorised float additions (0.05 ns on a 512-bit core).
@@ -138,8 +140,8 @@ class Ops:
                arg=(str,), dtype="index", shape="scalar", levels=SCALAR)
 
     # Unary
-    NEG = Op("neg", "a", "Minus a; integers wrap; not a for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", **_UNARY)
-    ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=semantics.absolute, fold=abs, **_UNARY)
+    NEG = Op("neg", "a", "Minus a; integers wrap; not a for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
+    ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=semantics.absolute, fold=abs, bounds=intervals.absolute, **_UNARY)
     EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
     EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
     LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log"), cost=12.0, expansion=(60, 60), **_UNARY)
@@ -160,27 +162,27 @@ class Ops:
     BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="given", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0)
 
     # Binary
-    ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+")
-    SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-")
-    MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*")
+    ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
+    SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-", bounds=intervals.sub)
+    MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
     FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", cost=4.0, latency=13, **_UNARY)
-    FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0)
-    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0)
-    CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0)
-    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod, cost=4.0)
-    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True)
-    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True)
+    FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0, bounds=intervals.quotient(_floordiv))
+    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0, bounds=intervals.floormod)
+    CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0, bounds=intervals.quotient(_cdiv))
+    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod, cost=4.0, bounds=intervals.cmod)
+    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True, bounds=intervals.maximum)
+    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True, bounds=intervals.minimum)
     POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
-    SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", **_UNARY)
-    SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", **_UNARY)
-    AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, symbol="&")
-    OR = Op("or", "a b", "Bitwise or.", evaluate=operator.or_, fold=operator.or_, commutes=True, symbol="|")
-    XOR = Op("xor", "a b", "Bitwise exclusive or.", evaluate=operator.xor, fold=operator.xor, commutes=True, symbol="^")
+    SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", bounds=intervals.shift(operator.lshift), **_UNARY)
+    SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", bounds=intervals.shift(operator.rshift), **_UNARY)
+    AND = Op("and", "a b", "Bitwise and.", evaluate=operator.and_, fold=operator.and_, commutes=True, symbol="&", bounds=intervals.bit_and)
+    OR = Op("or", "a b", "Bitwise or.", evaluate=operator.or_, fold=operator.or_, commutes=True, symbol="|", bounds=intervals.bit_or)
+    XOR = Op("xor", "a b", "Bitwise exclusive or.", evaluate=operator.xor, fold=operator.xor, commutes=True, symbol="^", bounds=intervals.bit_xor)
     THREEFRY = Op("threefry", "x key", "threefry-2x32-20 on uint64 = (high << 32) | low.", evaluate=semantics.threefry, cost=60.0, **_UNARY)
-    CMPLT = Op("cmplt", "a b", "a < b; False with NaN.", evaluate=operator.lt, fold=operator.lt, dtype="bool", symbol="<")
-    CMPLE = Op("cmple", "a b", "a ≤ b; False with NaN.", evaluate=operator.le, fold=operator.le, dtype="bool", symbol="<=")
-    CMPEQ = Op("cmpeq", "a b", "a = b; False with NaN; -0.0 equals 0.0.", evaluate=operator.eq, fold=operator.eq, dtype="bool", commutes=True, symbol="==")
-    CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=")
+    CMPLT = Op("cmplt", "a b", "a < b; False with NaN.", evaluate=operator.lt, fold=operator.lt, dtype="bool", symbol="<", bounds=intervals.less)
+    CMPLE = Op("cmple", "a b", "a ≤ b; False with NaN.", evaluate=operator.le, fold=operator.le, dtype="bool", symbol="<=", bounds=intervals.at_most)
+    CMPEQ = Op("cmpeq", "a b", "a = b; False with NaN; -0.0 equals 0.0.", evaluate=operator.eq, fold=operator.eq, dtype="bool", commutes=True, symbol="==", bounds=intervals.equal)
+    CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=", bounds=intervals.unequal)
 
     # Ternary
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="last")
@@ -191,12 +193,12 @@ class Ops:
                evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
-    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="arg", levels=TENSOR, movement=True)
-    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True)
-    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True)
-    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="first", levels=TENSOR, movement=True)
+    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="arg", levels=TENSOR, movement=True, bounds=intervals.same)
+    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True, bounds=intervals.same)
+    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True, bounds=intervals.same)
+    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="first", levels=TENSOR, movement=True, bounds=intervals.same)
     PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="pad", levels=TENSOR, movement=True)
-    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True)
+    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True, bounds=intervals.same)
     STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0)
     CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None))
 
@@ -204,7 +206,7 @@ class Ops:
     REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources. Any order. Empty: the identity.",
                 arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR)
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
-    LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+    LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same)
     SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
                dtype="unchecked", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0)
@@ -212,16 +214,16 @@ class Ops:
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5)
     STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
-    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0)
+    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same)
 
     # Storage and scheduling
-    CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR)
+    CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR, bounds=intervals.same)
     CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=TENSOR)
-    DETACH = Op("detach", "a", "The same value.", shape="first", levels=TENSOR)
+    DETACH = Op("detach", "a", "The same value.", shape="first", levels=TENSOR, bounds=intervals.same)
     COPY = Op("copy", "a", "The same value on the device in the arg.", arg=(str,), shape="first", levels=TENSOR)
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM)
-    STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=TENSOR)
-    BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR)
+    STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=TENSOR, bounds=intervals.same)
+    BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
     MSTACK = Op("mstack", "*a", "One value on several devices.", shape="first", levels=TENSOR, arity=(1, None))
     MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR)
     ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR)

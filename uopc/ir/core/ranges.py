@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.core.walk import _sweep
+from uopc.ir.core.walk import sweep
 
 # ---------------------------------------------------------------- ranges
 NO_RANGES: frozenset[UOp] = frozenset()
@@ -14,7 +14,7 @@ def ranges(u: UOp) -> frozenset[UOp]:
     """The loops a value is inside of: those it reaches, less those closed on the way."""
     if u._ranges is None:
         if None in [s._ranges for s in u.src]:
-            return _sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
+            return sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
         u._ranges = _ranges(u)
     return u._ranges  # type: ignore[no-any-return]
 

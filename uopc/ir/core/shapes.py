@@ -9,7 +9,7 @@ from typing import Any
 from uopc.errors import UserError
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.core.walk import _sweep
+from uopc.ir.core.walk import sweep
 
 Dim = Any  # int | UOp; a union would make every arithmetic expression on it a type puzzle
 Shape = tuple[Dim, ...]
@@ -20,7 +20,7 @@ def shape(u: UOp) -> Shape:
     """The dimensions of a value: ints, or UOps of dtype index. Effects have the shape ()."""
     if u._shape is None:
         if None in [s._shape for s in u.src]:  # mostly they have it
-            return _sweep(u, "_shape", _shape)  # type: ignore[no-any-return]
+            return sweep(u, "_shape", _shape)  # type: ignore[no-any-return]
         u._shape = _shape(u)
     return u._shape  # type: ignore[no-any-return]
 

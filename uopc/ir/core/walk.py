@@ -46,7 +46,7 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
     return lambda u: u.op is not Ops.SINK or u is root
 
 
-def _sweep(
+def sweep(
     root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
 ) -> Any:
     """Fill `slot` below `root` where it is None; some stand `alone`."""

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder.fold import like, make, same_kind
-from uopc.ir.core import bounds, dtypes
+from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
@@ -129,7 +129,7 @@ def fits_product(a: UPat, b: UPat) -> Condition:
 
     def holds(u: UOp, v: UOp) -> bool:
         m, n = _integer(u), _integer(v)
-        low, high = bounds.type_bounds(u.dtype.scalar)
+        low, high = intervals.of_type(u.dtype.scalar)
         return m is not None and n is not None and bool(low <= m * n <= high)
 
     return Condition("fits_product", (a, b), holds)
@@ -163,7 +163,7 @@ def negatable(a: UPat) -> Condition:
 
     def holds(u: UOp) -> bool:
         value = _integer(u)
-        low, high = bounds.type_bounds(u.dtype.scalar)
+        low, high = intervals.of_type(u.dtype.scalar)
         return value is not None and bool(low <= -value <= high)
 
     return Condition("negatable", (a,), holds)
@@ -179,7 +179,7 @@ def exact(op: Op, u: UOp, v: UOp) -> bool:
     (a, b), (lo, hi) = bounds.bounds(u), bounds.bounds(v)
     assert op.fold is not None
     corners = [op.fold(m, n) for m in (a, b) for n in (lo, hi)]
-    low, high = bounds.type_bounds(u.dtype.scalar)
+    low, high = intervals.of_type(u.dtype.scalar)
     return u.dtype.scalar is dtypes.index or bool(low <= min(corners) and max(corners) <= high)
 
 

@@ -13,10 +13,10 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from uopc.ir.core import bounds, dtypes, walk
+from uopc.ir.core import bounds, dtypes, intervals, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import VariableArg
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Form, Terms
@@ -39,6 +39,7 @@ _MOST_PLACES = 100
 # under any: they stay as they are, and so does a value that shares with them what would change.
 _AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
 _CONDITIONAL = frozenset((Ops.WHERE, Ops.AND, Ops.OR))
+_COMPARISONS = frozenset(COMPARISONS)
 
 
 def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
@@ -215,13 +216,6 @@ class Place:
             limits[total] = meet(limits[total], limit) if total in limits else limit
         return Place(limits, _below(u) or {}, self._places)
 
-    def _decides_node(self, v: UOp) -> bool:
-        """The same for one node whose sources depend on the facts."""
-        if v.src[0].dtype.kind != "index":
-            return False
-        test = _TESTS.get(v.op)
-        return v.op is Ops.CAST if test is None else test(self, v)
-
     def form(self, u: UOp) -> Form:
         """The sum that u is here: multiples of what is bounded replaced by what stands for it."""
         constant, terms = affine.form(u)
@@ -237,33 +231,35 @@ class Place:
                 affine.accumulate(out, {m: -f, self._derived[m]: f}, 1)
         return constant, out
 
-    def _derive(self, v: UOp, low: int, high: int) -> bool:
-        """Keep what is known of a value here; whether it is one number."""
+    def _decides_node(self, v: UOp) -> bool:
+        """The same for one node whose sources depend on the facts."""
+        op = v.op
+        if v.src[0].dtype.kind != "index":
+            return False
+        if op in _COMPARISONS:
+            return self._decides_comparison(v)
+        if op is Ops.FLOORDIV or op is Ops.FLOORMOD:
+            a, n = v.src
+            if not affine.is_const(n) or n.arg <= 0 or affine.is_decided(*self.form(a), n.arg):
+                return True
+        elif op is Ops.MUL:
+            if v not in affine.form(v)[1]:
+                return False  # a part of a sum, which is looked at as a whole
+        elif op is not Ops.MAX and op is not Ops.MIN:
+            return op is Ops.CAST
+        operands = [affine.interval(*self.form(s)) for s in v.src]
+        if (op is Ops.MAX or op is Ops.MIN) and not _overlap(*operands):
+            return True
         own = bounds.bounds(v)
-        least, most = within((low, high), own)
-        if own != (least, most) and least < most:
-            self._derived[v] = variable(v, least, most)
-        return least >= most
+        low, high = within(bounds.bounds_from(v, operands), own)
+        if own != (low, high) and low < high:
+            self._derived[v] = variable(v, low, high)
+        return low >= high
 
-    def _division(self, v: UOp) -> bool:
-        from uopc.ir.index import affine
-
-        a, n = v.src
-        if not affine.is_const(n) or n.arg <= 0:
-            return True
-        constant, terms = self.form(a)
-        if affine.is_decided(constant, terms, n.arg):
-            return True
-        low, high = affine.interval(constant, terms)
-        if v.op is Ops.FLOORDIV:
-            return self._derive(v, low // n.arg, high // n.arg)
-        return self._derive(v, 0, min(high, n.arg - 1) if low >= 0 else n.arg - 1)
-
-    def _comparison(self, v: UOp) -> bool:
-        a, b = v.src
+    def _decides_comparison(self, v: UOp) -> bool:
         if any([affine.is_symbolic(affine.form(s)[1]) for s in v.src]):
             return True
-        (c, s), (d, t) = self.form(a), self.form(b)
+        (c, s), (d, t) = [self.form(x) for x in v.src]
         terms: Terms = dict(s)
         affine.accumulate(terms, t, -1)
         constant = c - d - (v.op is Ops.CMPLE)
@@ -272,29 +268,7 @@ class Place:
             return low > 0 or high < 0
         return low >= 0 or high < 0 or compare.has_small_terms(constant, terms)
 
-    def _extremum(self, v: UOp) -> bool:
-        (a, b), (c, d) = [affine.interval(*self.form(s)) for s in v.src]
-        if a >= d or c >= b:
-            return True
-        pick = max if v.op is Ops.MAX else min
-        return self._derive(v, pick(a, c), pick(b, d))
 
-    def _product(self, v: UOp) -> bool:
-        if v not in affine.form(v)[1]:
-            return False  # a part of a sum, which is looked at as a whole
-        (a, b), (c, d) = [affine.interval(*self.form(s)) for s in v.src]
-        corners = (a * c, a * d, b * c, b * d)
-        return self._derive(v, min(corners), max(corners))
-
-
-_TESTS = {
-    Ops.FLOORDIV: Place._division,
-    Ops.FLOORMOD: Place._division,
-    Ops.CMPLT: Place._comparison,
-    Ops.CMPLE: Place._comparison,
-    Ops.CMPEQ: Place._comparison,
-    Ops.CMPNE: Place._comparison,
-    Ops.MAX: Place._extremum,
-    Ops.MIN: Place._extremum,
-    Ops.MUL: Place._product,
-}
+def _overlap(x: intervals.Interval, y: intervals.Interval) -> bool:
+    """Whether neither is below the other, apart from an end they share."""
+    return bool(x[0] < y[1] and y[0] < x[1])

@@ -12,7 +12,7 @@ import numpy as np
 
 from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import combine, convert, is_partial, like, make, same_kind
-from uopc.ir.core import bounds, dtypes, ops
+from uopc.ir.core import bounds, dtypes, intervals, ops
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -237,7 +237,7 @@ def _constant_strict(u: UOp, x: UOp, c: UOp) -> UOp | None:
     """x <= c → x < c + 1 and c <= x → c - 1 < x: one form for comparisons with a constant"""
     if not x.dtype.is_integral or type(c.arg) is not int:
         return None
-    low, high = bounds.type_bounds(c.dtype)
+    low, high = intervals.of_type(c.dtype)
     if u.src[1] is c:
         return make(Ops.CMPLT, x, c.arg + 1) if c.arg < high else None
     return make(Ops.CMPLT, c.arg - 1, x) if c.arg > low else None
@@ -320,7 +320,7 @@ def _holds_all(source: UOp, target: DType) -> bool:
     low, high = bounds.bounds(source)
     if target.is_float:
         return max(abs(int(low)), abs(int(high))) <= 1 << target.whole_bits
-    least, most = bounds.type_bounds(target)
+    least, most = intervals.of_type(target)
     return bool(least <= low and high <= most)
 
 

@@ -7,7 +7,7 @@ fit the dtype; a division by zero gives 0, so that divisors must be shown not to
 from __future__ import annotations
 
 from uopc.ir.builder.fold import make
-from uopc.ir.core import bounds
+from uopc.ir.core import bounds, intervals
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite.rules import (
@@ -73,7 +73,7 @@ def _remainder_shifted(x: UOp, c: UOp) -> UOp | None:
     k = low // c.arg
     if k != high // c.arg:
         return None
-    least, most = bounds.type_bounds(c.dtype)
+    least, most = intervals.of_type(c.dtype)
     return make(Ops.SUB, x, k * c.arg) if least <= k * c.arg <= most else None
 
 

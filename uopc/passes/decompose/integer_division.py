@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from uopc.ir.builder import leaves
-from uopc.ir.core import bounds, dtypes
+from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 
@@ -28,7 +28,7 @@ def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
     zero, one = constant(a, 0), constant(b, 1)
     may_be_zero = low <= 0 <= high
     overflows = a.dtype.is_signed and low <= -1 <= high
-    overflows &= bounds.bounds(a)[0] == bounds.type_bounds(a.dtype.scalar)[0]
+    overflows &= bounds.bounds(a)[0] == intervals.of_type(a.dtype.scalar)[0]
     if not may_be_zero and not overflows:
         return instruction(op, a, b)
     is_zero, is_minus_one = b.eq(0), b.eq(-1) if overflows else None
