@@ -18,6 +18,7 @@ from pathlib import Path
 _SETTINGS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLUMNS", "LINES", "XDG_CACHE_HOME")
 for _name in [n for n in os.environ if n.startswith("UOPC_") or n in _SETTINGS]:
     del os.environ[_name]  # before uopc looks
+os.environ["PYTHONUTF8"] = "1"  # of workers and other processes, whatever the locale
 os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
 
 import machines
