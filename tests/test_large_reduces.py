@@ -60,7 +60,7 @@ def _graphs() -> dict[str, UOp]:
 @pytest.mark.parametrize("name", list(_graphs()))
 def test_contraction(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = _graphs()[name]
-    params = {u.arg.name: u for u in uopc.ir.core.analysis.toposort(graph) if u.op.name == "param"}
+    params = {u.arg.name: u for u in graph.toposort() if u.op.name == "param"}
     inputs = {k: RANDOM.standard_normal(p.arg.dims) for k, p in params.items() if k != "k"}
     inputs["k"] = np.array([0, 3, 3, 8, -1, 5], np.int32)
     plain = evaluate(graph, inputs)
