@@ -1,4 +1,4 @@
-"""Places for intermediates in one arena: memory is used again once nobody reads it any more."""
+"""Offsets of intermediates in one arena, where memory is reused after its last read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ALIGNMENT = 64  # a cache line, and the widest vector
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A block of `nbytes`, alive from launch `first` to launch `last`, both included."""
+    """A block of `nbytes` that is alive from launch `first` to launch `last`, inclusive."""
 
     nbytes: int
     first: int
@@ -18,10 +18,10 @@ class Lifetime:
 
 
 class _Timeline:
-    """Blocks by when they live: a tree over the launches.
+    """The blocks by lifetime: a segment tree over the launches.
 
-    A lifetime is a few nodes of the tree. Two lifetimes meet where a node of one is a node of the
-    other, or above or below one.
+    A lifetime covers a few nodes of the tree. Two lifetimes overlap where they share a node, or
+    where a node of one is above a node of the other.
     """
 
     def __init__(self, launches: int) -> None:
@@ -30,7 +30,7 @@ class _Timeline:
         self._below: dict[int, list[int]] = {}
 
     def _nodes(self, block: Lifetime) -> tuple[list[int], set[int]]:
-        """The nodes that a lifetime is, and those above them."""
+        """The nodes that a lifetime covers, and those above them."""
         left, right = block.first + self._leaves, block.last + self._leaves + 1
         nodes: list[int] = []
         while left < right:
@@ -57,7 +57,7 @@ class _Timeline:
             self._below.setdefault(node, []).append(number)
 
     def meeting(self, block: Lifetime) -> set[int]:
-        """The blocks that are alive in a launch in which this one is."""
+        """The blocks whose lifetimes overlap this one's."""
         nodes, above = self._nodes(block)
         found: set[int] = set()
         for node in nodes:
@@ -68,7 +68,7 @@ class _Timeline:
 
 
 def plan(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """An offset for each block, and the size of the arena. Blocks alive together do not overlap.
+    """The offset of each block, and the size of the arena. Live blocks do not overlap.
 
     Greedy by size (as in Pisarchyk and Lee, 2020): large blocks first, each in the lowest gap
     that fits among the placed blocks alive at the same time.

@@ -1,7 +1,7 @@
-"""What the compiler tells the runtime about one program: plain data, no behaviour.
+"""The plan of a program: plain data that the compiler hands to the runtimes.
 
-Storage is named by *base* number: first the arguments, then the fresh results in order, then the
-arena (always counted, even when empty), then the constants.
+Storage has *base* numbers: first the arguments, then the fresh results in order, then the arena
+(which counts even when empty), then the constants.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An integer within lo..hi: bound by the shapes of arrays where it can be, else by name, else
-    its default."""
+    """An integer within lo..hi: from the shapes of arrays if possible, else by name, else its
+    default."""
 
     name: str
     lo: int
@@ -95,9 +95,9 @@ class Launch:
 class GpuLaunch(Launch):
     """Run `kernel` on a grid of blocks: parameter i is word i, 8 bytes; x is the first of three.
 
-    Nothing runs where a size of the grid is 0. `dynamic_shared` is what the launch must ask for of
-    shared memory, in bytes: 0 where the kernel declares what it needs. Pointers are
-    multiples of the kernel's alignment: `Calls` of `nvptx.py`.
+    Nothing runs where a size of the grid is 0. `dynamic_shared`: the bytes of shared memory that
+    the launch must request, 0 where the kernel declares its own. Pointers have the alignment that
+    `nvptx.calls.Calls` says.
     """
 
     grid: Dims3 = (1, 1, 1)
@@ -112,8 +112,8 @@ Structure: TypeAlias = Literal["single", "tuple", "list", "dict"]
 class Plan:
     """One program. `keys` are the names of a dict's results; `arena_bytes` includes padding.
 
-    The compiler promises that every word stays inside its base and that launches which run in
-    parallel write disjoint memory; nothing here can check that.
+    The compiler guarantees that every word stays inside its base and that chunks which run in
+    parallel write disjoint memory; the runtime cannot check that.
     """
 
     arguments: tuple[Argument, ...]

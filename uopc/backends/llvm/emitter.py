@@ -1,9 +1,9 @@
-"""Linear UOps to LLVM IR: one function a kernel, `void name(ptr words, i64 chunk)`.
+"""The text of a kernel in LLVM IR: one function per kernel, `void name(ptr words, i64 chunk)`.
 
 `words` holds the kernel's storage pointers and numbers by slot (a number in the low bits of its
-word), then its variables by name, then the address of scratch memory if it needs any; `chunk` is
-the value of a range of kind thread. Values are in SSA form from the start (loop-carried registers
-are phis) and vectors are explicit, so no LLVM pass is needed. Each op is one function in a table.
+word), then its variables by name, then the address of scratch memory if the kernel needs any.
+`chunk` is the value of a range of kind thread. The text is in SSA form with explicit vectors, so
+no LLVM pass is needed. `statements.py` has the code of each op.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Loop:
 
 
 class Emitter:
-    """The text of one kernel, built line by line."""
+    """Builds the text of one kernel, line by line. A subclass says what emits each op."""
 
-    saturates = False  # whether vectors of floats become integers in one instruction
+    saturates = False  # True where one instruction converts vectors of floats to integers
 
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
         self.lines: list[str] = []
-        self.entry: list[str] = []  # what must stand at the beginning of the function
+        self.entry: list[str] = []  # for the beginning of the function
         self.names: dict[UOp, str] = {}
         self.narrow: dict[UOp, str] = {}  # of indices of 64 bits, on GPUs: their names as 32
         self.constants: dict[tuple[UOp, int], str] = {}  # by lanes
@@ -56,7 +56,7 @@ class Emitter:
         return f"%v{self.count}"
 
     def value(self, text: str) -> str:
-        """A new name for the value of an instruction."""
+        """Append an instruction; returns the new name of its value."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
@@ -70,7 +70,7 @@ class Emitter:
         self.local = {}
 
     def intrinsic(self, result: str, name: str, operands: Iterable[tuple[str, str]]) -> str:
-        """A call of an LLVM intrinsic, declared on first use; void results give ''."""
+        """Call an LLVM intrinsic, which is declared on first use; '' where the result is void."""
         pairs = list(operands)
         types = ", ".join(t for t, _ in pairs)
         self.declared[f"declare {result} @{name}({types})"] = None
@@ -81,7 +81,10 @@ class Emitter:
         return self.value(call)
 
     def branch(self, condition: str) -> tuple[str, str]:
-        """Open a block that runs where the condition holds: the block before it, the one after."""
+        """Open a block that runs where the condition holds.
+
+        Returns the names of the block before it and of the one behind it.
+        """
         self.count += 1
         inside, done, before = f"inside{self.count}", f"done{self.count}", self.block
         self.effect(f"br i1 {condition}, label %{inside}, label %{done}")
@@ -89,7 +92,7 @@ class Emitter:
         return before, done
 
     def join(self, done: str) -> str:
-        """Close it; the name of the block that ran."""
+        """Close that block and go on in `done`; returns the name of the block that ended."""
         last = self.block
         self.effect(f"br label %{done}")
         self.label(done)
@@ -97,7 +100,7 @@ class Emitter:
 
     # -------------------------------------------------------- operands
     def of(self, u: UOp, lanes: int = 0) -> str:
-        """The name of an operand; a scalar one is repeated when `lanes` are wanted."""
+        """The name of an operand. A scalar is repeated to fill `lanes`, if given."""
         if u.op is Ops.CONST:
             text = self.constants.get((u, lanes))
             if text is None:
@@ -108,7 +111,7 @@ class Emitter:
         return name if u.dtype.lanes == max(lanes, 1) or not lanes else self.splat(u, name, lanes)
 
     def once(self, instruction: str) -> str:
-        """The value of an instruction, which stands in a block once."""
+        """The value of an instruction that is emitted once per block."""
         found = self.local.get(instruction)
         if found is None:
             found = self.local[instruction] = self.value(instruction)
@@ -126,8 +129,8 @@ class Emitter:
         return found
 
     def element(self, storage: str, t: str, index: UOp) -> str:
-        """The address of an element. Elements a constant apart share a base: their addresses are
-        one addition, which an access does for nothing and LLVM need not find out."""
+        """The address of an element. Elements at constant distances share a base, so that an
+        access adds the constant for free."""
         base, step = storage, self.of(index)
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             base, step = self.element(storage, t, index.src[0]), self.of(index.src[1])
@@ -142,7 +145,7 @@ class Emitter:
         return self.definition()
 
     def emit(self, statements: Iterable[UOp]) -> None:
-        """The code of some nodes, in order."""
+        """Append the code of some nodes, in order."""
         for u in statements:
             rule = self.rule(u)
             if rule is None:
@@ -157,7 +160,7 @@ class Emitter:
         return f"{self.head()} {{\nentry:\n{body}\n  ret void\n}}"
 
     def rule(self, u: UOp) -> Rule | None:
-        """What emits a node; None where the backend has no code for it."""
+        """The function that emits a node; None where the backend has no code for its op."""
         raise NotImplementedError
 
     def head(self) -> str:
@@ -165,7 +168,7 @@ class Emitter:
         return f"define void @{self.name}(ptr %words, i64 %chunk){stack_alignment(self.kernel.src)}"
 
     def load_words(self) -> None:
-        """Name what the kernel is called with."""
+        """Name the kernel's arguments."""
         places = kernel_params.word_places(self.kernel)
         for u, i in places.items():
             self.names[u] = self.word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
@@ -183,8 +186,8 @@ class Emitter:
 Rule = Callable[[Emitter, "UOp"], str | None]  # the name of a node's value, if it has one
 
 
-# The caller's stack is aligned to 16 bytes, and LLVM leaves it so where vectors are spilled: every
-# second one of 32 bytes would lie across two cache lines, by chance.
+# The caller's stack is aligned to 16 bytes, and LLVM keeps that alignment for spilled vectors: half
+# of those of 32 bytes would lie across two cache lines.
 CALLERS_ALIGNMENT = 16
 REGISTERS = 16  # up to this many vectors need no memory
 
@@ -200,7 +203,7 @@ def stack_alignment(statements: Iterable[UOp]) -> str:
 
 
 def module(functions: Iterable[tuple[str, list[str]]]) -> str:
-    """One LLVM module of rendered kernels."""
+    """One LLVM module from rendered kernels: pairs of a text and the declarations it needs."""
     declared: dict[str, None] = {}
     texts = []
     for text, needed in functions:

@@ -1,4 +1,4 @@
-"""Elementwise ops as LLVM instructions: one row an op, on operand names of one type."""
+"""Elementwise ops as LLVM instructions: one row per op, on operand names of one type."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _abs(e: Emitter, t: DType, names: list[str]) -> str:
 
 
 def _scale(e: Emitter, t: DType, names: list[str]) -> str:
-    """AVX-512's instruction. The mask takes all lanes, the last operand rounds as usual."""
+    """AVX-512's instruction: the mask selects all lanes, the last operand is the rounding mode."""
     ty, bits = llvm_type(t), t.lanes * t.bits
     kind = "ps" if t.bits == 32 else "pd"
     operands = [(ty, v) for v in (*names, names[0])]
@@ -88,13 +88,13 @@ def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
         if not t.is_float:
             name = signed if t.is_signed else unsigned
             return e.intrinsic(ty, f"llvm.{name}.{suffix(t)}", [(ty, a), (ty, b)])
-        # The one that wins, else the second: an instruction of its own on most machines, and a
-        # NaN in the second operand comes through. One in the first is put back, if it can be.
+        # compare and select is one instruction on most machines, and gives a NaN of the second
+        # operand. The last select restores a NaN of the first.
         mask = llvm_type(dtypes.bool_.vec(t.lanes))
         compare = wins
         if not b.startswith("%"):
-            a, b = b, a  # LLVM knows whether a constant is a NaN
-            # Of two zeros the constant, where it is the one that IEEE's maximum or minimum gives.
+            a, b = b, a  # LLVM sees that a constant is no NaN
+            # Of two zeros, pick the constant where IEEE's maximum or minimum would.
             if a == constant(t, 0.0 if wins == "ogt" else -0.0):
                 compare = wins.replace("t", "e")
         first = e.value(f"fcmp {compare} {ty} {a}, {b}")
@@ -144,15 +144,15 @@ def _float_up_to(t: DType, high: int) -> int:
 
 
 def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> str:
-    """The lanes of two vectors of one type that `order` lists."""
+    """The lanes that `order` lists, of two vectors of one type."""
     places = [f"i32 {i}" for i in order]
     mask = f"<{len(places)} x i32> <{', '.join(places)}>"
     return e.value(f"shufflevector {llvm_type(t)} {a}, {llvm_type(t)} {b}, {mask}")
 
 
 def lane(e: Emitter, t: DType, vector: str, at: int) -> str:
-    """One lane of a vector. Numbers of 32 bits without a sign, which are places in memory, leave it
-    in pairs: a cycle for each move out of a vector is what a gather of four waits for."""
+    """One lane of a vector. Lanes of uint32, the addresses of gathers, are extracted in pairs: a
+    gather waits a cycle for each move out of a vector register."""
     if t.scalar is not dtypes.uint32 or t.lanes % 2 or t.lanes < 4:
         return e.value(f"extractelement {llvm_type(t)} {vector}, i64 {at}")
     wide = f"<{t.lanes // 2} x i64>"
@@ -171,7 +171,7 @@ ALU: dict[Op, Alu] = {
     Ops.XOR: _binary("xor"),
     Ops.SHL: _binary("shl"),
     Ops.SHR: _by_sign("ashr", "lshr"),
-    # The decompositions made the operands of these safe: no 0, no overflow.
+    # `decompose` made the operands safe: no division by 0, no overflow.
     Ops.CDIV: _by_sign("sdiv", "udiv"),
     Ops.CMOD: _by_sign("srem", "urem"),
     Ops.CMPLT: _compare("slt", "ult", "olt"),

@@ -1,4 +1,4 @@
-"""LLVM IR text → object file bytes, for this machine or for a named one of its kind.
+"""LLVM IR text → object file bytes, for this machine or a named CPU of its architecture.
 
 No pass pipeline runs: the emitter writes explicit vectors in SSA form, where LLVM's passes cost
 several times the code generation and gain nothing.
@@ -23,7 +23,7 @@ def _initialize() -> None:
 
 def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
     own = detect.this_machine()
-    if cpu is None or cpu == own.cpu:  # a machine may lack what its name promises
+    if cpu is None or cpu == own.cpu:  # a machine may lack features that its name implies
         cpu, features = own.cpu, own.features if features is None else features
     return _new_machine(cpu, features or "", opt)
 
@@ -42,8 +42,8 @@ def _new_machine(cpu: str, features: str, opt: int) -> Any:
 class Module:
     """A parsed and verified module in a context of its own, closed on exit.
 
-    LLVM aborts the process on a module that was not verified, so there is no way around it. The
-    global context would keep every type and constant for ever; a context must outlive its module.
+    Verification is not optional: LLVM aborts the process on an invalid module. The global context
+    of LLVM would keep every type and constant forever. A context must outlive its module.
     """
 
     def __init__(self, ir_text: str) -> None:
@@ -83,7 +83,7 @@ def compile_object(
 def assembly(
     ir_text: str, cpu: str | None = None, features: str | None = None, opt: int = 2
 ) -> str:
-    """The same machine code as text, to read."""
+    """The same machine code as assembly text."""
     machine = _target_machine(cpu, features, opt)
     with Module(ir_text) as module:
         return str(machine.emit_assembly(module))

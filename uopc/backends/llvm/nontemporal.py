@@ -1,9 +1,7 @@
-"""Kernels whose stores go past the caches: two versions, by how the storage is aligned.
+"""Kernels with non-temporal stores: two versions, and a test of the storage's alignment.
 
-Such a store wants memory aligned to 16 bytes. NumPy's own arrays are; a part of an array that the
-caller passes may not be. Which it is, the kernel sees when it is called. 4096 x 4096 floats times a
-number, plus as many, take 6.2 ms a thread with stores through the caches, 5.2 in pieces of 16
-bytes, 4.7 in vectors aligned to 64, which NumPy's arrays never are; 5.7 and more in pieces of 8.
+A non-temporal store needs memory aligned to 16 bytes. NumPy's arrays are; a part of an array may
+not be. The kernel tests the addresses it is called with and picks a version.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from uopc.target import Target
 
 ALIGNMENT = Target.stream_bytes
 _HINT = "!0 = !{i32 1}"
-# Such stores of x86 are not ordered with others: whoever is told that the kernel is done may not
-# see them yet, without a fence.
+# x86 does not order these stores with others: without a fence, they may not be visible to a thread
+# that learns that the kernel is done.
 _FENCES = dict.fromkeys(("x86_64", "AMD64"), "llvm.x86.sse.sfence")
 
 
 def streamed(kernel: UOp) -> dict[UOp, UOp]:
-    """The stores of a linear kernel that go past the caches: whole vectors, aligned if the storage
-    is; each with its storage."""
+    """The non-temporal stores of a linear kernel, each with its storage: whole vectors that are
+    aligned where the storage is."""
     found: dict[UOp, UOp] = {}
     for u in kernel.src:
         if u.op is not Ops.STORE or u.arg != "stream" or len(u.src) != 2:
@@ -43,7 +41,7 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
 
 
 class _Version(CpuEmitter):
-    """One of the two: for any storage, as it stands."""
+    """The version for any storage."""
 
     def head(self) -> str:
         return f"define internal {super().head().removeprefix('define ')}"
@@ -77,7 +75,7 @@ def _stream(e: Emitter, u: UOp) -> str | None:
 
 
 class _Chooser(CpuEmitter):
-    """The kernel: a call of one of its versions."""
+    """The kernel itself, which calls one of its versions."""
 
     def choose(self, streaming: Emitter, plain: Emitter, stores: dict[UOp, UOp]) -> str:
         places, bits = kernel_params.word_places(self.kernel), ""
@@ -98,7 +96,7 @@ class _Chooser(CpuEmitter):
 
 
 def render(name: str, kernel: UOp, stores: dict[UOp, UOp]) -> tuple[str, list[str]]:
-    """The functions of a linear kernel with such stores, its own the last."""
+    """The functions of a linear kernel with non-temporal stores, and the declarations they need."""
     streaming, plain = _Streaming(name, kernel, stores), _Version(f"{name}.plain", kernel)
     texts = [streaming.run(), plain.run(), _Chooser(name, kernel).choose(streaming, plain, stores)]
     return "\n\n".join(texts), list(streaming.declared | plain.declared)

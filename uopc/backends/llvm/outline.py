@@ -1,12 +1,11 @@
-"""A long branch is a function of the module, which LLVM compiles once however often it stands.
+"""Outlining: a long branch that occurs several times becomes a function, which LLVM compiles once.
 
     if any lane of %c: %r = 110 statements on %x    →    if …: %r = call @branch_5f3a…(%x)
 
-Every float64 sine of a width has the same one, for huge angles. A Jacobian has fifteen sines and
-cosines: LLVM took 0.27 s for it with all of them in place, 0.08 with two functions. A call that is
-not taken still makes a loop 4 to 9 % slower, as no vector register survives a call: so a branch
-stays in place where it stands only a few times. (`preserve_allcc` would keep them, but LLVM 22 ends
-its functions with `vzeroupper`.)
+All float64 sines of one width have the same branch, for huge angles. Outlining makes compilation
+faster but loops slower, even where the branch is not taken, because no vector register survives a
+call: a branch that occurs only a few times stays in place. (`preserve_allcc` would keep registers,
+but LLVM 22 ends its functions with `vzeroupper`.)
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from uopc.ir.core import walk
 from uopc.ir.core.ops import PURE, Ops
 from uopc.ir.core.uop import UOp
 
-SHORTEST = 28  # statements; a function has some 10 of its own
-FEWEST = 4  # places
+SHORTEST = 28  # statements of an outlined branch; a function adds about 10
+FEWEST = 4  # occurrences of an outlined branch
 
 
 class Branch(NamedTuple):
-    """What is computed in a branch."""
+    """The statements of a branch, and what a function of it takes and gives."""
 
     body: tuple[UOp, ...]
-    again: tuple[UOp, ...]  # of outside, what a function of the branch computes again
-    operands: tuple[UOp, ...]  # what it takes
+    again: tuple[UOp, ...]  # values from outside that the function computes again
+    operands: tuple[UOp, ...]
     results: tuple[UOp, ...]
 
     def key(self) -> object:
@@ -65,8 +64,8 @@ def branches(statements: tuple[UOp, ...]) -> dict[UOp, Branch]:
 
 
 def _branch(body: tuple[UOp, ...], joined: Iterable[UOp]) -> Branch:
-    """What follows from other operands in one operation is computed again: so no masks of lanes
-    are passed, for which calls have no registers."""
+    """An operand that follows from other operands in one operation is computed again: so no masks
+    of lanes are passed, for which calls have no registers."""
     inside = set(body)
     operands = {s: None for u in body for s in u.src if s not in inside and s.op is not Ops.CONST}
     follows = {
@@ -82,7 +81,7 @@ def _branch(body: tuple[UOp, ...], joined: Iterable[UOp]) -> Branch:
 
 
 class CallingEmitter(CpuEmitter):
-    """Code in which branches that stand often are calls."""
+    """Emits a call for each branch that occurs often."""
 
     def __init__(self, name: str, kernel: UOp) -> None:
         super().__init__(name, kernel)
@@ -107,7 +106,7 @@ class CallingEmitter(CpuEmitter):
 
 
 def _open_and_call(e: Emitter, u: UOp) -> str | None:
-    """An IF, and the call of its function where its body would stand; the results get names."""
+    """An IF, with a call of its function in place of its statements."""
     assert isinstance(e, CallingEmitter)
     opening = CpuEmitter.rule(e, u)
     assert opening is not None
@@ -126,7 +125,7 @@ def _result(branch: Branch) -> str:
 
 
 def _define(e: Emitter, branch: Branch) -> str:
-    """The name of a branch's function, which is among what the kernel needs declared."""
+    """Define the function of a branch, as a declaration that the kernel needs; returns its name."""
     inner = CpuEmitter("", e.kernel)
     inner.names = {u: f"%a{i}" for i, u in enumerate(branch.operands)}
     inner.emit((*branch.again, *branch.body))

@@ -1,7 +1,7 @@
-"""Where a kernel's own buffers live: small ones on the stack, the rest in scratch memory.
+"""Places of a kernel's own buffers: small ones on the stack, the others in scratch memory.
 
-Scratch memory is a part of the program's arena, one for each chunk that may run at the same time;
-a kernel that needs it gets its address as the last word.
+Scratch memory is part of the program's arena, with one region per chunk that may run at the same
+time. A kernel that needs it gets its address as the last word.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
-# Bytes of one buffer on the stack: threads may have little of it (512 KiB on some systems).
+# Bytes of one buffer on the stack: the stack of a thread may have only 512 KiB.
 MOST_STACK = 32 << 10
 
 
 def nbytes(buffer: UOp) -> int:
-    """The bytes of a kernel's BUFFER; Unsupported where its size is not known."""
+    """The bytes of a kernel's BUFFER. Raises Unsupported where the size is not a number."""
     size = shapes.size(shapes.shape(buffer))
     if not isinstance(size, int):
         raise Unsupported(f"llvm: a {buffer.arg.space} buffer of {size} elements, not a number")
@@ -26,7 +26,7 @@ def nbytes(buffer: UOp) -> int:
 
 
 def offsets(kernel: UOp) -> tuple[dict[UOp, int], int]:
-    """The offset of each buffer of a linear kernel that is not on the stack, and bytes in all."""
+    """The offset of each buffer in scratch memory, and the bytes that the linear kernel needs."""
     found: dict[UOp, int] = {}
     total = 0
     for u in kernel.src:
@@ -37,5 +37,5 @@ def offsets(kernel: UOp) -> tuple[dict[UOp, int], int]:
 
 
 def word(kernel: UOp) -> int:
-    """Which word of a kernel is the address of its scratch memory: the first it has no use for."""
+    """The word of a kernel that holds the address of its scratch memory: the first unused one."""
     return 1 + max(kernel_params.word_places(kernel).values(), default=-1)

@@ -1,9 +1,8 @@
-"""A kernel with very many statements, as several functions: cut where the fewest values cross.
+"""Split a kernel with very many statements into several functions, cut where few values cross.
 
-LLVM's time grows faster than a function: 16 µs a statement at 6,000 in a row, 30 at 25,000. Cut in
-parts of about 2,000 it stays at 13, and the code is 1 % slower (DECISIONS.md, 34). What a
-part computes for a later one goes through memory on the stack of the function that calls them.
-Loops are not cut: a part has all of one.
+LLVM's time per statement grows with the length of a function (DECISIONS.md, 34). Values that a part
+computes for later parts go through memory, on the stack of the function that calls the parts. Loops
+are not cut.
 """
 
 from __future__ import annotations
@@ -19,19 +18,18 @@ from uopc.ir.core import storage as kernel_params
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
-# Up to so many statements a kernel is one function, and beyond it parts have about PART each, up to
-# a quarter more or less. Measured: the gain begins at 5,000, and from 1,000 to 4,000 a part all is
-# within 10 % of each other.
+# A kernel of up to MOST_STATEMENTS is one function; in longer ones each part has PART statements,
+# up to a quarter more or less. Sizes of 1,000 to 4,000 make less than 10 % of difference.
 MOST_STATEMENTS, PART = 5_000, 2_048
-MOST_BYTES = 1 << 16  # of values that cross: threads may have little stack
+MOST_BYTES = 1 << 16  # of values that cross: the stack of a thread may be small
 _WITHOUT_CODE = frozenset((
     Ops.CONST, Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.BUFFER, Ops.INDEX, Ops.AFTER, Ops.RANGE,
 ))  # fmt: skip
 
 
 def cheapest_cuts(statements: tuple[UOp, ...], size: int = PART) -> list[int]:
-    """Where to cut a list in parts of about `size`: outside of loops, with the fewest values that
-    are computed before and used behind."""
+    """The indices at which to cut a list into parts of about `size`: outside of loops, where the
+    fewest values are computed before and used behind."""
     crossing, whole = _crossing(statements)
     cuts: list[int] = []
     begin = 0
@@ -48,7 +46,7 @@ def cheapest_cuts(statements: tuple[UOp, ...], size: int = PART) -> list[int]:
 
 
 def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
-    """For the place before each statement: how many values cross it, and whether no loop does."""
+    """For each statement: how many values cross the cut before it, and whether no loop does."""
     last: dict[UOp, int] = {}
     for i, u in enumerate(statements):
         for s in u.src:
@@ -78,7 +76,7 @@ def _is_thread(u: UOp) -> bool:
 
 
 class _Names(dict["UOp", str]):
-    """Names of values; one that is not from here is fetched."""
+    """Names of values; a value of another function is fetched on first use."""
 
     def __init__(self, fetch: Callable[[UOp], str]) -> None:
         super().__init__()
@@ -90,7 +88,7 @@ class _Names(dict["UOp", str]):
 
 
 class _Part(CallingEmitter):
-    """One of the functions. What it does not compute itself it loads at its beginning."""
+    """One of the functions. It loads the values of other functions at its beginning."""
 
     def __init__(self, whole: _Whole, number: int) -> None:
         super().__init__(f"{whole.name}.part{number}", whole.kernel)
@@ -117,7 +115,7 @@ class _Part(CallingEmitter):
 
 
 def keep(part: Emitter, u: UOp, offset: int, align: int) -> None:
-    """At the end of a function: put a value where later ones find it."""
+    """Store a value at the end of a function, for later ones."""
     address = part.value(f"getelementptr i8, ptr %values, i64 {offset}")
     part.effect(f"store {_type(u)} {part.of(u)}, ptr {address}, align {align}")
 
@@ -127,7 +125,7 @@ def _type(u: UOp) -> str:
 
 
 class _Whole:
-    """A kernel and the functions that it becomes."""
+    """A kernel and the functions that it is split into."""
 
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
@@ -136,7 +134,7 @@ class _Whole:
         self.nbytes = 0
 
     def room(self, u: UOp) -> tuple[int, int]:
-        """Where a value that crosses is kept, and how that is aligned."""
+        """The offset and the alignment of a value that crosses."""
         if u not in self.places:
             size = 8
             while u.op is not Ops.BUFFER and size < u.dtype.lanes * u.dtype.scalar.itemsize:
@@ -147,7 +145,7 @@ class _Whole:
         return self.places[u]
 
     def run(self, cuts: list[int]) -> tuple[str, list[str]] | None:
-        """The functions and what they need declared; None where too much would cross."""
+        """The functions and the declarations they need; None where too much would cross."""
         statements = self.kernel.src
         main = CallingEmitter(self.name, self.kernel)
         main.load_words()
@@ -172,7 +170,7 @@ class _Whole:
 
 
 def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
-    """The functions of a linear kernel, its own the last, and the declarations they need."""
+    """The functions of a linear kernel, the kernel's own last, and the declarations they need."""
     if len(kernel.src) > MOST_STATEMENTS and (cuts := cheapest_cuts(kernel.src)):
         found = _Whole(name, kernel).run(cuts)
         if found is not None:

@@ -83,7 +83,7 @@ def _branch(e: Emitter, u: UOp) -> str | None:
 
 # ------------------------------------------------------------ memory
 def _buffer(e: Emitter, u: UOp) -> str | None:
-    """Storage of the kernel's own: on the stack of the function, or in scratch memory."""
+    """Storage of the kernel: on the stack of the function, or in scratch memory."""
     if u in e.scratch:
         return e.value(f"getelementptr i8, ptr {e.scratch_base}, i64 {e.scratch[u]}")
     size = scratch.nbytes(u) // u.dtype.itemsize
@@ -93,7 +93,7 @@ def _buffer(e: Emitter, u: UOp) -> str | None:
 
 
 def address_of(e: Emitter, u: UOp) -> str:
-    """The address that an INDEX is."""
+    """The address of an INDEX."""
     return e.element(e.names[u.src[0]], memory_type(u.dtype.scalar), u.src[1])
 
 
@@ -104,7 +104,7 @@ def _load(e: Emitter, u: UOp) -> str | None:
         return from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
     gate, lanes = u.src[1], u.dtype.lanes
     if lanes == 1:
-        # Reading element 0 instead keeps the code free of branches.
+        # Where the gate does not hold, element 0 is read: that needs no branch.
         safe = e.value(f"select i1 {e.of(gate)}, ptr {place}, ptr {e.names[u.src[0].src[0]]}")
         got = e.value(f"load {t}, ptr {safe}, align {align}")
         return from_memory(
@@ -123,7 +123,7 @@ def _memory_suffix(t: DType) -> str:
 
 
 def from_memory(e: Emitter, u: UOp, got: str) -> str:
-    """A loaded value as it is computed with: a bool is one bit."""
+    """A loaded value in the type of registers: a bool is one bit."""
     if u.dtype.kind != "bool":
         return got
     return e.value(f"icmp ne {memory_type(u.dtype)} {got}, zeroinitializer" if u.dtype.lanes > 1
@@ -217,7 +217,7 @@ def _stack(e: Emitter, u: UOp) -> str | None:
 
 
 def _joined(e: Emitter, u: UOp) -> str:
-    """Vectors one after the other: pairs of neighbours until one is left."""
+    """Concatenated vectors, joined pair by pair."""
     parts, t = [e.of(s) for s in u.src], u.src[0].dtype
     while len(parts) > 1:
         parts += ["poison"] * (len(parts) % 2)
@@ -246,7 +246,7 @@ def _lane(e: Emitter, u: UOp) -> str | None:
 
 
 def _hreduce(e: Emitter, u: UOp) -> str | None:
-    """Halves are combined while they halve, then lane by lane."""
+    """Combine the two halves while the number of lanes is even, then the lanes one by one."""
     lanes, t, got = u.src[0].dtype.lanes, u.src[0].dtype.scalar, e.of(u.src[0])
     if t.kind == "bool":
         logic = "or" if u.arg in ("add", "max") else "and"

@@ -1,4 +1,4 @@
-"""How LLVM spells our types and constants."""
+"""Dtypes and constants in LLVM's notation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALARS = {
 
 @cache
 def llvm_type(t: DType) -> str:
-    """The type of a value in a register. Floats that LLVM computes nothing with are their bits."""
+    """The type of a value in a register. Floats without arithmetic in LLVM are their bits."""
     scalar = _SCALARS.get(t.scalar.name) or f"i{t.bits}"
     return scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
@@ -32,7 +32,7 @@ def memory_type(t: DType) -> str:
 
 @cache
 def suffix(t: DType) -> str:
-    """How intrinsics spell a type: v16f32, i64."""
+    """A type in the names of intrinsics: v16f32, i64."""
     name = {"half": "f16", "float": "f32", "double": "f64"}
     scalar = llvm_type(t.scalar)
     return (f"v{t.lanes}" if t.lanes > 1 else "") + name.get(scalar, scalar)

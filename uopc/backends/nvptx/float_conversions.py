@@ -1,8 +1,8 @@
-"""Conversions of bfloat16 and the 8-bit floats, which are their bits, by a GPU's own instructions.
+"""Conversions of bfloat16 and the 8-bit floats by a GPU's own instructions.
 
-Which of them a part has is in `Target.native_floats`: `decompose` leaves the others to integers.
-Rounding is to nearest, ties to even; the 8-bit floats saturate, a NaN stays one. They are converted
-two at a time.
+Values of these types are integers here: their bits. `Target.native_floats` lists the conversions
+that a part has; `decompose` has replaced the others. Rounding is to nearest, ties to even; 8-bit
+floats saturate and are converted two at a time; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _even(e: Emitter, u: UOp) -> tuple[str, int]:
 
 
 def _cut(e: Emitter, u: UOp, name: str, lanes: int) -> str:
-    """The lanes of a CAST's result, of that many."""
+    """The result of a CAST, from a vector of `lanes`."""
     t, wanted = llvm_type(u.dtype.scalar), u.dtype.lanes
     if wanted == lanes:
         return name
@@ -56,7 +56,7 @@ def _cut(e: Emitter, u: UOp, name: str, lanes: int) -> str:
 
 
 def _to_eight_bits(e: Emitter, u: UOp, form: str) -> str:
-    """The first operand of an instruction is the upper half of what it gives."""
+    """The instruction's first operand becomes the upper half of its result."""
     name, n = _even(e, u)
     pairs = "poison"
     for i in range(n // 2):
@@ -69,7 +69,7 @@ def _to_eight_bits(e: Emitter, u: UOp, form: str) -> str:
 
 
 def _from_eight_bits(e: Emitter, u: UOp, form: str) -> str:
-    """By way of float16, which has all of their values."""
+    """Through float16, which has all values of 8-bit floats."""
     name, n = _even(e, u)
     pairs, whole = e.value(f"bitcast <{n} x i8> {name} to <{n // 2} x i16>"), "poison"
     for i in range(n // 2):
@@ -83,7 +83,7 @@ def _from_eight_bits(e: Emitter, u: UOp, form: str) -> str:
 
 
 def _from_bfloat(e: Emitter, u: UOp) -> str:
-    """The upper half of a float32: the upper of two is masked, the lower shifted."""
+    """A bfloat16 is the upper half of a float32: of a pair, one is masked, one shifted."""
     name, n = _even(e, u)
     half = n // 2
     words = f"<{half} x i32>"

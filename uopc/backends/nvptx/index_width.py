@@ -1,8 +1,7 @@
-"""Index arithmetic of a GPU in 32 bits, where bounds say that no value needs more.
+"""Index arithmetic of a GPU in 32 bits, where bounds prove that no value needs more.
 
-A GPU's registers and instructions have 32 bits: an operation on 64 is two or more, in two
-registers. What is computed from bounds that fit is the same number, and it is widened for the
-address it goes into, or not at all: addresses in shared memory have 32 bits too.
+A GPU's registers and instructions have 32 bits: an operation on 64 bits takes two or more. A narrow
+index is widened where it enters an address; addresses in shared memory have 32 bits themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import COMPARISONS, Op, Ops
 from uopc.ir.core.uop import UOp
 
-# Bounds exclude that the result overflows; divisions are of what is not negative.
+# Bounds exclude overflow; operands of divisions are not negative.
 _INSTRUCTIONS: dict[Op, str] = {
     Ops.ADD: "add nsw", Ops.SUB: "sub nsw", Ops.MUL: "mul nsw", Ops.AND: "and", Ops.OR: "or",
     Ops.XOR: "xor", Ops.CDIV: "udiv", Ops.CMOD: "urem",
@@ -34,23 +33,23 @@ def _fits(u: UOp, positive: bool) -> bool:
 
 
 def emit(e: Emitter, u: UOp) -> str:
-    """A narrow node: its name at its own width, and, for indices, one of 32 bits beside it."""
+    """Emit a narrow node; returns its name at its own width. An index also gets a 32-bit name."""
     a, b = [low_half(e, s) for s in u.src]
     made = e.value(f"{_INSTRUCTIONS[u.op]} i32 {a}, {b}")
     return made if u.op in COMPARISONS else widened(e, u, made)
 
 
 def widened(e: Emitter, u: UOp, name: str) -> str:
-    """An index of 64 bits from one of 32, which is kept."""
+    """Widen an index from 32 bits to 64; both names are kept."""
     e.narrow[u] = name
     extend = "zext nneg" if bounds.bounds(u)[0] >= 0 else "sext"
     return e.value(f"{extend} i32 {name} to i64")
 
 
 def parts(e: Emitter, index: UOp, offset: int, short: bool) -> list[str]:
-    """An index as operands of address arithmetic that add up to it: what differs in the fewest
-    loops first, so that it is computed outside of the others, and a constant, which accesses add
-    for nothing, last. `short`: addresses have 32 bits."""
+    """The summands of an index, as operands of address arithmetic. Terms that vary in the fewest
+    loops come first, so that they are computed outside of the other loops; a constant, which
+    accesses add for free, comes last. `short`: addresses have 32 bits."""
     groups: dict[int, list[UOp]] = {}
     for leaf in _summands(index):
         if leaf.op is Ops.CONST:

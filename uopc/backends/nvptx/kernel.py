@@ -1,10 +1,9 @@
-"""Linear UOps to LLVM IR for NVIDIA GPUs, the other target of `llvm.py`: a `ptx_kernel` a kernel.
+"""Linear UOps to LLVM IR for NVIDIA GPUs: one `ptx_kernel` per kernel.
 
 Parameter i of a kernel is word i of its launch, eight bytes: a pointer to global memory, or a
-number in the low bits. `gidx0 … gidx2` are the block's place in the grid, `lidx0 … lidx2` the
-thread's in the block. A gate is a branch; a vector access is as wide as its alignment is known to
-allow. What LLVM cannot select for a part ends the process inside LLVM, so intrinsics come from a
-table here.
+number in the low bits. `gidx0 … gidx2` are the block's position in the grid, `lidx0 … lidx2` the
+thread's in the block. A gate is a branch; a vector access is as wide as its known alignment allows.
+LLVM ends the process at an intrinsic that the part does not have, so a table lists those it has.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ LAYOUT = (  # with addresses of 32 bits in all spaces but the global one
     "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32"
     "-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 )
-SHARED_ALIGNMENT = 128  # of a buffer in shared memory: a row of all its banks
+SHARED_ALIGNMENT = 128  # of a buffer in shared memory: one row of its banks
 _AXES = "xyz"
 _SPACES = {"global": 1, "local": 3}
 _GLOBAL, _SHARED = " addrspace(1)", " addrspace(3)"
 _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
 
-# Intrinsics that LLVM selects, by pattern, and the least part and PTX version that have them.
+# Patterns of intrinsics, each with the lowest part and PTX version that have them.
 _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.(fabs|sqrt|floor|ceil|trunc|roundeven|fma)\.(v\d+)?f(16|32|64)", 80, 70),
     (r"llvm\.(abs|smax|smin|umax|umin)\.(v\d+)?i(8|16|32|64)", 80, 70),
@@ -119,7 +118,7 @@ class GpuEmitter(Emitter):
 
     # ---------------------------------------------------- memory
     def place(self, address: UOp, offset: int = 0) -> str:
-        """`ptr … %name` of an INDEX, or of what is some elements behind it."""
+        """The address of an INDEX plus some elements, as `ptr … %name`."""
         t, space = memory_type(address.dtype.scalar), space_of(storage_root(address))
         name = self.names[address.src[0]]
         for part in index_width.parts(self, address.src[1], offset, space == _SHARED):
@@ -127,7 +126,7 @@ class GpuEmitter(Emitter):
         return f"ptr{space} {name}"
 
     def alignment(self, address: UOp, bytes_: int) -> int:
-        """The greatest power of two up to the size of the access that divides its address."""
+        """The greatest power of two, at most the size of the access, that divides its address."""
         base, step = storage_root(address), affine.divisor(address.src[1])
         known = SHARED_ALIGNMENT
         if base.op is Ops.PARAM:
@@ -137,7 +136,7 @@ class GpuEmitter(Emitter):
 
 
 def space_of(base: UOp) -> str:
-    """The address space of storage, as LLVM writes it behind `ptr`."""
+    """The address space of storage, as LLVM writes it after `ptr`."""
     number = _SPACES.get(base.arg.space)
     return f" addrspace({number})" if number else ""
 
@@ -175,7 +174,7 @@ def dimensions(kernel: UOp, prefix: str) -> tuple[UOp, ...]:
 
 
 def block_of(kernel: UOp) -> tuple[int, int, int]:
-    """The threads of a block: x, y, z. Unsupported where they are not known before the launch."""
+    """The threads of a block: x, y, z. Raises Unsupported where the size is not a number."""
     sizes = dimensions(kernel, "lidx")
     if any(d.op is not Ops.CONST for d in sizes):
         raise Unsupported("nvptx: the size of a block must be known when it is compiled")
@@ -184,7 +183,7 @@ def block_of(kernel: UOp) -> tuple[int, int, int]:
 
 
 def shared_layout(kernel: UOp) -> tuple[dict[UOp, int], int]:
-    """Where each buffer lies in the shared memory of a block, and the bytes of all."""
+    """The offset of each buffer in the shared memory of a block, and the bytes of all."""
     places: dict[UOp, int] = {}
     end = 0
     for u in kernel.src:
@@ -195,7 +194,7 @@ def shared_layout(kernel: UOp) -> tuple[dict[UOp, int], int]:
 
 
 def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
-    """The bytes of shared memory that a launch must ask for: 0 where the kernel declares them."""
+    """The bytes of shared memory that a launch must request: 0 where the kernel declares them."""
     total = shared_layout(kernel)[1]
     if total > gpu.shared_per_block:
         most = gpu.shared_per_block
@@ -281,7 +280,7 @@ def _buffer(e: Emitter, u: UOp) -> str | None:
 
 
 def _part_of_dynamic(e: GpuEmitter, u: UOp) -> str:
-    """A buffer in memory that has no size here: the launch says how much there is of it."""
+    """A buffer in dynamic shared memory, whose size the launch sets."""
     whole = f"@{e.name}_shared"
     if not e.shared:
         made = f"external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"
@@ -321,7 +320,7 @@ def _zero(t: DType) -> str:
 
 
 def _read(e: GpuEmitter, address: UOp, t: DType, offset: int = 0) -> str:
-    """A load; one of what nothing writes may go through the read-only cache."""
+    """A load. Storage that nothing writes may be read through the read-only cache."""
     base, bytes_ = storage_root(address), t.itemsize * t.lanes
     align = e.alignment(address, bytes_) if t.lanes > 1 else t.itemsize
     constant = base.op is Ops.PARAM and base.arg.slot in e.calls.constant
@@ -360,7 +359,7 @@ def _store(e: Emitter, u: UOp) -> str | None:
 
 
 def _copied(e: GpuEmitter) -> set[UOp]:
-    """The LOADs that are only stored by async STOREs: of 4, 8 or 16 bytes that are aligned."""
+    """The LOADs, of 4, 8 or 16 aligned bytes, whose values only async STOREs use."""
     users: dict[UOp, list[UOp]] = {}
     for u in e.kernel.src:
         for s in u.src:
@@ -381,7 +380,7 @@ def _is_copy(e: GpuEmitter, u: UOp, load: UOp) -> bool:
 
 
 def _copy(e: GpuEmitter, u: UOp) -> None:
-    """A copy to shared memory that goes on by itself; where its gate does not hold, of zeros."""
+    """An asynchronous copy to shared memory; of zeros where the gate does not hold."""
     target, load = u.src[:2]
     nbytes = load.dtype.itemsize * load.dtype.lanes
     to, from_ = [e.place(p).rpartition(" ") for p in (target, load.src[0])]

@@ -24,10 +24,10 @@ def _machine(cpu: str, features: str) -> Any:
 
 
 def assemble(ir_text: str, target: Target) -> str:
-    """The PTX of a module for a part. InvalidIR where it names what PTX does not have."""
+    """The PTX of a module for a part. Raises InvalidIR for a call of an unknown function."""
     machine = _machine(target.cpu, target.features)
     with Module(ir_text) as module:
         text = str(machine.emit_assembly(module))
-    if ".extern .func" in text:  # an unknown intrinsic is a call of nothing
+    if ".extern .func" in text:  # LLVM makes an external call of an unknown intrinsic
         raise InvalidIR(f"nvptx: {text[text.index('.extern .func') :].splitlines()[0]}")
     return text

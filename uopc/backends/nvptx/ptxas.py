@@ -1,7 +1,7 @@
-"""NVIDIA's assembler, where it is installed: what a kernel costs on a part, without the part.
+"""NVIDIA's assembler, if installed: the registers and memory that a kernel needs on a part.
 
-The PyPI package nvidia-cuda-nvcc-cu12 brings `ptxas`. Running programs does not need it: the
-driver assembles PTX itself.
+The PyPI package nvidia-cuda-nvcc-cu12 contains `ptxas`. Running programs does not need it, because
+the driver assembles PTX itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDERS = ("cuda_nvcc/bin", "cu13/bin", "cu12/bin")
 
 @functools.cache
 def find_ptxas() -> Path | None:
-    """The assembler: of an installed package, or on PATH."""
+    """The path of the assembler, from an installed package or PATH; None where there is none."""
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
         for folder in _FOLDERS:
@@ -35,7 +35,7 @@ def find_ptxas() -> Path | None:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel takes: registers a thread; bytes of spills, stack and shared memory."""
+    """The needs of one kernel: registers per thread; bytes of spills, stack and shared memory."""
 
     registers: int = 0
     spill_stores: int = 0
@@ -46,7 +46,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Assembled:
-    """The machine code of a module, its kernels by name, and what the assembler printed."""
+    """The machine code of a module, the usage of its kernels, and the assembler's output."""
 
     cubin: bytes
     kernels: dict[str, Usage]
@@ -56,7 +56,7 @@ class Assembled:
 def assemble(ptx: str, arch: str) -> Assembled:
     """Machine code for `arch` (sm_80, sm_90a).
 
-    Raises Unsupported where there is no assembler, InvalidIR with its words where it refuses.
+    Raises Unsupported without an assembler, InvalidIR with its message where it refuses.
     """
     ptxas = find_ptxas()
     if ptxas is None:

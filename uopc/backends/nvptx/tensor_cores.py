@@ -14,7 +14,7 @@ from uopc.ir.core.uop import UOp
 
 @dataclass(frozen=True)
 class _Instruction:
-    """The end of an intrinsic's name, and the type in which it takes a and b."""
+    """The end of an intrinsic's name, and the LLVM type of its operands a and b."""
 
     name: str
     word: str
@@ -72,7 +72,7 @@ def _words(e: Emitter, u: UOp, word: str) -> list[str]:
 
 
 def matrices(e: Emitter, u: UOp, place: str) -> str:
-    """A TILE_LOAD from `ptr addrspace(3) …`: the lane's pairs, one after the other."""
+    """A TILE_LOAD from `ptr addrspace(3) …`: the lane's pairs of elements, in order."""
     count, exchanged = u.arg
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if exchanged else ''}.b16.p3"
     result = "i32" if count == 1 else "{" + ", ".join(["i32"] * count) + "}"

@@ -1,4 +1,4 @@
-"""Which BRANCHes of a kernel of level vector wait for each other."""
+"""The order that BRANCHes of a vector-level kernel impose on each other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from uopc.ir.core.uop import UOp
 
 
 class Waits(NamedTuple):
-    """What a value waits for: the length of the longest chain of BRANCHes at and below it, and the
-    loops that are closed below it.
+    """What must happen before a value: the longest chain of BRANCHes up to it, and the loops that
+    are closed below it.
 
-    BRANCHes with equal Waits do not wait for each other: neither is below the other, also not by
-    way of a loop that both use.
+    BRANCHes with equal Waits are independent: neither is below the other, directly or through a
+    loop that both use.
     """
 
     branches: int
@@ -23,7 +23,7 @@ class Waits(NamedTuple):
 
 
 def waits(order: Iterable[UOp]) -> dict[UOp, Waits]:
-    """The Waits of nodes, which come sources first."""
+    """The Waits of each node; `order` lists sources first."""
     found: dict[UOp, Waits] = {}
     for u in order:
         below = [found[s] for s in u.src]

@@ -48,23 +48,23 @@ Source = tuple["UOp", ...]
 _FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
 # Functions that end in a SCALE, where the machine has it.
 _SCALED = frozenset((Ops.EXP, Ops.EXP2, Ops.POW))
-_SCALE_BITS = (128, 256, 512)  # of the vectors that there is an instruction for
+_SCALE_BITS = (128, 256, 512)  # widths of vectors that SCALE is an instruction for
 _ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
 
 
 class Native(NamedTuple):
-    """What the machine has instructions for."""
+    """Instructions that the machine has."""
 
-    floats: frozenset[DType]  # narrow ones that it converts float32 to and from
+    floats: frozenset[DType]  # narrow floats with conversions from and to float32
     scales: bool
 
     def computes(self, t: DType) -> bool:
-        """Whether values of a type have arithmetic, or are only converted."""
+        """Whether the machine has arithmetic for a type, and not conversions alone."""
         return t not in SOFTWARE and (t is not dtypes.float16 or t in self.floats)
 
 
 def _shift(u: UOp, src: Source) -> UOp | None:
-    """Counts outside of the width give 0, or the sign."""
+    """A shift by a count outside of the width gives 0, or the sign."""
     a, b = src
     low, high = bounds.bounds(b)
     last = a.dtype.bits - 1
@@ -77,7 +77,7 @@ def _shift(u: UOp, src: Source) -> UOp | None:
 
 
 def _integer_power(src: Source) -> UOp:
-    """Square and multiply over the bits of the exponent; negative exponents keep 1, -1 and 0."""
+    """Square and multiply, bit by bit of the exponent; negative exponents leave 1, -1 or 0."""
     base, exponent = src
     if base.dtype.kind == "bool":
         return base | exponent.ne(True)
@@ -128,7 +128,7 @@ def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
 
 
 def _widened(s: UOp, native: Native) -> UOp:
-    """As float32, where it is a float."""
+    """`s` as float32, if it is a narrow float."""
     t = s.dtype.scalar
     if native.computes(t):
         return s.cast(dtypes.float32) if t.is_float else s
@@ -138,8 +138,8 @@ def _widened(s: UOp, native: Native) -> UOp:
 
 
 def _narrowed(a: UOp, target: DType, native: Native, exact: bool = False) -> UOp:
-    """The float32 `a` rounded to `target`. A machine's conversion makes infinity the greatest one:
-    where it must stay (`exact`), ours is used."""
+    """The float32 `a` rounded to `target`. The machine's conversion makes infinity the greatest
+    value; where infinity must stay (`exact`), ours is used."""
     infinite = exact and target is dtypes.fp8e5m2
     if target in native.floats and not infinite:
         return _converted(a, target)
@@ -152,7 +152,7 @@ def _converted(a: UOp, target: DType) -> UOp:
 
 
 def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
-    """Conversions that go by way of float32: narrow formats, and float64 to one of them."""
+    """Conversions that go through float32: narrow formats, and float64 to one of them."""
     a, target = src[0], u.dtype.scalar
     if not native.computes(a.dtype.scalar):
         wide = _widened(a, native)
@@ -169,7 +169,7 @@ def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
 
 
 def _rounded_to_odd(a: UOp) -> UOp:
-    """float64 → float32 such that rounding it again to fewer bits rounds only once."""
+    """float64 → float32 such that rounding the result again to fewer bits rounds correctly."""
     single = _converted(a, dtypes.float32)
     back = single.cast(dtypes.float64)
     bits = single.bitcast(dtypes.uint32)
@@ -181,7 +181,7 @@ def _rounded_to_odd(a: UOp) -> UOp:
 
 
 def _between(src: Source) -> UOp | None:
-    """-1 < x and x < c, on vectors of 32 bits: one comparison of numbers without a sign."""
+    """-1 < x and x < c, on vectors of 32 bits: one unsigned comparison."""
     below, above = src
     if below.op is not Ops.CMPLT or above.op is not Ops.CMPLT or below.src[1] is not above.src[0]:
         return None
@@ -195,7 +195,7 @@ def _between(src: Source) -> UOp | None:
     return below_most
 
 
-_SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, but for its sign
+_SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, up to its sign
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 
 
@@ -242,7 +242,7 @@ def _may_change(u: UOp) -> bool:
 
 
 def _change(native: Native, u: UOp, src: Source) -> UOp:
-    """The decomposition at the width of the node."""
+    """The decomposition of `u` on the operands `src`, at the width of the node."""
     made = _decomposed(u, src, native)
     return _renewed(u, src) if made is None else _as_wide(u, made)
 
@@ -252,7 +252,7 @@ def _renewed(u: UOp, src: Source) -> UOp:
 
 
 def _as_wide(u: UOp, made: UOp) -> UOp:
-    """At the width of the node: what became one value for all lanes is spread."""
+    """`made` at the width of `u`: a value that became one scalar for all lanes is repeated."""
     lanes = u.dtype.lanes
     if made.dtype.lanes == lanes:
         return made
@@ -260,7 +260,7 @@ def _as_wide(u: UOp, made: UOp) -> UOp:
 
 
 def decompose(kernel: UOp, context: Context) -> UOp:
-    """The kernel in operations that its target has."""
+    """The kernel in operations that the target has."""
     target = context.target
     native = Native(target.native_floats, target.scales)
     only = {u for u in walk.order(kernel) if _may_change(u)}

@@ -1,4 +1,4 @@
-"""Floats taken apart into bits and put together, and polynomials: what functions are made of."""
+"""The bits of floats, and polynomials: the parts that functions are built of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def bits_of(x: UOp) -> UOp:
 
 
 def float_of(bits: UOp) -> UOp:
-    """The float with these bits: what `bits_of` takes apart."""
+    """The float with these bits: the inverse of `bits_of`."""
     return bits.bitcast(dtypes.float64 if bits.dtype.bits == 64 else dtypes.float32)
 
 

@@ -1,9 +1,10 @@
-"""Quotients of floats rounded to integers, and their remainders: exact for every pair of operands.
+"""Integer quotients of floats and their remainders, exact for every pair of operands.
 
 C's fmod and NumPy's mod and floor_divide, for float32 and float64 as straight-line expressions.
-Everything is done on magnitudes x = |a|, s = |b|. Where x/s is small, its rounded value n gives
-the remainder x - n s in one fused operation: it is below s, so it is representable, so it is exact.
-Elsewhere, under a branch, the quotient has up to 277 bits, or 2098, and is taken off in parts.
+All work is on magnitudes x = |a|, s = |b|. Where x/s is small, its rounded value n gives the
+remainder x - n s in one fused operation, exactly: the remainder is below s, so it is representable.
+Elsewhere, under a branch, the quotient has up to 277 bits (float64: 2098) and is subtracted in
+parts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branch import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, sign_of, with_sign
 
-# x/s below these is rounded with an error below 1/8: the remainder stays below 5/8 s.
+# Quotients x/s below these are rounded with an error below 1/8: the remainder stays below 5/8 s.
 _NEAR_32: Final = 2.0**21
 _NEAR_64: Final = 2.0**50
 _STEPS_32, _STEP_32 = 6, 47  # 6 * 47 bits are more than any float32 quotient has
@@ -57,7 +58,7 @@ def _remainder(x: UOp, s: UOp) -> UOp:
 
 
 def _far_remainder_32(x: UOp, s: UOp) -> UOp:
-    """In float64, where s 2^k does not overflow: off with multiples of s 2^235, 2^188, … 2^0."""
+    """In float64, where s 2^k does not overflow: subtract multiples of s 2^235, 2^188, … 2^0."""
     rest, divisor = x.cast(dtypes.float64), s.cast(dtypes.float64)
     minus_inverse = -1.0 / divisor
     for i in reversed(range(_STEPS_32)):

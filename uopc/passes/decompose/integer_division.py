@@ -9,21 +9,22 @@ from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 
-_FAR = 1 << 48  # indices up to this are divided without a division of integers
+_FAR = 1 << 48  # indices up to this are divided without an integer division
 
 
 def instruction(op: Op, a: UOp, b: UOp) -> UOp:
-    """A machine instruction, not rewritten again."""
+    """A machine instruction, which is not decomposed again."""
     lanes = max(a.dtype.lanes, b.dtype.lanes)
     return intern(op, a.dtype.scalar.vec(lanes), (a, b))
 
 
 def constant(u: UOp, value: int | float | bool) -> UOp:
+    """A scalar constant of the dtype of `u`."""
     return leaves.const(u.dtype.scalar, value)
 
 
 def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
-    """CDIV or CMOD with operands that cannot trap: 0 for b = 0, wrapping for least // -1."""
+    """CDIV or CMOD with operands that cannot trap: 0 for b = 0; the least value // -1 wraps."""
     low, high = bounds.bounds(b)
     zero, one = constant(a, 0), constant(b, 1)
     may_be_zero = low <= 0 <= high
@@ -40,11 +41,11 @@ def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
 
 
 def by_multiplication(a: UOp, d: int) -> UOp | None:
-    """floor(a / d) as (a·m) >> s where 64 bits hold it, else by way of floats: vectors have no
-    division of integers.
+    """floor(a / d) as (a·m) >> s where 64 bits hold the product, else in float64: vectors have no
+    integer division.
 
     With m = ceil(2^s / d) and e = m·d - 2^s, the quotient is exact for 0 ≤ a where a·e < 2^s.
-    A negative least value is moved to 0 by a multiple of d first, and the twos in d are shifted
+    First a multiple of d is added that makes all values nonnegative, and factors 2 of d are shifted
     out, so that the product is shorter.
     """
     low, high = bounds.bounds(a)
@@ -101,7 +102,7 @@ def integer_division(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _same_either_way(a: UOp, b: UOp) -> bool:
-    """Operands of one sign: rounding down and toward zero agree."""
+    """Whether both operands are nonnegative: then rounding down and toward zero agree."""
     return bool(bounds.bounds(a)[0] >= 0 and bounds.bounds(b)[0] >= 0)
 
 

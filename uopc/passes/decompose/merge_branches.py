@@ -1,12 +1,11 @@
-"""Branches that do not wait for each other are tested at once.
+"""Test branches that do not wait for each other at once.
 
     branch %x, %a, %y                     branch %x, %any, (branch %x, %a, %y)
     branch %z, %b, %w     →  with %any = %a or %b:
                                           branch %z, %any, (branch %z, %b, %w)
 
-Each branch is a test on the usual path, and a border that LLVM moves computations across where they
-are better left. A Jacobian's 15 sines have two tests then and not 15, between blocks of straight
-code.
+Each branch costs a test on the usual path and splits straight code, which LLVM schedules worse. The
+15 sines of a Jacobian have two tests instead of 15.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import Waits, waits
 
-MOST = 16  # conditions of a group: what they may change is kept until the last has been tested
+MOST = 16  # conditions per group: the values they may change stay alive until the last test
 Conditions = tuple["UOp", ...]
 
 
 def merged_branches(kernel: UOp) -> UOp:
-    """A kernel of the vector level with its branches in groups."""
+    """A kernel of the vector level with its branches merged in groups."""
     branches = [u for u in walk.order(kernel) if u.op is Ops.BRANCH]
     if len({u.src[1] for u in branches}) < 2:
         return kernel
@@ -31,7 +30,7 @@ def merged_branches(kernel: UOp) -> UOp:
     groups = _groups(branches, below)
     if not groups:
         return kernel
-    made: dict[UOp, UOp] = {}  # what is not the same any more
+    made: dict[UOp, UOp] = {}  # node -> its replacement
     any_of: dict[Conditions, UOp] = {}
     # The conditions of a group have fewer branches below them than its members.
     for u in sorted(below, key=lambda u: below[u].branches):
@@ -48,7 +47,7 @@ def merged_branches(kernel: UOp) -> UOp:
 
 
 def _groups(branches: Iterable[UOp], below: dict[UOp, Waits]) -> dict[UOp, Conditions]:
-    """The conditions of the group that a branch is in: two and more."""
+    """For each branch in a group of two or more conditions: those conditions."""
     alike: dict[object, dict[UOp, list[UOp]]] = {}
     for u in branches:
         members = alike.setdefault((below[u], ranges.ranges(u)), {})
@@ -65,7 +64,7 @@ def _groups(branches: Iterable[UOp], below: dict[UOp, Waits]) -> dict[UOp, Condi
 
 
 def _any(conditions: list[UOp]) -> UOp:
-    """Whether one of the conditions holds; lanes of equal number are combined as vectors."""
+    """Whether one of the conditions holds; vectors are combined before their lanes."""
     total = conditions[0]
     for c in conditions[1:]:
         if c.op is total.op is Ops.HREDUCE and c.src[0].dtype is total.src[0].dtype:

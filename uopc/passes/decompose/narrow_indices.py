@@ -1,10 +1,9 @@
-"""Index arithmetic on lanes in 32 bits, where bounds say that no value needs more.
+"""Index arithmetic on vectors in 32 bits, where bounds prove that no value needs more.
 
     a = 3*lanes + i : indexx16      →      a = 3*cast(lanes) + cast(i) : i32x16
 
-A register holds twice as many of them, and they have a multiplication of their own. What is
-computed from bounds that fit is the same number, so whatever is taken from such a vector (a lane of
-it, say, for an address) is cast back.
+A register holds twice as many 32-bit integers, and vectors have a multiplication for them. A value
+that is taken from such a vector, as a lane for an address, is cast back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Huge float64 angles modulo pi: by a window into the bits of 1/pi (Payne and Hanek 1983).
+"""Huge float64 angles modulo pi, by a window into the bits of 1/pi (Payne and Hanek 1983).
 
 Some fifty integer operations per element, under a branch that small angles do not take.
 `python -m tests.ulp --coefficients` prints the tables.
@@ -33,7 +33,7 @@ def where_huge(x: UOp, far: UOp, near: UOp) -> UOp:
 
 
 def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
-    """m (53 bits) times the 192 bits of w, modulo 2^192: the top word, the next, what is to add."""
+    """m (53 bits) times the 192 bits of w, modulo 2^192: the top word, the next, and a carry."""
     low32 = 0xFFFFFFFF
     m0, m1 = m & low32, m >> 32
     c0, c1 = w[1] & low32, w[1] >> 32

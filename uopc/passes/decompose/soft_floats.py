@@ -30,7 +30,7 @@ class Format:
 
     @property
     def infinity(self) -> int:
-        """Its bits; 0 where the greatest exponent has numbers as well."""
+        """The bits of infinity; 0 for a format without infinities."""
         return 0x1F << self.mantissa if self.bias == 15 else 0
 
 
@@ -42,7 +42,7 @@ FORMATS: dict[DType, Format] = {
     # The limit is what infinity would be as a number: what rounds to it is infinite.
     dtypes.float16: Format(10, 15, 65536.0, 0x7E00, bits=dtypes.uint16),
 }
-# What no machine computes with; float16 too where one has no conversions for it.
+# Types without arithmetic on any machine; float16 is another one where it has no conversions.
 SOFTWARE = frozenset((dtypes.bfloat16, *FORMATS)) - {dtypes.float16}
 
 

@@ -9,7 +9,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.float_bits import bits_of, float_of
 
-_SPLIT = 2.0**27 + 1  # a float64 times this parts into two halves of 26 bits
+_SPLIT = 2.0**27 + 1  # splits a float64 into two halves of 26 bits
 _TINY = 2.0**-600  # no product of two finite numbers times this is infinite
 _LARGE, _SCALE = 2.0**900, 2.0**100  # beyond this, parts could overflow: all is scaled by that
 
@@ -26,8 +26,8 @@ def unfused(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
-    """By the exact parts of product and sums, the small ones added to an odd last bit: then the
-    last sum is the only one that rounds. Infinities have no parts: there the plain sum is right."""
+    """The exact parts of the product and the sums; the small parts are added with rounding to odd,
+    so that only the last sum rounds. Infinities have no parts: there the plain sum is right."""
     far = (abs(a) > _LARGE) | (abs(b) > _LARGE) | (abs(c) > _LARGE)
     down, up = far.where(a.const_like(1 / _SCALE), 1.0), far.where(a.const_like(_SCALE), 1.0)
     larger = abs(a) > abs(b)
@@ -41,14 +41,14 @@ def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
 
 
 def _sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """a + b, and what rounding took from it."""
+    """a + b, and the rounding error."""
     total = a + b
     moved = total - a
     return total, (a - (total - moved)) + (b - moved)
 
 
 def _product(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """a * b, and what rounding took from it."""
+    """a * b, and the rounding error."""
     (ah, al), (bh, bl) = _halves(a), _halves(b)
     total = a * b
     return total, al * bl - (((total - ah * bh) - al * bh) - ah * bl)
@@ -61,8 +61,8 @@ def _halves(a: UOp) -> tuple[UOp, UOp]:
 
 
 def _odd_sum(a: UOp, b: UOp) -> UOp:
-    """a + b, of the two floats around it the one with an odd last bit: rounding that again to fewer
-    bits rounds as if it were done once."""
+    """a + b rounded to odd: of the two floats around the sum, that with an odd last bit. Rounding it
+    again to fewer bits rounds correctly."""
     total, lost = _sum(a, b)
     bits = bits_of(total)
     inexact = ((lost < 0.0) | (lost > 0.0)) & (bits & 1).eq(0)

@@ -12,7 +12,7 @@ Worst error in ulp, measured (float32 of one argument: every input), and number 
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
 sum; with a bias added beforehand these are the exponent field of 2^n; where the machine has SCALE,
 that multiplies by 2^n. Arguments are reduced with
-fused multiply-adds (Cody and Waite 1980), huge ones as `huge_angles` says: 100 operations, where
+fused multiply-adds (Cody and Waite 1980), huge ones in `payne_hanek.py`: 100 operations, where
 needed. float64 log is FDLIBM's. erf is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
 `python -m tests.ulp` measures, with --coefficients it prints the tables.
 """
@@ -123,7 +123,7 @@ def _clamp(x: UOp, low: float, high: float) -> UOp:
 
 
 def _bounded(x: UOp, limits: tuple[float, float], scales: bool) -> UOp:
-    """x where its power is neither 0 nor infinite, as `_scaled` asks for."""
+    """x clamped to where its power is neither 0 nor infinite, as `_scaled` needs."""
     low, high = limits
     return (x > high).where(high, x) if scales else _clamp(x, low, high)
 

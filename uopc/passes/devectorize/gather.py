@@ -1,4 +1,4 @@
-"""Places in memory that were computed: kept inside of what is there where it costs little."""
+"""Computed addresses of gathers, clamped to the storage where that is cheap."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from uopc.ir.core.uop import UOp, intern
 
 
 def some_place(flat: UOp, size: shapes.Dim) -> UOp | None:
-    """Places of 32 bits, the last element's where they are outside: as numbers without a sign these
-    are greater. No mask is waited for, and a lane becomes an address as it is."""
+    """Indices in 32 bits, clamped to the last element: invalid ones are greater as unsigned numbers.
+    So no mask is needed, and a lane is an address without a conversion."""
     if flat.op is not Ops.CAST or flat.src[0].dtype.scalar is not dtypes.int32:
         return None
     if not isinstance(size, int) or not 0 < size <= 1 << 31:
@@ -20,9 +20,9 @@ def some_place(flat: UOp, size: shapes.Dim) -> UOp | None:
 
 
 def first_inside(flat: UOp, lanes: int, size: shapes.Dim) -> UOp:
-    """Where so many neighbours begin; 0 if all of them are outside of storage of some size. Places
-    from memory are taken to be inside: to compare each costs more (sums of gathered rows: 2.9
-    times as long)."""
+    """The first index of a run of neighbours; 0 if all of them are outside of the storage. Indices
+    that were read from memory are assumed to be inside: a comparison of each costs more than the
+    reads."""
     if any(u.op in (Ops.LOAD, Ops.INDEX) for u in walk.toposort(flat)):
         return flat
     least, most = bounds.bounds(flat)

@@ -1,10 +1,10 @@
-"""What is stored of a vector whose first lanes only are let through: pieces without a mask.
+"""Stores of the first lanes of a vector, in pieces without a mask.
 
     store x[i : i + 8], v if lane < 6
     →  store x[i : i + 4], v[0:4];  store x[i + 4 : i + 6], v[4:6]
 
-Without registers for masks, a store under one takes 20 cycles (4096 x 16 x 12 floats: 44 µs under
-masks, 27 in pieces); loads under one cost as much as others.
+On a machine without mask registers, a masked store takes 20 cycles; a masked load costs as much as
+any other load.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from uopc.ir.core.uop import UOp
 
 
 def store_pieces(gates: list[UOp]) -> list[tuple[int, int]] | None:
-    """Where each piece begins and how many lanes it has, the widest first, if the gates of the
-    lanes are known; None where they are not, or let through others than the first."""
+    """The first lane and the length of each piece, the widest first. None where the gates of the
+    lanes are not known, or hold for other lanes than the first ones."""
     if any(g.op is not Ops.CONST for g in gates):
         return None
     opened = [bool(g.arg) for g in gates]

@@ -1,8 +1,8 @@
-"""Vectors that are columns of a block in memory: rows are loaded and shuffled, not lanes gathered.
+"""In-register transposition: columns of a block in memory are read by rows, then shuffled.
 
-A vector whose lanes are `step` elements apart takes a load a lane. Where the copies of a body read
-the vectors right beside it too, the same elements are rows of neighbours: one load brings a piece
-of each of several vectors, and shuffles put the pieces in place.
+A vector whose lanes are `step` elements apart takes one load per lane. Where unrolled copies read
+the adjacent vectors too, the same elements are rows of neighbours: one load fetches a piece of
+several vectors, and shuffles put the pieces in place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane o
 
 
 def columns(kernel: UOp, lane_step: LaneStep) -> list[list[UOp]]:
-    """Blocks of vectors that lie beside one another, as many as a piece has elements."""
+    """Blocks of adjacent vectors, one per element of a piece."""
     groups: dict[object, dict[int, UOp]] = {}
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
@@ -68,7 +68,7 @@ def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
 
 
 def _interleaved(a: UOp, b: UOp, n: int, half: int) -> UOp:
-    """In each piece of n lanes: the lanes of one half of a and b in turns."""
+    """For each piece of n lanes: the lanes of one half of a and b, alternating."""
     lanes = a.dtype.lanes
     order = []
     for first in range(half * (n // 2), lanes, n):

@@ -1,4 +1,9 @@
-"""The blocks of a kernel: its loops and branches, and what stands in each, in order."""
+"""The blocks of a kernel: its loops and branches, and the statements of each, in order.
+
+A value stands in the innermost loop that it depends on; a loop stands in the innermost loop that
+its contents depend on: so work is done as far outside as possible. A value that only the last
+operands of BRANCHes need stands inside their IF.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ _CLOSERS = frozenset((Ops.REDUCE, Ops.END))
 
 
 class Loops:
-    """The tree of loops: the parent of each range, found from what its closers depend on."""
+    """The tree of loops: the parent of each range follows from the dependencies of its closers."""
 
     def __init__(self, order: list[UOp]) -> None:
         self.parent: dict[UOp, UOp | None] = {}
@@ -55,10 +60,10 @@ class Loops:
 
 
 def separated(sink: UOp) -> tuple[UOp, Loops]:
-    """The kernel with a loop of its own for each place in the nest where a range is closed.
+    """The kernel with a separate loop for each position in the nest where a range is closed.
 
-    Copies of a reduce share its range; one that stopped depending on an outer loop moves out of
-    it, and then needs another loop than the rest.
+    Copies of a reduce share its range. A copy that no longer depends on an outer loop moves out of
+    it, and then needs a loop of its own.
     """
     number = 0
     while True:
@@ -74,10 +79,10 @@ def separated(sink: UOp) -> tuple[UOp, Loops]:
 
 
 class Blocks:
-    """Nodes by loop, and loops as items of the loop around them, each block in order."""
+    """The nodes of each block, in order; an inner block is an item of the block around it."""
 
     def __init__(self, sink: UOp, gpu: bool) -> None:
-        self.gpu = gpu  # its assembler orders statements itself
+        self.gpu = gpu  # a GPU's assembler orders statements itself
         sink, self.loops = separated(sink)
         self.order = list(walk.order(sink))
         self.closed = {
@@ -127,7 +132,7 @@ class Blocks:
         return made
 
     def _innermost_if(self, block: UOp | None, home: UOp | None) -> UOp | None:
-        """The innermost of the blocks around `block` that is in no other loop than `home` is."""
+        """The innermost block, from `block` outward, that stands in the same loops as `home`."""
         found = block
         while block is not home:
             assert block is not None
@@ -137,7 +142,7 @@ class Blocks:
         return found
 
     def item(self, u: UOp, block: UOp | None) -> UOp:
-        """What stands for a node in a block around it: itself, or the loop it is in."""
+        """The item of a block that contains a node: the node itself, or a block inside."""
         child, home = u, self.home[u]
         while home is not block:
             assert home is not None
@@ -145,8 +150,8 @@ class Blocks:
         return child
 
     def edges(self) -> dict[UOp, set[UOp]]:
-        """item -> the items of its block that come before it, without operands in the same block,
-        which come before it in the depth-first walk anyway."""
+        """item -> items of its block that must come before it. Operands in the same block are left
+        out, because they come first in the depth-first walk anyway."""
         before: dict[UOp, set[UOp]] = {}
         home = self.home
         for u in self.order:
@@ -169,7 +174,7 @@ class Blocks:
             before.setdefault(x, set()).add(y)
 
     def inside_of(self, u: UOp) -> UOp | None:
-        """The loop in which a node uses its operands: closers use them inside their loops."""
+        """The block in which a node uses its operands: a closer, inside of what it closes."""
         closed = self.closed.get(u)
         return max(closed, key=lambda r: self.loops.depth[r]) if closed else self.home[u]
 
@@ -193,8 +198,8 @@ class Blocks:
         return child
 
     def sorted_block(self, block: UOp | None, before: dict[UOp, set[UOp]]) -> list[UOp]:
-        """Topological order; among what is ready, the order of the depth-first walk. Mostly it is
-        that order: then the edges that it does not imply say so."""
+        """The items in topological order, as near to the depth-first walk as possible; usually the
+        walk itself, unless an edge contradicts it."""
         items = sorted(self.blocks[block], key=self.rank.__getitem__)
         place = {u: i for i, u in enumerate(items)}
         for u in items:
@@ -204,7 +209,7 @@ class Blocks:
         return items if self.gpu else by_latency(items, block)
 
     def _reordered(self, items: list[UOp], before: dict[UOp, set[UOp]]) -> list[UOp]:
-        """The items of a block where loops stand elsewhere than in the depth-first walk."""
+        """The items of a block whose order is not that of the depth-first walk."""
         members = set(items)
         users: dict[UOp, list[UOp]] = {u: [] for u in items}
         waiting: dict[UOp, int] = {}
@@ -231,7 +236,7 @@ class Blocks:
         return out
 
     def _ranks(self) -> dict[UOp, int]:
-        """The place in the depth-first walk; a loop's is that of the last node that closes it."""
+        """The index in the depth-first walk; for a block, that of the last node that closes it."""
         rank = {u: i for i, u in enumerate(self.order)}
         for u, closed in self.closed.items():
             for r in closed:

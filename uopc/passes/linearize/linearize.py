@@ -1,4 +1,4 @@
-"""Put a kernel in execution order: RANGE opens a loop, END closes it, registers carry reduces.
+"""Put a kernel in execution order: RANGE … END is a loop, IF … ENDIF a branch, CARRY a register.
 
 Before (vector)                            After (linear)
   %1 = param "" slot=0 : f32[1]              linear name=r_8 opts=() {
@@ -17,9 +17,9 @@ Before (vector)                            After (linear)
                                                store %3, %8
                                              }
 
-A value stands in the innermost loop that it depends on; a loop stands in the innermost loop that
-what it computes depends on, so work is done as far outside as it can. Inside a loop the order is
-that of a depth-first walk from the stores: an operand stands shortly before its first use.
+`blocks.py` says in which loop or branch each value stands. Inside a block the order is that of a
+depth-first walk from the stores: an operand stands shortly before its first use. A loop of at most
+one iteration becomes a branch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DONE_AGAIN = frozenset((Ops.LOAD, Ops.TILE_LOAD, *_MEETINGS))
 
 
 class _Emitter:
-    """The ordered list, with reduces as carried registers."""
+    """Makes the ordered list, with reduces as carried registers."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -63,7 +63,7 @@ class _Emitter:
         self.ended: set[UOp | None] = set()
 
     def run(self) -> list[UOp]:
-        """Blocks are walked with a stack of iterators: loops may nest deeper than Python does."""
+        """Walk the blocks with a stack of iterators: loops may nest deeper than Python's stack."""
         stack: list[tuple[UOp | None, Iterator[UOp]]] = []
         stack.append((None, iter(self.blocks.sorted_block(None, self.before))))
         while stack:
@@ -101,7 +101,7 @@ class _Emitter:
             self.carried[(u, r)] = self._append(made)
 
     def _open_branch(self, r: UOp) -> None:
-        """An IF, or a RANGE that is one: its only number is 0."""
+        """Open a branch, or a loop of at most one iteration as a branch: its counter is 0."""
         end = r.src[0]
         if r.op is Ops.RANGE:
             zero = self.made[r] = self._constant(leaves.const(r.dtype, 0))
@@ -122,7 +122,7 @@ class _Emitter:
         return value
 
     def _first(self, u: UOp) -> UOp:
-        """What the register of a REDUCE holds before its loops."""
+        """The value of a REDUCE's register before its loops."""
         value = leaves.const(u.dtype.scalar, semantics.reduce_identity(u.arg.op, u.dtype.scalar))
         if u.dtype.lanes > 1:
             value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
@@ -134,7 +134,7 @@ class _Emitter:
         return parent if parent is not None and parent in u.src[1:] else None
 
     def _so_far(self, total: UOp) -> UOp:
-        """What a REDUCE has added up by now in its innermost loop."""
+        """The running total of a REDUCE in its innermost loop."""
         if total in self.latest:
             return self.latest[total]
         inside = self.blocks.inside_of(total)
@@ -169,7 +169,7 @@ class _Emitter:
             self.made[u].origin = u.origin
 
     def _joined(self, before: UOp, block: UOp, inside: UOp) -> UOp:
-        """The value behind a branch: from before it, or from inside."""
+        """The BRANCH behind an IF: the value from before, or the one from inside."""
         src = (before, self.opened[block], inside)
         return self._append(intern(Ops.BRANCH, before.dtype, src))
 
@@ -217,8 +217,8 @@ def _is_branch(block: UOp) -> bool:
 
 
 def _loops_entered(after: UOp) -> list[UOp]:
-    """The loops that a value is said to be used in: what is computed from it stays there. An AFTER
-    of a place in memory, or of effects, is about order, and that is known now."""
+    """The loops that an AFTER keeps a value in. An AFTER of an address or of effects is only about
+    order, which is decided by now."""
     base = before_effects(after)
     if base.op.is_storage or base.op is Ops.INDEX:
         return []

@@ -1,13 +1,12 @@
-"""Straight code whose results are waited for, in the order of how long the way to its end is.
+"""List scheduling: straight code in the order of the critical path, where latency dominates.
 
-A processor looks a few hundred operations ahead. A depth-first walk puts one chain after the
-other, so of a long body it sees one or two chains at a time, and each operation waits for the one
-before it. The longest way first puts chains side by side: a Jacobian's 115 operations, 101 cycles
-one after the other, take 45 cycles and not 58.
+A processor looks a few hundred operations ahead. A depth-first walk emits one dependency chain
+after the other, so in long code the processor sees one or two chains at a time and waits for each
+operation. Scheduling by the longest remaining path interleaves the chains.
 
-Only where the latency of a stretch is longer than the time that its operations take: then few
-values are alive at once. Wider code, the tile of a product, keeps the depth-first order and its
-registers; and so does code that is one chain, where nothing stands beside it.
+A stretch is reordered only where its latency exceeds the time to issue its operations: then few
+values are alive at once. Wider code, such as the tile of a product, keeps the depth-first order and
+with it the registers; code that is a single chain keeps it too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from uopc.passes.analysis.op_costs import (
 
 
 def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:
-    """The items of a block, sources first as before; inner blocks stay where they are."""
+    """The items of a block in their new order, sources first; inner blocks keep their positions."""
     if block is not None and block.op is Ops.IF:
         return items
     out: list[UOp] = []
@@ -39,7 +38,7 @@ def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:
 def _ordered(stretch: list[UOp]) -> list[UOp]:
     if len(stretch) < SHORTEST_STRETCH:
         return stretch
-    after = dict.fromkeys(stretch, 0)  # cycles from the beginning of each to the end
+    after = dict.fromkeys(stretch, 0)  # cycles from the start of each to the end of the stretch
     work = 0
     for u in reversed(stretch):
         own = latency(u)
@@ -53,13 +52,13 @@ def _ordered(stretch: list[UOp]) -> list[UOp]:
     if not length < work <= ISSUE_WIDTH * length:
         return stretch
     for u in stretch:
-        if u.op is Ops.STORE:  # at once when its value is there
+        if u.op is Ops.STORE:  # as soon as its value is known
             _no_later(u, after.get(u.src[1], length), after)
     return sorted(stretch, key=lambda u: -after[u])
 
 
 def _no_later(u: UOp, cycles: int, after: dict[UOp, int]) -> None:
-    """Move a statement, and what it needs, to where so many cycles are left."""
+    """Move a statement, and its sources, to where at least `cycles` are left."""
     stack = [u]
     while stack:
         v = stack.pop()

@@ -1,4 +1,4 @@
-"""Sums of what tensor cores multiply, added up in place: each WMMA adds to its accumulator.
+"""Sums of WMMAs as chains: each WMMA adds to the accumulator of the one before.
 
 carry c: p = wmma(a, b); q = wmma(d, e); c + (p + q)
 →  carry c: p = wmma(a, b, c); q = wmma(d, e, p)
@@ -11,7 +11,7 @@ from uopc.ir.core.uop import UOp
 
 
 def accumulating(order: list[UOp]) -> dict[UOp, UOp]:
-    """The WMMAs, and sums of them, that only one REDUCE adds up -> that REDUCE."""
+    """Each WMMA, or sum of WMMAs, that only one REDUCE adds up -> that REDUCE."""
     if not any([u.op is Ops.WMMA for u in order]):
         return {}
     users: dict[UOp, int] = {}
