@@ -61,8 +61,8 @@ def _halves(a: UOp) -> tuple[UOp, UOp]:
 
 
 def _odd_sum(a: UOp, b: UOp) -> UOp:
-    """a + b rounded to odd: of the two floats around the sum, that with an odd last bit. Rounding it
-    again to fewer bits rounds correctly."""
+    """a + b rounded to odd: of the two floats around it, the one with an odd last bit. Rounding
+    that again to fewer bits rounds correctly."""
     total, lost = _sum(a, b)
     bits = bits_of(total)
     inexact = ((lost < 0.0) | (lost > 0.0)) & (bits & 1).eq(0)

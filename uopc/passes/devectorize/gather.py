@@ -8,7 +8,7 @@ from uopc.ir.core.uop import UOp, intern
 
 
 def some_place(flat: UOp, size: shapes.Dim) -> UOp | None:
-    """Indices in 32 bits, clamped to the last element: invalid ones are greater as unsigned numbers.
+    """Indices in 32 bits, clamped to the last element: as unsigned numbers, bad ones are greater.
     So no mask is needed, and a lane is an address without a conversion."""
     if flat.op is not Ops.CAST or flat.src[0].dtype.scalar is not dtypes.int32:
         return None
