@@ -58,6 +58,7 @@ def change(block, root):
     file.write_text("".join(lines), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_walk_through_works(section, tmp_path):
     for folder in ("uopc", "tests"):
