@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
 from uopc.backends.cpu.callables import make_callable
-from uopc.backends.llvm import emitter, jit, split_function
+from uopc.backends.llvm import jit
 from uopc.cache.disk import Store
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
@@ -49,7 +49,10 @@ class _Runtime:
     code: bytes
 
 
+# A program from a cache needs no emitter.
 def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
+    from uopc.backends.llvm import emitter, split_function
+
     return {k.arg.name: emitter.module([split_function.render(k.arg.name, k)]) for k in kernels}
 
 
@@ -58,6 +61,8 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str
 
 
 def _compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> ObjectCode:
+    from uopc.backends.llvm import emitter, split_function
+
     begin = time.perf_counter()
     functions = {k.arg.name: split_function.render(k.arg.name, k) for k in lowered.kernels}
     text = emitter.module(functions.values())
