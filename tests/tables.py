@@ -103,6 +103,7 @@ def files(package):
 
 TABLES = {
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
+    "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),
     "ops": ("uopc/ir/README.md", ops),

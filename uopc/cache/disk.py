@@ -89,7 +89,7 @@ class Store:
                         folder.mkdir(mode=0o700)
             outer = os.open(self.root, flags)
             try:
-                # Nobody else may put a folder in the place of ours: a sticky folder prevents that.
+                # No other user may replace our folder: the sticky bit prevents that, too.
                 found = os.fstat(outer)
                 sticky = found.st_mode & stat.S_ISVTX
                 _check_owner(found, str(self.root), 0 if sticky else 0o022, others=(0,))
@@ -106,9 +106,9 @@ class Store:
 
     # ------------------------------------------------------------ entries
     def load(self, name: str, decode: Callable[[bytes], T]) -> T | None:
-        """An entry, decoded; None when there is none that can be used. The reason is noted.
+        """An entry, decoded; None when no entry can be used, with the reason in the statistics.
 
-        `decode` raises Unusable or InvalidIR for content that is not what it should be.
+        `decode` raises Unusable or InvalidIR for content of another form.
         """
         try:
             content = self.read(name)
@@ -120,7 +120,7 @@ class Store:
         return found
 
     def save(self, name: str, content: bytes) -> None:
-        """Store an entry. When that is not possible, the reason is noted."""
+        """Store an entry, or note in the statistics why that is not possible."""
         try:
             self.write(name, content)
             statistics.count(disk_stored=1)

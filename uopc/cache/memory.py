@@ -96,7 +96,7 @@ class Memory(Generic[T]):
 
 
 def clear() -> None:
-    """Forget what is in memory (not what is on disk), and set the counters to zero."""
+    """Empty the memory (not the disk), and set the counters to zero."""
     for memory in list(_memories):
         memory.clear()
     statistics.reset()

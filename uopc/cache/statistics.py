@@ -1,4 +1,4 @@
-"""What the caches of this process did: counters, and why entries on disk could not be used."""
+"""Statistics of this process: counters, and the reasons why entries on disk were not used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def note(counter: str, problem: Exception) -> None:
 
 
 def counters() -> dict[str, int]:
-    """What happened in this process so far.
+    """The counters of this process so far.
 
     scheduled: graphs lowered; compiled: kernels that LLVM compiled; *_hits and *_misses: entries
     that were found, or not; disk_rejected: entries that could not be used; disk_stored and

@@ -79,7 +79,7 @@ def _check(name: str, required: bool, look: Callable[[], str]) -> Finding:
         return Finding(name, "ok", look(), required)
     except _Missing as error:
         return Finding(name, "missing", str(error), required)
-    except Exception as error:  # a report names every defect and goes on
+    except Exception as error:  # the report names every defect and continues
         kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
         return Finding(name, "failed", " ".join(f"{kind}{error}".split()), required)
 

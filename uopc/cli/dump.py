@@ -44,7 +44,7 @@ from uopc.program.request import prepare
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """What to show of which graph."""
+    """The graph, and the parts of it to show."""
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm)")
     parser.add_argument("--diff", metavar="STAGE", help="print what that stage changed")

@@ -43,7 +43,7 @@ class Source:
 
 
 def load(source: str) -> Source:
-    """The graph that SOURCE names. UserError and InvalidIR say what is wrong, and where."""
+    """The graph that SOURCE names. UserError and InvalidIR give the file and line of a mistake."""
     path, name = Path(source), ""
     head, colon, tail = source.rpartition(":")
     if colon and not path.exists() and tail.isidentifier():

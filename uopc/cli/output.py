@@ -1,4 +1,4 @@
-"""What a command prints: lines and tables, in colour on a terminal."""
+"""The output of a command: lines and tables, in colour on a terminal."""
 
 from __future__ import annotations
 

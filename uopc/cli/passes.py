@@ -12,7 +12,7 @@ from uopc.passes import ORDER, PIPELINE
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """There are none."""
+    """This command takes no arguments."""
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:

@@ -1,4 +1,4 @@
-"""What a pass is: graph to graph, with the level it accepts and the one it promises."""
+"""The contract of a pass: graph to graph, with a level it accepts and one it promises."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Schedule = Callable[["UOp"], Scheduled]
 
 @dataclass
 class Context:
-    """What a pass may know besides its graph. `notes` is for the dump, never read by a pass."""
+    """All that a pass knows besides its graph. `notes` is for the dump: no pass reads it."""
 
     target: Target
     optimize: bool = True

@@ -1,4 +1,4 @@
-"""What a compile leaves when its graphs are gone: the plan, the machine code, the sources."""
+"""The result of a compile without any graph: the plan, the machine code, the sources."""
 
 from __future__ import annotations
 

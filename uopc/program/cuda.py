@@ -81,7 +81,7 @@ class _NotLaunched:
 
 
 class GpuProgram(Program):
-    """A graph compiled for a GPU. `plan` says what is launched, in which order, on which words."""
+    """A graph compiled for a GPU. `plan` lists its launches in order, with their words."""
 
     plan: Plan
     _kernel = GpuKernel

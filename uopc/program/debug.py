@@ -87,7 +87,7 @@ def _print_graphs(program: Program) -> None:
 # ---------------------------------------------------------------- level 2
 @dataclass(frozen=True)
 class Work:
-    """What one launch does, where sizes may be symbolic."""
+    """The work of one launch. Sizes may be symbolic."""
 
     operations: DimValue
     nbytes: DimValue  # of the storage that it touches

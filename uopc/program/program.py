@@ -28,20 +28,20 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 @dataclass(frozen=True)
 class Backend:
-    """How programs for one kind of device are made: all that differs between them."""
+    """All that differs between kinds of devices: the functions that make a program for one."""
 
-    # The machine that a device's name and the name of a CPU (or "") mean.
+    # The machine for a device's name and a CPU's name (or "").
     target: Callable[[str, str], Target]
-    # LLVM IR by kernel name, a module each, for some kernels of a lowered program.
+    # The LLVM IR of some kernels of a lowered program: one module per kernel, by name.
     render: Callable[[Lowered, Sequence[UOp]], dict[str, str]]
-    # Assembly (or PTX) by name, for LLVM modules by name and the name of a CPU (or "").
+    # The assembly (or PTX) of LLVM modules by name, given the machine and a CPU's name (or "").
     assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
-    # What `compiled` gives, and what a record on disk is read as.
+    # The class of `compiled`'s result, and of a record on disk.
     artifact: type[Artifact]
-    # Code and plan of a lowered request.
+    # The code and the plan of a lowered request, given the content of its graph.
     compiled: Callable[[Request, Lowered, Fingerprint], Artifact]
-    # The program, ready to run, for an artifact that was compiled or found in a cache, given the
-    # graph's constant arrays by content hash.
+    # The program, ready to run, of an artifact (compiled, or found in a cache), given the graph's
+    # constant arrays by content hash.
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
 
     def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
@@ -64,8 +64,8 @@ class Value:
 
 @dataclass
 class Stages:
-    """How a request was lowered. This is done again when somebody asks: the graphs would take more
-    memory than the code, and keeping them costs time."""
+    """The lowered request, made again on demand: graphs take more memory than code, and time to
+    keep."""
 
     request: Request
     backend: Backend

@@ -31,7 +31,7 @@ Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the piec
 
 @dataclass(frozen=True)
 class Head:
-    """What a record says of itself: its key by component, its kernels' names and digests."""
+    """The head of a record: its key by component, and the names and digests of its kernels."""
 
     key: dict[str, str]
     kernels: list[tuple[str, str]]
@@ -75,12 +75,12 @@ def _refused() -> Iterator[None]:
 
 
 def read_head(content: bytes) -> Head:
-    """What a record says of itself. Unusable when it is none."""
+    """The head of a record. Unusable when the content is no record."""
     return _parts(content)[0]
 
 
 def decode(content: bytes, key: Key, kind: type[T]) -> T:
-    """The object of a record. Unusable when it is none, of another key, or of another kind."""
+    """The object of a record. Unusable when it is no record, or has another key or class."""
     head, pieces, body = _parts(content)
     if differing := key.differs(head.key):
         raise Unusable(f"the entry is of another key: {', '.join(differing)} differ")

@@ -1,4 +1,4 @@
-"""What `compile` was asked for, checked and in one form: the start of every compile."""
+"""The request to compile a graph, checked and in one form: the start of every compile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache 
 
 @dataclass(frozen=True)
 class Request:
-    """What `compile` was asked for: enough to do it again in another process."""
+    """A graph and the arguments of `compile`: enough to compile again in another process."""
 
     graph: UOp  # SINK of the outputs, or a kernel
     structure: str  # of the results: single, tuple, list or dict; or kernel
@@ -68,7 +68,7 @@ def prepare(
 
 
 def make_context(request: Request, machine: Target) -> Context:
-    """What the passes may know of the request."""
+    """The context of the passes for a request."""
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import function_schedule
 
