@@ -27,8 +27,8 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite.pattern import Rule, UPat
 from uopc.ir.rewrite.rules import BOOL, FLOAT, INDEX, WRAPPING, Entry, RuleSet, compiled
 
-_TRIES = 240  # instances a rule and dtype
-_POINTS = 1024  # of which the values are compared at most at so many points
+_TRIES = 240  # instances per rule and dtype
+_POINTS = 1024  # the most points at which the values of one instance are compared
 
 _TYPES = {
     INDEX: (dtypes.index,), WRAPPING: (dtypes.int8, dtypes.uint8),
@@ -177,7 +177,7 @@ def _count(op: Op) -> int:
 
 # ---------------------------------------------------------------- points
 def points(leaves: dict[UOp, Array], rng: random.Random) -> dict[UOp, Array]:
-    """Values for all leaves at once: every combination, or a sample of them."""
+    """Values for all leaves: every combination if there are at most `_POINTS`, else a sample."""
     sizes = [len(v) for v in leaves.values()]
     total = int(np.prod(sizes)) if sizes else 1
     if total <= _POINTS:
@@ -196,20 +196,20 @@ def refuted(rules: RuleSet, seed: int = 0) -> list[Refutation]:
 
 
 def idle(rules: RuleSet, seed: int = 0) -> list[str]:
-    """Rules that none of their own instances makes fire."""
+    """Rules that fire on none of their own instances."""
     return [
         e.name for e in rules.entries if not any(_fired(rules, e, random.Random(f"{seed}{e.name}")))
     ]
 
 
 def graphs(rules: RuleSet, entry: Entry, seed: int = 0) -> Iterator[UOp]:
-    """Graphs that fit a rule and on which it fires."""
+    """Instances of a rule's pattern on which the rule fires."""
     for _, before, _ in _fired(rules, entry, random.Random(f"{seed}{entry.name}")):
         yield before
 
 
 def _fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Any:
-    """(maker, graph, what the rule makes of it) for the instances on which it fires."""
+    """(maker, graph, rewritten graph) for the instances on which a rule fires."""
     rule = compiled(rules, entry)
     optional = frozenset(_used(entry.left, True) - _used(entry.left, False))
     types = [t for n in rules.over for t in _TYPES[n]]
@@ -235,8 +235,8 @@ def _used(p: UPat, chosen: bool, here: bool = False) -> set[str]:
 
 @dataclass(frozen=True)
 class Tried:
-    """What trying one rule came to: graphs on which it fired, places at which they were compared,
-    and a counterexample if there is one."""
+    """The result of trying one rule: the number of graphs on which it fired, the number of points
+    at which values were compared, and a counterexample if there is one."""
 
     rule: str
     graphs: int
@@ -245,7 +245,7 @@ class Tried:
 
 
 def tried(rules: RuleSet, entry: Entry, seed: int = 0) -> Tried:
-    """One rule of the set tried on graphs that fit it, up to the first that refutes it."""
+    """Try one rule of the set on instances of its pattern, up to the first that refutes it."""
     rng = random.Random(f"{seed}{entry.name}")
     graphs = places = 0
     name = f"{rules.name}/{entry.name}"
@@ -273,9 +273,9 @@ def _differs(old: Array, new: Array, t: DType) -> Array:
 
 # ---------------------------------------------------------------- rules that never get a turn
 def hidden(rules: Sequence[Rule], certain: Sequence[Rule]) -> list[tuple[Rule, Rule]]:
-    """(rule, earlier rule of `certain` that fits whatever it fits) for rules in one matcher.
+    """(rule, earlier rule that always takes its graphs) for the rules of one matcher.
 
-    `certain` are the rules that always fire when they fit.
+    `certain`: the rules that always fire when they fit.
     """
     out = []
     for i, late in enumerate(rules):
