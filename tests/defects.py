@@ -193,17 +193,17 @@ DEFECTS: Final = (
     ),
     Defect(
         "GPU: a shared tile that is filled again while it is read",
-        "uopc/passes/analysis/shared_tiles.py",
-        "return remake.rebuild(end, places)", "return end",
+        "uopc/passes/place_threads/barriers.py",
+        "return remake.rebuild(end, addresses)", "return end",
         ("test_tensor_cores.py", "test_tensor_products.py"),
     ),
     Defect(
         "GPU: a slice that is read before its copy is there",
-        "uopc/passes/analysis/pipelined_tiles.py",
+        "uopc/passes/place_threads/pipelined_tiles.py",
         "(*done, loop), count - 2)", "(*done, loop), count - 1)", ("test_tensor_cores.py",),
     ),
     Defect(
-        "GPU: a tile whose pieces wait for banks", "uopc/passes/analysis/swizzle.py",
+        "GPU: a tile whose pieces wait for banks", "uopc/passes/place_threads/swizzle.py",
         "affine.add(affine.scaled(moved, piece), inside)",
         "affine.add(affine.scaled(column, piece), inside)", ("test_swizzled_tiles.py",),
     ),

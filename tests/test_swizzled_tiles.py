@@ -11,7 +11,8 @@ from tests.ptx import banks, machine, parse
 from tests.ptx.memory import Memory
 from uopc import dtypes
 from uopc.ir.index import affine
-from uopc.passes.analysis import swizzle as swizzled_tiles
+from uopc.passes.analysis.shared_tiles import can_be_swizzled
+from uopc.passes.place_threads.swizzle import swizzled_index
 
 LANES = np.arange(32)
 # Accesses of a warp: byte offsets, bytes of each, and the turns of banks that it takes.
@@ -39,7 +40,7 @@ def test_turns_of_banks(name):
 
 def places(row, itemsize, count):
     """The bytes at which the elements of some rows are."""
-    made = [swizzled_tiles.place(affine.const(i), row, itemsize) for i in range(row * count)]
+    made = [swizzled_index(affine.const(i), row, itemsize) for i in range(row * count)]
     return itemsize * np.array([u.arg for u in made]).reshape(count, row)
 
 
@@ -50,7 +51,7 @@ ROWS = [(row, itemsize) for itemsize in (1, 2, 4, 8) for row in (32, 64, 128, 25
 def test_the_layout(nbytes, itemsize):
     """Every element has a place of its own, in the line of its row; pieces stay whole; 8 rows of
     a piece, and 4 of a pair, are in different banks."""
-    assert swizzled_tiles.can_be_swizzled(nbytes)
+    assert can_be_swizzled(nbytes)
     at = places(nbytes // itemsize, itemsize, 16)
     assert sorted(at.reshape(-1)) == list(range(0, 16 * nbytes, itemsize))
     plain = np.arange(0, 16 * nbytes, itemsize).reshape(at.shape)
@@ -65,7 +66,7 @@ def test_the_layout(nbytes, itemsize):
 
 
 def test_rows_that_cannot():
-    assert not any(swizzled_tiles.can_be_swizzled(n) for n in (0, 8, 16, 48, 96, 160, 192))
+    assert not any(can_be_swizzled(n) for n in (0, 8, 16, 48, 96, 160, 192))
 
 
 def counted(graph, part="sm_90a"):

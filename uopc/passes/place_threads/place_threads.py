@@ -15,8 +15,8 @@ Before (vector), device=cuda:sm_90           After (vector)
 Every thread of the launch runs the whole kernel, so the ranges vanish. Loops that are not inside of
 each other use the same threads. Thread 0 of a dimension does the stores outside of its loops. A
 reduce over threads becomes exchanges and shared memory (`block_reduce.py`). Storage that threads
-fill together is shared, with barriers (`analysis/shared_tiles.py`), or filled ahead of its use
-(`analysis/pipelined_tiles.py`).
+fill together is shared, with barriers (`barriers.py`), or filled ahead of its use
+(`pipelined_tiles.py`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis import shared_tiles, swizzle
+from uopc.passes.analysis.shared_tiles import THREADS, filled_together
 from uopc.passes.contract import Context, Pass
+from uopc.passes.place_threads.barriers import with_barriers
 from uopc.passes.place_threads.block_reduce import Team, reduce_threads
 from uopc.passes.place_threads.launch_grid import grid
+from uopc.passes.place_threads.swizzle import swizzled
 
 if TYPE_CHECKING:
     from uopc.target import Gpu
@@ -71,7 +73,7 @@ def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
     """The ranges of threads around each node, the fastest first."""
     found: dict[tuple[UOp, ...], None] = {}
     for around in dict.fromkeys([ranges.ranges(u) for u in order]):
-        chain = [r for r in around if r.arg.kind in shared_tiles.THREADS]
+        chain = [r for r in around if r.arg.kind in THREADS]
         chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
         found[tuple(chain)] = None
     return list(found)
@@ -275,10 +277,10 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     launch = _threads(order, context.target.gpu)
     if launch is None:
         return kernel
-    kernel = swizzle.in_places(kernel)
+    kernel = swizzled(kernel)
     order = list(walk.order(kernel))
-    placing = _Placement(order, launch, tiles := shared_tiles.filled_together(order))
-    return remake.rewritten(shared_tiles.with_barriers(kernel, tiles), placing.change)
+    placing = _Placement(order, launch, tiles := filled_together(order))
+    return remake.rewritten(with_barriers(kernel, tiles), placing.change)
 
 
 PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel", reassociates=True)

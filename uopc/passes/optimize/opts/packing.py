@@ -19,8 +19,8 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis import swizzle
 from uopc.passes.analysis.loops import make_range, parts
+from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 from uopc.passes.optimize.opts.pad import guarded
@@ -190,7 +190,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
         read += [rest, quotient]
     content = _guarded(remake.rebuild(value, moved), guard)
     row, itemsize = dims[-1], value.dtype.itemsize
-    swizzled = in_banks and swizzle.can_be_swizzled(row * itemsize)
+    swizzled = in_banks and can_be_swizzled(row * itemsize)
     if in_banks and not swizzled and row * itemsize % 32 == 0:
         # 8 rows are in different banks, 16 bytes of each, if rows have an odd number of 16 bytes.
         dims[-1] += 16 // itemsize

@@ -1,4 +1,4 @@
-"""Local stages (PACK): any operand before any loop keeps the numbers, or is refused."""
+"""PACK: any operand before any loop keeps the numbers, or is refused."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.passes import PIPELINE
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.contract import Context
-from uopc.passes.optimize.opts import packing as local_stage
-from uopc.passes.optimize.opts import table
+from uopc.passes.optimize.opts import packing, table
 from uopc.passes.optimize.opts.legality import Refused
 
 DIMS = st.integers(1, 7)
@@ -96,7 +95,7 @@ def test_windows_of_an_enlarged_image_are_stored_once(joined):
     channels = 5 if joined else 3
     graph = large.conv2d(uopc.param("w", (4, channels, 3, 3)), padding=1)
     kernel = simplified(graph)
-    found = [n for n, (v, _) in enumerate(local_stage.operands(kernel)) if v.op is not Ops.INDEX]
+    found = [n for n, (v, _) in enumerate(packing.operands(kernel)) if v.op is not Ops.INDEX]
     staged = table.apply_opt(kernel, Opt("PACK", 0, found[0]))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
     assert shapes.shape(buffer) == (channels * (8 + 2) * (18 + 2),)

@@ -1,4 +1,4 @@
-"""Sums in memory (REDUCE_OUT): any reduce outside of any loop keeps the numbers, or is refused."""
+"""REDUCE_OUT: any reduce outside of any loop keeps the numbers, or is refused."""
 
 from __future__ import annotations
 

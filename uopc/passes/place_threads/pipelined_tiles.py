@@ -1,11 +1,11 @@
-"""Shared tiles that are filled some iterations ahead of their use, while others are read.
+"""Shared tiles that are filled some iterations ahead, while earlier stages are read.
 
     for k: wait; (t[f] = x[k, f]); wait; … t[g] …
     →  fill stages 0 … n-2;  for k: wait for stage k; fill stage k+n-1; … t[k % n, g] …
 
-A fill that only copies is started and goes on by itself: its stores are async, each iteration's
-are a group, and the wait at the beginning of an iteration is for all but the newest n-2 groups.
-That wait is also for the threads that still read the stage which is filled next.
+A fill that only copies proceeds in the background: its stores are async, and the stores of one
+iteration are a group. The barrier at the beginning of an iteration waits for all but the newest n-2
+groups. It also waits for the threads that still read the stage that is filled next.
 """
 
 from __future__ import annotations
@@ -22,56 +22,57 @@ from uopc.ir.index import affine, compare
 
 
 @dataclass(frozen=True)
-class Staged:
-    """A tile of several stages: its storage once they are filled, and where the one begins that an
-    iteration reads."""
+class Pipelined:
+    """A tile of several stages: its storage once they are filled, and the begin of the stage that
+    an iteration reads."""
 
     filled: UOp
     begin: UOp
 
+    def read(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        """The INDEX u into the tile, on new sources, in the stage that is read."""
+        return intern(Ops.INDEX, u.dtype, (self.filled, affine.add(src[1], self.begin)))
 
-def can_be_staged(group: list[UOp], tiles: Mapping[UOp, UOp]) -> bool:
-    """Whether all tiles of a group want as many stages, and are filled without loops."""
+
+def can_be_pipelined(group: list[UOp], tiles: Mapping[UOp, UOp]) -> bool:
+    """Whether all tiles of a group want the same number of stages, and are filled without loops."""
     stages = {t.arg.stages for t in group}
     closed = {r.arg.kind for t in group for r in ranges.closed_ranges(tiles[t])}
     return len(stages) == 1 and stages != {1} and closed.isdisjoint(("loop", "reduce"))
 
 
-def staged(group: list[UOp], tiles: Mapping[UOp, UOp], loops: tuple[UOp, ...]) -> dict[UOp, Staged]:
+def filled_ahead(
+    group: list[UOp], tiles: Mapping[UOp, UOp], loops: tuple[UOp, ...]
+) -> dict[UOp, Pipelined]:
     """The tiles of a group, filled ahead in the innermost of the loops around them."""
     *outer, loop = loops
     count = int(group[0].arg.stages)
     storage = {t: t.replace(arg=replace(t.arg, dims=(_size(t) * count,), stages=1)) for t in group}
+
+    def commit(at: UOp, stage: UOp, after: tuple[UOp, ...], *earlier: UOp) -> UOp:
+        """The fills of all tiles with iteration `at`, as one group."""
+        ends = [
+            _fill(tiles[t], storage[t], loop, at, affine.scaled(stage, _size(t)), after)
+            for t in group
+        ]
+        return intern(Ops.COMMIT, dtypes.void, (*earlier, *ends))
+
     free: tuple[UOp, ...] = ()
-    if outer:  # what the last iterations of an earlier run filled has been read
+    if outer:  # an earlier run of the loop has read its last stages
         free = (intern(Ops.BARRIER, dtypes.void, tuple(outer)),)
     done: tuple[UOp, ...] = ()
     for i in range(count - 1):
-        ends = []
-        for t in group:
-            begin = affine.const(i * _size(t))
-            ends.append(_fill(tiles[t], storage[t], loop, affine.const(i), begin, free))
-        done = (intern(Ops.COMMIT, dtypes.void, (*done, *ends)),)
+        done = (commit(affine.const(i), affine.const(i), free, *done),)
     ready = intern(Ops.BARRIER, dtypes.void, (*done, loop), count - 2)
-    ahead = affine.plus(loop, count - 1)
-    into = affine.floormod(ahead, affine.const(count))
-    ends = []
-    for t in group:
-        begin = affine.scaled(into, _size(t))
-        ends.append(_fill(tiles[t], storage[t], loop, ahead, begin, (ready,)))
-    started = intern(Ops.COMMIT, dtypes.void, tuple(ends))
-    current = affine.floormod(loop, affine.const(count))
+    ahead, n = affine.plus(loop, count - 1), affine.const(count)
+    started = commit(ahead, affine.floormod(ahead, n), (ready,))
+    current = affine.floormod(loop, n)
     return {
-        t: Staged(
+        t: Pipelined(
             intern(Ops.AFTER, t.dtype, (storage[t], started)), affine.scaled(current, _size(t))
         )
         for t in group
     }
-
-
-def place(tile: Staged, u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """An element of the tile, in the stage that is read."""
-    return intern(Ops.INDEX, u.dtype, (tile.filled, affine.add(src[1], tile.begin)))
 
 
 def _size(tile: UOp) -> int:
@@ -81,7 +82,7 @@ def _size(tile: UOp) -> int:
 def _fill(
     end: UOp, storage: UOp, loop: UOp, at: UOp, begin: UOp, free: tuple[UOp, ...]
 ) -> UOp:
-    """A fill with what iteration `at` of the loop reads, from place `begin` of the storage on."""
+    """The fill of iteration `at` of the loop, into the storage from element `begin` on."""
     there = compare.less(at, loop.src[0])
     base = intern(Ops.AFTER, storage.dtype, (storage, *free)) if free else storage
     changed: dict[UOp, UOp] = {loop: at}
@@ -98,7 +99,7 @@ def _fill(
 
 
 def _loaded(value: UOp, loop: UOp, at: UOp, there: UOp) -> UOp:
-    """A value of iteration `at`, if there is such an iteration: what it reads is under that."""
+    """The value of iteration `at`. Its loads have the gate `there`: such an iteration exists."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is loop:

@@ -1,13 +1,13 @@
-"""The order of a shared tile's pieces of 16 bytes in the banks: a property of its layout.
+"""The order of a shared tile's 16-byte pieces in the banks of shared memory.
 
-Shared memory has 32 banks of 4 bytes, a line of 128. Pieces of one column of a tile, or 4 rows of
-two pieces, would be asked of the same banks; so in each line they stand in another order:
+Shared memory has 32 banks of 4 bytes, which make a line of 128 bytes. The pieces of one column of a
+tile, or of 4 rows of two pieces, would be in the same banks. So each line has its own order:
 
-    piece c of line r is where piece c ^ turned(r) would be, turned(r) = 2r + r // 4 (mod 8)
+    piece c of line r is stored at piece c ^ turned(r), turned(r) = 2r + r // 4 (mod 8)
 
-Of any 8 lines that follow, each has another order, and of 4 each puts a pair of pieces elsewhere.
-Rows shorter than a line share one, and have as many orders as pieces. Until threads are placed,
-indices are those of the plain layout; here they become places. A vector is inside of a piece.
+Any 8 neighbouring lines have different orders, and any 4 put a pair of pieces at different banks.
+Rows shorter than a line share one, and have as many orders as pieces. Earlier passes use indices of
+the plain layout. A vector never crosses a piece.
 """
 
 from __future__ import annotations
@@ -22,17 +22,12 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-
-PIECE, LINE = 16, 128
-
-
-def can_be_swizzled(row: int) -> bool:
-    """Whether rows of so many bytes can: a power of two of pieces, or whole lines."""
-    return row in (2 * PIECE, 4 * PIECE) or (row > 0 and row % LINE == 0)
+from uopc.passes.analysis.shared_tiles import LINE, PIECE
 
 
-def in_places(kernel: UOp) -> UOp:
-    """The kernel whose accesses to swizzled tiles are where their elements are."""
+def swizzled(kernel: UOp) -> UOp:
+    """The kernel whose indices into swizzled tiles are those of the swizzled layout. A tile with a
+    vector that crosses a piece keeps the plain layout."""
     order = list(walk.order(kernel))
     wanted = {u for u in order if u.op is Ops.BUFFER and u.arg.swizzle}
     if not wanted:
@@ -46,16 +41,16 @@ def in_places(kernel: UOp) -> UOp:
         if u.op is not Ops.INDEX or storage_root(u) not in wanted - crossing:
             return None
         flat, gate = indexing.ungated(src[1])
-        size = storage_root(u).dtype.itemsize
-        there = place(flat, storage_root(u).arg.swizzle, size)
-        index = (there,) if gate is None else indexing.gated((there,), gate)
-        return intern(Ops.INDEX, u.dtype, (src[0], *index))
+        tile = storage_root(u)
+        index = (swizzled_index(flat, tile.arg.swizzle, tile.dtype.itemsize),)
+        gated = index if gate is None else indexing.gated(index, gate)
+        return intern(Ops.INDEX, u.dtype, (src[0], *gated))
 
     return remake.rewritten(kernel, change)
 
 
-def place(index: UOp, row: int, itemsize: int) -> UOp:
-    """Where an element of a tile with rows of `row` elements is."""
+def swizzled_index(index: UOp, row: int, itemsize: int) -> UOp:
+    """The index of an element in the swizzled layout of a tile with rows of `row` elements."""
     piece, line = PIECE // itemsize, max(row, LINE // itemsize)
     orders = min(LINE // PIECE, row * itemsize // PIECE)
     span, n = affine.const(piece * orders), affine.const(orders)
@@ -73,7 +68,7 @@ def place(index: UOp, row: int, itemsize: int) -> UOp:
 
 
 def _is_inside(u: UOp) -> bool:
-    """Whether an access has all its lanes in one piece."""
+    """Whether all lanes of an access are in one piece."""
     lanes, flat = u.dtype.lanes, indexing.ungated(u.src[1])[0]
     if lanes == 1 or flat.dtype.lanes == lanes:
         return True
