@@ -99,6 +99,17 @@ def test_import_direction(path):
     assert not wrong, f"{me} imports {', '.join(wrong)}"
 
 
+def test_no_import_circle():
+    """Nor one that a function-level or typing-only import closes."""
+    below = {me: imports(path) & MODULES.keys() - {me} for me, path in MODULES.items()}
+    while free := [me for me, names in below.items() if not names]:
+        for me in free:
+            del below[me]
+        for names in below.values():
+            names.difference_update(free)
+    assert not below, f"these import each other: {', '.join(sorted(below))}"
+
+
 MOST_ENTRIES = 24
 
 
