@@ -25,13 +25,18 @@ def sections():
     """The title of each section, and its blocks."""
     titles = re.finditer(r"^## An? (.*)$", PAGE, re.MULTILINE)
     starts = [(PAGE.count("\n", 0, m.start()), m[1]) for m in titles]
-    found: dict[str, list[pages.Block]] = {title: [] for _, title in starts}
+    blocks: dict[str, list[pages.Block]] = {title: [] for _, title in starts}
     for block in pages.blocks(EXTENDING, "python"):
-        found[[title for line, title in starts if line < block.line][-1]].append(block)
-    return found
+        blocks[[title for line, title in starts if line < block.line][-1]].append(block)
+    return blocks
 
 
 SECTIONS = sections()
+
+
+def found(lines, anchor):
+    """The numbers of the lines that begin with a text."""
+    return [i for i, line in enumerate(lines) if line.strip().startswith(anchor)]
 
 
 def change(block, root):
@@ -47,7 +52,7 @@ def change(block, root):
         return
     side, _, anchor = place.partition(" ")
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    (at,) = [i for i, line in enumerate(lines) if line.strip().startswith(anchor)]
+    (at,) = found(lines, anchor)
     parts = re.split(r"\n\n+", block.text.strip("\n"))
     imports = [f"{p}\n" for p in parts if p.startswith(("from ", "import "))]
     *functions, added = [p for p in parts if f"{p}\n" not in imports]
@@ -72,6 +77,14 @@ def test_the_walk_through_works(section, tmp_path):
         timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_step_names_one_line():
+    for block in pages.blocks(EXTENDING, "python"):
+        path, _, place = block.title.partition(", ")
+        if place:
+            lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+            assert len(found(lines, place.partition(" ")[2])) == 1, block.title
 
 
 def test_the_places_are_as_many_as_the_page_says():
