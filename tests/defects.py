@@ -262,7 +262,7 @@ def catcher(defect: Defect, folder: Path) -> str | None:
     rest = [name for name in BROAD if name not in defect.area]
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     for name in (*defect.area, *rest):
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--all", "-p", "no:cacheprovider"]
         try:
             run = subprocess.run(
                 [*command, f"tests/{name}"], cwd=folder, env=environment, text=True,

@@ -306,6 +306,7 @@ def test_a_long_sum_costs_its_length() -> None:
     assert len(affine.form(raw)[1]) == 4000
 
 
+@pytest.mark.slow
 def test_sharing_does_not_multiply_work() -> None:
     u = A
     for _ in range(300):

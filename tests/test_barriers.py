@@ -82,6 +82,7 @@ INTERPRETED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_every_stage_means_the_same(name):
     """Threads, barriers, shared memory and tensor cores at every level, down to the linear one."""

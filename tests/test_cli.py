@@ -244,6 +244,7 @@ for path in sorted(Path("stages").glob("*.uop")):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.machine("this")  # as the other process is
 def test_every_stage_file_gives_the_same_code(run, softmax, tmp_path):
     """In a process that never saw the graph: the constant array comes from its file."""

@@ -201,6 +201,7 @@ def test_structures(driver, structure, keys):
     assert np.array_equal(value, x * y * np.float32(3))
 
 
+@pytest.mark.slow
 def test_the_arguments_of_a_launch_are_packed_once(driver):
     run, (x, y) = runner(), inputs()
     a, b = on_device(x), on_device(y)

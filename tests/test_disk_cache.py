@@ -112,6 +112,7 @@ def run_process(folder):
     return int(kernels), where, float(seconds), float(total)
 
 
+@pytest.mark.slow
 def test_a_second_process_starts_quickly(folder):
     """100 kernels: much faster than the first time, and the same results."""
     kernels, where, first, total = run_process(folder)
@@ -410,6 +411,7 @@ def _write_many(folder, name, number):
         store.write(name, content)
 
 
+@pytest.mark.slow
 def test_concurrent_writers_and_a_reader(folder):
     """Whoever reads sees one writer's entry, whole."""
     spawn = multiprocessing.get_context("spawn")

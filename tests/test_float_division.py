@@ -69,6 +69,7 @@ def params(a):
     return [uopc.param(n, a.shape, dtypes.from_numpy(a.dtype)) for n in ("a", "b")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("n, optimize", [(300_000, True), (20_000, False)])
 def test_every_pair(dtype, n, optimize):

@@ -107,7 +107,7 @@ class Pivots:
         return uopc.stack(*[a[k, k] for k in range(n)])
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("n", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_elimination_with_pivots(n):
     """Places that are read one by the other, and reduces between them."""
     a, b = uopc.param("a", (n, n), dtypes.float64), uopc.param("b", (n,), dtypes.float64)

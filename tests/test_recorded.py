@@ -58,6 +58,7 @@ def test_each_group_is_there() -> None:
     assert size < 30 << 20
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     """Failures, the tally and the last line; damaged files fail and end nothing."""
     group = tmp_path / "group"

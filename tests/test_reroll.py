@@ -168,6 +168,7 @@ def test_graph_size_after_does_not_depend_on_the_number_of_parts(n):
     assert len(walk.toposort(after)) < 30
 
 
+@pytest.mark.slow
 def test_a_long_chain_in_every_part():
     x = uopc.param("x", (4,))
     parts = []

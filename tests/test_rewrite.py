@@ -127,6 +127,7 @@ def _giving(value: int | None) -> Callable[..., int | None]:
     return lambda **names: value
 
 
+@pytest.mark.slow
 def test_compiled_patterns_find_what_the_interpreter_finds() -> None:
     rng = random.Random(0)
     found = 0
@@ -334,6 +335,7 @@ def test_a_deep_graph_in_every_mode(mode: dict[str, bool]) -> None:
     assert num(7) in made.toposort()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bottom_up", [False, True])
 def test_a_long_chain_of_rewrites_at_one_node(bottom_up: bool) -> None:
     fold = PatternMatcher([((x + c) + d, lambda x, c, d: add(x, num((c.arg + d.arg) % 1000)))])
@@ -343,6 +345,7 @@ def test_a_long_chain_of_rewrites_at_one_node(bottom_up: bool) -> None:
     assert graph_rewrite(u, fold, bottom_up=bottom_up) is add(A, num(DEEP // 2 % 1000))
 
 
+@pytest.mark.slow
 def test_a_wide_graph() -> None:
     root = sink(*[add(A, num(k)) for k in range(DEEP)])
     made = graph_rewrite(root, PatternMatcher([(x + c, lambda x, c: c)]))

@@ -892,6 +892,7 @@ def test_fork() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_exit_with_workers() -> None:
     script = "import test_runtime as t; t.program(t.arena_plan(threads=3))(t.floats(1024))"
     environment = {

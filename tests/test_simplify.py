@@ -56,6 +56,7 @@ def test_a_trace_shows_the_rules_of_simplify() -> None:
     assert "rules_algebra.py:" in fired[0].rule.place
 
 
+@pytest.mark.slow
 def test_deep_and_shared_graphs() -> None:
     u = X
     for k in range(30_000):

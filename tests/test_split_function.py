@@ -41,6 +41,7 @@ def compiled(outputs, monkeypatch, most, part):
         return uopc.compile(outputs, verify=True)
 
 
+@pytest.mark.slow
 def test_a_long_kernel_is_one_kernel_and_several_functions(monkeypatch):
     graph = scalars(2_000)
     x = np.arange(16, dtype="i4")

@@ -107,6 +107,7 @@ def test_a_deep_chain_is_one_kernel_of_tables(layers: int, fill: bool) -> None:
     assert f.stages["split-kernels"].count(" data ") == (1 + fill if layers > 1 else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimize", [True, False])
 def test_long_loops_are_computed(optimize: bool) -> None:
     """A table of all iterations would be too large: the value is stored now and then."""

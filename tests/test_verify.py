@@ -329,6 +329,7 @@ def test_operands_of_an_arithmetic_op_may_mix_scalars_and_vectors_but_not_lanes(
         verify_node(intern(Ops.ADD, F32, (v, number(1.0))))
 
 
+@pytest.mark.slow
 def test_deep_graphs_are_checked_in_linear_time() -> None:
     i = raw_range(8, 0)
     value = read = at(param(1), i)
