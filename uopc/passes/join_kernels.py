@@ -26,11 +26,10 @@ Before (program)                              After (program)
     call %11, %14, %13  // ""
   }
 
-Two kernels are joined where each has one closed store, in loops of the same lengths, and both read
-an element of one array at the same place in each iteration of these loops, more than stays in the
-nearest cache. Loops of reduces stay apart here: `simplify-ranges` finds those that can be one. The
-second kernel moves up to the first; nothing between may read or write what it writes, nor write
-what it reads.
+Two kernels are joined if each has one closed store, in loops of the same lengths, both read one
+array at the same index in each iteration, and they read more of it than the nearest cache holds.
+Loops of reduces stay separate here; `simplify-ranges` joins them. The second kernel moves up to the
+first, so no kernel between them may read or write what it writes, or write what it reads.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of so
 
 
 class _Joiner:
-    """The calls so far, and when each storage was last used."""
+    """The calls so far, and the last call that used each storage."""
 
     def __init__(self, least: int) -> None:
         self.least = least  # bytes that both must read
@@ -69,7 +68,7 @@ class _Joiner:
         self.facts: dict[UOp, _Facts] = {}  # of the kernels that are called
 
     def add(self, call: UOp) -> None:
-        """Take a call: into one before it, or as it is."""
+        """Add a call: joined to an earlier one if possible."""
         kernel, args = call.src[0], call.src[1:]
         facts = self.facts.get(kernel)
         if facts is None:
@@ -95,7 +94,7 @@ class _Joiner:
     def _partner(
         self, kernel: UOp, keys: list[Key], reads: set[UOp], writes: set[UOp]
     ) -> int | None:
-        """The first of the calls known by these walks that this one can be part of."""
+        """The first earlier call with one of these walks that this call can join."""
         found = sorted({self.walks[key] for key in keys if key in self.walks})
         if not found:
             return None
@@ -110,8 +109,8 @@ class _Joiner:
 
 
 class _Facts:
-    """Of a kernel, however often it is called: the slots of the storage that it writes, and of
-    those it does not read as well; the places that it reads."""
+    """Facts of a kernel, for all of its calls: the slots that it writes, those that it writes and
+    does not read, and the addresses that it reads."""
 
     def __init__(self, kernel: UOp, least: int) -> None:
         self.written = set(written_slots(kernel))
@@ -120,8 +119,8 @@ class _Facts:
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:
-    """The places read in each iteration of a kernel's output loops, with these loops; only those of
-    so many bytes together."""
+    """The addresses read in each iteration of a kernel's output loops, with these loops; only
+    those that read at least `least` bytes in all."""
     if kernel.op is not Ops.SINK or kernel.arg != KernelArg() or len(kernel.src) != 1:
         return []
     end = kernel.src[0]
@@ -141,7 +140,7 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
 
 
 def _bytes(place: UOp) -> int:
-    """How much is read there in all iterations."""
+    """The number of bytes read at an INDEX in all iterations."""
     total = place.dtype.itemsize
     for r in ranges.ranges(place):
         total *= bounds.bounds(r)[1] + 1
@@ -149,7 +148,7 @@ def _bytes(place: UOp) -> int:
 
 
 def _renamed(ranges: list[UOp]) -> dict[UOp, UOp]:
-    """Inner ranges under numbers that they have in every kernel."""
+    """Inner ranges, with axes that are the same in every kernel."""
     ordered = sorted(ranges, key=lambda r: r.arg.axis)
     return {
         r: intern(Ops.RANGE, r.dtype, r.src, RangeArg((_INNER, i), r.arg.kind))
@@ -158,7 +157,7 @@ def _renamed(ranges: list[UOp]) -> dict[UOp, UOp]:
 
 
 def _joined(one: UOp, two: UOp) -> UOp:
-    """One call for two: the stores side by side, the storage of the second after the first's."""
+    """One call for two: both stores, and the second's storage after the first's."""
     kernel, other = one.src[0], two.src[0]
     args = [a for a in one.src[1:] if a.op is not Ops.VARIABLE]
     mapping: dict[UOp, UOp] = {}

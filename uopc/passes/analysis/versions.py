@@ -1,8 +1,8 @@
-"""What storage has been through: its versions, and the effects that come after one.
+"""Versions of storage: which effects a version includes, and which come after it.
 
-An effect (STORE or CALL) on a version of storage makes the next version. Effects that each follow
-the one before are a chain, so a version is a place in each chain: 10,000 updates of one array are
-10,000 places in one chain, not sets of up to 10,000 effects.
+An effect (STORE or CALL) on a version of storage makes the next version. Effects that follow one
+another are a chain, so a version is a position in each chain: 10,000 updates of one array are
+10,000 positions in one chain, not sets of up to 10,000 effects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uopc.ir.core.uop import UOp
 
 
 class Version:
-    """Some effects with all that they come after; it is there once the nodes in `last` are."""
+    """Some effects and everything they come after; complete once the nodes in `last` are done."""
 
     __slots__ = ("_chain", "_length", "_others", "before", "last")
 
@@ -22,20 +22,20 @@ class Version:
         self, others: dict[int, int], chain: int, length: int,
         last: tuple[UOp, ...], before: Version | None,
     ) -> None:  # fmt: skip
-        # How many effects of a chain have happened; what stands here goes before `_others`.
+        # The number of effects of each chain; `_length` of `_chain` replaces what `_others` says.
         self._others, self._chain, self._length = others, chain, length
         self.last, self.before = last, before
 
     def length(self, chain: int) -> int:
-        """How many effects of a chain it has seen."""
+        """The number of effects of a chain that it includes."""
         return self._length if chain == self._chain else self._others.get(chain, 0)
 
     def chains(self) -> dict[int, int]:
-        """Every chain that it has seen of, and how much."""
+        """Every chain that it includes effects of, with their number."""
         return self._others if self._chain < 0 else {**self._others, self._chain: self._length}
 
     def tip(self) -> int:
-        """A chain that its last effect may be the last of; -1 if it has seen none."""
+        """A chain that may end with its last effect; -1 if it includes no effect."""
         return self._chain if self._chain >= 0 else next(reversed(self._others), -1)
 
 
@@ -43,7 +43,7 @@ NEW = Version({}, -1, 0, (), None)
 
 
 class Position(NamedTuple):
-    """Of an effect: its chain, where in it, and the how manieth found."""
+    """An effect's chain, its index in the chain, and the order in which it was found."""
 
     chain: int
     at: int
@@ -51,20 +51,20 @@ class Position(NamedTuple):
 
 
 class Versions:
-    """The chains of a program, as its effects are found, sources first."""
+    """The chains of a program. Effects are added sources first."""
 
     def __init__(self) -> None:
         self.place: dict[UOp, Position] = {}
-        self.waits: dict[UOp, tuple[UOp, ...]] = {}  # a node that joins versions -> their last
+        self.waits: dict[UOp, tuple[UOp, ...]] = {}  # node that joins versions -> last nodes
         self._lengths: list[int] = []
 
     def sees(self, version: Version, effect: UOp) -> bool:
-        """Whether the effect is part of the version."""
+        """Whether the version includes the effect."""
         place = self.place[effect]
         return place.at < version.length(place.chain)
 
     def after(self, effect: UOp, seen: Version) -> Version:
-        """The version that an effect makes of one."""
+        """The version after an effect on the version `seen`."""
         chain = seen.tip()
         if chain < 0 or self._lengths[chain] != seen.length(chain):
             chain = len(self._lengths)
@@ -75,7 +75,7 @@ class Versions:
         return Version(others, chain, self._lengths[chain], (effect,), seen)
 
     def joined(self, node: UOp, versions: Iterable[Version]) -> Version:
-        """What a node has seen whose sources are of some versions."""
+        """The version of a node whose sources have these versions."""
         found = [v for v in dict.fromkeys(versions) if v is not NEW]
         if len(found) == 2:
             found = [v for v, w in zip(found, reversed(found)) if not self._within(v, w)]
@@ -89,14 +89,14 @@ class Versions:
         return Version(chains, -1, 0, (node,), None)
 
     def _within(self, a: Version, b: Version) -> bool:
-        """Whether one version is part of another, as far as is known at once."""
+        """Whether version `b` includes `a`, as far as one look tells."""
         if a is b.before:
             return True
         return a.before is not None and self.sees(b, a.last[0])
 
 
 class Spans:
-    """Intervals [begin, end) in a row, under a tree of what encloses them."""
+    """A list of intervals [begin, end), with a tree of enclosing intervals over it."""
 
     def __init__(self, spans: list[tuple[float, float]]) -> None:
         self.levels = [spans]
@@ -107,7 +107,7 @@ class Spans:
             self.levels.append(spans)
 
     def first(self, place: int, begin: float, end: float) -> int | None:
-        """The first interval from a place on that has something in common with [begin, end)."""
+        """The first interval, from index `place` on, that overlaps [begin, end)."""
         level = 0
         while place < len(self.levels[level]):
             low, high = self.levels[level][place]
@@ -122,12 +122,12 @@ class Spans:
         return None
 
     def hull(self) -> tuple[float, float]:
-        """What encloses them all."""
+        """The interval that encloses all."""
         return self.levels[-1][0]
 
 
 class Writers:
-    """The effects on one storage, with the part [begin, end) that each writes, as found."""
+    """The effects on one storage in the order found, with the span [begin, end) each writes."""
 
     def __init__(
         self, versions: Versions, written: list[tuple[UOp, tuple[float, float]]]
@@ -143,8 +143,8 @@ class Writers:
     def following(
         self, seen: Version, begin: float, end: float, found_after: UOp | None = None
     ) -> Iterator[UOp]:
-        """In each chain the first effect, not in the version, that may write to an element of
-        [begin, end): those behind it come after it. With `found_after`, of those found later."""
+        """In each chain, the first effect after the version that may write to [begin, end); later
+        ones in the chain follow it. With `found_after`, only effects found after that one."""
         at = self.hulls.first(0, begin, end)
         while at is not None:
             chain = self.chains[at]
@@ -156,7 +156,7 @@ class Writers:
             at = self.hulls.first(at + 1, begin, end)
 
     def _place(self, effects: list[UOp], length: int, found_after: UOp | None) -> int:
-        """How many effects of a chain are among its first `length`, or were not found later."""
+        """The number of effects of a chain among its first `length`, or not found after one."""
         places = self.versions.place
         number = -1 if found_after is None else places[found_after].number
         low, high = 0, len(effects)

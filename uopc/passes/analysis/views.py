@@ -1,4 +1,4 @@
-"""Which values are whole storage already, so that handing them out needs no copy."""
+"""Views of storage: their roots, the effects they come after, and outputs that need no copy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stores_in(effect: UOp) -> tuple[UOp, ...]:
 
 
 def is_view(v: UOp) -> bool:
-    """Storage, a constant, or movement: nothing that is computed under this name."""
+    """Whether a node only shows something: storage, a constant, or a movement of them."""
     return v.op.movement or v.op.is_storage or v.op in _WITHOUT_STORAGE
 
 
@@ -29,7 +29,7 @@ _WITHOUT_STORAGE = (Ops.AFTER, Ops.CONST, Ops.IOTA, Ops.VARIABLE)
 
 
 def reshaped_base(v: UOp) -> UOp:
-    """What a value is a reshape of."""
+    """The value under RESHAPEs."""
     while v.op is Ops.RESHAPE:
         v = v.src[0]
     return v
@@ -52,14 +52,16 @@ def written_views(effect: UOp) -> list[UOp]:
     return [a for slot, a in enumerate(effect.src[1:]) if slot in slots]
 
 
-def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index]:
-    """The storage a view is rooted in, and where in it an index of the view lies; `known` as for
+def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index, UOp]:
+    """The root of a view, the index into it, and the guard of PADs between them; `known` as for
     `before_effects`."""
+    guard = indexing.true()
     view = before_effects(view, known)
     while view.op.movement:
-        index, _ = indexing.source_index(view, index)
+        index, more = indexing.source_index(view, index)
+        guard = guard if more is None else indexing.both(guard, more)
         view = before_effects(view.src[0], known)
-    return view, index
+    return view, index, guard
 
 
 def effects_seen(v: UOp) -> set[UOp]:
@@ -83,8 +85,8 @@ def effects_seen(v: UOp) -> set[UOp]:
 
 
 def is_final_storage(v: UOp, effects: Effects) -> bool:
-    """Whether a value is the whole of some storage as the program leaves it. A param that nothing
-    writes is the caller's: its value is copied."""
+    """Whether a value is a whole storage as the program leaves it. A PARAM that nothing writes is
+    the caller's array: its value is copied."""
     root = whole_root(v)
     if root.op.movement or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):
         return False
@@ -97,7 +99,8 @@ def is_final_storage(v: UOp, effects: Effects) -> bool:
 def placed_outputs(
     old: tuple[UOp, ...], values: tuple[UOp, ...], effects: Effects
 ) -> tuple[UOp, ...]:
-    """Each output has storage of its own; what an assignment returns is the caller's array."""
+    """The outputs, with a STAGE where storage of their own is needed. What an assignment returns is
+    the caller's array."""
     out: list[UOp] = []
     taken: set[UOp] = set()
     for i, (before, v) in enumerate(zip(old, values)):

@@ -1,4 +1,4 @@
-"""A read of a value while storage is chosen: where it is wanted, and how often."""
+"""Demand: a read of a value, with its index, its loops, and how often it computes an element."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from uopc.passes.analysis.op_costs import CROSSED_BYTES, MOST_CHOICES
 
 
 class Demand:
-    """A read of a value: for which stored value, at which index, inside which loops, and in which
-    share of their iterations (a PAD or a CAT reads its source in some only); `gathered` if the
-    index is read from storage. Nothing of it changes."""
+    """A read of a value for the stored value `reader`, at an index, inside loops. Immutable.
+
+    `share`: in this share of the iterations (a PAD or a CAT reads its source in some of them).
+    `gathered`: the index is read from storage.
+    """
 
     __slots__ = ("_around", "_iterations", "gathered", "index", "key", "loops", "reader", "share")
 
@@ -23,7 +25,7 @@ class Demand:
         self, reader: UOp, index: Index, loops: tuple[UOp, ...], share: float = 1.0,
         gathered: bool = False,
     ) -> None:  # fmt: skip
-        self.key = reader, index  # reads that are equal in these are one
+        self.key = reader, index  # reads with equal keys are one read
         self.reader, self.index, self.loops = reader, index, loops
         self.share, self.gathered = share, gathered
         self._around: tuple[UOp, ...] | None = None
@@ -31,7 +33,7 @@ class Demand:
 
     @property
     def around(self) -> tuple[UOp, ...]:
-        """The loops a value at this index is computed in: to the innermost that it uses."""
+        """The loops in which a value at this index is computed: down to the innermost it uses."""
         if self._around is None:
             used = [ranges.ranges(x) for x in self.index]
             end = len(self.loops)
@@ -42,15 +44,15 @@ class Demand:
 
     @property
     def evaluations(self) -> float:
-        """How often an element is computed for this read, at most."""
+        """How often this read computes an element, at most."""
         if self._iterations < 0:
             self._iterations = product(self.around)
         return self.share * self._iterations
 
     @property
     def evaluations_once_nested(self) -> float:
-        """The same, once `choose_nesting` has moved the loops that the index does not use inside
-        of the others, as it does where little is written."""
+        """The same after loop interchange, which moves loops that the index does not use inside of
+        the others where the kernel writes little."""
         target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
         written = count(shapes.shape(target)) * target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:
@@ -60,7 +62,7 @@ class Demand:
 
     @property
     def in_reduce(self) -> bool:
-        """Whether a value at this index is computed in the loop of a reduce."""
+        """Whether a value at this index is computed inside the loop of a reduce."""
         return any([r.arg.kind == "reduce" for r in self.around])
 
     def moved(self, index: Index, loops: tuple[UOp, ...], share: float = 1.0) -> Demand:
@@ -70,23 +72,23 @@ class Demand:
         return Demand(self.reader, index, loops, self.share * share, self.gathered)
 
     def chosen(self, at: UOp, share: float) -> float:
-        """The share of the iterations of this read that compute a part of a value, `at` saying
-        which part: a loop is cut, or copied, where it reaches another. Where a quotient of loops
-        says which, there are no more than so many copies; other parts are computed in each."""
+        """The share of the iterations that compute one part of a value; `at` selects the part. A
+        loop is cut, or copied, between parts. If a quotient of loops selects the part, there are at
+        most MOST_CHOICES copies, and each copy computes the other parts as well."""
         if all([m.op is Ops.RANGE for m in affine.form(at)[1]]):
             return share
         return max(share, min(1.0, 1.0 / (MOST_CHOICES * self.share)))
 
     def shares_nothing(self, again: bool) -> bool:
-        """Whether each read computes alone what loops of the value itself would compute once: at
-        gathered places, or `again` for each iteration of a reduce."""
+        """Whether each read computes what loops of the value itself would compute once: the index
+        is gathered, or the read is computed `again` in each iteration of a reduce."""
         return self.gathered or (again and self.in_reduce)
 
 
 def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
-    """How many of the evaluations no register tile can share: at each place as many as there are
-    elements, at most, and at places that lie a constant apart, as those of a step and its partner
-    in a sort, together. What other places have in common is not known."""
+    """The number of evaluations that no register tile can share. Each index counts at most once per
+    element. Indices a constant apart, like those of a step and its partner in a sort, add up; what
+    other indices have in common is unknown."""
     together: dict[tuple[object, ...], dict[tuple[int, ...], float]] = {}
     for d in demands:
         forms = [affine.form(x) for x in d.index]
@@ -97,7 +99,7 @@ def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
 
 
 def product(loops: tuple[UOp, ...]) -> float:
-    """How many iterations some loops have together, at most."""
+    """The number of iterations of nested loops, at most."""
     total = 1.0
     for r in loops:
         total *= bounds.max_dim(r.src[0])
@@ -105,12 +107,12 @@ def product(loops: tuple[UOp, ...]) -> float:
 
 
 def part(s: UOp, u: UOp) -> float:
-    """How much of `u` the elements of its source are."""
+    """The share of the elements of `u` that come from its source `s`."""
     return count(shapes.shape(s)) / max(1, count(shapes.shape(u)))
 
 
 def count(dims: shapes.Shape) -> int:
-    """How many elements a shape has, at most."""
+    """The number of elements of a shape, at most."""
     total = 1
     for d in dims:
         total *= bounds.max_dim(d)
@@ -118,7 +120,7 @@ def count(dims: shapes.Shape) -> int:
 
 
 def closed_index(s: UOp, index: Index) -> UOp:
-    """What an index operand is worth at an index, as far as its ranges go."""
+    """The value of an index operand at an index; only its ranges matter."""
     if s.op is Ops.IOTA:
         return index[0]
     return intern(Ops.INDEX, dtypes.index, (s, *index))

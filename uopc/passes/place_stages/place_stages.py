@@ -13,11 +13,11 @@ After (tensor)
     %5 = stage %4 reason="output 0" : f32[64, 64]
     sink %5
 
-One walk from the outputs to the inputs. A demand on a value is the index at which a reader wants
-it and the loops around that read, outer first. Values a user, an output or an effect fixes are
-stored; for the rest the demands say how often an element would be computed, and `fusion_cost`
-decides. A loop counts only down to the innermost range the index uses: what does not depend on the
-loops further in is computed outside of them, so a row's maximum costs nothing inside its row.
+One walk goes from the outputs to the inputs. A demand on a value is an index at which a reader
+wants it, and the loops around that read, outer first. A value that a user, an output or an effect
+fixes is stored; for any other the demands say how often an element would be computed, and
+`fusion_cost` decides. Loops count down to the innermost range that the index uses: a value that
+depends on no further loop is computed outside of those, so a row's maximum is free in its row.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class _Placement:
     """The walk: demands flow from readers to sources."""
 
     def __init__(self, graph: UOp, facts: Measures, explained: bool = False) -> None:
-        self.explained = explained  # keep what was asked and decided, for the dump
+        self.explained = explained  # keep demands and decisions, for the dump
         self.graph, self.facts, self.order = graph, facts, facts.order
-        self.known: dict[UOp, UOp] = {}  # AFTER -> what it and the AFTERs below it stand on
+        self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
         self.copied: dict[UOp, str] = {}
         self.reasons = dict(facts.fixed)
@@ -88,7 +88,7 @@ class _Placement:
         self.axes = itertools.count(1)
 
     def run(self, copied: dict[UOp, str]) -> None:
-        """`copied`: STOREs whose value must exist before they begin, and why."""
+        """Decide. `copied`: STOREs whose value must exist before they begin, and why."""
         self.copied = copied
         for v in self.copied_outputs():
             self._start(v, v)
@@ -110,7 +110,7 @@ class _Placement:
                 self._decide(u)
 
     def copied_outputs(self) -> list[UOp]:
-        """Outputs that show storage as it is at some time, so that they are copied then."""
+        """Outputs that show storage as it is before later effects: they are copied then."""
         shown = [
             v for v in self.graph.src if v.dtype is not dtypes.void and is_view(reshaped_base(v))
         ]
@@ -137,7 +137,7 @@ class _Placement:
         for u in self.order:
             if u.op is Ops.STORE:
                 written, _ = indexing.loop_index(shapes.shape(u.src[0]))
-                root, place = root_index(u.src[0], written, self.known)
+                root, place, _ = root_index(u.src[0], written, self.known)
                 writes[root, u] = place
         found: set[UOp] = set()
         for root in {root: None for root, _ in writes}:
@@ -148,7 +148,7 @@ class _Placement:
         return found
 
     def circular_stores(self, copied: Iterable[UOp]) -> set[UOp]:
-        """STOREs that would wait for others that wait for them."""
+        """STOREs that would wait for stores that wait for them."""
         return store_cycles.stores_to_copy(
             self.order, self.copied_outputs(), self.reasons, self.facts.effects, self.demands,
             copied,
@@ -178,7 +178,7 @@ class _Placement:
             self._pass_on(u, d)
 
     def _unravelled(self, demands: list[Demand]) -> fusion_cost.Choice:
-        """Movement is arithmetic on indices, until that gets too much."""
+        """A movement is index arithmetic, unless its index has too many divisions."""
         deepest = max([tables.divisions(x) for d in demands for x in d.index], default=0)
         words = "its index is {} divisions deep"
         return fusion_cost.Choice(deepest > tables.MOST_DIVISIONS, words, (deepest,))
@@ -202,12 +202,12 @@ class _Placement:
         if apart or (value.contracts and any([d.in_reduce for d in demands])):
             choice = fusion_cost.choose_tiling(value, choice)
         if choice.stored and value.is_light:
-            # It stands on a reduce with other readers: storing that one serves them all.
+            # It reads a reduce that has other readers: storing the reduce serves them all.
             return fusion_cost.Choice(False, "cheap once the reduce that it reads is stored")
         return choice
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
-        """The demands that a read of `u` makes on its sources."""
+        """Make the demands of a read of `u` on its sources."""
         index, loops = demand.index, demand.around
         if u.op.is_alu or u.op is Ops.CAST:
             self._pass_on_elements(u, demand, loops)
@@ -247,7 +247,7 @@ class _Placement:
         self._demand(u.src[0], Demand(demand.reader, place, loops, demand.share, read))
 
     def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
-        """Each part of a STACK or CAT is computed for its own piece of the loop."""
+        """Each part of a STACK or CAT is computed in its share of the loop."""
         begin: shapes.Dim = 0
         axis = 0 if u.op is Ops.STACK else u.arg
         at = demand.index[axis]
@@ -264,7 +264,7 @@ class _Placement:
             self._demand(s, made)
 
     def decided(self) -> dict[str, Any]:
-        """What was asked of each value, and why it is stored or not."""
+        """The demands on each value, and why it is stored or not."""
         return {"demands": self.demands, "storage": self.notes, "stored": self.reasons}
 
     def placed(self, context: Context) -> UOp:
@@ -318,7 +318,7 @@ def _stage(value: UOp, reason: str, removable: bool, opts: Opts = None) -> UOp:
 
 
 def _copied(value: UOp, reason: str) -> UOp:
-    """A value that exists before any of it is written: in a tile of that kernel where it fits."""
+    """A STAGE of a value that must exist before a store begins, in a tile if it fits."""
     space: Space = "global"
     if reason is _MOVES_ITSELF and fusion_cost.fits_tile(value):
         space = "local"
@@ -328,7 +328,7 @@ def _copied(value: UOp, reason: str) -> UOp:
 
 
 def _measured(graph: UOp, tiles: bool) -> Measures:
-    """`tiles`: products run in tiles, and want their operands in memory."""
+    """The facts about a graph. `tiles`: products run in tiles and need their operands in memory."""
     facts = Measures(graph, walk.nodes(graph))
     operands = computed_operands(facts) if tiles else {}
     return Measures(graph, facts.order, operands) if operands else facts
@@ -341,7 +341,7 @@ def _is_read(index: UOp) -> bool:
 def explained(
     graph: UOp, copied: dict[UOp, str], tiles: bool, found: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What place-stages decided of a graph and why; if that was not kept, it is decided again."""
+    """The decisions of place-stages and their reasons; decided again if they were not kept."""
     if found is None:
         placement = _Placement(graph, _measured(graph, tiles), explained=True)
         placement.run(copied)
@@ -359,7 +359,7 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
     apart = [u for u in copied if not all([fusion_cost.fits_tile(s) for s in u.src[1:]])]
     copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
-    if copied:  # a value staged on its own reads in a kernel of its own: this ends here
+    if copied:  # a copied value reads in a kernel of its own, so one more walk is enough
         placement = _Placement(graph, facts, watched)
         placement.run(copied)
     return placement.placed(context)

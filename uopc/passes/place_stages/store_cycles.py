@@ -1,10 +1,10 @@
-"""Stores that wait for each other in a circle, each overwriting what another one still reads.
+"""Stores that wait for each other in a circle: each overwrites what another one still reads.
 
-`a.assign(a + b)` and `b.assign(a - b)`, both of the old values: whichever comes first destroys what
-the other one reads. Where the value of one STORE is computed into storage of its own before any of
-them begins, the circle is open.
+`a.assign(a + b)` and `b.assign(a - b)`, both of the old values: whichever runs first destroys what
+the other one reads. The circle opens if the value of one STORE is computed into storage of its own
+before any of them begins.
 
-A launch is whatever becomes a kernel: a STORE, a CALL, a stored value, an output that is copied.
+A launch is anything that becomes a kernel: a STORE, a CALL, a stored value, a copied output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Demands = Mapping["UOp", Iterable[tuple["UOp", Index]]]
 
 @dataclass
 class _Launch:
-    """What a kernel waits for: the versions that it reads, stored values, a version to change."""
+    """A kernel with what it waits for: versions to read, stored values, a version to change."""
 
     reads: frozenset[Read]
     needs: frozenset[UOp]
@@ -38,12 +38,12 @@ class _Launch:
 
 
 class _Waits:
-    """Launch → the launches that come after it; and those of them that overwrite what it reads."""
+    """Per launch, the launches that come after it, and which of them overwrite what it reads."""
 
     def __init__(self, launches: Iterable[UOp]) -> None:
         self.following: dict[UOp, set[UOp]] = {u: set() for u in launches}
         self.overwriting: dict[UOp, set[UOp]] = {u: set() for u in launches}
-        # Of the launches that are not in order yet: those before them that are not, either.
+        # For launches that are not in order yet: those before them that are not in order yet.
         self.before: dict[UOp, dict[UOp, None]] = {}
         self.ready: list[UOp] = []
         self.left: Iterator[UOp] = iter(())
@@ -60,7 +60,7 @@ class _Waits:
         self.at = next(self.left, None)
 
     def circle(self) -> list[UOp]:
-        """Launches that wait for each other, each for the one before it; empty if none do."""
+        """Launches that wait for each other, each for the one before it; empty without a circle."""
         while self.ready:
             u = self.ready.pop()
             del self.before[u]
@@ -77,7 +77,7 @@ class _Waits:
         return found[found.index(at) :][::-1] if at is not None else []
 
     def _drop(self, u: UOp, w: UOp) -> None:
-        """`w` does not wait for `u` any more."""
+        """Let `w` no longer wait for `u`."""
         waits = self.before.get(w)
         if waits is not None and u in waits:
             del waits[u]
@@ -85,7 +85,7 @@ class _Waits:
                 self.ready.append(w)
 
     def copy(self, u: UOp) -> None:
-        """The value of STORE `u` is a launch of its own: that one reads, and `u` waits for it."""
+        """Make the value of STORE `u` a launch of its own, which reads; `u` waits for it."""
         value = u.src[1]
         later, self.overwriting[u] = self.overwriting[u], set()
         self.following[u] -= later
@@ -99,7 +99,7 @@ class _Waits:
 
 
 class _Reads:
-    """What each value reads once stored values are cut off, and the launches with that."""
+    """What each value reads, up to stored values; and the launches."""
 
     def __init__(
         self, order: list[UOp], stored: Mapping[UOp, str], effects: Mapping[UOp, set[UOp]]
@@ -108,7 +108,7 @@ class _Reads:
         self.written = {e for found in effects.values() for e in found}
         self.versions = Versions()
         self.root: dict[UOp, UOp] = {}
-        self.seen: dict[UOp, Version] = {}  # what storage, or an effect, comes after
+        self.seen: dict[UOp, Version] = {}  # the version of storage, or of an effect
         self.reads: dict[UOp, frozenset[Read]] = {}
         self.needs: dict[UOp, frozenset[UOp]] = {}
         self.launches: dict[UOp, _Launch] = {}
@@ -165,7 +165,7 @@ class _Reads:
 
 
 class _Accesses:
-    """Which elements of a storage launches read and write, as far as their indices tell."""
+    """The spans of a storage that launches read and write, as far as their indices tell."""
 
     def __init__(self, demands: Demands) -> None:
         self.demands = demands
@@ -174,16 +174,16 @@ class _Accesses:
         self.known: dict[UOp, UOp] = {}
 
     def written(self, w: UOp) -> tuple[float, float]:
-        """The part of its storage that a launch may write."""
+        """The span of its storage that a launch may write."""
         if w.op is not Ops.STORE:
             return 0, float("inf")
         if w not in self.stores:
             index, _ = indexing.loop_index(shapes.shape(w.src[0]))
-            self.stores[w] = _span(*root_index(w.src[0], index, self.known))
+            self.stores[w] = _span(*root_index(w.src[0], index, self.known)[:2])
         return self.stores[w]
 
     def read(self, reader: UOp, root: UOp) -> list[tuple[float, float]]:
-        """The parts of some storage that a launch may read."""
+        """The spans of a storage that a launch may read."""
         if root not in self.spans:
             spans = self.spans[root] = {}
             for launch, index in self.demands.get(root, ()):
@@ -192,7 +192,7 @@ class _Accesses:
 
 
 def meet(root: UOp, a: Index, b: Index) -> bool:
-    """Whether two indices into a storage may be the same element, as far as their spans tell."""
+    """Whether two indices into a storage may meet in an element, by their spans."""
     (low, high), (begin, end) = _span(root, a), _span(root, b)
     return low < end and begin < high
 
@@ -240,8 +240,8 @@ def stores_to_copy(
 ) -> set[UOp]:
     """STOREs whose values must be copied so that no launches wait for each other in a circle.
 
-    `outputs` are the views that are copied out, `copied` what is copied anyway. A circle that no
-    copy opens stays: launching finds it.
+    `outputs` are the views that are copied out, `copied` the STOREs that are copied anyway. A
+    circle that no copy opens stays: split-kernels reports it.
     """
     if sum(len(found) for found in effects.values()) < 2:
         return set()

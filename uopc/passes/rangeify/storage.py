@@ -1,24 +1,22 @@
-"""What rangeify has made of the storage in a graph: what fills it, and its versions.
+"""Storage while a graph is lowered: the effect that fills each STAGE, and versions of storage.
 
-A view after effects is its storage AFTER the lowered effects. Those that a later one stands on are
-left out: 10,000 updates, each of what the one before left, are 10,000 short AFTERs.
+A view after effects becomes its storage AFTER the lowered effects. An effect that a later one
+depends on is left out: 10,000 updates, one after the other, are 10,000 short AFTERs.
 """
 
 from __future__ import annotations
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.views import stores_in
+from uopc.passes.analysis.views import root_index, stores_in
 
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.GROUP, Ops.AFTER))
 
 
 class LoweredStorage:
-    """`made`: STAGE or STORE -> the effect that fills it, or what to read."""
+    """`made`: STAGE or STORE -> the effect that fills it, or the storage to read."""
 
     def __init__(self) -> None:
         self.made: dict[UOp, UOp] = {}
@@ -42,15 +40,10 @@ class LoweredStorage:
 
     def access(self, view: UOp, index: Index) -> tuple[UOp, Index, UOp]:
         """The storage (or STAGE) under a view, the index into it, the guard of PADs on the way."""
-        guard = indexing.true()
-        view = before_effects(view, self._known)
-        while not view.op.is_storage and view.op is not Ops.STAGE:
-            if not view.op.movement:
-                raise InvalidIR(f"rangeify: expected a view of storage, found {view.op!r}")
-            index, more = indexing.source_index(view, index)
-            guard = guard if more is None else indexing.both(guard, more)
-            view = before_effects(view.src[0], self._known)
-        return view, index, guard
+        root, index, guard = root_index(view, index, self._known)
+        if not root.op.is_storage and root.op is not Ops.STAGE:
+            raise InvalidIR(f"rangeify: expected a view of storage, found {root.op!r}")
+        return root, index, guard
 
 
 def _version(root: UOp, version: UOp, effects: list[UOp]) -> UOp:
@@ -63,7 +56,7 @@ def _version(root: UOp, version: UOp, effects: list[UOp]) -> UOp:
 
 
 def _changed(effect: UOp) -> tuple[UOp, ...]:
-    """The versions of storage that a lowered effect is applied to."""
+    """The versions of storage that a lowered effect changes."""
     if effect.op is Ops.CALL:
         return effect.src[1:]
     return stores_in(effect)[0].src[0].src[:1]
