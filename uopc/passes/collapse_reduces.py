@@ -12,9 +12,9 @@ Before (kernel)                            After (kernel)
   %9 = end %8, %2
   sink %9 name=""
 
-A sum of what does not depend on its range is a product; a sum of a value under a condition that
-bounds the range counts the iterations inside; a sum that picks one iteration by equality is the
-value there (a one-hot product becomes a gather).
+A sum of a value that does not depend on the range is a product. A sum under a condition that
+bounds the range counts the iterations inside. A sum in which an equality selects one iteration is
+the value at that iteration: a one-hot product becomes a gather.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _times(value: UOp, count: UOp) -> UOp:
 
 
 def _masked(value: UOp) -> _Terms:
-    """Take a value apart into what it is and the conditions without which it is 0."""
+    """A value taken apart: the value, and the conditions outside of which it is 0."""
     conditions: list[UOp] = []
     while True:
         if value.op is Ops.WHERE and _is_zero(value.src[2]):
@@ -161,12 +161,12 @@ def _conjunction(condition: UOp) -> list[UOp]:
     return found
 
 
-# How far an integer is looked into for the index expression that it is.
+# The depth to which an integer is searched for its index expression.
 _DEPTH = 16
 
 
 def _as_index(u: UOp, depth: int = _DEPTH) -> UOp:
-    """An integer as an index: through casts that cannot have changed it."""
+    """An integer as an index, through casts that cannot change it."""
     if u.dtype is dtypes.index:
         return u
     if u.op is Ops.CONST:
@@ -195,7 +195,7 @@ def _step(e: UOp, r: UOp) -> tuple[int, UOp] | None:
     return None if step == 0 or r in ranges.ranges(rest) else (step, rest)
 
 
-# Gaps beyond this may wrap once a few of them are added up: an index is an int64 in the machine.
+# A few gaps beyond this may wrap when added up: an index is an int64 in the machine.
 _MOST_GAP = 1 << 61
 
 
@@ -205,7 +205,7 @@ def _may_wrap(gap: UOp) -> bool:
 
 
 def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
-    """value · (how many iterations the comparisons leave): each is a bound below or above."""
+    """value · (the number of iterations within the comparisons), each a bound below or above."""
     first, end = affine.const(0), r.src[0]
     for c in conditions:
         if c.op not in (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ) or c.src[0].dtype.is_float:
@@ -233,7 +233,7 @@ def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
 
 
 def _extreme(op: object, a: UOp, b: UOp) -> UOp:
-    """max or min of two indices, decided by bounds where they say it."""
+    """max or min of two indices, decided by bounds if possible."""
     smaller, larger = (a, b) if affine.at_most(a, b) else (b, a)
     if affine.at_most(smaller, larger):
         return larger if op is Ops.MAX else smaller
@@ -261,7 +261,7 @@ def _picked(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
 
 
 def _guarded(value: UOp, r: UOp, at: UOp, guard: UOp) -> UOp:
-    """The value with `at` for r, its accesses that used r only made where the guard holds."""
+    """The value with `at` for r; accesses that used r get the guard."""
     accesses = [
         u for u in walk.toposort(value) if u.op is Ops.INDEX and r in ranges.ranges(u)
     ]

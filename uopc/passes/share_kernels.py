@@ -26,11 +26,11 @@ Before (program)                           After (program)
     call %11, %14, %13  // ""
   }
 
-A constant becomes an argument only where kernels differ in it: a kernel that is alone keeps its
-constants and folds them. Nor does one that code depends on: 0, 1 and -1, powers of two where they
-make a shift or an exact product, those in indices, guards and loop lengths, those that meet no
-loaded value (a loop over a range of them may have a closed form), and exponents and integer
-divisors, which choose a decomposition.
+A constant becomes an argument only if kernels differ in it: a single kernel keeps its constants and
+folds them. A constant that the code depends on stays: 0, 1 and -1; powers of two that make a shift
+or an exact product; constants in indices, guards and loop lengths; constants that meet no loaded
+value (a loop over them may have a closed form); exponents and integer divisors, which choose a
+decomposition.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 
-# Which operands may be a number from outside without another code being better.
+# The operands that may be an argument without making the code worse.
 _BOTH = (0, 1)
 _FREE: dict[Op, tuple[int, ...]] = {
     Ops.ADD: _BOTH, Ops.SUB: _BOTH, Ops.MUL: _BOTH, Ops.FDIV: _BOTH, Ops.MAX: _BOTH, Ops.MIN: _BOTH,
     Ops.CMPLT: _BOTH, Ops.CMPLE: _BOTH, Ops.CMPEQ: _BOTH, Ops.CMPNE: _BOTH, Ops.XOR: _BOTH,
     Ops.WHERE: (1, 2), Ops.MULACC: (0, 1, 2), Ops.THREEFRY: (1,), Ops.STORE: (1,),
 }  # fmt: skip
-# These take a number from outside whatever they are combined with.
+# These take an argument whatever they are combined with.
 _ANYWHERE = frozenset((Ops.THREEFRY, Ops.STORE))
 # A kernel with more arguments than this would spill them from registers.
 MOST_NUMBERS = 64
@@ -62,7 +62,7 @@ Constants = tuple["UOp", ...]
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether no code is better for this value than for its neighbours."""
+    """Whether the code for this value is the same as for its neighbours."""
     return type(value) in (int, float) and math.isfinite(value) and value not in (0, 1, -1)
 
 
@@ -71,7 +71,7 @@ def _is_power(value: float) -> bool:
 
 
 def _is_free(user: UOp, place: int) -> bool:
-    """Whether the constant operand at this place says nothing about the code."""
+    """Whether the code does not depend on the constant operand at this place."""
     c = user.src[place]
     if c.op is not Ops.CONST or c.dtype.kind not in ("int", "uint", "float"):
         return False
@@ -80,7 +80,7 @@ def _is_free(user: UOp, place: int) -> bool:
 
 
 def _in_addresses(order: list[UOp]) -> set[UOp]:
-    """What decides where memory is read and written, and how often."""
+    """The nodes that decide where memory is read and written, and how often."""
     found: set[UOp] = set()
     for u in reversed(order):
         if u in found or u.op is Ops.RANGE:
@@ -118,9 +118,9 @@ def _skeleton(order: list[UOp], slot: int) -> tuple[UOp, Constants]:
 def _merged(
     skeleton: UOp, slot: int, members: dict[UOp, Constants]
 ) -> dict[UOp, tuple[UOp, Constants]]:
-    """Each kernel -> the one that takes its place, and the numbers to call that with.
+    """Kernel -> the kernel that replaces it, and the numbers to call that one with.
 
-    Uses that have the same constant in every kernel keep it; uses that agree share an argument.
+    A use with the same constant in every kernel keeps it; uses that agree share an argument.
     """
     places: dict[Constants, int] = {}
     mapping: dict[UOp, UOp] = {}
@@ -138,7 +138,7 @@ def _merged(
 
 
 def _shared(calls: dict[UOp, int]) -> dict[UOp, tuple[UOp, Constants]]:
-    """What kernels become, given each kernel with its first free slot.
+    """The replacements of kernels, given each kernel with its first free slot.
 
     Kernels of different sizes are never equal, so most are told apart before they are rebuilt.
     """

@@ -1,4 +1,4 @@
-"""Look up what loops decide: the places that are read, masks, what stands where nothing is read.
+"""Constant tables for what loops decide: indices that are read, masks, values without a read.
 
 Before (indexed)                           After (indexed)
   %1 = buffer slot=0 : f32[6]                %1 = buffer slot=0 : f32[6]
@@ -25,12 +25,12 @@ Before (indexed)                           After (indexed)
   %22 = after %1, %21 : f32[6]
   sink %22
 
-A table of 2 by 3 that is transposed four times is what it was. What is computed from divisions of
-divisions, or from tables that `ir/tables.py` made of them, is known for every iteration where these
-are few. Each access gets one table of places, -1 where nothing is read; along loops in which it
-moves evenly it needs none. Where nothing at all is read the stored value is a table as well, or one
-number; where something is, masks that hold there are not computed. Only exact arithmetic is done
-here, so that every backend gives the same bits.
+A table of 2 by 3 that is transposed four times is unchanged. Values computed from divisions of
+divisions, or from tables that `ir/builder/lookup_tables.py` made of them, are known per iteration
+if there are few iterations. Each access gets one table of indices, with -1 where nothing is read;
+loops in which the index moves evenly need no table. Where no access reads, the stored value is a
+table too, or one number; where one reads, masks that hold there are not computed. Only exact
+arithmetic is done here, so every backend gives the same bits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from uopc.passes.contract import Context, Pass
 Array = npt.NDArray[Any]
 Accessed = tuple[list[Array], Array]  # of an access, for each dimension; where there is one
 
-# Less arithmetic than this, on tables or divisions of divisions, stays as it is.
+# Fewer operations than this on tables, or divisions of divisions, stay as they are.
 FEWEST_OPS = 6
 _DIVIDED = frozenset((Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD))
 
@@ -80,7 +80,7 @@ class _Nest:
         self.places: dict[UOp, tuple[UOp, Array]] = {}  # of an access: its table, and where it is
 
     def _deep(self) -> set[UOp]:
-        """What stands on tables, or on divisions of divisions."""
+        """Values computed from tables, or from divisions of divisions."""
         # What a reduce counts may have a closed form.
         most = tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
         found: set[UOp] = set()
@@ -94,7 +94,7 @@ class _Nest:
         return found
 
     def is_worth_it(self) -> bool:
-        """Whether much is known of what is deep."""
+        """Whether enough deep values are known."""
         if len(self.deep) < FEWEST_OPS:
             return False
         self.known = {u: self.iterations.array(u) for u in self.order}
@@ -102,7 +102,7 @@ class _Nest:
         return len(done) >= FEWEST_OPS
 
     def rewritten(self) -> UOp:
-        """The value, with tables for what is known."""
+        """The value, with tables for its known parts."""
         self._reach()
         outside = self._outside()
         if outside is None:
@@ -117,7 +117,7 @@ class _Nest:
 
     # ------------------------------------------------------------ which iterations matter
     def _reach(self) -> None:
-        """The iterations in which a value that is not known is looked at."""
+        """Set the iterations in which each unknown value is used."""
         self.reached = reached = {self.value: self.domain}
         for u in reversed(self.order):
             here = reached.get(u)
@@ -132,7 +132,7 @@ class _Nest:
                     reached[s] = reached[s] | mask if s in reached else mask
 
     def _outside(self) -> tuple[Array, Array] | None:
-        """The iterations in which something is read, and what the value is in the others."""
+        """The iterations in which some access reads, and the value in the others."""
         worth: dict[UOp, Array] = {}
         reads: Array = np.asarray(False)
         for u in self.order:
@@ -154,7 +154,7 @@ class _Nest:
         return None if reads.all() else (reads, worth[self.value])
 
     def _accessed(self, u: UOp) -> Accessed | None:
-        """Where an access reads, if that is known."""
+        """The indices of an access and where it reads, if known."""
         if u.op is not Ops.INDEX:
             return None
         plain, guard = indexing.ungated(u.src[1]) if len(u.src) > 1 else (None, None)
@@ -200,7 +200,7 @@ class _Nest:
         return self.iterations.element(array, dtype)
 
     def _read(self, u: UOp, here: Array, access: Accessed) -> UOp:
-        """An access at a place from a table."""
+        """An access at an index from a table."""
         at, inside = access
         live = here & inside
         dims: tuple[int, ...] = shapes.shape(u.src[0])
@@ -217,7 +217,7 @@ class _Nest:
         return intern(Ops.INDEX, u.dtype, (u.src[0], *indexing.gated(index, guard)))
 
     def _condition(self, reads: Array) -> UOp:
-        """Where something is read: mostly, where some access is."""
+        """The condition for iterations that read: mostly that of one access."""
         for table, live in self.places.values():
             if live.shape == reads.shape and (live == reads).all():
                 return compare.less(affine.const(-1), table)
@@ -229,7 +229,7 @@ def _is_computed(u: UOp) -> bool:
 
 
 def _above_divisions(graph: UOp) -> set[UOp]:
-    """What stands on tables or divisions of divisions, its loads' indices included."""
+    """Values computed from tables or divisions of divisions, also by the indices of loads."""
     found: set[UOp] = set()
     for u in walk.nodes(graph):
         if not _is_computed(u) or u.dtype is dtypes.void:

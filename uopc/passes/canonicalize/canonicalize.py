@@ -1,4 +1,4 @@
-"""Bring a tensor graph to one form: what changes nothing goes, empty values become constants.
+"""Bring a tensor graph to one form: no-ops vanish, empty values become constants.
 
 Before (tensor)                          After (tensor)
   %1 = param x : f32[0, 4]                 %1 = expand 0.0:f32 (4,) : f32[4]
@@ -37,7 +37,7 @@ SPLIT_PIECES = range(256, 7, -1)
 def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
-    reads: set[UOp] = set()  # values that storage is read for
+    reads: set[UOp] = set()  # values that read storage
     fixed = fixed_reduces(graph)
     calls = FunctionCalls(graph, context.schedule)
 
@@ -69,7 +69,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
 
 
 def _known_value(v: UOp) -> UOp:
-    """after x, (store x, invalid)  →  invalid, where it is read: what is there is no value"""
+    """after x, (store x, invalid)  →  invalid, where it is read"""
     view = v
     while view.op.movement:
         view = view.src[0]
@@ -175,8 +175,8 @@ def _is_one(value: UOp, last: int) -> bool:
 
 
 def _in_pieces(u: UOp, value: UOp, dims: list[int], axis: int, pieces: int) -> UOp:
-    """The pieces' axis is as far outside as the axis that is cut, and outside of axes along which
-    an operand is repeated: a piece of a product of matrices is a small matrix in one place."""
+    """Two reduces for one. The axis of pieces is where the cut axis is, but outside of axes along
+    which an operand repeats: a piece of a matrix product is then a small matrix of neighbours."""
     cut = dims[:axis] + [pieces, dims[axis] // pieces] + dims[axis + 1 :]
     parts = value.src if value.op.is_alu else ()
     repeated = [any([_is_one(s, len(dims) - i) for s in parts]) for i in range(axis)]

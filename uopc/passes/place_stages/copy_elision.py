@@ -1,9 +1,9 @@
-"""CONTIGUOUS and COPY that change nothing, and values that are stored only to be overwritten.
+"""Copy elision: CONTIGUOUS and COPY that change nothing, and values that are only overwritten.
 
-The memory of every device that a program names is the CPU's, so a COPY is a value like any other,
-unless something is written to it. A CONTIGUOUS of a part of storage that lies in one piece shows
-that part, if nothing overwrites it later and it has no Opts. A computed value that one STORE
-overwrites as a whole is what is stored: nobody else knows its storage.
+All devices of a program share memory, so a COPY is its source unless something is written to it. A
+CONTIGUOUS of neighbouring elements of storage is a view of them, if nothing overwrites them later
+and it has no Opts. A computed value that one STORE overwrites as a whole is replaced by the stored
+value: nothing else knows its storage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from uopc.passes.analysis.views import (
 
 
 def without_needless_copies(graph: UOp) -> UOp:
-    """contiguous (shrink (param x))  →  shrink (param x), where that is one piece."""
+    """contiguous (shrink (param x))  →  shrink (param x), if its elements are neighbours."""
     order, ops = walk.nodes(graph), walk.ops(graph)
     if ops.isdisjoint((Ops.CONTIGUOUS, Ops.COPY, Ops.AFTER)):
         return graph
@@ -53,7 +53,7 @@ def without_needless_copies(graph: UOp) -> UOp:
 def effects_by_root(
     order: list[UOp], roots: Mapping[UOp, UOp], written_only: bool = False
 ) -> dict[UOp, set[UOp]]:
-    """The STOREs and CALLs on each value that is written to, or handed to a kernel."""
+    """The STOREs and CALLs on each value that is written, or passed to a kernel."""
     found: dict[UOp, set[UOp]] = {}
     for u in order:
         if u.op in (Ops.STORE, Ops.CALL):
@@ -77,7 +77,8 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
 
 
 def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
-    """`effects`: on what a kernel takes too, which has storage; `written`: on what changes."""
+    """Whether a COPY or CONTIGUOUS is its source. `effects`: STOREs and CALLs by root; `written`:
+    those that write it."""
     if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
         return False
     if u in effects and whole_root(u.src[0]).op.movement:
@@ -95,7 +96,7 @@ def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
 
 
 def _piece_of(view: UOp) -> UOp | None:
-    """The root of a view that shows neighbours of it, in order; None for any other view."""
+    """The root of a view that shows neighbouring elements of it in order; otherwise None."""
     index, _ = indexing.loop_index(shapes.shape(view))
     flat = indexing.flat_index(shapes.shape(view), index)
     while view.op.movement or view.op is Ops.AFTER:

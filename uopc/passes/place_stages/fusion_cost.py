@@ -1,8 +1,8 @@
 """THE cost function of fusion: is a value stored, or computed again by each of its readers?
 
-All figures are in units of one vectorised float add per element (about 0.05 ns on a 512-bit core).
-They come from the measured rates of the kernels page: exp 0.17 ns, a stored float 0.15 ns to write
-from cache and 0.1 ns to read back, a kernel of its own about 0.3 µs to start.
+All costs are in the unit of `Op.cost`: one vectorised float addition per element, about 0.05 ns on
+a 512-bit core. They were measured: exp takes 0.17 ns, a float 0.15 ns to write to cache and 0.1 ns
+to read back, and starting a kernel about 0.3 µs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
 
-KERNEL = 4000.0  # starting one
+KERNEL = 4000.0  # the cost of starting one
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
 CHEAP_VALUE = 64.0
 # Over stored reduces a value is computed again if it reads at most this many stored values, in at
 # most this many operations in a row.
 MOST_READ, LIGHT_DEPTH = 5, 64
-# A sum that reads no storage counts something: most have a closed form.
+# The cost of a sum that reads no storage: most have a closed form.
 CLOSED_FORM = 4.0
-# How often a register tile uses an operand it computed once (a tile has 16 to 32 accumulators):
-# where several of its places read the same element, and not where each reads another.
+# How often a register tile, of 16 to 32 accumulators, uses an operand that it computes once. This
+# holds for evaluations of the same element, not of different ones.
 REUSE = 16.0
-# The share of its time that a contraction saves as a kernel of its own, whose tile spans its
-# outputs, against one inside the loop of another reduce, which has no outputs side by side.
+# The share of its time that a contraction saves in a kernel of its own, with a tile over its
+# outputs, compared with one inside the loop of another reduce.
 TILED = 0.75
 # Values deeper than this start a new kernel: beyond about a thousand operations in a row the code
 # generator's time grows faster than the code (0.12 ms each at 1,000 operations, 0.3 ms at 10,000).
 MOST_DEPTH = 1024
-# A value that its own kernel reads back may live in a tile of that kernel up to so many bytes: half
-# of a first-level cache, and far less than a thread's stack.
+# The most bytes of a value that lives in a tile of the kernel that reads it back: half of a
+# first-level cache, and far less than a thread's stack.
 TILE_BYTES = 1 << 14
 ENOUGH = 1e15  # costs saturate: beyond this nothing changes
 
@@ -107,19 +107,19 @@ class Value:
 
 
 def fits_tile(u: UOp) -> bool:
-    """Whether a value is small enough for local storage; its size must be known."""
+    """Whether a value of known size is small enough for local storage."""
     size = shapes.size(shapes.shape(u))
     return isinstance(size, int) and size * u.dtype.itemsize <= TILE_BYTES
 
 
 def keeps_order(u: UOp) -> bool:
-    """Whether a value over a contraction is computed in the loops of that. A view in another order
-    is not: the loops of what is stored are to be those of the contraction."""
+    """Whether a value computed from a contraction keeps its loops. A view in another order does
+    not: a stored value should have the loops of the contraction."""
     return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
 
 
 def cost_of_reduce(u: UOp, term: float) -> float:
-    """The cost of an element of a REDUCE, given that of one of its terms."""
+    """The cost of an element of a REDUCE, given the cost of a term."""
     dims = shapes.shape(u.src[0])
     length = 1.0
     for axis in u.arg.axes:
@@ -132,7 +132,7 @@ class Choice(NamedTuple):
 
     stored: bool
     words: str
-    numbers: tuple[float, ...] = ()  # what stands in the words
+    numbers: tuple[float, ...] = ()  # that fill the words
 
     @property
     def reason(self) -> str:
@@ -143,8 +143,8 @@ _ONCE = Choice(False, "computed once where it is read")
 
 
 def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -> Choice:
-    """`evaluations` of one element in all, if each of the `reads` readers computes its own; those
-    `apart` are of different elements, or at places that no register tile has together."""
+    """Whether a value is stored, given the `evaluations` of elements if each of the `reads` readers
+    computes its own. `apart` is the number of these that no register tile can share."""
     elements, cost = value.elements, value.cost
     if evaluations <= elements:
         return _ONCE
@@ -160,7 +160,7 @@ def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -
 
 
 def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
-    """Whether a value is stored that would be computed at places which share nothing."""
+    """Whether a value is stored whose evaluations share nothing: `whole` is the cost of one."""
     stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
     if whole <= LONG_VALUE or evaluations * whole <= stored:
         return choice
@@ -168,8 +168,8 @@ def choose_scattered(value: Value, whole: float, evaluations: float, choice: Cho
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:
-    """Whether a contraction that is read in the loop of another reduce, or at several places, is
-    stored."""
+    """Whether a contraction is stored that is read in the loop of another reduce, or at several
+    indices."""
     saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL
     if choice.stored or saved <= 0.0:
         return choice

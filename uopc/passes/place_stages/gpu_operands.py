@@ -1,8 +1,8 @@
 """Operands of products that are stored for a machine whose products run in tiles.
 
-On a GPU a product is fast where its operands are in memory as they are multiplied: every thread, or
-tensor core, reads an element of an operand that a whole row or column of the result uses. Computed
-in place, a normalisation is done again for each column, or keeps the product out of its tile.
+On a GPU a product is fast if its operands are in memory: every thread, or tensor core, reads
+elements that a whole row or column of the result uses. A normalisation computed in place is
+repeated for each column, or keeps the product out of its tile.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from uopc.passes.analysis.contraction import repeats_factors
 if TYPE_CHECKING:
     from uopc.passes.place_stages.value_costs import Measures
 
-# An operand of more than a few operations is stored where it is used at least so often, in products
-# of at least so many terms: 20 µs of a device without tensor cores.
+# An operand of more than CHEAP_OPERAND operations is stored if each element is used at least this
+# often, in a product of at least this many terms: 20 µs of a device without tensor cores.
 LEAST_USES, LEAST_TERMS = 32, 1 << 28
 CHEAP_OPERAND = 8.0
 
 
 def computed_operands(facts: Measures) -> dict[UOp, str]:
-    """Operands of large products that are computed, by a reduce or many operations, and why they
-    are stored."""
+    """Operands of large products that take a reduce or many operations to compute, with the reason
+    for storing them."""
     found: dict[UOp, str] = {}
-    reduced: set[UOp] = set()  # what a reduce over storage is needed for, and not stored itself
+    reduced: set[UOp] = set()  # computed from a reduce over storage, not stored
     for u in facts.order:
         if u not in facts.fixed and not u.op.is_storage:
             own = u.op is Ops.REDUCE and facts.of[u].reads

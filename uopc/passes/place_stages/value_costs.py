@@ -1,8 +1,8 @@
-"""What is known of every value before it is decided what is stored.
+"""The facts about every value on which the decision to store it rests.
 
-What a user, an output or an effect fixes is stored whatever it costs. Of the rest: what an element
-costs, whether a loop over storage is inside, what it reads. An operand that several operations of
-one element use counts once: it is computed once at that index.
+A value that a user, an output or an effect fixes is stored whatever it costs. The facts about any
+other are the cost of an element, whether a loop over storage is inside, and what it reads. An
+operand that several operations of one element use counts once, since it is computed once.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.fusion_cost import NO_VALUES, Value
 
 FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
-# Beyond this many operands that are used more than once below a value, they are no longer told
-# apart: what stands on the value counts it as a whole.
+# If more operands than this are used several times below a value, they are no longer told apart:
+# the users of the value count its cost as a whole.
 MOST_SHARED = 32
-# What has each element of its source at most once, but not as many.
+# Ops whose result has some elements of the source, each once.
 _IN_PART = (Ops.PAD, Ops.SHRINK)
-# What has each element of its sources once, in the share of its own elements that they are.
+# Ops whose result consists of its sources, each element once.
 _OF_PARTS = (Ops.STACK, Ops.CAT)
 
 
 class Measures:
-    """Facts about the values of a graph, sources first; `stored` are fixed, for reasons given."""
+    """Facts about the values of a graph, sources first. `stored`: more fixed values and reasons."""
 
     def __init__(
         self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str] = MappingProxyType({})
     ) -> None:
         self.order = order
         self._roots = roots_of_views(order)
-        self.fixed: dict[UOp, str] = dict(stored)  # what is stored in any case, and why
+        self.fixed: dict[UOp, str] = dict(stored)  # stored in any case, and why
         self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs that write to it
         self.of: dict[UOp, Value] = {}
         self._counts: dict[shapes.Shape, float] = {}
         self._sizes: dict[shapes.Shape, shapes.Dim] = {}
-        self._several: set[UOp] = set()  # what has several readers
-        self._moved: set[UOp] = set()  # read at other places than its readers write
-        self.loops: set[UOp] = set()  # what has loops of its own: REDUCEs over storage, and values
+        self._several: set[UOp] = set()  # values with several readers
+        self._moved: set[UOp] = set()  # values that a movement reads
+        self.loops: set[UOp] = set()  # values with loops of their own
         self._fix(graph)
         self._find_readers()
         for u in order:
@@ -122,7 +122,7 @@ class Measures:
             source = self.of.get(s)
             if source is None:  # an effect
                 continue
-            # Where an index is INVALID nothing is read: that is a 0.
+            # An INVALID index reads nothing and gives 0.
             partial = partial or (source.partial and (op is not Ops.INDEX or s is u.src[0]))
             same = op is not Ops.EXPAND and self._have_as_many(source.dims, dims)
             below[s] = source, same
@@ -132,7 +132,7 @@ class Measures:
                 has_reduce = has_reduce or source.loops_inside
                 contracted = contracted or source.contracts
                 contracts = contracts or (source.contracts and not source.presumed)
-            # A loop that serves several elements of its user is not in the code of that.
+            # A loop that serves several elements of its user is not in the user's code.
             if source.depth > depth and (same or not source.loops_inside):
                 depth = source.depth
         depth += 1
@@ -180,7 +180,7 @@ class Measures:
             self.loops.add(u)
 
     def _set_cost_of_reduce(self, u: UOp, value: Value) -> None:
-        """A sum of what is not read has a closed form, mostly."""
+        """The cost of a reduce. A sum that reads no storage mostly has a closed form."""
         term = self.of[u.src[0]]
         if u.arg.op == "add" and not term.reads:
             value.own = value.cost = fusion_cost.CLOSED_FORM
@@ -191,9 +191,9 @@ class Measures:
     def _set_cost(
         self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
     ) -> None:
-        """The cost of an element: without the operands that have other readers, and with those.
+        """The cost of an element, without and with the operands that have other readers.
 
-        Only arithmetic has all its operands at its own index.
+        Only arithmetic has all of its operands at its own index.
         """
         cost = u.op.cost
         here = u.op.is_alu or u.op is Ops.CAST

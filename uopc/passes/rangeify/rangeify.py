@@ -11,9 +11,9 @@ Before (tensor)                             After (indexed)
                                               %8 = after %1, %7 : f32[8]
                                               sink %8
 
-A value is lowered by memo on (node, index, guard): movement ops only change the index, so no
-producer is ever substituted into a consumer, and a value read twice at one index is one node.
-A guard is the condition under which the access happens (PAD, parts of a CAT).
+Values are lowered by memo on (node, index, guard). Movement ops change the index only, so no
+producer is substituted into a consumer, and a value read twice at one index is one node. A guard
+is the condition under which the access happens (PAD, parts of a CAT).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Step = Generator[list[Key], list["UOp"], "UOp"]
 
 
 class _Lowering:
-    """One stored value: its ranges and the memo of what was lowered inside them."""
+    """Lowers one stored value: the numbers of its ranges, and a memo."""
 
     def __init__(self, storage: LoweredStorage) -> None:
         self.storage = storage
@@ -61,7 +61,7 @@ class _Lowering:
         return walk.computed(root, self._step, self.memo)
 
     def _step(self, key: Key) -> UOp | Step:
-        """How one node is lowered: its value, or what yields the values it needs first."""
+        """The lowered value of a node, or a generator that first yields the keys it needs."""
         u, index, guard = key
         op = u.op
         if op.is_alu or op is Ops.CAST:
@@ -120,7 +120,7 @@ class _Lowering:
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
 
     def _gather(self, u: UOp, index: Index, guard: UOp) -> Step:
-        """x[i, j, …]: the indices are values; where one is INVALID nothing is read."""
+        """x[i, j, …]: the indices are values; an INVALID one reads nothing."""
         rank = len(index) - (len(shapes.shape(u.src[0])) - (len(u.src) - 1))
         place, rest = index[:rank], index[rank:]
         keys = [(s, indexing.broadcast_index(place, shapes.shape(s)), guard) for s in u.src[1:]]
@@ -189,7 +189,7 @@ def _may_be_invalid(u: UOp) -> bool:
 
 
 def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Arithmetic on values that are INVALID somewhere: where valid, the plain arithmetic."""
+    """Arithmetic on values that are INVALID somewhere: plain where valid, elsewhere INVALID."""
     parts = [_valid_part(s) for s in src]
     valid = parts[0][1]
     if u.op is Ops.WHERE:
@@ -212,7 +212,7 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _valid_part(u: UOp) -> tuple[UOp, UOp]:
-    """A value where it is valid, and where that is."""
+    """A value without its INVALID part, and the condition under which it is valid."""
     if u.op is Ops.INVALID:
         return u, leaves.const(dtypes.bool_, False)
     if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
@@ -229,8 +229,8 @@ def _is_empty(dims: shapes.Shape) -> bool:
 def _closed_stores(
     pairs: list[tuple[UOp, UOp]], ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
 ) -> UOp:
-    """Targets and values, stored in one nest. With Opts, or several stores, there is an END around
-    no ranges as well: it holds them."""
+    """Targets and values, stored in one loop nest. With Opts, or several stores, there is an END
+    even without ranges: it holds them."""
     stores = []
     for target, value in pairs:
         if value.op is not Ops.INVALID:
@@ -268,8 +268,8 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
 def _stored_parts(
     stage: UOp, storage: LoweredStorage
 ) -> Iterator[list[tuple[UOp, Callable[[Index], Index]]]]:
-    """What is stored in a nest of its own, and where in the whole an index into it lies: the value;
-    or its parts one by one; or, of one shape and with work in common, many at a time."""
+    """Per loop nest, the values stored and a function from an index into each to one into the
+    whole: the value itself, its parts one by one, or many parts of one shape that share work."""
     value = stage.src[0]
     together, many = _together(stage, storage), is_stored_by_part(value)
     if not together and not many:
@@ -286,8 +286,8 @@ def _stored_parts(
 
 
 def _together(stage: UOp, storage: LoweredStorage) -> int:
-    """How many parts of a value are stored in one nest, if it is by part: none where Opts of the
-    user are for its loops. Elements are statements, all of them in a row: states of a rollout."""
+    """The number of parts stored in one nest if a value is stored by part; 0 if the user's Opts are
+    for its loops. Parts of one element, like states of a rollout, become statements in a row."""
     value = stage.src[0]
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
@@ -328,7 +328,7 @@ def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
 
 
 def _loops_before(u: UOp) -> int:
-    """How many loops of its own the kernel of a STORE has to fill local tiles."""
+    """The number of loops that fill local tiles in the kernel of a STORE."""
     tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
     return max([len(shapes.shape(s)) for s in tiles], default=0)
 

@@ -17,11 +17,11 @@ from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
-# A value of more elements is left to the program: it would only make the program large.
+# A value of more elements is computed at run time: as an array it would make the program large.
 MOST_ELEMENTS = 1 << 20
-# An array of the user's is compared with others up to this size.
+# The most elements of a user's array that takes part.
 MOST_DATA = 1 << 12
-# From this many parts on, a constant is an array rather than an expression.
+# A constant of at least this many parts is an array rather than an expression.
 FEWEST_PARTS = 4
 
 JOINED = (Ops.STACK, Ops.CAT)
@@ -30,7 +30,7 @@ _DTYPES = frozenset((dtypes.float32, dtypes.float64, dtypes.bool_))
 
 @dataclass(frozen=True)
 class PadSum:
-    """A sum of PADs along one axis: the first is all before the second, or it is one PAD."""
+    """A sum of PADs along one axis: all of `first` is before `second`; or one PAD, of `value`."""
 
     axis: int
     begin: int
@@ -58,7 +58,7 @@ class Constants:
 
     def __init__(self) -> None:
         self.constant: set[UOp] = set()
-        self.irregular: set[UOp] = set()  # constants that no short expression gives
+        self.irregular: set[UOp] = set()  # constants without a short expression
         self.pads: dict[UOp, PadSum] = {}
         self.arrays: dict[UOp, Array] = {}
 
@@ -127,12 +127,12 @@ class Constants:
         return arrays[u]
 
     def literal(self, u: UOp) -> UOp:
-        """A constant as one node: its array, or the one number that it repeats."""
+        """A constant as one node: an array, or one repeated number."""
         return array_node(self.array(u), u.dtype)
 
 
 def array_node(array: Array, dtype: dtypes.DType) -> UOp:
-    """An array as a constant of the graph; a number where all elements are the same bits."""
+    """A constant of the graph with the elements of an array; a number if all have equal bits."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
         value = flat[0].item() if flat.size else 0
@@ -141,7 +141,7 @@ def array_node(array: Array, dtype: dtypes.DType) -> UOp:
 
 
 def _one_pad(u: UOp) -> PadSum | None:
-    """A PAD along one axis, of a value that fills the others."""
+    """A PAD along one axis only."""
     begins, sizes = shapes.window(u)
     dims = shapes.shape(u.src[0])
     if not all(isinstance(d, int) for d in (*begins, *sizes, *dims)):
@@ -154,7 +154,7 @@ def _one_pad(u: UOp) -> PadSum | None:
 
 
 def _filled(u: UOp, parts: list[PadSum], values: list[Array]) -> Array:
-    """The sum of PADs: a number plus zeros, as often as there are others to add."""
+    """The elements of a sum of PADs. Adding the zeros of others turns -0.0 into 0.0."""
     out = np.zeros(shapes.shape(u), u.dtype.numpy)
     axis = parts[0].axis
     for part, value in zip(parts, values):
@@ -164,7 +164,7 @@ def _filled(u: UOp, parts: list[PadSum], values: list[Array]) -> Array:
 
 
 def concatenation(pads: PadSum, length: int) -> UOp:
-    """A sum of PADs that do not overlap as one CAT: no element has more than one of them."""
+    """A sum of PADs without overlap as one CAT."""
     axis = pads.axis
     parts: list[UOp] = []
     at = 0

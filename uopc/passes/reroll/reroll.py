@@ -1,4 +1,4 @@
-"""Write again with arrays what was written element by element: constants, gathers and loops.
+"""Turn values written element by element into arrays, gathers and loops (rerolling).
 
 Before (tensor)                                 After (tensor)
   %1 = param x : f32[8]                           %1 = param x : f32[8]
@@ -13,11 +13,11 @@ Before (tensor)                                 After (tensor)
   %10 = cat %3, %5, %7, %9 axis=0 : f32[4]
   sink %10
 
-Constants that were put together from numbers are one array, and what is computed from constants
-only is computed here. PADs that do not overlap, added up, are a CAT. A STACK or CAT of parts that
-are built alike is one expression with an axis more: parts that differ in a constant read an array,
-parts that read different places of one value gather. Nothing is assumed of floats: a product with
-a constant 0 stays, and so does the zero that a sum of PADs adds.
+A constant made of numbers becomes one array, and values computed from constants only are computed
+here. A sum of PADs without overlap becomes a CAT. A STACK or CAT of parts that are built alike
+becomes one expression with one more axis: parts that differ in a constant read an array, parts that
+read different elements of one value gather. Nothing is assumed of floats: a product with a constant
+0 stays, and so does the zero that a sum of PADs adds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from uopc.passes.reroll.roll import Forms, Roller, gathered
 
 
 class _Rewriting:
-    """One walk, sources first. Constants and sums of PADs are settled where they are read."""
+    """One walk, sources first. Constants and sums of PADs become final when they are read."""
 
     def __init__(self) -> None:
         self.constants = Constants()
@@ -60,7 +60,7 @@ class _Rewriting:
         return made
 
     def settle(self, u: UOp) -> UOp:
-        """A value as its readers see it."""
+        """The final form of a value, for its readers."""
         found = self.settled.get(u)
         if found is None:
             found = self.settled[u] = self._settle(u)
@@ -84,7 +84,7 @@ class _Rewriting:
         return alu.alu(joined, Ops.ADD, leaves.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
 
     def mixed(self, parts: tuple[UOp, ...]) -> UOp | None:
-        """Parts of a few forms along a new leading axis: each form for itself, then in order."""
+        """Parts of a few forms along a new leading axis: one stack per form, then put in order."""
         groups = self.forms.groups(parts)
         if len(groups) == 1 or len(groups) > len(parts) // FEWEST_PARTS:
             return None

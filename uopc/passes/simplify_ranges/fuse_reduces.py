@@ -1,9 +1,9 @@
-"""Reduces that read the same places in loops of their own, put into one loop.
+"""Loop fusion of reduces that read the same elements in loops of their own.
 
     a = sum(x[i, r] for r); b = max(x[i, q] for q)  →  one loop over r with two accumulators
 
-Nothing is computed in another order; what both read is read once. Neither may need the other's
-result, and both must stand in the same outer loops.
+The order of computation stays, and elements that both read are read once. Neither may need the
+other's result, and both must be in the same outer loops.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Nest = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengt
 
 
 def with_shared_loops(kernel: UOp) -> UOp:
-    """The kernel with a loop for each set of reduces that read the same places."""
-    while True:  # loops inside of loops that became one: a turn for each depth
+    """The kernel with one loop per set of reduces that read the same elements."""
+    while True:  # one turn per depth of nested loops
         names = _same_loops(kernel)
         if not names:
             return kernel
@@ -27,13 +27,13 @@ def with_shared_loops(kernel: UOp) -> UOp:
 
 
 def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
-    """Loops of reduces, and those before them that they can be."""
+    """Loops of reduces -> the earlier loops that replace them."""
     groups = _groups(kernel)
     if len(groups) < 2:
         return {}
     shared = _Shared(_needs(kernel, groups))
     standard: dict[Nest, Loops] = {}
-    readers: dict[tuple[Nest, UOp], dict[int, None]] = {}  # the first groups that read a place
+    readers: dict[tuple[Nest, UOp], dict[int, None]] = {}  # the first groups that read an element
     names: dict[UOp, UOp] = {}
     firsts = list(groups)
     for number, (loops, members) in enumerate(groups.items()):
@@ -50,10 +50,10 @@ def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
 
 
 class _Shared:
-    """Groups of reduces put together, each by the first of its set; a bit for each group."""
+    """Sets of groups that share a loop, by their first group; one bit per group."""
 
     def __init__(self, needs: list[int]) -> None:
-        self._needs = needs  # what a group's loop is computed from
+        self._needs = needs  # the groups that a group's loop is computed from
         self._together = [1 << i for i in range(len(needs))]
 
     def apart(self, first: int, other: int) -> bool:
@@ -62,7 +62,7 @@ class _Shared:
         return not (needs[first] >> other & 1 or needs[other] & self._together[first])
 
     def join(self, first: int, other: int) -> None:
-        """`other` runs in the loop of `first`: what waits for one of them waits for both."""
+        """Let `other` run in the loop of `first`: a group that waits for one waits for both."""
         self._together[first] |= 1 << other
         both = self._together[first]
         needed = self._needs[first] | self._needs[other]
@@ -71,7 +71,7 @@ class _Shared:
 
 
 def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
-    """The reduces by the loops that they close; only of loops that nothing else closes."""
+    """The reduces by the loops that they close; only loops that nothing else closes."""
     found: dict[Loops, list[UOp]] = {}
     others: list[UOp] = []
     for u in walk.order(kernel):
@@ -97,7 +97,7 @@ def _around(members: list[UOp]) -> frozenset[UOp]:
 
 
 def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
-    """For each group, a bit for each group whose results it is computed from."""
+    """Per group, the bits of the groups whose results it is computed from."""
     number = {u: i for i, members in enumerate(groups.values()) for u in members}
     below: dict[UOp, int] = {}
     needs = [0] * len(groups)
@@ -117,7 +117,7 @@ def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
 
 
 def _reads(members: list[UOp], loops: Loops, names: Loops) -> dict[UOp, None]:
-    """What is read at a place of its own in each iteration of all loops, their names exchanged."""
+    """The INDEXes that differ in each iteration of all loops, with the loops renamed."""
     every = _around(members).union(loops)
     renamed = dict(zip(loops, names))
     return {

@@ -1,10 +1,10 @@
-"""Comparisons of integers that are counted, made on the ranges that count them.
+"""Comparisons of integers that ranges count, made on index values.
 
     p = cmplt (cast i : i32) 700:i32   →   p = cmplt i 700
 
-A mask is compared in its own dtype: `arange(n) < 700`. What its values are computed from are
-ranges, and where bounds say that nothing wraps, the comparison is one of indices: loops can be cut
-where it turns, it folds in the parts, and two of them are seen to be one.
+A mask compares in its own dtype: `arange(n) < 700`. Its values are computed from ranges, and if
+bounds exclude wrapping, the comparison is one of indices: loops can be split where it turns, it
+folds in the parts, and equal comparisons become one node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUMS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 
 
 def with_counted_comparisons(kernel: UOp) -> UOp:
-    """The kernel with comparisons of indices where the integers compared are ones."""
+    """The kernel with comparisons of indices for integers that are indices."""
     if not any(_is_candidate(u) for u in walk.order(kernel)):
         return kernel
     memo: dict[UOp, UOp | None] = {}

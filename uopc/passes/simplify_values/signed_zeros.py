@@ -1,11 +1,11 @@
-"""Where nobody can tell -0.0 from 0.0, adding 0.0 changes nothing.
+"""Remove additions of 0.0 where the sign of a zero is not observable.
 
     store (0.0 + a·(b + 0.0)) + 2·(c + 0.0)   →   store (0.0 + a·b) + 2·c
 
-`x + 0.0` is x but for x = -0.0, so rules keep it: sums that begin with zero, columns of a Jacobian
-that begin with a vector of zeros, are full of it. The sign of a zero is lost in a sum with anything
-that is not -0.0 itself, in a comparison, in an exponential. What asks for no sign needs none of
-what it is computed from either, through products, sines, roots and selections.
+`x + 0.0` is x except for x = -0.0, so rules keep it. Sums that begin with zero are full of it, such
+as columns of a Jacobian that begin with a vector of zeros. A sum with anything but -0.0, a
+comparison and an exponential do not depend on the sign of a zero. If the sign of a value's zeros is
+not observable, neither is that of its operands, through products, sines, roots and selections.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from uopc.ir.core import walk
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp
 
-# What gives the same whatever the sign of an operand that is zero.
+# Ops whose result does not depend on the sign of a zero operand.
 _DEAF: Final = frozenset((*COMPARISONS, Ops.ABS, Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.COS))
-# What differs in the sign of a zero at most, by an operand that does.
+# Ops whose result changes at most in the sign of a zero.
 _PASSES: Final = frozenset((
     Ops.ADD, Ops.SUB, Ops.MUL, Ops.MULACC, Ops.NEG, Ops.MAX, Ops.MIN, Ops.WHERE, Ops.AFTER,
     Ops.SQRT, Ops.SIN, Ops.TAN, Ops.TANH, Ops.ERF, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND,
@@ -29,13 +29,13 @@ _PASSES: Final = frozenset((
 
 
 def without_unseen_signs(kernel: UOp) -> UOp:
-    """The kernel without the additions of 0.0 that nobody can tell."""
+    """The kernel without additions of 0.0 that are not observable."""
     order = list(walk.order(kernel))
     added = {u: x for u in order if (x := _but_zero(u)) is not None}
     if not added:
         return kernel
     never = _never_negative(order)
-    seen: set[UOp] = set()  # whose zeros' signs are looked at
+    seen: set[UOp] = set()  # values whose signed zeros are observable
     for u in reversed(order):
         seen.update(_looked_at(u, u in seen, never))
     gone = {u for u in added if u not in seen}
@@ -59,7 +59,8 @@ def _is_positive_zero(u: UOp) -> bool:
 
 
 def _never_negative(order: list[UOp]) -> set[UOp]:
-    """What is never -0.0: a sum is so only of two that are. Products are where they underflow."""
+    """The values that are never -0.0. A sum is -0.0 only if both terms are; a product may be when
+    it underflows."""
     never: set[UOp] = set()
     for u in order:
         match u.op:
@@ -83,7 +84,7 @@ def _never_negative(order: list[UOp]) -> set[UOp]:
 
 
 def _looked_at(u: UOp, seen: bool, never: set[UOp]) -> Iterator[UOp]:
-    """The operands the signs of whose zeros make a difference to what is seen of a value."""
+    """The operands whose signed zeros are observable in `u`."""
     if u.op in _DEAF or (u.op is Ops.CAST and not u.dtype.is_float):
         return
     if u.op in _PASSES or u.op is Ops.CAST:
@@ -94,8 +95,8 @@ def _looked_at(u: UOp, seen: bool, never: set[UOp]) -> Iterator[UOp]:
 
 
 def _that_decide(u: UOp, never: set[UOp]) -> tuple[UOp, ...]:
-    """Those of the operands that decide on the sign of a zero: of a sum one, if that is never -0.0
-    (a number, where there is one: it stays whatever becomes of others)."""
+    """The operands that decide the sign of a zero result. In a sum one term that is never -0.0
+    does, preferably a number, which no other change removes."""
     terms = {Ops.ADD: u.src, Ops.SUB: u.src[:1], Ops.MULACC: u.src[2:]}.get(u.op, ())
     found = [s for s in terms if s in never]
     return (min(found, key=lambda s: s.op is not Ops.CONST),) if found else u.src
