@@ -16,7 +16,6 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
-    expanded_size,
     fitting,
     is_dear,
     length_of,
@@ -56,7 +55,7 @@ def in_memory(s: Scheduler) -> list[UOp]:
     if c is None:
         return []
     n = thresholds.SUMMED
-    while n > 1 and n * c.rows * expanded_size(s.facts) > thresholds.MOST_COPIES:
+    while n > 1 and n * c.rows * s.facts.expanded_size() > thresholds.MOST_COPIES:
         n //= 2
     return [q for lane in _blocks(s, c) for q in _move(s, lane, c.rows, n)]
 
@@ -180,4 +179,4 @@ def sum_side_by_side(s: Scheduler, down: list[UOp], output: UOp, lanes: int) -> 
 
 def _room(s: Scheduler) -> int:
     """The number of copies of the whole kernel that are worth their compile time."""
-    return thresholds.MOST_COPIES // expanded_size(s.facts)
+    return thresholds.MOST_COPIES // s.facts.expanded_size()

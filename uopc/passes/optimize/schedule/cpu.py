@@ -18,7 +18,6 @@ from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
 from uopc.passes.optimize.schedule.interleave import interleave
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
-    element_bits,
     fitting,
     is_arithmetic,
     is_dear,
@@ -103,7 +102,7 @@ def _sum_in_memory(plan: Plan) -> bool:
     if not plan.sums:
         return False
     s = plan.s
-    lanes = s.target.lanes(element_bits(s.facts))
+    lanes = s.target.lanes(s.facts.element_bits)
     loops = column_sums.in_memory(s)
     for q in [q for r in loops for q in s.family(r)]:
         vectorise_output(s, q, lanes, 1)
@@ -116,18 +115,14 @@ def _contract(plan: Plan) -> bool:
         return False
     vectorise_producers(s)
     if any(o.op == "REDUCE_OUT" for o in s.opts):
-        vectorise_nests(s, s.target.lanes(element_bits(s.facts)))
+        vectorise_nests(s, s.target.lanes(s.facts.element_bits))
     return True
 
 
 # ---------------------------------------------------------------- lanes, tiles and copies
 def _unroll_short_reduces(plan: Plan) -> None:
-    plan.lanes = plan.s.target.lanes(element_bits(plan.s.facts))
+    plan.lanes = plan.s.target.lanes(plan.s.facts.element_bits)
     unroll_short_reduces(plan.s, plan.lanes)
-
-
-def _copy_thin_rows(plan: Plan) -> None:
-    copy_thin_rows(plan.s, plan.lanes)
 
 
 def _choose_lanes(plan: Plan) -> None:
@@ -147,10 +142,6 @@ def _choose_tile(plan: Plan) -> None:
 
 def _reuse_terms(plan: Plan) -> None:
     plan.reused = contraction.reuse_terms(plan.s, plan.reduces)
-
-
-def _cut_at_guards(plan: Plan) -> None:
-    cut_at_guards(plan.s, plan.output, plan.reused)
 
 
 def _vectorise_reduces(plan: Plan) -> None:
@@ -198,14 +189,6 @@ def _vectorise_nests(plan: Plan) -> None:
         vectorise_nests(plan.s, plan.lanes)
 
 
-def _interleave(plan: Plan) -> None:
-    interleave(plan.s)
-
-
-def _store_past_caches(plan: Plan) -> None:
-    store_past_caches(plan.s, plan.before)
-
-
 STEPS: tuple[Step[Plan], ...] = (
     Step("order-loops", _order_loops, "all later steps read the loops in their final order"),
     Step("put-columns-outside", _put_columns_outside, "threads share the outermost loop"),
@@ -213,15 +196,17 @@ STEPS: tuple[Step[Plan], ...] = (
     Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns have their place"),
     Step("contract", _contract, "completes the schedule; the steps below are for other kernels"),
     Step("unroll-short-reduces", _unroll_short_reduces, "lanes are for loops that stay loops"),
-    Step("copy-thin-rows", _copy_thin_rows, "the copied loop must not get the lanes"),
+    Step("copy-thin-rows", lambda p: copy_thin_rows(p.s, p.lanes), "copied loops get no lanes"),
     Step("choose-lanes", _choose_lanes, "tiles and copies are chosen beside the lanes"),
     Step("choose-tile", _choose_tile, "it may swap rows and columns, which are whole loops still"),
     Step("reuse-terms", _reuse_terms, "a tile is filled by a whole loop, before guards cut it"),
-    Step("cut-at-guards", _cut_at_guards, "lanes of a part without guards need no masks"),
+    Step("cut-at-guards", lambda p: cut_at_guards(p.s, p.output, p.reused),
+         "lanes of a part without guards need no masks"),
     Step("vectorise-reduces", _vectorise_reduces, "rows side by side share the vectors of reduces"),
     Step("copy-rows", _copy_rows, "the number of copies limits the vectors of the output"),
     Step("vectorise-output", _vectorise_output, "lanes are inside of all copies"),
     Step("vectorise-nests", _vectorise_nests, "only nests that have no lanes yet get some"),
-    Step("interleave", _interleave, "the length of a body is known once all its copies are"),
-    Step("store-past-caches", _store_past_caches, "lanes and copies decide what a store writes"),
-)
+    Step("interleave", lambda p: interleave(p.s), "the length of a body includes its copies"),
+    Step("store-past-caches", lambda p: store_past_caches(p.s, p.before),
+         "lanes and copies decide what a store writes"),
+)  # fmt: skip

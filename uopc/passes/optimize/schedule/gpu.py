@@ -18,14 +18,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import gpu_tensor_cores, gpu_thresholds, thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    covering,
-    element_bits,
-    expanded_size,
-    fitting,
-    length_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, covering, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, walk
 
 
@@ -43,7 +36,7 @@ class Plan:
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """The Opts, and the kernel with them applied."""
     s = Scheduler(kernel, context)
-    walk(STEPS, Plan(s, context.target.lanes(element_bits(s.facts))))
+    walk(STEPS, Plan(s, context.target.lanes(s.facts.element_bits)))
     return s.opts, s.kernel
 
 
@@ -123,9 +116,8 @@ def _tile(plan: Plan) -> bool:
         return False
     left, others = gpu_thresholds.BLOCK, [r for r in _loops(s) if r not in (row, column)]
     for r, op, n in ((column, "VECTOR", lanes), (row, "UPCAST", gpu_thresholds.TILE)):
-        length = length_of(r) or 1
-        if length % n == 0 and s.attempt(op, r, n):
-            r = s.outer(r)
+        if (length_of(r) or 1) % n == 0:
+            r = s.cut(r, op, n)
         threads = fitting(16, length_of(r))
         left //= threads if s.attempt("LOCAL", r, threads) else 1
     _threads(s, left, others)
@@ -149,9 +141,7 @@ def _share_reduces(plan: Plan) -> None:
     threads = _team(s, k, found, around, wide)
     before = s.state
     for r in chosen:
-        q = r
-        if wide > 1 and s.attempt("VECTOR", r, wide):
-            q = s.outer(r)
+        q = s.cut(r, "VECTOR", wide) if wide > 1 else r
         if s.attempt("GROUP", q, threads):
             plan.threads = threads
             _keep(s, q, "UNROLL", wide)
@@ -176,7 +166,7 @@ def _ahead(s: Scheduler, r: UOp, wide: int) -> None:
     if steps is None or not asked or r not in k.axes:
         return
     n = fitting(gpu_thresholds.KEPT // wide, gpu_thresholds.IN_FLIGHT // asked)
-    while n > 1 and (steps % n or n * expanded_size(k, r) > thresholds.MOST_COPIES):
+    while n > 1 and (steps % n or n * k.expanded_size(r) > thresholds.MOST_COPIES):
         n //= 2
     if n > 1:
         s.attempt("UNROLL", r, n)
@@ -240,7 +230,7 @@ def _share_loops_beside(plan: Plan) -> None:
         length = length_of(r) or 1
         q = r
         if lanes > 1 and length % lanes == 0 and _is_plain(k, r):
-            q = s.outer(r) if s.attempt("VECTOR", r, lanes) else r
+            q = s.cut(r, "VECTOR", lanes)
         if not s.attempt("LOCAL", q, threads):
             continue
         left = s.outer(q)
@@ -249,9 +239,7 @@ def _share_loops_beside(plan: Plan) -> None:
         idle = blocks * threads < gpu_thresholds.capacity(gpu)
         if idle and rest >= gpu_thresholds.LITTLE * steps:
             each = next(n for n in range(steps, rest + 1) if rest % n == 0)
-            if each > 1 and s.attempt("TILE", left, each):
-                left = s.outer(left)
-            s.attempt("GRID", left, 0)
+            s.attempt("GRID", s.cut(left, "TILE", each) if each > 1 else left, 0)
 
 
 def _put_rows_together(plan: Plan) -> None:
@@ -324,7 +312,7 @@ def _widen_reduces(s: Scheduler, k: KernelFacts, lanes: int) -> None:
 def _widen_output(s: Scheduler, k: KernelFacts, lanes: int) -> None:
     """16-byte accesses of an output loop; less, or none, where each lane computes so much that
     copies of it would fill the registers."""
-    while lanes > 1 and lanes * expanded_size(k) > gpu_thresholds.LANE_NODES:
+    while lanes > 1 and lanes * k.expanded_size() > gpu_thresholds.LANE_NODES:
         lanes //= 2
     for r in reversed(k.outputs):
         length = length_of(r)
@@ -364,9 +352,7 @@ def _cross(s: Scheduler, k: KernelFacts, lanes: int) -> bool:
         if any((length_of(r) or least) < least for r in pair):
             continue
         if lanes > 1 and all((length_of(r) or 1) % lanes == 0 for r in pair):
-            for i, (r, op) in enumerate(zip(pair, ("VECTOR", "UPCAST"))):
-                if s.attempt(op, r, lanes):
-                    pair[i] = s.outer(r)
+            pair = [s.cut(r, op, lanes) for r, op in zip(pair, ("VECTOR", "UPCAST"))]
         for r, n in zip(pair, (gpu_thresholds.CROSSED_COLUMNS, gpu_thresholds.CROSSED_ROWS)):
             s.attempt("LOCAL", r, covering(n, length_of(r) or n))
         return True
@@ -415,12 +401,8 @@ def _holds_reduce(k: KernelFacts, r: UOp) -> bool:
     )
 
 
-def _use_tensor_cores(plan: Plan) -> bool:
-    return gpu_tensor_cores.choose(plan.s)
-
-
 STEPS: tuple[Step[Plan], ...] = (
-    Step("use-tensor-cores", _use_tensor_cores, "completes the schedule; nothing is faster"),
+    Step("use-tensor-cores", lambda p: gpu_tensor_cores.choose(p.s), "completes the schedule"),
     Step("find-tile", _find_tile, "a product's reduce is unrolled less, beside its accumulators"),
     Step("unroll-short-reduces", _unroll_short_reduces, "threads share loops that stay loops"),
     Step("tile", _tile, "completes the schedule; the steps below are for other kernels"),

@@ -258,8 +258,7 @@ def _filled(s: Scheduler, loops: list[UOp], wide: int, threads: int) -> bool:
             inner, left = s.part(inner, 0), left // n
         if inner is not None:
             rest.append(inner)
-    copies = math.prod([length_of(q) or 1 for q in rest])
-    for q in rest if copies <= gpu_thresholds.FILL_COPIES else ():
+    for q in rest:
         if (length_of(q) or 1) > 1:
             s.attempt("UPCAST", q, length_of(q) or 1)
     return True

@@ -8,47 +8,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.passes.optimize.schedule.thresholds import Table
+from uopc.passes.optimize.schedule.thresholds import row
 
 if TYPE_CHECKING:
     from uopc.target import Gpu
 
-_TABLE = Table()
-_row = _TABLE.row
-
 # Blocks of threads
-BLOCK           = _row(256,    "threads",            "a block of independent threads: eight warps hide latency",                     "GPU blocks")
-WARP            = _row(32,     "threads",            "neighbours that read or write together: a line of 128 bytes of float32",       "GPU blocks")
-LEAST_BLOCKS    = _row(4,      "blocks per SM",      "fewest blocks for which rows go together in a block",                          "GPU blocks")
-LANE_NODES      = _row(512,    "nodes",              "most nodes of all lanes of an output: more is limited by arithmetic",          "GPU copies")
-WHOLE_UNROLL    = _row(16,     "iterations",         "most iterations, of all reduces together, that become straight code",          "GPU windows")
-TILE_UNROLL     = _row(4,      "iterations",         "the same beside a register tile",                                              "GPU windows")
-CROSSED_COLUMNS = _row(8,      "threads",            "across a block of a transposed read: they write lines of 128 bytes",           "GPU transposes")
-CROSSED_ROWS    = _row(32,     "threads",            "down such a block: groups of 4 read lines of 64 bytes",                        "GPU transposes")
+BLOCK           = row(256,    "threads",            "a block of independent threads: eight warps hide latency",                     "GPU blocks")
+WARP            = row(32,     "threads",            "neighbours that read or write together: a line of 128 bytes of float32",       "GPU blocks")
+LEAST_BLOCKS    = row(4,      "blocks per SM",      "fewest blocks for which rows go together in a block",                          "GPU blocks")
+LANE_NODES      = row(512,    "nodes",              "most nodes of all lanes of an output: more is limited by arithmetic",          "GPU copies")
+WHOLE_UNROLL    = row(16,     "iterations",         "most iterations, of all reduces together, that become straight code",          "GPU windows")
+TILE_UNROLL     = row(4,      "iterations",         "the same beside a register tile",                                              "GPU windows")
+CROSSED_COLUMNS = row(8,      "threads",            "across a block of a transposed read: they write lines of 128 bytes",           "GPU transposes")
+CROSSED_ROWS    = row(32,     "threads",            "down such a block: groups of 4 read lines of 64 bytes",                        "GPU transposes")
 
 # Reduces that threads share
-LEAST_SHARED    = _row(128,    "iterations",         "shortest reduce that threads share",                                           "GPU reduces")
-LEAST_BESIDE    = _row(32,     "iterations",         "the same where the threads of a row need its value: a warp",                   "GPU reduces")
-EACH            = _row(4,      "values",             "of a shared reduce in each thread before threads meet",                        "GPU reduces")
-EACH_AGAIN      = _row(1,      "values",             "the same where every block does the reduce for itself",                        "GPU reduces")
-KEPT            = _row(32,     "values",             "most values of a row in a thread's registers",                                 "GPU rows")
-IN_FLIGHT       = _row(64,     "bytes",              "a thread asks for before it waits: 512 threads then have 32 KiB on their way", "GPU copies")
-MOST_AGAIN      = _row(0.25,   "factor",             "most of their work that blocks do again for themselves",                       "GPU rows")
-LITTLE          = _row(4,      "factor",             "a loop this much longer than its reduce is cut into blocks",                   "GPU rows")
-EACH_ROWS       = _row(8,      "rows",               "of a sum over rows in each of the threads that share it",                      "GPU column sums")
-MOST_APART      = _row(32,     "threads",            "most threads that share a sum over rows",                                      "GPU column sums")
+LEAST_SHARED    = row(128,    "iterations",         "shortest reduce that threads share",                                           "GPU reduces")
+LEAST_BESIDE    = row(32,     "iterations",         "the same where the threads of a row need its value: a warp",                   "GPU reduces")
+EACH            = row(4,      "values",             "of a shared reduce in each thread before threads meet",                        "GPU reduces")
+EACH_AGAIN      = row(1,      "values",             "the same where every block does the reduce for itself",                        "GPU reduces")
+KEPT            = row(32,     "values",             "most values of a row in a thread's registers",                                 "GPU rows")
+IN_FLIGHT       = row(64,     "bytes",              "a thread asks for before it waits: 512 threads then have 32 KiB on their way", "GPU copies")
+MOST_AGAIN      = row(0.25,   "factor",             "most of their work that blocks do again for themselves",                       "GPU rows")
+LITTLE          = row(4,      "factor",             "a loop this much longer than its reduce is cut into blocks",                   "GPU rows")
+EACH_ROWS       = row(8,      "rows",               "of a sum over rows in each of the threads that share it",                      "GPU column sums")
+MOST_APART      = row(32,     "threads",            "most threads that share a sum over rows",                                      "GPU column sums")
 
 # Contractions
-TILE            = _row(8,      "rows",               "accumulators of a thread down its tile: 64 leave registers for operands",      "GPU matmul")
-TENSOR_RATE     = _row(1290.0, "products per clock", "of 16-bit numbers by mma.sync in an SM, assumed",                              "GPU matmul")
-L2_RATE         = _row(23.7,   "bytes per clock",    "that each SM gets of L2 where all read, assumed",                              "GPU matmul")
-MOST_PADDING    = _row(4.0,    "factor",             "most growth of a product's loops to fill the tiles of a block",                "GPU matmul")
-OTHER_REGISTERS = _row(48,     "registers",          "of a thread beside sums and factors: addresses, counters, loads",              "GPU matmul")
-BLOCK_SHARED    = _row(1024,   "bytes",              "shared memory of a block beside its own",                                      "GPU matmul")
-ACCESS_BYTES    = _row(16,     "bytes",              "an access of a thread that fills a tile",                                      "GPU matmul")
-FILL_COPIES     = _row(32,     "accesses",           "most accesses of such a thread that are spelled out",                          "GPU matmul")
-
-TABLE = _TABLE.by_name(globals())
+TILE            = row(8,      "rows",               "accumulators of a thread down its tile: 64 leave registers for operands",      "GPU matmul")
+TENSOR_RATE     = row(1290.0, "products per clock", "of 16-bit numbers by mma.sync in an SM, assumed",                              "GPU matmul")
+L2_RATE         = row(23.7,   "bytes per clock",    "that each SM gets of L2 where all read, assumed",                              "GPU matmul")
+MOST_PADDING    = row(4.0,    "factor",             "most growth of a product's loops to fill the tiles of a block",                "GPU matmul")
+OTHER_REGISTERS = row(48,     "registers",          "of a thread beside sums and factors: addresses, counters, loads",              "GPU matmul")
+BLOCK_SHARED    = row(1024,   "bytes",              "shared memory of a block beside its own",                                      "GPU matmul")
+ACCESS_BYTES    = row(16,     "bytes",              "an access of a thread that fills a tile",                                      "GPU matmul")
 
 
 def capacity(gpu: Gpu) -> int:

@@ -14,12 +14,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.optimize.opts.split_at_bound import find_turns
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    expanded_size,
-    length_of,
-    most_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -99,7 +94,7 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
     if not long or not s.tiled.is_compared(r) or not find_turns(s.kernel, r):
         return
-    if 3 * copies * expanded_size(s.facts, r) <= _most_code(s.facts):
+    if 3 * copies * s.facts.expanded_size(r) <= _most_code(s.facts):
         s.widen(r, "SPLIT_AT", n)
 
 
@@ -121,8 +116,8 @@ def _stays_small(s: Scheduler, cut: Callable[[], bool]) -> bool:
     """Make a cut, and take it back if the code gets too long. Parts of a CAT, each in a loop of its
     own, are no longer than all of them in one."""
     k, before = s.facts, s.state
-    most = max(_most_code(k), thresholds.CUT_GROWTH * expanded_size(k))
-    if cut() and expanded_size(s.facts) <= most:
+    most = max(_most_code(k), thresholds.CUT_GROWTH * k.expanded_size())
+    if cut() and s.facts.expanded_size() <= most:
         return True
     s.state = before
     return False

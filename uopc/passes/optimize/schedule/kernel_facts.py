@@ -61,6 +61,25 @@ class KernelFacts:
             found[around] = found.get(around, 0) + expansion(u)
         return found
 
+    def expanded_size(self, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
+        """About how many nodes the kernel, or the inside of one range, has once functions and
+        copies are spelled out, including the copies of ranges that will be `whole`."""
+        total = 0
+        for around, copies in self.sizes.items():
+            if inside is not None and inside not in around:
+                continue
+            for r in around:
+                if r.arg.kind in ("upcast", "unroll") or r in whole:
+                    copies *= length_of(r) or 1
+            total += copies
+        return total
+
+    @property
+    def element_bits(self) -> int:
+        """The bits of the widest element that the kernel computes with or accesses."""
+        bits = [u.dtype.bits for u in self.order if is_arithmetic(u) and u.dtype.kind != "bool"]
+        return max([*bits, *[a.node.dtype.itemsize * 8 for a in self.accesses]], default=32)
+
     def inside(self, r: UOp) -> list[Access]:
         return [a for a in self.accesses if r in ranges.ranges(a.node)]
 
@@ -96,14 +115,6 @@ def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
     return total
 
 
-def element_bits(k: KernelFacts) -> int:
-    """The bits of the widest element that the kernel computes with or accesses."""
-    bits = [u.dtype.bits for u in k.order if u.op.is_alu and u.dtype.scalar is not dtypes.index
-            and u.dtype.kind != "bool"]  # fmt: skip
-    bits += [a.node.dtype.itemsize * 8 for a in k.accesses]
-    return max(bits, default=32)
-
-
 def fitting(most: int, length: int | None) -> int:
     """The greatest of most, most / 2, … that a loop of this length fills at least once."""
     while length is not None and most > max(length, 1):
@@ -117,20 +128,6 @@ def covering(most: int, length: int, least: int = 1) -> int:
     while most > least and most // 2 >= length:
         most //= 2
     return most
-
-
-def expanded_size(k: KernelFacts, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
-    """About how many nodes the kernel, or the inside of one range, has once functions and copies
-    are spelled out, including the copies of ranges that will be `whole`."""
-    total = 0
-    for around, copies in k.sizes.items():
-        if inside is not None and inside not in around:
-            continue
-        for r in around:
-            if r.arg.kind in ("upcast", "unroll") or r in whole:
-                copies *= length_of(r) or 1
-        total += copies
-    return total
 
 
 def is_dear(kernel: UOp, r: UOp) -> bool:

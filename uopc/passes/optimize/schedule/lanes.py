@@ -10,8 +10,6 @@ from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
-    element_bits,
-    expanded_size,
     fitting,
     is_dear,
     lane_cost,
@@ -70,7 +68,7 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     the rest of a long body is a vector that overlaps the last one."""
     width = fitting(lanes, length_of(r))
     cut = (length_of(r) or 0) % max(width, 1) > 0
-    long = cut and expanded_size(s.facts) >= thresholds.OVERLAPPING_BODY
+    long = cut and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY
     if long and s.attempt("OVERLAP", r, width):
         return
     outer = s.vectors(r, width)
@@ -120,7 +118,7 @@ def _accumulate(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
 def vectorise_producers(s: Scheduler) -> None:
     """Lanes on the reduces that a contraction's operand is computed from."""
     k = s.facts
-    lanes = s.target.lanes(element_bits(k))
+    lanes = s.target.lanes(k.element_bits)
     for r in reduce_lanes(k, lanes, None):
         inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):

@@ -20,12 +20,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis import op_costs
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    expanded_size,
-    is_arithmetic,
-    length_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -46,7 +41,7 @@ def nest(s: Scheduler) -> bool:
 
 def is_long(k: KernelFacts) -> bool:
     """Whether a second copy of the body costs more compile time than it saves."""
-    return expanded_size(k) >= thresholds.LONG_BODY
+    return k.expanded_size() >= thresholds.LONG_BODY
 
 
 # ---------------------------------------------------------------- the order of loops

@@ -10,7 +10,6 @@ from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     covering,
-    expanded_size,
     fitting,
     length_of,
     most_of,
@@ -93,7 +92,7 @@ def tile_beside_lanes(
     rows, vectors = thresholds.TILE_ROWS, fitting(thresholds.TILE_VECTORS, most)
     if row is None:
         rows = 1
-    size = expanded_size(k)
+    size = k.expanded_size()
     while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
         rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
     return row, rows, vectors

@@ -87,6 +87,10 @@ class Scheduler:
         part = self.part(r, 1)
         return r if part is None else part
 
+    def cut(self, r: UOp, op: str, n: int) -> UOp:
+        """The first part of r after an Opt; r itself where the Opt is not legal."""
+        return self.outer(r) if self.attempt(op, r, n) else r
+
     def swapped(self, r: UOp, other: UOp) -> tuple[UOp, UOp]:
         """Two output loops after a SWAP, unchanged where it is not legal."""
         axes = self.axes

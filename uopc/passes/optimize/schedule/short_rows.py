@@ -15,7 +15,6 @@ from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    expanded_size,
     is_arithmetic,
     is_dear,
     length_of,
@@ -34,7 +33,7 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
         length = length_of(r) or 1
         if length >= lanes and _is_reused(s.kernel, r):
             continue
-        small = length * expanded_size(k, r, whole) <= thresholds.MOST_COPIES
+        small = length * k.expanded_size(r, whole) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
             whole.add(r)
 
@@ -63,7 +62,7 @@ def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
             continue
         for q in k.outputs:
             length = length_of(q) or sys.maxsize
-            small = length * expanded_size(k) <= thresholds.MOST_COPIES
+            small = length * k.expanded_size() <= thresholds.MOST_COPIES
             if q not in inside and length <= thresholds.WHOLE_UNROLL and small:
                 s.attempt("UPCAST", q, length)
 
@@ -85,7 +84,7 @@ def copy_thin_rows(s: Scheduler, lanes: int) -> None:
     for u in k.order:
         chooses = u.op is Ops.WHERE or u.dtype.kind == "bool"  # copies do not choose
         work += u.op.cost if is_arithmetic(u) and ranges.ranges(u) and not chooses else 0
-    if thin and work > n and n * expanded_size(k) <= thresholds.MOST_COPIES:
+    if thin and work > n and n * k.expanded_size() <= thresholds.MOST_COPIES:
         s.attempt("UPCAST", inner, n)
 
 

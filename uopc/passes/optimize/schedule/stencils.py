@@ -13,7 +13,6 @@ from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
-    expanded_size,
     fitting,
     length_of,
     most_of,
@@ -27,7 +26,7 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
     """Copies of the output loop, beside the lanes of `output`, that saves most reads."""
     k = s.facts
-    size = expanded_size(k)
+    size = k.expanded_size()
     best: tuple[float, UOp, int] | None = None
     for q in k.outputs:
         length = length_of(q)
@@ -81,7 +80,7 @@ def copy_rows_of_columns(s: Scheduler, output: UOp, lanes: int) -> int:
     fixed = [u for u in fixed if output in (found := ranges.ranges(u)) and not found & {*outside}]
     if max([u.op.cost for u in fixed], default=0.0) <= LOAD:
         return 1
-    size = expanded_size(k)
+    size = k.expanded_size()
     if vectors <= thresholds.HOISTED and vectors * size <= thresholds.MOST_SHARED:
         return max(1, vectors)
     for q in s.family(max(outside, key=k.position)):

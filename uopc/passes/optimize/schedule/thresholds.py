@@ -12,7 +12,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Threshold(NamedTuple):
-    """What the table says of a number."""
+    """A row of the table."""
 
     value: float
     unit: str
@@ -20,93 +20,80 @@ class Threshold(NamedTuple):
     workload: str
 
 
-class Table:
-    """Rows in the order of their definition; `by_name` pairs them with a module's names."""
-
-    def __init__(self) -> None:
-        self.rows: list[Threshold] = []
-
-    def row(self, value: Number, unit: str, meaning: str, workload: str) -> Number:
-        """Add a row; its value."""
-        self.rows.append(Threshold(value, unit, meaning, workload))
-        return value
-
-    def by_name(self, module: dict[str, object]) -> dict[str, Threshold]:
-        """The rows by the names of the numbers in a module."""
-        names = [name for name, value in module.items() if type(value) in (int, float)]
-        return dict(zip(names, self.rows, strict=True))
+TABLE: list[Threshold] = []
 
 
-_TABLE = Table()
-_row = _TABLE.row
+def row(value: Number, unit: str, meaning: str, workload: str) -> Number:
+    """Add a row to the table; its value."""
+    TABLE.append(Threshold(value, unit, meaning, workload))
+    return value
+
 
 # Threads, and copies of a body
-THREAD_WORK             = _row(1 << 18, "operations",     "least work that threads share; about 20 µs of vector code",                       "threads")
-WHOLE_UNROLL            = _row(16,      "iterations",     "longest reduce loop that becomes straight code",                                  "short reduces")
-MOST_COPIES             = _row(2048,    "nodes",          "most nodes of straight-line copies; more cost compile time",                      "code size")
-LONG_BODY               = _row(256,     "nodes",          "least body whose loops are ordered by what they compute again",                   "Jacobian")
-OVERLAPPING_BODY        = _row(64,      "nodes",          "least body whose last vector overlaps the one before it",                         "tails")
-MOST_AFTER_SUMS         = _row(512,     "nodes",          "most nodes after the sums of a register tile in copies; more are a loop",         "gelu of a product")
-INTERLEAVED             = _row(2,       "iterations",     "iterations side by side of a body that waits for its results",                    "chains")
+THREAD_WORK             = row(1 << 18, "operations",     "least work that threads share; about 20 µs of vector code",                       "threads")
+WHOLE_UNROLL            = row(16,      "iterations",     "longest reduce loop that becomes straight code",                                  "short reduces")
+MOST_COPIES             = row(2048,    "nodes",          "most nodes of straight-line copies; more cost compile time",                      "code size")
+LONG_BODY               = row(256,     "nodes",          "least body whose loops are ordered by what they compute again",                   "Jacobian")
+OVERLAPPING_BODY        = row(64,      "nodes",          "least body whose last vector overlaps the one before it",                         "tails")
+MOST_AFTER_SUMS         = row(512,     "nodes",          "most nodes after the sums of a register tile in copies; more are a loop",         "gelu of a product")
+INTERLEAVED             = row(2,       "iterations",     "iterations side by side of a body that waits for its results",                    "chains")
 
 # Loops cut in parts
-RUNS_OF_A_NODE          = _row(8,       "runs",           "how often each node of the parts must run",                                       "96 movement ops")
-LEAST_BLOCKS            = _row(4,       "blocks",         "least length of a loop that SPLIT_AT cuts",                                       "triangles")
-CHUNK_PARTS             = _row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
-CUT_GROWTH              = _row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
-LEAST_MIDDLE            = _row(16,      "iterations",     "least length of the middle part, which has no guards",                            "short pads")
+RUNS_OF_A_NODE          = row(8,       "runs",           "how often each node of the parts must run",                                       "96 movement ops")
+LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop that SPLIT_AT cuts",                                       "triangles")
+CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
+CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
+LEAST_MIDDLE            = row(16,      "iterations",     "least length of the middle part, which has no guards",                            "short pads")
 
 # Register tiles: the cost model of `register_tiles.py`
-TILE_ROWS               = _row(4,       "rows",           "accumulators down a tile of a reduce that is no contraction",                     "distances")
-TILE_VECTORS            = _row(4,       "vectors",        "accumulators across such a tile, and vectors of a fill side by side",             "distances")
-ACCUMULATORS            = _row(4,       "vectors",        "independent accumulators of a reduce along lanes: latency 4, 1 add per cycle",    "sums")
-WIDE_BYTES              = _row(64,      "bytes",          "vectors from this size on go through multiply-add units one per cycle, else two", "matmul")
-LATENCY                 = _row(4,       "cycles",         "until a multiply-add can be added to",                                            "matmul")
-MOST_ROWS               = _row(16,      "rows",           "highest tile",                                                                    "matmul")
-MOST_ALIASED_ROWS       = _row(8,       "rows",           "highest tile whose rows lie a multiple of ALIAS_BYTES apart",                     "aliased rows")
-ALIAS_BYTES             = _row(1024,    "bytes",          "distance of rows that share the ways of an L1 set",                               "aliased rows")
-MOST_VECTORS            = _row(4,       "vectors",        "widest tile",                                                                     "matmul")
-STEP_OVERHEAD           = _row(0.3,     "cycles",         "part of a step that does not overlap: the loop",                                  "matmul")
-VECTOR_OVERHEAD         = _row(0.1,     "cycles",         "the same per vector: L2 instead of L1",                                           "matmul")
-ROW_OVERHEAD            = _row(0.1,     "cycles",         "the same per row: its element",                                                   "matmul")
-EDGE                    = _row(0.02,    "factor",         "time worth a kind of tile at an edge, which is code to compile",                  "code size")
-TYPICAL_LENGTH          = _row(960,     "iterations",     "length assumed of a loop of unknown length",                                      "matmul")
+TILE_ROWS               = row(4,       "rows",           "accumulators down a tile of a reduce that is no contraction",                     "distances")
+TILE_VECTORS            = row(4,       "vectors",        "accumulators across such a tile, and vectors of a fill side by side",             "distances")
+ACCUMULATORS            = row(4,       "vectors",        "independent accumulators of a reduce along lanes: latency 4, 1 add per cycle",    "sums")
+WIDE_BYTES              = row(64,      "bytes",          "vectors from this size on go through multiply-add units one per cycle, else two", "matmul")
+LATENCY                 = row(4,       "cycles",         "until a multiply-add can be added to",                                            "matmul")
+MOST_ROWS               = row(16,      "rows",           "highest tile",                                                                    "matmul")
+MOST_ALIASED_ROWS       = row(8,       "rows",           "highest tile whose rows lie a multiple of ALIAS_BYTES apart",                     "aliased rows")
+ALIAS_BYTES             = row(1024,    "bytes",          "distance of rows that share the ways of an L1 set",                               "aliased rows")
+MOST_VECTORS            = row(4,       "vectors",        "widest tile",                                                                     "matmul")
+STEP_OVERHEAD           = row(0.3,     "cycles",         "part of a step that does not overlap: the loop",                                  "matmul")
+VECTOR_OVERHEAD         = row(0.1,     "cycles",         "the same per vector: L2 instead of L1",                                           "matmul")
+ROW_OVERHEAD            = row(0.1,     "cycles",         "the same per row: its element",                                                   "matmul")
+EDGE                    = row(0.02,    "factor",         "time worth a kind of tile at an edge, which is code to compile",                  "code size")
+TYPICAL_LENGTH          = row(960,     "iterations",     "length assumed of a loop of unknown length",                                      "matmul")
 
 # Contractions: operands packed, blocks that stay in caches
-LEAST_ROWS_TO_TRANSPOSE = _row(4,       "rows",           "fewest rows for which columns are brought into lane order",                       "transposed columns")
-LEAST_ROWS_TO_PACK      = _row(96,      "rows",           "fewest rows for which an operand larger than PACKED_SHARE is packed",             "packing")
-PACKED_SHARE            = _row(4,       "L2 / n",         "least operand that is packed for many rows",                                      "packing")
-SET_PERIOD              = _row(4096,    "bytes",          "elements this far apart share an L1 set",                                         "aliased panels")
-SET_LINES               = _row(8,       "lines",          "lines of an L1 set",                                                              "aliased panels")
-LEAST_ROWS_OF_PAGES     = _row(16,      "rows",           "fewest rows for which columns of whole pages are packed",                         "aliased panels")
-BLOCK_SHARE             = _row(8,       "last cache / n", "block of rows, and of columns' bytes, if rows exceed twice that",                 "large matmul")
-FEW_ROWS                = _row(256,     "rows",           "most rows for which several panels are packed at once",                           "few rows")
-FAR_COLUMNS             = _row(2,       "L2 * n",         "least columns that few rows pack in blocks, or that threads share",               "few rows")
-JOINED_FILL             = _row(0.7,     "cycles",         "to bring an element in the order of a joined loop, neighbours",                   "small images")
-JOINED_GATHER           = _row(1.7,     "cycles",         "the same where they are no neighbours",                                           "small images")
-LEAST_TAPS              = _row(25,      "taps",           "smallest window of a depthwise convolution that gets a register tile",            "depthwise")
-LEAST_READS             = _row(5,       "reads",          "least reads per element of such a window",                                        "depthwise")
-LEAST_ROW_BLOCK         = _row(16,      "rows",           "least block of rows that a producer fills, or that caches hold",                  "softmax times v")
-DOT_ROWS                = _row(8,       "rows",           "sums along lanes side by side that share an operand",                             "matrix times vector")
+LEAST_ROWS_TO_TRANSPOSE = row(4,       "rows",           "fewest rows for which columns are brought into lane order",                       "transposed columns")
+LEAST_ROWS_TO_PACK      = row(96,      "rows",           "fewest rows for which an operand larger than PACKED_SHARE is packed",             "packing")
+PACKED_SHARE            = row(4,       "L2 / n",         "least operand that is packed for many rows",                                      "packing")
+SET_PERIOD              = row(4096,    "bytes",          "elements this far apart share an L1 set",                                         "aliased panels")
+SET_LINES               = row(8,       "lines",          "lines of an L1 set",                                                              "aliased panels")
+LEAST_ROWS_OF_PAGES     = row(16,      "rows",           "fewest rows for which columns of whole pages are packed",                         "aliased panels")
+BLOCK_SHARE             = row(8,       "last cache / n", "block of rows, and of columns' bytes, if rows exceed twice that",                 "large matmul")
+FEW_ROWS                = row(256,     "rows",           "most rows for which several panels are packed at once",                           "few rows")
+FAR_COLUMNS             = row(2,       "L2 * n",         "least columns that few rows pack in blocks, or that threads share",               "few rows")
+JOINED_FILL             = row(0.7,     "cycles",         "to bring an element in the order of a joined loop, neighbours",                   "small images")
+JOINED_GATHER           = row(1.7,     "cycles",         "the same where they are no neighbours",                                           "small images")
+LEAST_TAPS              = row(25,      "taps",           "smallest window of a depthwise convolution that gets a register tile",            "depthwise")
+LEAST_READS             = row(5,       "reads",          "least reads per element of such a window",                                        "depthwise")
+LEAST_ROW_BLOCK         = row(16,      "rows",           "least block of rows that a producer fills, or that caches hold",                  "softmax times v")
+DOT_ROWS                = row(8,       "rows",           "sums along lanes side by side that share an operand",                             "matrix times vector")
 
 # Streams: what neighbouring iterations both read
-SHARED_ROWS             = _row(8,       "rows",           "rows of a stencil side by side",                                                  "unsharp mask")
-MOST_SHARED             = _row(1024,    "nodes",          "most nodes of such copies",                                                       "unsharp mask")
-SHARED_READS            = _row(0.75,    "factor",         "most that each row then reads of what it read alone",                             "unsharp mask")
-HOISTED                 = _row(32,      "vectors",        "longest row that becomes copies, so that its constants are computed once",        "batch norm")
-HOISTED_ROWS            = _row(4,       "rows",           "rows side by side where the row is longer",                                       "batch norm")
-CROSSED_BLOCK           = _row(128,     "iterations",     "side of the blocks of a transposed read",                                         "transpose and add")
-COLUMN_VECTORS          = _row(8,       "vectors",        "columns summed side by side",                                                     "column sums")
-COLUMN_ROWS             = _row(2,       "rows",           "rows at a time of these sums",                                                    "column sums")
-STREAMED_TOTAL          = _row(1.5,     "last cache * n", "least traffic of a kernel that stores past the caches",                           "nontemporal stores")
-STREAMED_SHARE          = _row(2,       "last cache / n", "least output that goes past the caches",                                          "nontemporal stores")
+SHARED_ROWS             = row(8,       "rows",           "rows of a stencil side by side",                                                  "unsharp mask")
+MOST_SHARED             = row(1024,    "nodes",          "most nodes of such copies",                                                       "unsharp mask")
+SHARED_READS            = row(0.75,    "factor",         "most that each row then reads of what it read alone",                             "unsharp mask")
+HOISTED                 = row(32,      "vectors",        "longest row that becomes copies, so that its constants are computed once",        "batch norm")
+HOISTED_ROWS            = row(4,       "rows",           "rows side by side where the row is longer",                                       "batch norm")
+CROSSED_BLOCK           = row(128,     "iterations",     "side of the blocks of a transposed read",                                         "transpose and add")
+COLUMN_VECTORS          = row(8,       "vectors",        "columns summed side by side",                                                     "column sums")
+COLUMN_ROWS             = row(2,       "rows",           "rows at a time of these sums",                                                    "column sums")
+STREAMED_TOTAL          = row(1.5,     "last cache * n", "least traffic of a kernel that stores past the caches",                           "nontemporal stores")
+STREAMED_SHARE          = row(2,       "last cache / n", "least output that goes past the caches",                                          "nontemporal stores")
 
 # Sums in memory
-SUMMED                  = _row(8,       "rows",           "rows of the array added at a time",                                               "sums in memory")
-SUM_BYTES               = _row(1 << 14, "bytes",          "sums that stay in the first-level cache",                                         "sums in memory")
-LEAST_SUMMED            = _row(32,      "rows",           "fewest rows of the array",                                                        "sums in memory")
-MOST_SUMMED_ROWS        = _row(8,       "rows",           "most rows of the result",                                                         "sums in memory")
-SUMMED_SHARE            = _row(16,      "L2 / n",         "block of the operands of a long sum with few results",                            "Gram matrix")
-LEAST_SUMS              = _row(64,      "steps",          "shortest such block: each loads and stores the sums",                             "Gram matrix")
-
-TABLE = _TABLE.by_name(globals())
+SUMMED                  = row(8,       "rows",           "rows of the array added at a time",                                               "sums in memory")
+SUM_BYTES               = row(1 << 14, "bytes",          "sums that stay in the first-level cache",                                         "sums in memory")
+LEAST_SUMMED            = row(32,      "rows",           "fewest rows of the array",                                                        "sums in memory")
+MOST_SUMMED_ROWS        = row(8,       "rows",           "most rows of the result",                                                         "sums in memory")
+SUMMED_SHARE            = row(16,      "L2 / n",         "block of the operands of a long sum with few results",                            "Gram matrix")
+LEAST_SUMS              = row(64,      "steps",          "shortest such block: each loads and stores the sums",                             "Gram matrix")

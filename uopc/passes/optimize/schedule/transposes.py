@@ -5,12 +5,7 @@ from __future__ import annotations
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.lanes import piece
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    expanded_size,
-    fitting,
-    length_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -34,7 +29,7 @@ def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Blocks of both loops of a transposed read, and as many copies of the other loop as there are
     lanes; the loop in place of `output`. None where no read is transposed."""
     k = s.facts
-    other = crossed(k, output) if expanded_size(k) * lanes <= thresholds.MOST_COPIES else None
+    other = crossed(k, output) if k.expanded_size() * lanes <= thresholds.MOST_COPIES else None
     if output is None or other is None:
         return None
     if output.arg.axis < other.arg.axis:
