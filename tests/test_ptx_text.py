@@ -99,7 +99,7 @@ def test_what_ends_the_process_inside_llvm_is_refused_before(part, name, words):
 
 def test_calling_text_is_refused():
     program, _ = ptx_of(softmax())
-    with pytest.raises(uopc.Unsupported, match="gives PTX text"):
+    with pytest.raises(uopc.Unsupported, match="is PTX text"):
         program(np.zeros((6, 70), np.float32))
 
 

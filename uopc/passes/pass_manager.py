@@ -229,7 +229,7 @@ def _call_of(kernel: UOp) -> UOp:
     )
     slots = [u.arg.slot for u in params]
     if slots != list(range(len(slots))):
-        raise UserError(f"a kernel's params must fill the slots 0 to {len(slots) - 1}, got {slots}")
+        raise UserError(f"kernel params must have the slots 0 to {len(slots) - 1}, got {slots}")
     args = (*params, *walk.variables(kernel))
     call = intern(Ops.CALL, dtypes.void, (kernel, *args))
     return intern(Ops.LINEAR, dtypes.void, (call,))

@@ -71,10 +71,9 @@ class _NotLaunched:
         self.device = device
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        part = self.device.partition(":")[2]
         raise Unsupported(
-            f"device {self.device} gives PTX text (program.kernels[i].asm) for a part {part};"
-            " nothing is launched: compile with device='cuda' on a machine that has one"
+            f"a program for {self.device} is PTX text (program.kernels[i].asm) and cannot run:"
+            " compile with device='cuda' on a machine with a GPU"
         )
 
     trace = call

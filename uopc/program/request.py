@@ -49,7 +49,7 @@ def prepare(
     """The request for a graph, or a container of graphs. UserError when it is not well formed."""
     wanted = threads if threads is not None else options.threads
     if not isinstance(wanted, int) or not 0 <= wanted <= config.MOST_THREADS:
-        raise UserError(f"threads must be 0 to {config.MOST_THREADS}, got {wanted!r}")
+        raise UserError(f"threads must be 0 (all) to {config.MOST_THREADS}, got {wanted!r}")
     outputs, structure, keys = _structure(graph)
     single = outputs[0] if len(outputs) == 1 else None
     if single is not None and single.op is Ops.SINK:
@@ -57,7 +57,7 @@ def prepare(
     else:
         if structure == "single" and outputs[0].dtype is dtypes.void:
             name_of = outputs[0].op.name
-            raise UserTypeError(f"compile: a {name_of} has no value: give the values, or a SINK")
+            raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
     sink, bound = _unbound(sink)
     params = _ordered_params(sink, inputs)
@@ -120,9 +120,11 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
             variable, value = unbind(u)
             arg = variable.arg
             if not arg.low <= value <= arg.high:
-                raise UserError(f"variable {arg.name} is bound to {value}: {arg.low}..{arg.high}")
+                raise UserError(f"{arg.name} is bound to {value}: {arg.low}..{arg.high} is allowed")
             if bound.setdefault(arg.name, value) != value:
-                raise UserError(f"variable {arg.name} is bound to {bound[arg.name]} and {value}")
+                raise UserError(
+                    f"{arg.name} is bound to {bound[arg.name]} and {value}: bind it once"
+                )
     if bound:
         sink = remake.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
     return sink, bound
@@ -137,7 +139,7 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
         if u.op is not Ops.PARAM or (u.arg.slot >= 0 and not kernel):
             continue
         if found.setdefault(u.arg.name, u) is not u:
-            raise UserError(f"two params are named {u.arg.name!r}, with different shapes or dtypes")
+            raise UserError(f"two different params are named {u.arg.name!r}: rename one")
     if kernel:
         return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
     if inputs is None:
@@ -146,12 +148,12 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
     for given in inputs:
         param = found.get(given) if isinstance(given, str) else given
         if not isinstance(param, UOp) or param.op not in (Ops.PARAM, Ops.VARIABLE):
-            raise UserError(f"inputs: {given!r} is not a param of the graph")
+            raise UserError(f"inputs: {given!r} is not a param; there are {', '.join(found)}")
         if param.op is Ops.PARAM:
             if param.arg.name in ordered:
-                raise UserError(f"inputs: {param.arg.name!r} is given twice")
+                raise UserError(f"inputs: {param.arg.name!r} appears twice")
             ordered[param.arg.name] = param
     missing = [n for n, u in found.items() if ordered.get(n) is not u]
     if missing:
-        raise UserError(f"inputs: the graph also reads {', '.join(missing)}")
+        raise UserError(f"inputs: add {', '.join(missing)}, which the graph also reads")
     return tuple(ordered.values())
