@@ -1,7 +1,7 @@
-"""From what the caller passed to arrays that kernels may use, with precise messages.
+"""Turn a call's arguments into arrays that kernels may use, with precise messages.
 
-Nothing is cast. An input that is not contiguous or not aligned is copied; an array that will be
-written never is.
+Nothing is cast. An input that is not contiguous or not aligned is copied; an array that the program
+writes to is never copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uopc.backends.cpu.layout import data_address
 from uopc.backends.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Shape
 from uopc.errors import UserError, UserTypeError
 
-# Candidates NumPy may try to tell interleaved arrays apart: exponential in the worst case.
+# Steps that NumPy may take to tell interleaved arrays apart: exponential in the worst case.
 EXACT_WORK: Any = 10_000
 
 
@@ -56,7 +56,7 @@ KnownSizes: TypeAlias = KeptMap[Hashable, dict[str, int]]
 def bind(
     plan: Plan, positional: Sequence[object], named: dict[str, object], known: KnownSizes
 ) -> Bound:
-    """Match, convert and check one call's arguments. `named` is used up."""
+    """Match, convert and check one call's arguments. Empties `named`."""
     out = named.pop("out", None)
     objects = _match_names(plan, positional, named)
     arrays = [
@@ -291,7 +291,7 @@ def _as_outs(plan: Plan, bound: Bound) -> list[AnyArray | None]:
 
 
 def _check_overlaps(plan: Plan, bound: Bound) -> None:
-    """Refuse memory that is written and also seen through another array of the call."""
+    """Raise UserError for memory that is written and that another array of the call shares."""
     writes_arguments = any(argument.writable for argument in plan.arguments)
     if not writes_arguments and all(out is None for out in bound.outs):
         return

@@ -49,7 +49,7 @@ AnyProgram = TypeVar("AnyProgram", bound=ProgramBase)
 
 
 def _call_slowly(program: ProgramBase, /, *arrays: object, **named: object) -> object:
-    """Where the native entry hands over: it knows of nothing but the usual call."""
+    """The slow path of the native entry, which handles only the usual call."""
     return program._runner.call(arrays, named)
 
 
@@ -88,9 +88,9 @@ class _Member(ctypes.Structure):
 _TP_CALL, _TP_MEMBERS = 50, 72
 _MEMBER_OBJECT, _MEMBER_SIZE, _MEMBER_READONLY = 16, 19, 1
 _HAVE_VECTORCALL = 1 << 11
-# What a native subtype adds to its base: function, kept objects, address of the state.
+# The fields that a native subtype adds: function, referenced objects, address of the state.
 _NATIVE_FIELDS = 24
-# Interpreters before 3.12 keep pointers into the description of a type.
+# Interpreters before 3.12 keep pointers into the type's description.
 _descriptions: list[object] = []
 
 

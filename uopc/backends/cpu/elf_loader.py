@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from uopc.errors import InvalidIR, Unsupported
 
-# What generated code may call that it does not define: memory moves that LLVM's code generator
-# writes on its own. Anything else, above all libm, is a defect of the emitter.
+# External functions that generated code may call: LLVM's code generator inserts memory moves. Calls
+# of anything else, above all of libm, are defects of the emitter.
 ALLOWED_IMPORTS = ("memcpy", "memmove", "memset")
 
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
@@ -38,9 +38,9 @@ _SLOT, _STUB = 8, 8
 class Image:
     """Loaded code: addresses by symbol name, valid while `memory` is referenced.
 
-    `memory` has no finalizer: it goes with its last reference and not before. An owner with
-    `__del__` would be finalized first when the garbage collector takes a cycle, and another
-    finalizer of that cycle could still call the code.
+    `memory` has no finalizer, so it is freed with its last reference and not before. When the
+    garbage collector takes a cycle, an owner with `__del__` would be finalized first, while other
+    finalizers of the cycle could still call the code.
     """
 
     symbols: Mapping[str, int]

@@ -1,8 +1,8 @@
-"""What CPython calls when a program is called: the `entry` function of the runtime, as LLVM IR.
+"""The `entry` function of the runtime, which CPython calls for a program, as LLVM IR.
 
-It checks the arguments, makes the outputs, runs the launches and hands the results back. Whatever
-it does not expect goes, unchanged, to the Python function `slow`. Names in braces are offsets,
-filled in by native.py, which also explains `field`.
+It checks the arguments, makes the outputs, runs the launches and returns the results. It passes
+every call that it does not handle, unchanged, to the Python function `slow`. `native.py` fills in
+the offsets in braces and explains `field`.
 """
 
 from __future__ import annotations

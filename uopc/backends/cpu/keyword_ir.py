@@ -1,7 +1,7 @@
-"""Arguments by name and `out=`: the part of the entry that puts them in order, as LLVM IR.
+"""Arguments by name and `out=`: the part of `entry` that puts them in order, as LLVM IR.
 
-From `named` to `prepare` (see entry_code.py): `%slots` are the arguments in the program's order and
-then the arrays for its results. What does not fit goes to `slow`, with the call as it came.
+From `named` to `prepare` (see entry_ir.py): `%slots` are the arguments in the program's order and
+then the arrays for its results. Other calls go to `slow`, unchanged.
 """
 
 NAMED = """

@@ -1,4 +1,4 @@
-"""Running launches and spreading one over threads: the rest of the runtime, as LLVM IR.
+"""Run launches and spread one over threads: the other functions of the runtime, as LLVM IR.
 
 A job is published by storing its function, context and number of chunks, then a new `word`: the
 epoch in the upper half, the next chunk in the lower. Whoever advances the word by one owns that

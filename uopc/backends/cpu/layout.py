@@ -1,4 +1,4 @@
-"""Where CPython and NumPy keep the fields of their objects.
+"""Offsets of the fields of CPython's and NumPy's objects.
 
 Their public headers fix these offsets beyond the object header, whose size differs between builds.
 They are compared with live objects before anything relies on them.
@@ -31,7 +31,7 @@ OFFSETS = {
 
 @cache
 def is_layout_known() -> bool:
-    """Whether live objects have their fields where OFFSETS says."""
+    """Whether live objects have the fields at the offsets in OFFSETS."""
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     array = np.zeros((3, 5), np.float32)[1:, :]
@@ -57,7 +57,7 @@ def is_layout_known() -> bool:
 
 
 def data_address(array: AnyArray) -> int:
-    """Where an array's data begins. NumPy's own ways to ask take a microsecond each."""
+    """The address of an array's data. NumPy's own functions for it take a microsecond."""
     if is_layout_known():
         return ctypes.c_int64.from_address(id(array) + OFFSETS["data"]).value
     address: int = array.__array_interface__["data"][0]

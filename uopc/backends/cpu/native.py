@@ -1,4 +1,4 @@
-"""The part of the runtime that is machine code: written once as LLVM IR, compiled once a process.
+"""The machine code of the runtime: written as LLVM IR, compiled once per process.
 
     entry         what CPython calls when a program is called (vectorcall)
     run           walks the launch table of one program
@@ -27,8 +27,8 @@ from uopc.backends.cpu.launch_ir import CLAIM, RUN, SPREAD, WORKER
 from uopc.backends.cpu.layout import OFFSETS
 from uopc.backends.llvm.jit import compile_object
 
-# Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call goes the
-# slow way. `instance`: where a program object has its native fields.
+# Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call takes the
+# slow path. `instance`: the offset of a program object's native fields.
 GLOBALS = (
     "stale", "instance", "ndarray", "out", "slow", "vectorcall", "new_array", "incref", "decref",
     "save_thread", "restore_thread", "malloc", "free", "no_memory", "new_tuple", "set_tuple",
@@ -46,7 +46,7 @@ STATE = (
 RECORD = ("dtype", "type_number", "ndim", "flags", "nbytes", "dims")
 STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 
-# Bytes of a pool's memory. What callers and workers write often is on cache lines of its own; each
+# Offsets in a pool's memory. Fields that are written often have cache lines of their own; each
 # worker has a line from `workers` on: asleep flag, lock.
 POOL = {
     "word": 0, "done": 64, "function": 128, "context": 136, "chunks": 144, "helpers": 152,
@@ -71,7 +71,7 @@ _MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
 def _names() -> dict[str, object]:
-    """What stands for `{name}` in the text."""
+    """The values of `{name}` in the text."""
     machine = platform.machine()
     pause, declaration = _PAUSE.get(_MACHINES.get(machine, machine), ("", ""))
     names: dict[str, object] = {"pause": pause, "declare_pause": declaration, **OFFSETS}
@@ -94,7 +94,7 @@ def _expand_fields(text: str) -> str:
 
 
 def source() -> str:
-    """The runtime's LLVM IR: the same on every machine of a kind and with one struct layout."""
+    """The runtime's LLVM IR, which depends only on the architecture and the struct layout."""
     names = _names()
     text = "".join((GLOBALS_TABLE, ENTRY, RUN, CLAIM, SPREAD, WORKER))
     return _expand_fields(re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text))
@@ -148,8 +148,8 @@ def is_installed() -> bool:
 
 
 def install(data: bytes | None = None) -> Runtime:
-    """The process's runtime. The first call loads it, from `data` (what `source` compiles to, so
-    that it can be cached) or by compiling it."""
+    """The process's runtime. The first call loads it from `data`, the object code of `source` from
+    the cache, or compiles it."""
     if not _installed:
         with _installing:
             if not _installed:

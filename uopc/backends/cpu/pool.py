@@ -18,8 +18,8 @@ from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
 from uopc.backends.detect import MOST_CORES
 from uopc.ir.core.arena import NativeThread
 
-# Long enough to stay awake between the kernels of a program and between calls in a tight loop,
-# short enough not to burn a core that someone else could use.
+# Long enough to stay awake between kernels and between calls in a tight loop, short enough not to
+# keep a core from other processes.
 SPIN_SECONDS = 100e-6
 MAX_WORKERS = MOST_CORES - 1  # beside the caller
 
@@ -49,7 +49,7 @@ def _release(lock: int) -> None:
 
 
 def _spins(runtime: Runtime, seconds: float) -> int:
-    """How many waiting steps take that long: the instruction's time differs tenfold by machine."""
+    """The number of pause instructions in that time, which differs tenfold between machines."""
     steps = 1000
     best = math.inf
     for _ in range(3):
@@ -60,7 +60,7 @@ def _spins(runtime: Runtime, seconds: float) -> int:
 
 
 class Pool:
-    """Worker threads and the memory they and their callers meet in."""
+    """Worker threads, and the memory that they share with their callers."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -83,7 +83,7 @@ class Pool:
         self._word(field, extra).value = value
 
     def grow(self, workers: int) -> int:
-        """Have at least that many workers, as far as threads can be had; returns how many."""
+        """Start workers until there are that many or the system refuses; returns their number."""
         with self._growing:
             self._wanted = max(self._wanted, min(workers, MAX_WORKERS))
             while self.workers < self._wanted:
@@ -110,7 +110,7 @@ class Pool:
         return True
 
     def stop(self) -> None:
-        """End the workers; only for pools that nobody is using."""
+        """End the workers of a pool that is not in use."""
         with self._growing:
             self._put("stop", 1)
             epoch = (self._word("word").value >> 32) + 1
@@ -127,7 +127,7 @@ class Pool:
             self._put("stop", 0)
 
     def forget_workers(self) -> None:
-        """After a fork, in the child: the threads are gone, whatever the memory says."""
+        """Mark the threads as gone: in the child, after a fork."""
         self._growing = threading.Lock()
         self.workers = 0
         self._threads.clear()
@@ -137,7 +137,7 @@ class Pool:
             self._put("workers", 0, POOL_LINE * index)
 
     def revive(self) -> None:
-        """After a fork, at the first use: start as many workers as there were."""
+        """Start as many workers as there were before a fork; at the first use after it."""
         self.grow(self._wanted)
 
 
@@ -146,7 +146,7 @@ _sharing = threading.Lock()
 
 
 def shared_pool(workers: int) -> Pool:
-    """The process's pool, with at least that many workers where threads can be had."""
+    """The process's pool, with at least that many workers if the system allows."""
     with _sharing:
         if not _shared:
             _shared.append(Pool(install()))
@@ -178,7 +178,7 @@ def _after_fork_in_child() -> None:
 
 
 def revive_shared_pool() -> None:
-    """Start the workers again that a fork has lost."""
+    """Restart the workers that a fork has lost."""
     _set_stale(False)
     for pool in _shared:
         pool.revive()

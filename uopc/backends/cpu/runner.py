@@ -53,7 +53,7 @@ def _check_plan(plan: Plan, image: Image) -> None:
 
 
 class Table(NamedTuple):
-    """The launches in the form that native code walks (see launch_code.py)."""
+    """The launches in the form that native code walks (see launch_ir.py)."""
 
     words: npt.NDArray[np.int64]
     address: int
@@ -118,7 +118,7 @@ class Arena:
             self._flag[0] = 0
 
     def abandon(self) -> None:
-        """After a fork, in the child: whatever call was using the arena is not here."""
+        """Free the arena in the child, after a fork: the call that used it is not here."""
         self._flag[0] = 0
 
 
@@ -135,7 +135,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Sizes(NamedTuple):
-    """What follows from one set of variable values."""
+    """The launch table and all sizes for one set of variable values."""
 
     table: Table
     arena_bytes: int
@@ -185,7 +185,7 @@ class Runner:
         return [arena_address, *self._constants, 0]
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        """A call by way of Python: any legal arguments, and messages for the others."""
+        """A call through Python: takes all legal arguments, and raises UserError for others."""
         call = self._prepare(positional, named)
         runtime = install()
         run = runtime.run if self.plan.nogil else runtime.run_holding
@@ -200,7 +200,7 @@ class Runner:
     def trace(
         self, positional: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, list[tuple[str, float]]]:
-        """The same call, one launch at a time, with the seconds each took."""
+        """The same call, one launch at a time; also returns the seconds of each."""
         call = self._prepare(positional, named)
         tables = [self._encode((launch,), call.bound.values) for launch in self.plan.launches]
         times = []

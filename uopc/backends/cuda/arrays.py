@@ -1,7 +1,7 @@
-"""Arrays on a device: what programs hand back, and what other libraries pass in, without a copy.
+"""Arrays on a device, shared with other libraries without a copy.
 
-`__cuda_array_interface__` (version 3) and DLPack both ways. Work of ours is on the legacy default
-stream; whoever names another stream is waited for.
+Both directions of `__cuda_array_interface__` (version 3) and DLPack. Our work runs on the legacy
+default stream; for another stream the call waits.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        # A typestr has no name for bfloat16 and 8-bit floats: they go as bytes of their size.
+        # A typestr has no name for bfloat16 and 8-bit floats: they are passed as raw bytes.
         known = self.dtype.kind in "iufb" and self.dtype.isbuiltin == 1
         typestr = self.dtype.str if known else f"<V{self.dtype.itemsize}"
         return {
@@ -118,7 +118,7 @@ class DeviceArray:
 
 
 # ---------------------------------------------------------------- DLPack out
-_exported: dict[int, object] = {}  # address of a managed tensor → what must live as long
+_exported: dict[int, object] = {}  # address of a managed tensor → objects that must live as long
 
 
 def _forget(managed: Any) -> None:
@@ -153,7 +153,7 @@ def _export(array: DeviceArray) -> Any:
 
 
 def _drop_capsule(capsule: int) -> None:
-    """A capsule that nobody took."""
+    """Free the tensor of a capsule that no consumer took."""
     valid = ctypes.pythonapi.PyCapsule_IsValid
     valid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
     if valid(capsule, b"dltensor"):
@@ -176,7 +176,7 @@ def is_on_device(value: object) -> bool:
 
 
 def from_device(label: str, value: Any, device: Device, expected: AnyDtype) -> DeviceArray:
-    """Any array on this device, as ours. UserError where it is elsewhere or not contiguous."""
+    """Any contiguous array on this device as a DeviceArray; raises UserError for others."""
     if isinstance(value, DeviceArray):
         found = value
     elif hasattr(value, "__cuda_array_interface__"):
@@ -214,7 +214,7 @@ def _is_contiguous(shape: tuple[int, ...], strides: Any, step: int) -> bool:
 
 
 class _Taken:
-    """A DLPack tensor of another library, returned to it when the last user is gone."""
+    """A DLPack tensor of another library, released with its last reference."""
 
     def __init__(self, managed: Any) -> None:
         self.managed = managed

@@ -1,4 +1,4 @@
-"""pycuda: imported when the first program for a device is made, and its errors as ours.
+"""pycuda, imported for the first program for a device; its errors become ours.
 
 Everything asked of the driver goes through the module that `driver()` returns.
 """
@@ -46,7 +46,7 @@ def _load() -> Any:
 
 
 def library() -> Any:
-    """libcuda itself, which pycuda has loaded by this name; None where nothing has this name."""
+    """libcuda, which pycuda has loaded by this name; None where it is not loaded."""
     try:
         return ctypes.PyDLL("libcuda.so.1")
     except OSError:
@@ -54,7 +54,7 @@ def library() -> Any:
 
 
 def failed(entry: str, code: int) -> DeviceError:
-    """What to raise where an entry point of libcuda gave a code."""
+    """The exception for a failure code of libcuda."""
     text = ctypes.c_char_p()
     library().cuGetErrorString(code, ctypes.byref(text))
     words = (text.value or b"").decode() or f"error {code}"
@@ -62,7 +62,7 @@ def failed(entry: str, code: int) -> DeviceError:
 
 
 def translate(error: Exception, doing: str) -> DeviceError:
-    """A failure of the driver, as the exception a caller sees."""
+    """The exception that a caller sees for a failure of the driver."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or "out of memory" in text:
         return DeviceMemoryError(f"{doing}: the device is out of memory ({text})")
@@ -76,7 +76,7 @@ def translate(error: Exception, doing: str) -> DeviceError:
 
 @contextlib.contextmanager
 def failures(doing: str) -> Iterator[None]:
-    """Errors of the driver inside become DeviceError: `doing` says what was tried."""
+    """Turn errors of the driver into DeviceError; `doing` names the attempt in the message."""
     try:
         yield
     except driver().Error as error:

@@ -20,7 +20,7 @@ from uopc.backends.cuda.pool import Block, Pinned, Pool
 from uopc.backends.plan import AnyArray
 from uopc.errors import DeviceError, InvalidIR
 
-# Host arrays up to this go through page-locked memory; larger ones the driver takes in parts.
+# Host arrays up to this size go through page-locked memory; the driver splits larger ones.
 PINNED_LIMIT = 16 << 20
 
 
@@ -71,7 +71,7 @@ class Device:
 
     # -------------------------------------------------------- copies
     def upload(self, array: AnyArray, address: int, used: list[Any]) -> None:
-        """Start to copy a contiguous host array; `used` must live until it is done."""
+        """Start to copy a contiguous host array; `used` must live until the copy is done."""
         source = array.reshape(-1).view(np.uint8)
         if not source.size:
             return
@@ -84,7 +84,7 @@ class Device:
         driver().memcpy_htod_async(address, buffer[: source.size], None)
 
     def download(self, address: int, nbytes: int, used: list[Any]) -> Any:
-        """Start to copy from the device: bytes that are there after `synchronize`."""
+        """Start to copy from the device; the bytes are valid after `synchronize`."""
         if nbytes > PINNED_LIMIT:
             whole = np.empty(nbytes, np.uint8)
             driver().memcpy_dtoh(whole, address)
@@ -111,7 +111,7 @@ class Device:
         return block
 
     def close(self) -> None:
-        """Give everything back while the driver is still there."""
+        """Free everything while the driver is still loaded."""
         with self:
             self._modules.clear()
             self.pinned.clear()

@@ -1,7 +1,7 @@
-"""A row of launches that one call of the driver starts: captured from a stream, a CUDA graph.
+"""CUDA graphs: launches captured from a stream, which one call of the driver starts.
 
-pycuda has no word for it, so libcuda is called itself: the library that pycuda has loaded, in the
-context that is current. A driver that lacks one of the entry points launches one by one.
+pycuda has no function for it, so we call libcuda directly, in the current context. A driver that
+lacks one of the entry points launches the kernels one by one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Graph:
         self._handle = handle
 
     def launch(self) -> None:
-        """Queue all of it. DeviceError where the driver says no."""
+        """Queue all launches. Raises DeviceError where the driver refuses."""
         code = self._start(self._handle, None)
         if code:
             raise binding.failed("cuGraphLaunch", code)
@@ -45,7 +45,7 @@ class Graph:
 
 
 class Graphs:
-    """What makes graphs of launches on one device."""
+    """Makes graphs of launches on one device."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

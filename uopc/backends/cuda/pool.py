@@ -1,7 +1,7 @@
-"""Device memory that is used again in the order of one stream.
+"""Device memory that is reused in the order of one stream.
 
-A block that is given back may be handed out at once: whatever still reads it was launched before
-whatever will write it. So nothing waits, and the driver is asked for memory only at first.
+A freed block may be reused at once: kernels that still read it were launched before those that will
+write it. So nothing waits, and only the first calls ask the driver for memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def size_class(nbytes: int) -> int:
 
 
 class Block:
-    """Memory on a device: it goes back to its pool when nobody refers to it."""
+    """Memory on a device, which returns to its pool with its last reference."""
 
     __slots__ = ("__weakref__", "address", "nbytes", "pool")
 
@@ -36,7 +36,7 @@ class Block:
 
 
 class Pool:
-    """The memory of one device; the context must be current where it is asked."""
+    """The memory of one device; its context must be current during calls."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[int]] = {}
@@ -45,7 +45,7 @@ class Pool:
         self.held = 0  # bytes asked of the driver
 
     def take(self, nbytes: int) -> Block:
-        """A block of at least `nbytes`. DeviceMemoryError where there is none left."""
+        """A block of at least `nbytes`. Raises DeviceMemoryError where no memory is left."""
         return self.take_class(size_class(nbytes))
 
     def take_class(self, size: int) -> Block:
@@ -80,7 +80,7 @@ class Pool:
             self._free.setdefault(size, []).append(address)
 
     def trim(self) -> None:
-        """Hand back to the driver whatever is not in use."""
+        """Return unused memory to the driver."""
         with self._lock:
             unused = [(size, a) for size, waiting in self._free.items() for a in waiting]
             self._free.clear()
@@ -112,6 +112,6 @@ class Pinned:
             self._free.setdefault(len(buffer), []).append(buffer)
 
     def clear(self) -> None:
-        """Drop whatever is not in use."""
+        """Free unused memory."""
         with self._lock:
             self._free.clear()

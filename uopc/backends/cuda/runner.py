@@ -1,8 +1,7 @@
-"""Runs one program on a device: arguments in, launches from prebuilt buffers, results out.
+"""Runs one program on a device: arguments, launches from prepared buffers, results.
 
-Where an argument is on the device, results are arrays on the device and nothing is waited for.
-Where all are on the host, they are copied, and so are the results: the call returns when they are
-there.
+With an argument on the device, the results are arrays on the device and the call does not wait.
+With all arguments on the host, they and the results are copied, and the call waits for the results.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from uopc.backends.cuda.pool import Block, size_class
 from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer
 from uopc.errors import InvalidIR, UserError
 
-# Kernels may rely on this alignment of what they are called with.
+# Kernels may rely on this alignment of their arguments.
 ALIGNMENT = 16
 BUFFERS_KEPT = 16
-# So many launches in a row are worth a graph: one call of the driver starts them.
+# From this number of launches on, a graph is worthwhile: one call of the driver starts them.
 LEAST_CAPTURED = 3
 
 
 class _Seen:
-    """A device array as NumPy's checks see it: never read, only looked at."""
+    """A device array as NumPy's checks see it; its memory is never read."""
 
     def __init__(self, array: DeviceArray) -> None:
         self.__array_interface__ = {
@@ -62,7 +61,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sizes:
-    """What follows from one set of variable values."""
+    """Grids, words and sizes for one set of variable values."""
 
     steps: tuple[_Step, ...]
     arena_bytes: int
@@ -71,7 +70,7 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What a call needs whose arguments are arrays of ours that fit; no plan with variables."""
+    """The sizes for the fast path: all arguments are DeviceArrays that fit, and no variables."""
 
     arguments: tuple[tuple[AnyDtype, tuple[int, ...]], ...]
     fresh: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # bytes of a block, shape, dtype
@@ -81,7 +80,7 @@ class _Usual:
 
 
 class _Queue:
-    """The launches of a call with nothing left to find out, and whether there was such a call."""
+    """The prepared launches of a call, and whether a call has used them."""
 
     __slots__ = ("again", "graph", "launches")
 
@@ -107,7 +106,7 @@ class _Call:
 
 
 class CudaRunner:
-    """Everything one program needs to be called on a device."""
+    """All that one program needs to run on a device."""
 
     def __init__(self, plan: Plan, ptx: Mapping[str, str], device: Device) -> None:
         self.plan, self.device = plan, device
@@ -123,7 +122,7 @@ class CudaRunner:
         self._usual = self._find_usual()
 
     def _permit_shared(self) -> None:
-        """Let kernels have the shared memory that their launches ask for."""
+        """Allow kernels the shared memory that their launches request."""
         for launch in self.plan.launches:
             if isinstance(launch, GpuLaunch) and launch.dynamic_shared:
                 most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -132,7 +131,7 @@ class CudaRunner:
                     kernel.set_attribute(most, launch.dynamic_shared)
 
     def _find_usual(self) -> _Usual | None:
-        """Where calls with arrays of the device need no further look at anything."""
+        """The fast path, if calls with DeviceArrays need no further checks; else None."""
         plan = self.plan
         if plan.variables or not plan.arguments or any(a.writable for a in plan.arguments):
             return None
@@ -152,7 +151,7 @@ class CudaRunner:
 
     # -------------------------------------------------------- calls
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        """Run the program: any legal arguments, and messages for the others."""
+        """Run the program: takes all legal arguments, and raises UserError for others."""
         device = self.device
         device.context.push()
         try:
@@ -170,7 +169,7 @@ class CudaRunner:
     def trace(
         self, positional: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, list[tuple[str, float]]]:
-        """The same call with an event around each launch: also their seconds."""
+        """The same call with an event around each launch; also returns their seconds."""
         drv = driver()
         with self.device, failures(f"running {self.plan.name!r}"):
             call = self._prepare(positional, named)
@@ -266,7 +265,7 @@ class CudaRunner:
         return _Step(launch.kernel, start, grid, launch.block, launch.dynamic_shared, pack, words)
 
     def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
-        """Check and convert everything; host arrays start their way to the device."""
+        """Check and convert all arguments, and start to copy host arrays to the device."""
         originals: dict[int, tuple[object, DeviceArray]] = {}
         kept: list[AnyArray] = []
 
@@ -399,7 +398,7 @@ class CudaRunner:
                 return dict(zip(self.plan.keys, results, strict=True))
 
     def _to_host(self, call: _Call) -> list[object]:
-        """Copy home what belongs there, and wait for it."""
+        """Copy results of host arrays to the host, and wait for them."""
         download = self.device.download
         home = [(array, download(where, array.nbytes, call.used)) for array, where in call.home]
         outs: list[object] = list(call.outs)
