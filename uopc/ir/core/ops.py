@@ -25,8 +25,8 @@ from uopc.ir.core.levels import (
 
 DTypeRule = Literal["given", "first", "last", "bool", "index", "void", "unchecked"]
 ShapeRule = Literal[
-    "scalar", "first", "broadcast", "arg", "expand", "permute", "pad", "shrink", "stack", "cat",
-    "reduce", "index", "bitcast", "slice", "storage", "function", "tuple", "none",
+    "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
+    "flip", "window", "stack", "cat", "reduce", "index", "store", "bitcast", "slice", "tuple",
 ]  # fmt: skip
 Arity = int | tuple[int, int | None]
 
@@ -134,7 +134,7 @@ class Ops:
     DATA = Op("data", "", "Storage that holds a constant array.",
                arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True)
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
-               arg=(tuple,), dtype="index", shape="arg", levels=TENSOR)
+               arg=(tuple,), dtype="index", shape="iota", levels=TENSOR)
     LANES = Op("lanes", "", "The integers 0 … n-1, one a lane.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
     SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.",
                arg=(str,), dtype="index", shape="scalar", levels=SCALAR)
@@ -193,12 +193,12 @@ class Ops:
                evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
-    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="arg", levels=TENSOR, movement=True, bounds=intervals.same)
+    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="reshape", levels=TENSOR, movement=True, bounds=intervals.same)
     EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True, bounds=intervals.same)
     PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True, bounds=intervals.same)
-    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="first", levels=TENSOR, movement=True, bounds=intervals.same)
-    PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="pad", levels=TENSOR, movement=True)
-    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="shrink", levels=TENSOR, movement=True, bounds=intervals.same)
+    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=TENSOR, movement=True, bounds=intervals.same)
+    PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True)
+    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same)
     STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0)
     CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None))
 
@@ -213,7 +213,7 @@ class Ops:
     EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5)
-    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="none", effect=True, arity=(2, 3), levels=EVERYWHERE)
+    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE)
     AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same)
 
     # Storage and scheduling

@@ -1,4 +1,4 @@
-"""The shape of a value, by its op's rule. Cached on the node, never recursive."""
+"""The shape of a value, by the rule its op's row names. Cached on the node, never recursive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ Dim = Any  # int | UOp; a union would make every arithmetic expression on it a t
 Shape = tuple[Dim, ...]
 
 
-# ---------------------------------------------------------------- shape
 def shape(u: UOp) -> Shape:
     """The dimensions of a value: ints, or UOps of dtype index. Effects have the shape ()."""
     if u._shape is None:
@@ -34,7 +33,8 @@ def filled(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
 
 
 def _shape(u: UOp) -> Shape:
-    return _SHAPE_RULES[u.op.shape](u)
+    """UserError where the operands or the arg do not fit the rule."""
+    return RULES[u.op.shape](u)
 
 
 def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
@@ -60,21 +60,53 @@ def show(dims: Shape) -> str:
     return "(" + ", ".join(str(d) if isinstance(d, int) else d.render() for d in dims) + ")"
 
 
-def _shape_broadcast(u: UOp) -> Shape:
+# ---------------------------------------------------------------- a rule per kind of op
+def _differ(a: Dim, b: Dim) -> bool:
+    return a is not b and bool(a != b)
+
+
+def _check_fits(dims: Shape, whole: Shape) -> None:
+    """UserError where `dims` does not broadcast to `whole`."""
+    last = whole[len(whole) - len(dims) :]
+    if len(dims) > len(whole) or any([_differ(d, w) and _differ(d, 1) for d, w in zip(dims, last)]):
+        raise UserError(f"{show(dims)} does not broadcast to {show(whole)}")
+
+
+def _check_axes(axes: tuple[int, ...], rank: int) -> None:
+    if len(set(axes)) != len(axes) or not all([0 <= a < rank for a in axes]):
+        raise UserError(f"the axes are {axes}, expected different ones below {rank}")
+
+
+def _broadcast(u: UOp) -> Shape:
     return broadcast([s._shape for s in u.src], u.op.name)
 
 
-def _shape_arg(u: UOp) -> Shape:
-    return filled(u.arg, u.src[1:] if u.op is not Ops.IOTA else u.src)
+def _reshape(u: UOp) -> Shape:
+    dims = filled(u.arg, u.src[1:])
+    if len(u.src) == 1:
+        before, after = size(shape(u.src[0])), size(dims)
+        if type(before) is int and before != after:
+            raise UserError(f"{after} elements, expected {before}")
+    return dims
 
 
-def _shape_storage(u: UOp) -> Shape:
-    return filled(u.arg.dims, u.src)
+def _expand(u: UOp) -> Shape:
+    dims = filled(u.arg, u.src[1:])
+    _check_fits(shape(u.src[0]), dims)
+    return dims
 
 
-def _shape_permute(u: UOp) -> Shape:
+def _permute(u: UOp) -> Shape:
     dims = shape(u.src[0])
+    if sorted(u.arg) != list(range(len(dims))):
+        raise UserError(f"the arg is {u.arg}, expected a permutation of {len(dims)} axes")
     return tuple([dims[i] for i in u.arg])
+
+
+def _flip(u: UOp) -> Shape:
+    dims = shape(u.src[0])
+    _check_axes(u.arg, len(dims))
+    return dims
 
 
 def window(u: UOp) -> tuple[Shape, Shape]:
@@ -84,61 +116,89 @@ def window(u: UOp) -> tuple[Shape, Shape]:
     return both[:rank], both[rank:]
 
 
-def _shape_window(u: UOp) -> Shape:
+def _window(u: UOp) -> Shape:
+    rank = len(shape(u.src[0]))
+    if len(u.arg) != 2 * rank:
+        wanted = f"expected a begin and a size for each of {rank} dimensions"
+        raise UserError(f"{len(u.arg)} numbers, {wanted}")
     return window(u)[1]
 
 
-def _shape_stack(u: UOp) -> Shape:
-    return () if u.dtype.lanes > 1 else (len(u.src), *shape(u.src[0]))
+def _check_alike(u: UOp, free: int | None = None) -> Shape:
+    """The shape of the first operand, which all have, but for the length of one axis."""
+    first, *others = [shape(s) for s in u.src]
+    for dims in others:
+        wrong = len(dims) != len(first)
+        if wrong or any([i != free and _differ(d, e) for i, (d, e) in enumerate(zip(dims, first))]):
+            raise UserError(f"{show(dims)}, expected {show(first)} as the first operand")
+    return first
 
 
-def _shape_cat(u: UOp) -> Shape:
-    dims = list(shape(u.src[0]))
-    dims[u.arg] = sum((shape(s)[u.arg] for s in u.src[1:]), dims[u.arg])
+def _stack(u: UOp) -> Shape:
+    return () if u.dtype.lanes > 1 else (len(u.src), *_check_alike(u))
+
+
+def _cat(u: UOp) -> Shape:
+    rank = len(shape(u.src[0]))
+    if not 0 <= u.arg < rank:
+        raise UserError(f"axis {u.arg}, expected one below {rank}")
+    dims = list(_check_alike(u, u.arg))
+    dims[u.arg] = sum([shape(s)[u.arg] for s in u.src[1:]], dims[u.arg])
     return tuple(dims)
 
 
-def _shape_reduce(u: UOp) -> Shape:
-    return tuple([d for i, d in enumerate(shape(u.src[0])) if i not in u.arg.axes])
+def _reduce(u: UOp) -> Shape:
+    dims, axes = shape(u.src[0]), u.arg.axes
+    _check_axes(axes, len(dims))
+    return tuple([d for i, d in enumerate(dims) if i not in axes])
 
 
-def _shape_index(u: UOp) -> Shape:
+def _index(u: UOp) -> Shape:
     rest = shape(u.src[0])[len(u.src) - 1 :]
     return (*broadcast([shape(s) for s in u.src[1:]], "index"), *rest) if len(u.src) > 1 else rest
 
 
-def _shape_bitcast(u: UOp) -> Shape:
+def _store(u: UOp) -> Shape:
+    for value in u.src[1:]:
+        _check_fits(shape(value), shape(u.src[0]))
+    return ()
+
+
+def _bitcast(u: UOp) -> Shape:
     dims = shape(u.src[0])
     before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
     if before == after:
         return dims
+    if not dims or (isinstance(dims[-1], int) and dims[-1] * before % after):
+        raise UserError(f"{show(dims)} of {before} bytes does not divide into {after} bytes")
     return (*dims[:-1], dims[-1] * before // after)
 
 
-def _shape_tuple(u: UOp) -> Shape:
+def _tuple(u: UOp) -> Shape:
     body = u.src[0].src[0] if u.src[0].op is Ops.CALL else u.src[0]
     return shape(body.src[u.arg])
 
 
-_SHAPE_RULES: dict[str, Callable[[UOp], Shape]] = {
+RULES: dict[str, Callable[[UOp], Shape]] = {
     "scalar": lambda u: (),
     "none": lambda u: (),
     "first": lambda u: shape(u.src[0]),
-    "broadcast": _shape_broadcast,
-    "arg": _shape_arg,
-    "storage": _shape_storage,
-    "expand": _shape_arg,
-    "permute": _shape_permute,
-    "pad": _shape_window,
-    "shrink": _shape_window,
-    "stack": _shape_stack,
-    "cat": _shape_cat,
-    "reduce": _shape_reduce,
-    "index": _shape_index,
-    "bitcast": _shape_bitcast,
-    "function": lambda u: (),
+    "broadcast": _broadcast,
+    "iota": lambda u: filled(u.arg, u.src),
+    "storage": lambda u: filled(u.arg.dims, u.src),
+    "reshape": _reshape,
+    "expand": _expand,
+    "permute": _permute,
+    "flip": _flip,
+    "window": _window,
+    "stack": _stack,
+    "cat": _cat,
+    "reduce": _reduce,
+    "index": _index,
+    "store": _store,
+    "bitcast": _bitcast,
     "slice": lambda u: (u.arg[1],),
-    "tuple": _shape_tuple,
+    "tuple": _tuple,
 }
 
 

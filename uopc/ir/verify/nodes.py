@@ -311,113 +311,17 @@ _DTYPES: dict[Op, Callable[[UOp], str | None]] = {
 
 # ---------------------------------------------------------------- shape-rule
 def _shape_rule(u: UOp) -> Problem | None:
-    rule = _SHAPES.get(u.op)
-    wrong = rule(u) if rule is not None else None
-    if wrong is None:
-        try:
+    rank = len(shapes.shape(u.src[0])) if u.op is Ops.INDEX else 0
+    if u.op is Ops.INDEX and len(u.src) - 1 > rank:
+        return "shape-rule", f"{len(u.src) - 1} indices, expected at most {rank}"
+    try:
+        if u._shape is None:
             shapes.shape(u)
-        except UserError as error:
-            wrong = str(error)
-    return ("shape-rule", wrong) if wrong else None
-
-
-def _differ(a: shapes.Dim, b: shapes.Dim) -> bool:
-    return a is not b and bool(a != b)
-
-
-def _reshape_shape(u: UOp) -> str | None:
-    before = shapes.size(shapes.shape(u.src[0]))
-    after = shapes.size(shapes.filled(u.arg, u.src[1:]))
-    if isinstance(before, int) and isinstance(after, int) and before != after:
-        return f"{after} elements, expected {before}"
+        else:
+            shapes.RULES[u.op.shape](u)  # a pass may have noted a shape that is wrong
+    except UserError as error:
+        return "shape-rule", str(error)
     return None
-
-
-def _expand_shape(u: UOp) -> str | None:
-    old = shapes.shape(u.src[0])
-    new = shapes.filled(u.arg, u.src[1:])
-    last = new[len(new) - len(old) :]
-    if len(new) < len(old) or any(_differ(n, o) and _differ(o, 1) for n, o in zip(last, old)):
-        return f"{shapes.show(old)} does not broadcast to {shapes.show(new)}"
-    return None
-
-
-def _permute_shape(u: UOp) -> str | None:
-    rank = len(shapes.shape(u.src[0]))
-    if sorted(u.arg) == list(range(rank)):
-        return None
-    return f"the arg is {u.arg}, expected a permutation of {rank} axes"
-
-
-def _axes(u: UOp, axes: tuple[int, ...]) -> str | None:
-    rank = len(shapes.shape(u.src[0]))
-    if len(set(axes)) == len(axes) and all(0 <= a < rank for a in axes):
-        return None
-    return f"the axes are {axes}, expected different ones below {rank}"
-
-
-def _window_shape(u: UOp) -> str | None:
-    rank = len(shapes.shape(u.src[0]))
-    if len(u.arg) == 2 * rank:
-        return None
-    return f"{len(u.arg)} numbers, expected a begin and a size for each of {rank} dimensions"
-
-
-def _joined_shape(u: UOp) -> str | None:
-    first = shapes.shape(u.src[0])
-    free = u.arg if u.op is Ops.CAT else -1
-    if u.op is Ops.CAT and not 0 <= free < len(first):
-        return f"axis {free}, expected one below {len(first)}"
-    for s in u.src[1:]:
-        dims = shapes.shape(s)
-        wrong = len(dims) != len(first)
-        if wrong or any(i != free and _differ(d, e) for i, (d, e) in enumerate(zip(dims, first))):
-            return f"{shapes.show(dims)}, expected {shapes.show(first)} as the first operand"
-    return None
-
-
-def _indexed_shape(u: UOp) -> str | None:
-    rank = len(shapes.shape(u.src[0]))
-    many = len(u.src) - 1 > rank
-    return f"{len(u.src) - 1} indices, expected at most {rank}" if many else None
-
-
-def _stored_shape(u: UOp) -> str | None:
-    target = shapes.shape(u.src[0])
-    for s in u.src[1:]:
-        dims = shapes.shape(s)
-        last = target[len(target) - len(dims) :]
-        if len(dims) > len(target) or any(
-            _differ(t, d) and _differ(d, 1) for t, d in zip(last, dims)
-        ):
-            return f"{shapes.show(dims)} does not broadcast to {shapes.show(target)}"
-    return None
-
-
-def _bitcast_shape(u: UOp) -> str | None:
-    before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
-    dims = shapes.shape(u.src[0])
-    if before == after:
-        return None
-    if not dims or (isinstance(dims[-1], int) and dims[-1] * before % after):
-        return f"{shapes.show(dims)} of {before} bytes does not divide into {after} bytes"
-    return None
-
-
-_SHAPES: dict[Op, Callable[[UOp], str | None]] = {
-    Ops.RESHAPE: _reshape_shape,
-    Ops.EXPAND: _expand_shape,
-    Ops.PERMUTE: _permute_shape,
-    Ops.FLIP: lambda u: _axes(u, u.arg),
-    Ops.REDUCE: lambda u: _axes(u, u.arg.axes),
-    Ops.PAD: _window_shape,
-    Ops.SHRINK: _window_shape,
-    Ops.STACK: _joined_shape,
-    Ops.CAT: _joined_shape,
-    Ops.INDEX: _indexed_shape,
-    Ops.STORE: _stored_shape,
-    Ops.BITCAST: _bitcast_shape,
-}
 
 
 # ---------------------------------------------------------------- scalar levels
