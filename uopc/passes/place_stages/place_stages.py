@@ -69,8 +69,8 @@ from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
 _MOVES_ITSELF = "reads the storage it is written to at other places"
-_CIRCLE = "another store overwrites what it reads, and it what that one reads"
-# A value read at more different places than this is stored rather than analysed further.
+_CIRCLE = "another store overwrites what it reads, and it overwrites what that store reads"
+# A value read at more different indices than this is stored rather than analysed further.
 MOST_DEMANDS = 64
 
 
@@ -209,9 +209,7 @@ class _Placement:
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """Make the demands of a read of `u` on its sources."""
         index, loops = demand.index, demand.around
-        if u.op.is_alu or u.op is Ops.CAST:
-            self._pass_on_elements(u, demand, loops)
-        elif u.op is Ops.AFTER:
+        if u.op is Ops.AFTER:
             self._demand(before_effects(u, self.known), demand)
         elif u.op.movement:
             mapped, _ = indexing.source_index(u, index)
@@ -221,19 +219,20 @@ class _Placement:
             mapped, inner = indexing.reduce_index(u, index, self.axes)
             self._demand(u.src[0], demand.moved(mapped, loops + inner))
         elif u.op is Ops.INDEX:
-            self._pass_on_gather(u, demand, loops)
+            self._pass_on_gather(u, demand)
         elif u.op in (Ops.STACK, Ops.CAT):
-            self._pass_on_parts(u, demand, loops)
+            self._pass_on_parts(u, demand)
         else:
-            self._pass_on_elements(u, demand, loops)
+            self._pass_on_elements(u, demand)
 
-    def _pass_on_elements(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+    def _pass_on_elements(self, u: UOp, demand: Demand) -> None:
         for s in u.src:
             if s.op is not Ops.CONST or s in self.facts.effects:
                 mapped = indexing.broadcast_index(demand.index, shapes.shape(s))
-                self._demand(s, demand.moved(mapped, loops))
+                self._demand(s, demand.moved(mapped, demand.around))
 
-    def _pass_on_gather(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+    def _pass_on_gather(self, u: UOp, demand: Demand) -> None:
+        loops = demand.around
         rows = len(u.src) - 1
         rank = len(shapes.shape(u)) - (len(shapes.shape(u.src[0])) - rows)
         place, rest = demand.index[:rank], demand.index[rank:]
@@ -246,8 +245,9 @@ class _Placement:
         place = *gathered, *rest
         self._demand(u.src[0], Demand(demand.reader, place, loops, demand.share, read))
 
-    def _pass_on_parts(self, u: UOp, demand: Demand, loops: tuple[UOp, ...]) -> None:
+    def _pass_on_parts(self, u: UOp, demand: Demand) -> None:
         """Each part of a STACK or CAT is computed in its share of the loop."""
+        loops = demand.around
         begin: shapes.Dim = 0
         axis = 0 if u.op is Ops.STACK else u.arg
         at = demand.index[axis]
