@@ -121,6 +121,7 @@ def test_launches_of_one_kernel(run, tmp_path):
     assert "   0 E_8  2 launches  " in good(run("dump", "two.py"))
 
 
+@pytest.mark.machine("desktop")
 def test_rewrites_are_counted(run, tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("import uopc\ngraph = uopc.param('x', (8,)) * 2.0\n")
     rule = uopc.PatternMatcher(

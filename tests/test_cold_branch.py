@@ -37,6 +37,7 @@ def blocks(kernel):
     return found
 
 
+@pytest.mark.machine("desktop")
 @pytest.mark.parametrize("function", ["sin", "cos", "tan"])
 def test_the_long_way_is_inside(function):
     x = uopc.param("x", (64,), dtypes.float64)
@@ -195,6 +196,7 @@ def test_lists_that_are_refused(changes, message):
         verify.verify(uopc.parse(text), LINEAR)
 
 
+@pytest.mark.machine("desktop")
 def test_what_is_needed_elsewhere_is_outside():
     """Of a value under a branch, the parts that others need stand before it."""
     x = uopc.param("x", (64,), dtypes.float64)

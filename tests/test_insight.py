@@ -48,6 +48,7 @@ def page_data(page):
 
 
 # ---------------------------------------------------------------- the page
+@pytest.mark.machine("desktop")
 def test_the_page_has_code_stages_and_rewrites(softmax, capsys):
     assert cli.main(["dump", "softmax.py", "--html", "a.html"]) == 0
     page = (softmax / "a.html").read_text()

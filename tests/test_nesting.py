@@ -57,6 +57,7 @@ def test_numbers(n, dtype):
     np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.machine("desktop")
 def test_each_function_is_computed_once_a_stage():
     """13 stages, 6 seeds and 4 rows: the functions of a stage stand in one loop, in one copy."""
     f = uopc.compile(jacobian(13, 6, uopc.dtypes.float64), threads=1)

@@ -96,6 +96,7 @@ def stages_of_states(controls, steps, sin, stack):
     return stack(found)
 
 
+@pytest.mark.machine("desktop")
 @pytest.mark.parametrize("steps", [1, 2, 7, 13])
 def test_states_of_several_elements(steps):
     """A stack of stacks: no stage is computed for each element of the others again."""
