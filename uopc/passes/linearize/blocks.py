@@ -104,9 +104,11 @@ class Blocks:
 
     def _place_branches(self) -> None:
         """Open an IF per group of BRANCHes, and put inside what only their last operands need."""
-        if not any([u.op is Ops.BRANCH for u in self.order]):
+        branches = [u for u in self.order if u.op is Ops.BRANCH]
+        if not branches:
             return
-        below = waits(self.order)
+        shared = len({u.src[1] for u in branches}) < len(branches)
+        below = waits(self.order) if shared else {}
         opened: dict[object, UOp] = {}  # BRANCHes with equal keys share an IF
         used: dict[UOp, UOp | None] = {}  # the innermost block around all users
         for u in reversed(self.order):
@@ -114,7 +116,7 @@ class Blocks:
                 self.home[u] = self._innermost_if(used[u], self.home[u])
             inside = [self.inside_of(u)] * len(u.src)
             if u.op is Ops.BRANCH:
-                key = u.src[1], self.home[u], below[u]
+                key = u.src[1], self.home[u], below.get(u)
                 if key not in opened:
                     opened[key] = self._opened(u, len(opened))
                 inside[2] = opened[key]
