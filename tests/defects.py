@@ -41,16 +41,16 @@ class Defect:
 DEFECTS: Final = (
     Defect(
         "a pad without its lower guard", "uopc/ir/builder/index_maps.py",
-        "guard = both(guard, affine.less(affine.const(-1), moved))", "pass",
+        "guard = both(guard, compare.less(affine.const(-1), moved))", "pass",
     ),
     Defect(
         "a pad without its upper guard", "uopc/ir/builder/index_maps.py",
-        "guard = both(guard, affine.less(moved, build.dim_uop(d)))", "pass",
+        "guard = both(guard, compare.less(moved, leaves.dim_uop(d)))", "pass",
     ),
     Defect(
         "a flip that is one element off", "uopc/ir/builder/index_maps.py",
-        "last = [affine.sub(affine.plus(build.dim_uop(d), -1), x)",
-        "last = [affine.sub(affine.plus(build.dim_uop(d), 0), x)",
+        "last = [affine.sub(affine.plus(leaves.dim_uop(d), -1), x)",
+        "last = [affine.sub(affine.plus(leaves.dim_uop(d), 0), x)",
     ),
     Defect(
         "a permute by the inverse", "uopc/ir/builder/index_maps.py",
@@ -72,12 +72,12 @@ DEFECTS: Final = (
         ("test_affine.py",),
     ),
     Defect(
-        "less that takes <= for <", "uopc/ir/index/affine.py",
+        "less that takes <= for <", "uopc/ir/index/compare.py",
         "    if high < 0:\n        return _true(True)\n    if low >= 0:",
         "    if high <= 0:\n        return _true(True)\n    if low >= 0:", ("test_affine.py",),
     ),
     Defect(
-        "a comparison whose constant has the wrong sign", "uopc/ir/index/affine.py",
+        "a comparison whose constant has the wrong sign", "uopc/ir/index/compare.py",
         "return _below(terms, -constant)", "return _below(terms, constant)", ("test_affine.py",),
     ),
     Defect(
@@ -151,7 +151,7 @@ DEFECTS: Final = (
         ("test_elementwise.py",),
     ),
     Defect(
-        "0.0 and -0.0 are one constant", "uopc/ir/core/node.py",
+        "0.0 and -0.0 are one constant", "uopc/ir/core/constants.py",
         "if type(arg) is float and (arg == 0.0 or arg != arg):",
         "if type(arg) is float and arg != arg:", ("test_public_api.py",),
     ),
