@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uopc.backends.cpu.arguments import bind
-from uopc.backends.cpu.bounded_cache import KeptMap
+from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.callables import run_traced
 from uopc.dump.columns import count
 from uopc.dump.stages import Dump
@@ -137,7 +137,7 @@ class TimedProgram(Program):
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the program, kernel by kernel."""
         plan = self._runner.plan
-        values = bind(plan, arrays, dict(named), KeptMap()).values if plan.variables else {}
+        values = bind(plan, arrays, dict(named), BoundedMap()).values if plan.variables else {}
         result, times = run_traced(self, *arrays, **named)
         total = sum(seconds for _, seconds in times)
         _print(f"{plan.name}: {total * 1e6:.1f} us in {count(len(times), 'launch', 'launches')}")

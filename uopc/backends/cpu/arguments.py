@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from uopc.backends.cpu.bounded_cache import KeptMap
+from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Shape
 from uopc.errors import UserError, UserTypeError
@@ -50,7 +50,7 @@ def describe(dtype: AnyDtype, shape: Iterable[object]) -> str:
 
 
 # Variable values of calls seen before, by the shapes of their arrays and their named integers.
-KnownSizes: TypeAlias = KeptMap[Hashable, dict[str, int]]
+KnownSizes: TypeAlias = BoundedMap[Hashable, dict[str, int]]
 
 
 def bind(

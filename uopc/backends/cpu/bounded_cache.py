@@ -14,7 +14,7 @@ V = TypeVar("V")
 SIZES_KEPT = 64
 
 
-class KeptMap(dict[K, V]):
+class BoundedMap(dict[K, V]):
     """A map that is cleared once it has `most` entries, which can all be computed again."""
 
     def __init__(self, most: int = SIZES_KEPT) -> None:
@@ -34,7 +34,7 @@ class SizesByValues(Generic[V]):
 
     def __init__(self, plan: Plan) -> None:
         self._names = tuple([variable.name for variable in plan.variables])
-        self._made: KeptMap[tuple[int, ...], V] = KeptMap()
+        self._made: BoundedMap[tuple[int, ...], V] = BoundedMap()
 
     def get(self, values: Mapping[str, int], make: Callable[[Mapping[str, int]], V]) -> V:
         """The result for these values, computed on first use."""

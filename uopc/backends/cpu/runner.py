@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
-from uopc.backends.cpu.bounded_cache import KeptMap, SizesByValues
+from uopc.backends.cpu.bounded_cache import BoundedMap, SizesByValues
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
@@ -162,7 +162,7 @@ class Runner:
         self._pool = shared_pool(plan.threads - 1) if parallel else None
         self.arena = Arena(number(plan.arena_bytes, {}) if self.fixed else 0)
         self._constants = [data_address(constant) for constant in plan.constants]
-        self._known: KnownSizes = KeptMap()
+        self._known: KnownSizes = BoundedMap()
         self._sizes: SizesByValues[Sizes] = SizesByValues(plan)
 
     def sizes(self, values: Mapping[str, int]) -> Sizes:

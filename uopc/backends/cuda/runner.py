@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
-from uopc.backends.cpu.bounded_cache import KeptMap, SizesByValues
+from uopc.backends.cpu.bounded_cache import BoundedMap, SizesByValues
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
@@ -116,9 +116,9 @@ class CudaRunner:
             }
             self._constants = [device.constant(c) for c in plan.constants]
             self._permit_shared()
-        self._known: KnownSizes = KeptMap()
+        self._known: KnownSizes = BoundedMap()
         self._sizes: SizesByValues[_Sizes] = SizesByValues(plan)
-        self._ready: KeptMap[tuple[_Sizes, tuple[int, ...]], _Queue] = KeptMap(BUFFERS_KEPT)
+        self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(BUFFERS_KEPT)
         self._usual = self._find_usual()
 
     def _permit_shared(self) -> None:

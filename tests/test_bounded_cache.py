@@ -3,11 +3,11 @@
 import numpy as np
 
 import uopc
-from uopc.backends.cpu.bounded_cache import SIZES_KEPT, KeptMap
+from uopc.backends.cpu.bounded_cache import SIZES_KEPT, BoundedMap
 
 
 def test_a_kept_map_holds_so_many_and_starts_again():
-    kept = KeptMap(3)
+    kept = BoundedMap(3)
     for key in range(3):
         assert kept.keep(key, -key) == -key
     assert kept == {0: 0, 1: -1, 2: -2}
