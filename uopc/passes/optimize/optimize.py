@@ -27,8 +27,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_axes, parts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.strip_mining import Tiled
-from uopc.passes.optimize.opts.table import apply
+from uopc.passes.optimize.opts.table import apply_opt
 from uopc.passes.optimize.schedule import cpu, gpu
 
 
@@ -41,13 +40,12 @@ def optimize(kernel: UOp, context: Context) -> UOp:
         schedule = gpu if context.target.gpu is not None else cpu
         opts, kernel = schedule.choose_opts(kernel, context)
     else:
-        opts, tiled = opts or (), Tiled(kernel)
+        opts = opts or ()
         for opt in opts:
             try:
-                tiled = apply(tiled, opt)
+                kernel = apply_opt(kernel, opt)
             except Refused as why:
                 raise UserError(f"kernel {name}: {why}") from None
-        kernel = tiled.kernel
     return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts)))
 
 
