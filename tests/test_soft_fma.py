@@ -53,6 +53,8 @@ def test_what_has_no_exact_parts(dtype):
         want = wide.astype(dtype)
     got = _mulacc(uopc.dtypes.from_numpy(np.dtype(dtype)), "x86-64")(a, b, c)
     np.testing.assert_array_equal(got, want)
+    zeros = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(want[zeros]))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -27,7 +27,10 @@ def unfused(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
     """The exact parts of the product and the sums; the small parts are added with rounding to odd,
-    so that only the last sum rounds. Infinities have no parts: there the plain sum is right."""
+    so that only the last sum rounds. Infinities have no parts: there the plain sum is right. It also
+    has the sign of a zero, unless a product other than 0 underflows, which then has it."""
+    underflows = c.eq(0.0) & a.ne(0.0) & b.ne(0.0)
+    zero = underflows.where(a * b, a * b + c)
     far = (abs(a) > _LARGE) | (abs(b) > _LARGE) | (abs(c) > _LARGE)
     down, up = far.where(a.const_like(1 / _SCALE), 1.0), far.where(a.const_like(_SCALE), 1.0)
     larger = abs(a) > abs(b)
@@ -37,7 +40,8 @@ def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
     total, rest = _sum(high, middle)
     exact = total + _odd_sum(lost, rest)
     small = (abs(c) < math.inf).where(c.const_like(1.0), _TINY)  # next to an infinite c
-    return exact.eq(exact).where(exact, (a * small) * (b * small) + c) * up
+    made = exact.eq(exact).where(exact, (a * small) * (b * small) + c) * up
+    return made.eq(0.0).where(zero, made)
 
 
 def _sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
