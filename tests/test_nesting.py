@@ -64,9 +64,9 @@ def test_each_function_is_computed_once_a_stage():
     (kernel,) = f.kernels
     names = [o.op for o in kernel.opts]
     assert {"SWAP", "PEEL", "TILE", "UPCAST", "OVERLAP"} <= set(names), names
-    loops = [u for u in kernel.uops.src if u.op in (Ops.RANGE, Ops.END)]
-    innermost = [r for r, end in itertools.pairwise(loops) if end.op is Ops.END and r is end.src[0]]
-    branches = [r for r in innermost if r.src[0].op is Ops.CAST]  # into the code for huge angles
+    ends = [u for u in kernel.uops.src if u.op in (Ops.IF, Ops.ENDIF)]
+    # The innermost: into the code for huge angles.
+    branches = [i for i, end in itertools.pairwise(ends) if end.op is Ops.ENDIF and i is end.src[0]]
     assert len(branches) == 3, "one for each argument of a sine or cosine"
 
 
