@@ -26,9 +26,12 @@ def unfused(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
-    """The exact parts of the product and the sums; the small parts are added with rounding to odd,
-    so that only the last sum rounds. Infinities have no parts: there the plain sum is right. It also
-    has the sign of a zero, unless a product other than 0 underflows, which then has it."""
+    """a*b + c rounded once.
+
+    The product and the sums are split into exact parts; the small parts are added with rounding to
+    odd, so only the last sum rounds. Infinities have no parts: there the plain sum is right. It also
+    gives a zero its sign, unless a product other than 0 underflows, which then gives it.
+    """
     underflows = c.eq(0.0) & a.ne(0.0) & b.ne(0.0)
     zero = underflows.where(a * b, a * b + c)
     far = (abs(a) > _LARGE) | (abs(b) > _LARGE) | (abs(c) > _LARGE)
