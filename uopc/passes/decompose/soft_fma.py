@@ -29,8 +29,8 @@ def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
     """a*b + c rounded once.
 
     The product and the sums are split into exact parts; the small parts are added with rounding to
-    odd, so only the last sum rounds. Infinities have no parts: there the plain sum is right. It also
-    gives a zero its sign, unless a product other than 0 underflows, which then gives it.
+    odd, so only the last sum rounds. Infinities have no parts: there the plain sum is right. The
+    plain sum also gives a zero its sign; where a product other than 0 underflows, the product does.
     """
     underflows = c.eq(0.0) & a.ne(0.0) & b.ne(0.0)
     zero = underflows.where(a * b, a * b + c)
