@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
-
-if TYPE_CHECKING:
-    from uopc.target import Target
+from uopc.target import Target
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,14 @@ default stream; for another stream the call waits.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from uopc.backends.cuda.device import Device
 from uopc.backends.plan import AnyArray, AnyDtype
 from uopc.errors import UserError, UserTypeError
-
-if TYPE_CHECKING:
-    from uopc.backends.cuda.device import Device
 
 _CUDA = 2  # kDLCUDA
 _KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}

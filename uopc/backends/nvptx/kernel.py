@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.statements import RULES, from_memory
@@ -26,9 +25,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-
-if TYPE_CHECKING:
-    from uopc.target import Gpu, Target
+from uopc.target import Gpu, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
 LAYOUT = (  # with addresses of 32 bits in all spaces but the global one

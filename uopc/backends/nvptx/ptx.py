@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uopc.backends.llvm.jit import Module
 from uopc.backends.nvptx.kernel import TRIPLE
 from uopc.errors import InvalidIR
-
-if TYPE_CHECKING:
-    from uopc.target import Target
+from uopc.target import Target
 
 
 @cache

@@ -21,18 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.decompose.cold_branch import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
 from uopc.passes.decompose.payne_hanek import payne_hanek, where_huge
 from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
-
-if TYPE_CHECKING:
-    from uopc.ir.core.dtypes import DType
 
 # fmt: off
 LOG2E_32: Final = 1.44269502

@@ -20,8 +20,6 @@ guard becomes the access's gate.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.builder import fold, leaves
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import rebuild as remake
@@ -36,10 +34,7 @@ from uopc.passes.contract import Context, Pass
 from uopc.passes.devectorize import transpose as transposed_loads
 from uopc.passes.devectorize.gather import first_inside, some_place
 from uopc.passes.devectorize.partial_stores import store_pieces
-
-if TYPE_CHECKING:
-    from uopc.target import Target
-
+from uopc.target import Target
 
 _MASKED_BITS = 32  # machines without AVX-512 have no masks for elements narrower than this
 

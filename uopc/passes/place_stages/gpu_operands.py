@@ -7,15 +7,11 @@ repeated for each column, or keeps the product out of its tile.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
-
-if TYPE_CHECKING:
-    from uopc.passes.place_stages.value_costs import Measures
+from uopc.passes.place_stages.value_costs import Measures
 
 # An operand of more than CHEAP_OPERAND operations is stored if each element is used at least this
 # often, in a product of at least this many terms: 20 µs of a device without tensor cores.

@@ -25,7 +25,6 @@ import functools
 import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import index_maps as indexing
@@ -42,9 +41,7 @@ from uopc.passes.place_threads.barriers import with_barriers
 from uopc.passes.place_threads.block_reduce import Team, reduce_threads
 from uopc.passes.place_threads.launch_grid import grid
 from uopc.passes.place_threads.swizzle import swizzled
-
-if TYPE_CHECKING:
-    from uopc.target import Gpu
+from uopc.target import Gpu
 
 _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
 

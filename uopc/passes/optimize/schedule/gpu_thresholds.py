@@ -6,12 +6,8 @@ sectors that `benchmarks/predict_gpu.py` makes. The last column names a row of d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from uopc.passes.optimize.schedule.thresholds import row
-
-if TYPE_CHECKING:
-    from uopc.target import Gpu
+from uopc.target import Gpu
 
 # Blocks of threads
 BLOCK           = row(256,    "threads",            "a block of independent threads: eight warps hide latency",                     "GPU blocks")

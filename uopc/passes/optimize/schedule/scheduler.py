@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
@@ -13,9 +13,7 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.table import apply_opt
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts
-
-if TYPE_CHECKING:
-    from uopc.target import Gpu
+from uopc.target import Gpu
 
 
 class Scheduler:
