@@ -1,22 +1,20 @@
-"""Builders of scalar and elementwise nodes. Constants and identities fold as nodes are made.
+"""The elementwise builders of users: operands promoted and checked, nodes with a source line.
 
-Free functions on UOps; `uop.py` makes them methods. Integers of dtype index are kept in the normal
-form of `affine.py`. Floats fold only what is exact: x·1, x − 0.0, constants with constants.
+`fold.py` folds constants and identities. Integers of dtype index stay in the normal form of
+`ir/index/affine.py`.
 """
 
 from __future__ import annotations
 
 from uopc.errors import UserTypeError
-from uopc.ir.builder.fold import _all_index, fold, spread
+from uopc.ir.builder import fold
 from uopc.ir.builder.leaves import located
 from uopc.ir.builder.operands import Operand, as_uop, paired
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import compare
+from uopc.ir.core.uop import UOp
 
 
-# ---------------------------------------------------------------- elementwise
 def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     """An elementwise op on operands of one dtype (WHERE: the condition first), folding constants.
 
@@ -27,16 +25,7 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     src = (a, *[as_uop(o, a.dtype.scalar) for o in others])
     if op is Ops.WHERE:
         return where(*src)
-    if a.dtype.scalar is dtypes.index and op in compare.OPS and _all_index(src):
-        return spread(compare.OPS[op](*src), src)
-    folded = fold(op, src)
-    if folded is not None:
-        return folded
-    lanes = max([s.dtype.lanes for s in src])
-    out = dtypes.bool_ if op.dtype == "bool" else a.dtype.scalar
-    made = intern(op, out.vec(lanes), src)
-    shapes.shape(made)  # a mismatch is reported here, at the user's line
-    return located(made)
+    return _checked(op, fold.combine(op, src))
 
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:
@@ -50,14 +39,11 @@ def where(condition: UOp, a: Operand, b: Operand) -> UOp:
     x, y = paired(a, b)
     if condition.dtype.scalar is not dtypes.bool_:
         raise UserTypeError(f"where: the condition must be bool, got {condition.dtype.name}")
-    if x is y and not shapes.shape(condition):
-        return x
-    if condition.op is Ops.CONST and type(condition.arg) is bool:
-        chosen = x if condition.arg else y
-        if shapes.shape(chosen) == shapes.broadcast([shapes.shape(x), shapes.shape(y)]):
-            return chosen
-    lanes = max(condition.dtype.lanes, x.dtype.lanes, y.dtype.lanes)
-    t = y.dtype if x.op is Ops.INVALID else x.dtype
-    made = intern(Ops.WHERE, t.scalar.vec(lanes), (condition, x, y))
+    return _checked(Ops.WHERE, fold.select(condition, x, y))
+
+
+def _checked(op: Op, made: UOp) -> UOp:
+    """`made`, with the user's source line if it is a node of this op. UserError if the shapes of
+    its operands do not broadcast."""
     shapes.shape(made)
-    return located(made)
+    return located(made) if made.op is op else made

@@ -1,8 +1,11 @@
-"""Making nodes inside the compiler: folded as the builders fold, but without a source line.
+"""Elementwise nodes, folded as they are made: constants, identities, index arithmetic, INVALID.
 
-`combine(op, sources)` is the elementwise op on nodes, `make` the same with Python numbers among the
-operands. What has no value (INVALID) stays without one: `p.where(x, INVALID)` moves outward before
-anything else folds, so that no guard is lost.
+All nodes that users and the compiler make on other nodes come from here: `alu.py` adds the checks
+and the source line of the user, `rebuild.py` makes a node again on other sources.
+
+Integers of dtype index are kept in the normal form of `ir/index/affine.py`. Floats fold only what
+is exact: x·1, x − 0.0, constants with constants. A value that may be missing is INVALID or
+p.where(x, INVALID): it moves outward before anything else folds, so that no guard is lost.
 """
 
 from __future__ import annotations
@@ -12,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError
-from uopc.ir.builder import checks as arguments
-from uopc.ir.builder import leaves
+from uopc.ir.builder import checks
 from uopc.ir.builder.leaves import Scalar, const, const_like, filled, located
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.constants import wrap
@@ -23,19 +25,15 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import compare
 
 
-def make(op: Op, *operands: UOp | int | float) -> UOp:
-    """An elementwise node as the builders would make it, without a source line.
-
-    A Python number takes the dtype of the operands that are nodes.
-    """
-    first = next(o for o in operands[::-1] if not isinstance(o, (bool, int, float)))
-    t = first.dtype.scalar
-    src = tuple([leaves.const(t, o) if isinstance(o, (bool, int, float)) else o for o in operands])
-    return combine(op, src)
+# ---------------------------------------------------------------- elementwise ops
+def make(op: Op, *operands: UOp | Scalar) -> UOp:
+    """`combine`, with Python numbers among the operands: they take the dtype of the nodes."""
+    t = next(o for o in operands[::-1] if isinstance(o, UOp)).dtype.scalar
+    return combine(op, tuple([o if isinstance(o, UOp) else const(t, o) for o in operands]))
 
 
 def combine(op: Op, src: tuple[UOp, ...]) -> UOp:
-    """`make` on nodes only."""
+    """An elementwise op on nodes of one dtype (WHERE: the condition first), folded."""
     made = folded(op, src)
     if made is not None:
         return made
@@ -45,17 +43,26 @@ def combine(op: Op, src: tuple[UOp, ...]) -> UOp:
 
 
 def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
-    """What an elementwise op on these sources folds to; None where it is just that node."""
+    """The node that an elementwise op folds to on these sources; None if it does not fold."""
+    if op is Ops.WHERE:
+        return select(*src)
     for s in src:
-        if s.op in _MAY_BE_PARTIAL and op is not Ops.WHERE and is_partial(s):
+        if s.op in _MAY_BE_PARTIAL and is_partial(s):
             return _partial(op, src, s)
     if src[0].dtype.kind == "index":
         index_op = compare.OPS.get(op)
         if index_op is not None and all([s.dtype.kind == "index" for s in src]):
-            return spread(index_op(*src), src)
-    if op is Ops.WHERE:
-        return select(*src)
-    return _stacked(op, src) if src[0].op is Ops.STACK else fold(op, src)
+            return _in_common_shape(index_op(*src), src)
+    return _stacked(op, src) if src[0].op is Ops.STACK else _without_constants(op, src)
+
+
+def _in_common_shape(made: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`made` in the common shape of the operands: the normal form may have dropped some."""
+    operands = [shape for s in src if (shape := shapes.shape(s))]
+    if not operands:
+        return made
+    dims = shapes.broadcast(operands)
+    return made if shapes.shape(made) == dims else filled(made, dims)
 
 
 def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:
@@ -71,6 +78,92 @@ def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     return intern(Ops.STACK, t.vec(src[0].dtype.lanes), made)
 
 
+def same_kind(u: UOp, made: UOp | None) -> UOp | None:
+    """`made` if it has the dtype, lanes and shape of `u`, else None: dropped operands may have been
+    wider."""
+    if made is None or made.dtype is not u.dtype or shapes.shape(made) != shapes.shape(u):
+        return None
+    return made
+
+
+def like(u: UOp, value: Any) -> UOp:
+    """The constant `value` with the dtype, lanes and shape of `u`."""
+    made = const_like(u, value)
+    if made.dtype is not u.dtype and made.op is Ops.CONST:
+        return intern(Ops.CONST, u.dtype, (), (made.arg,) * u.dtype.lanes)
+    return made
+
+
+# ---------------------------------------------------------------- constants and identities
+# Rounding leaves an integer as it is.
+_ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
+
+
+def _without_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """The value of an op on constants, or the operand that an identity leaves, or None."""
+    if op.evaluate is None:
+        return None
+    if src[0].op is Ops.CONST and all([s.op is Ops.CONST for s in src]):
+        return _evaluated(op, src)
+    if len(src) != 2:
+        return src[0] if op in _ROUNDING and not src[0].dtype.is_float else None
+    a, b = src
+    if b.op is Ops.CONST and type(b.arg) is not tuple:
+        return _identity(op, a, b, right=True)
+    if a.op is Ops.CONST and type(a.arg) is not tuple:
+        return _identity(op, b, a, right=False)
+    return None
+
+
+def _evaluated(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    t = src[0].dtype.scalar
+    if any(type(s.arg) is tuple for s in src):
+        return None
+    out = dtypes.bool_ if op.dtype == "bool" else t
+    if op.fold is not None and not t.is_float and t.kind != "bool":
+        value = op.fold(*[s.arg for s in src])
+        return intern(Ops.CONST, out, (), wrap(out, value) if out.is_int else value)
+    assert op.evaluate is not None
+    with np.errstate(all="ignore"):
+        value = op.evaluate(*[np.asarray(s.arg, s.dtype.numpy) for s in src])
+    return const(out, value.item() if out.kind != "float" else float(value))
+
+
+def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
+    """x ∘ c (or c ∘ x) where the constant makes the op vanish."""
+    t, v = x.dtype, c.arg
+    if t.lanes < c.dtype.lanes:
+        return None
+    if t.is_float:
+        vanishes = (op is Ops.MUL and v == 1) or (op is Ops.FDIV and right and v == 1)
+        # x + (-0.0) and x - 0.0 are x for every x; x + 0.0 is not (-0.0).
+        vanishes |= op is Ops.ADD and v == 0 and str(v) == "-0.0"
+        vanishes |= op is Ops.SUB and right and v == 0 and str(v) == "0.0"
+        return x if vanishes else None
+    return _integer_identity(op, x, c, right)
+
+
+def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
+    t, v = x.dtype, c.arg
+    every_bit = True if t.kind == "bool" else t.bounds[1] if t.kind == "uint" else -1
+    if op is Ops.ADD or op is Ops.OR or op is Ops.XOR:
+        if not v:
+            return x
+        return const_like(x, v) if op is Ops.OR and v == every_bit else None
+    if op is Ops.MUL:
+        return const_like(x, 0) if not v else x if v == 1 else None
+    if op is Ops.AND:
+        return const_like(x, 0) if not v else x if v == every_bit else None
+    if not right:
+        return None
+    if op in (Ops.SUB, Ops.SHL, Ops.SHR) and not v:
+        return x
+    if op in (Ops.FLOORDIV, Ops.CDIV) and v == 1:
+        return x
+    return const_like(x, 0) if op in (Ops.FLOORMOD, Ops.CMOD) and v == 1 else None
+
+
+# ---------------------------------------------------------------- values that may be missing
 _MAY_BE_PARTIAL = frozenset((Ops.INVALID, Ops.WHERE))
 
 
@@ -128,128 +221,29 @@ def _select_partial(p: UOp, a: UOp, b: UOp, nothing: UOp) -> UOp:
     return select(select(p, has_a, has_b), select(p, x, y), nothing)
 
 
+# ---------------------------------------------------------------- conversions
 def convert(u: UOp, t: DType) -> UOp:
-    """A CAST as the builder would make it, without a source line."""
+    """The values of `u` as another dtype, folded."""
+    target = t.scalar.vec(u.dtype.lanes)
+    if u.dtype is target:
+        return u
+    if u.op is Ops.CONST and type(u.arg) is not tuple:
+        return const(target.scalar, _converted(u, target.scalar))
+    if u.op is Ops.INVALID:
+        return intern(Ops.INVALID, target)
     if u.op is Ops.WHERE and is_partial(u):
-        nothing = intern(Ops.INVALID, t.scalar.vec(u.dtype.lanes))
-        return select(u.src[0], convert(u.src[1], t), nothing)
-    if u.op is Ops.CONST or u.op is Ops.INVALID or u.dtype is t:
-        return cast(u, t)
-    return intern(Ops.CAST, t.scalar.vec(u.dtype.lanes), (u,))
-
-
-def like(u: UOp, value: Any) -> UOp:
-    """The constant `value` with dtype, lanes and shape of `u`."""
-    made = leaves.const_like(u, value)
-    if made.dtype is not u.dtype and made.op is Ops.CONST:
-        return intern(Ops.CONST, u.dtype, (), (made.arg,) * u.dtype.lanes)
-    return made
-
-
-def same_kind(u: UOp, made: UOp | None) -> UOp | None:
-    """`made` if it has the dtype, lanes and shape of `u`: dropped operands may have been wider."""
-    if made is None or made.dtype is not u.dtype or shapes.shape(made) != shapes.shape(u):
-        return None
-    return made
-
-
-def spread(made: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`made` in the common shape of the operands: the normal form may have dropped some."""
-    operands = [shape for s in src if (shape := shapes.shape(s))]
-    if not operands:
-        return made
-    dims = shapes.broadcast(operands)
-    return made if shapes.shape(made) == dims else filled(made, dims)
-
-
-def _all_index(src: tuple[UOp, ...]) -> bool:
-    return all(s.dtype.scalar is dtypes.index and s.op is not Ops.INVALID for s in src)
-
-
-def fold(op: Op, src: tuple[UOp, ...]) -> UOp | None:
-    """The value of an op on constants, or the operand an identity leaves; None otherwise."""
-    if op.evaluate is None:
-        return None
-    if len(src) != 2:
-        if all([s.op is Ops.CONST for s in src]):
-            return _fold_constants(op, src)
-        return src[0] if op in _ROUNDING and not src[0].dtype.is_float else None
-    a, b = src
-    if b.op is Ops.CONST:
-        if a.op is Ops.CONST:
-            return _fold_constants(op, src)
-        return _identity(op, a, b, right=True) if type(b.arg) is not tuple else None
-    if a.op is Ops.CONST and type(a.arg) is not tuple:
-        return _identity(op, b, a, right=False)
-    return None
-
-
-# What leaves an integer as it is.
-_ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
-
-
-def _fold_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
-    t = src[0].dtype.scalar
-    if any(type(s.arg) is tuple for s in src):
-        return None
-    out = dtypes.bool_ if op.dtype == "bool" else t
-    if op.fold is not None and not t.is_float and t.kind != "bool":
-        value = op.fold(*[s.arg for s in src])
-        return intern(Ops.CONST, out, (), wrap(out, value) if out.is_int else value)
-    assert op.evaluate is not None
-    with np.errstate(all="ignore"):
-        value = op.evaluate(*[np.asarray(s.arg, s.dtype.numpy) for s in src])
-    return const(out, value.item() if out.kind != "float" else float(value))
-
-
-def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
-    """x ∘ c (or c ∘ x) where the constant makes the op vanish."""
-    t, v = x.dtype, c.arg
-    if t.lanes < c.dtype.lanes:
-        return None
-    if t.is_float:
-        vanishes = (op is Ops.MUL and v == 1) or (op is Ops.FDIV and right and v == 1)
-        # x + (-0.0) and x - 0.0 are x for every x; x + 0.0 is not (-0.0).
-        vanishes |= op is Ops.ADD and v == 0 and str(v) == "-0.0"
-        vanishes |= op is Ops.SUB and right and v == 0 and str(v) == "0.0"
-        return x if vanishes else None
-    return _integer_identity(op, x, c, right)
-
-
-def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
-    t, v = x.dtype, c.arg
-    every_bit = True if t.kind == "bool" else t.bounds[1] if t.kind == "uint" else -1
-    if op is Ops.ADD or op is Ops.OR or op is Ops.XOR:
-        if not v:
-            return x
-        return const_like(x, v) if op is Ops.OR and v == every_bit else None
-    if op is Ops.MUL:
-        return const_like(x, 0) if not v else x if v == 1 else None
-    if op is Ops.AND:
-        return const_like(x, 0) if not v else x if v == every_bit else None
-    if not right:
-        return None
-    if op in (Ops.SUB, Ops.SHL, Ops.SHR) and not v:
-        return x
-    if op in (Ops.FLOORDIV, Ops.CDIV) and v == 1:
-        return x
-    return const_like(x, 0) if op in (Ops.FLOORMOD, Ops.CMOD) and v == 1 else None
+        return select(u.src[0], convert(u.src[1], t), intern(Ops.INVALID, target))
+    return intern(Ops.CAST, target, (u,))
 
 
 def cast(a: UOp, dtype: DType) -> UOp:
     """The values of `a` converted: see the op table for rounding and overflow."""
-    arguments.any_dtype("cast", dtype)
-    target = dtype.scalar.vec(a.dtype.lanes)
-    if a.dtype is target:
-        return a
-    if a.op is Ops.CONST and type(a.arg) is not tuple:
-        return const(target.scalar, _cast_value(a, target.scalar))
-    if a.op is Ops.INVALID:
-        return intern(Ops.INVALID, target)
-    return located(intern(Ops.CAST, target, (a,)))
+    checks.any_dtype("cast", dtype)
+    made = convert(a, dtype)
+    return located(made) if made.op is Ops.CAST else made
 
 
-def _cast_value(a: UOp, target: DType) -> Scalar:
+def _converted(a: UOp, target: DType) -> Scalar:
     if a.dtype.is_float:
         with np.errstate(all="ignore"):
             value = semantics.cast(np.asarray(a.arg, a.dtype.numpy), a.dtype, target)
@@ -259,7 +253,7 @@ def _cast_value(a: UOp, target: DType) -> Scalar:
 
 def bitcast(a: UOp, dtype: DType) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension."""
-    arguments.any_dtype("bitcast", dtype)
+    checks.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a
     made = intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,))

@@ -52,7 +52,6 @@ def as_uop(value: Operand, like: DType | None = None) -> UOp:
     if isinstance(value, (bool, int, float)) and type(value) in (bool, int, float):
         return const(_weak_dtype(value, like), value)
     if isinstance(value, (np.ndarray, np.generic)):
-
         return constant(value)
     raise UserTypeError(f"expected a UOp, a number or a NumPy array, got {type(value).__name__}")
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
-from uopc.ir.builder import alu, fold
-from uopc.ir.core import dtypes, shapes, trace, walk
+from uopc.ir.builder import fold
+from uopc.ir.core import shapes, trace, walk
 from uopc.ir.core.args import RangeArg
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import compare
 
 
 def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` on other sources, as the builders would make it."""
+    """`u` on other sources, folded as the builders fold."""
     op = u.op
-    if op.is_alu and op is not Ops.WHERE:
-        if _is_index_arithmetic(op, src):
-            return fold.spread(compare.OPS[op](*src), src)
-        folded = fold.fold(op, src)
+    if op.is_alu:
+        folded = fold.folded(op, src)
         if folded is not None:
             return folded
         lanes = 1
@@ -27,31 +25,20 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
                 lanes = s.dtype.lanes
         dtype = u.dtype if u.dtype.lanes == lanes else u.dtype.vec(lanes)
         return intern(op, dtype, src, u.arg, u.tag)
-    if op is Ops.WHERE:
-        return alu.where(*src)
     if op is Ops.CAST:
-        return fold.cast(src[0], u.dtype)
-    return intern(op, u.dtype, src, u.arg, u.tag)
-
-
-def _is_index_arithmetic(op: Op, src: tuple[UOp, ...]) -> bool:
-    index = dtypes.index
-    if src[0].dtype.scalar is not index or op not in compare.OPS:
-        return False
-    return len(src) == 1 or src[1].dtype.scalar is index
+        return fold.convert(src[0], u.dtype)
+    return u if src is u.src else intern(op, u.dtype, src, u.arg, u.tag)
 
 
 def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` on other sources, with sums of indices as they stand: once a quotient is spelled out, its
     users share it, where a normal form would look through it and add up its parts for each."""
-    if _is_index_arithmetic(u.op, src):
+    if u.op in compare.OPS and all([s.dtype.kind == "index" for s in src]):
         return intern(u.op, u.dtype, src, u.arg, u.tag)
     return remake(u, src)
 
 
-def rebuild(
-    root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None = None
-) -> UOp:
+def rebuild(root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None = None) -> UOp:
     """`root` with every key of the mapping replaced; what lies below a key is not visited, unless
     `order` gives the nodes below `root`, sources first."""
     done: dict[UOp, UOp] = dict(mapping)

@@ -14,7 +14,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from uopc.ir.builder import leaves
-from uopc.ir.builder.fold import combine, convert, folded, is_partial, select
+from uopc.ir.builder.fold import combine, is_partial, select
+from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import Fired, current_listener
@@ -130,25 +131,16 @@ def _on_simple(u: UOp) -> bool:
 
 
 def _remade(u: UOp) -> UOp:
-    """u on the simplified forms of what it needs, as the builders make it."""
+    """u on the simplified forms of what it needs, folded; a tagged node is not folded."""
     if is_sum(u):
         return _resummed(u)
     src = u.src
     if any([s._simple is not True for s in src]):
         src = tuple([s if s._simple is True else s._simple for s in src])
-    return remake(u, src)
-
-
-def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """u on other sources, as the builders would make it; a tagged node is not folded."""
-    made = None
     if u.tag is None:
-        if u.op.is_alu:
-            made = folded(u.op, src)
-        elif u.op is Ops.CAST:
-            made = convert(src[0], u.dtype)
-    if made is not None and made.dtype is u.dtype:
-        return made
+        made = remake(u, src)
+        if made.dtype is u.dtype:
+            return made
     return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
 
 

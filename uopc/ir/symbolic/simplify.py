@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uopc.ir.rewrite.rules import RuleSet, matcher
 from uopc.ir.symbolic import fixpoint
-from uopc.ir.symbolic.fixpoint import is_sum, needed, remake, replaced, rules_for, simplify
+from uopc.ir.symbolic.fixpoint import is_sum, needed, replaced, rules_for, simplify
 from uopc.ir.symbolic.rules_algebra import (
     BOUNDS,
     CASTS,
@@ -28,7 +28,7 @@ from uopc.ir.symbolic.rules_where import (
     WHERE_BOOL,
 )  # fmt: skip
 
-__all__ = ["RULES", "SETS", "is_sum", "needed", "remake", "replaced", "rules_for", "simplify"]
+__all__ = ["RULES", "SETS", "is_sum", "needed", "replaced", "rules_for", "simplify"]
 
 # Rules that decide a node at once come first.
 SETS: tuple[RuleSet, ...] = (

@@ -21,6 +21,7 @@ import numpy as np
 from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps as indexing
 from uopc.ir.builder import leaves
+from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array, evaluate
@@ -297,7 +298,7 @@ def _as_arithmetic(root: UOp) -> UOp:
     for u in walk.toposort(root):
         src = tuple([done[s] for s in u.src])
         made = _arithmetic(u, src)
-        done[u] = symbolic.remake(u, src) if made is None else made
+        done[u] = remake(u, src) if made is None else made
     return done[root]
 
 
