@@ -20,6 +20,7 @@ from uopc.ir.builder import kernel, operands
 from uopc.ir.core import args, dtypes
 from uopc.ir.core import arrays as data
 from uopc.ir.core.args import BufferArg, DataArg, KernelArg, Opt, ParamArg, RangeArg, ReduceArg
+from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import Level
 from uopc.ir.core.ops import Op, Ops
@@ -518,6 +519,15 @@ def arg_of(draw: Any, op: Op, operands: int) -> Any:
     return draw(record_of(cls) if dataclasses.is_dataclass(cls) else values_of(cls))
 
 
+def fits(op: Op, src: tuple[UOp, ...], arg: Any) -> bool:
+    """Whether the op's rule gives a dtype for these operands."""
+    try:
+        derived(op, None, src, arg)
+    except InvalidIR:
+        return False
+    return True
+
+
 @st.composite
 def node_on(draw: Any, pool: list[UOp], op: Op) -> UOp:
     """A node of the op on operands from the pool: well-formed, though seldom meaningful."""
@@ -536,7 +546,7 @@ def node_on(draw: Any, pool: list[UOp], op: Op) -> UOp:
     arg = draw(arg_of(op, len(src)))
     if op is Ops.DATA:
         dtype = dtypes.from_numpy(arg.array.dtype)
-    elif op.dtype != "given" and (src or op.dtype in ("void", "index")) and draw(st.booleans()):
+    elif fits(op, src, arg) and draw(st.booleans()):
         return UOp(op, None, src, arg, tag)
     return UOp(op, dtype if op is Ops.DATA else dtype.vec(lanes), src, arg, tag)
 

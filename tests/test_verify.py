@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 
 import pytest
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, movement, operands
-from uopc.ir.core import dtypes
+from uopc.ir.core import dtype_rules, dtypes, shapes
 from uopc.ir.core.args import BufferArg, FunctionArg, ParamArg, RangeArg, ReduceArg
 from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import ArgKind, DTypeRule, Op, Ops, ShapeRule
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.verify.verifier import verify, verify_node
 from uopc.tensor import creation
@@ -327,6 +328,15 @@ def test_operands_of_an_arithmetic_op_may_mix_scalars_and_vectors_but_not_lanes(
     verify_node(intern(Ops.ADD, four, (v, number(1.0))))
     with pytest.raises(InvalidIR, match="result-dtype"):
         verify_node(intern(Ops.ADD, F32, (v, number(1.0))))
+
+
+def test_every_row_names_rules_that_exist() -> None:
+    for op in Op.all():
+        assert op.dtype in dtype_rules.RULES, op
+        assert op.shape in shapes.RULES, op
+        assert op.kind in typing.get_args(ArgKind), op
+    assert dtype_rules.RULES.keys() == set(typing.get_args(DTypeRule))
+    assert shapes.RULES.keys() == set(typing.get_args(ShapeRule))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import walk
-from uopc.ir.core.ops import PURE, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 SHORTEST = 28  # statements of an outlined branch; a function adds about 10
@@ -58,7 +58,7 @@ def branches(statements: tuple[UOp, ...]) -> dict[UOp, Branch]:
                 bodies[opened], results[opened] = tuple(body), {}
         elif u.op is Ops.BRANCH and u.src[1] in bodies:
             results[u.src[1]][u.src[2]] = None
-        elif u.op not in PURE and u.op is not Ops.CONST:
+        elif not u.op.pure and u.op is not Ops.CONST:
             opened = None
     return {u: _branch(body, results[u]) for u, body in bodies.items()}
 
@@ -70,7 +70,7 @@ def _branch(body: tuple[UOp, ...], joined: Iterable[UOp]) -> Branch:
     operands = {s: None for u in body for s in u.src if s not in inside and s.op is not Ops.CONST}
     follows = {
         s for s in operands
-        if s.op in PURE and all([v.op is Ops.CONST or v in operands for v in s.src])
+        if s.op.pure and all([v.op is Ops.CONST or v in operands for v in s.src])
     }  # fmt: skip
     order: dict[UOp, None] = {}
     for s in operands:  # the same order in the same branch elsewhere

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import is_dataclass
+from math import inf
 from typing import Any, Final, Literal
 
 from uopc.ir.core import args, intervals, semantics
@@ -23,10 +25,19 @@ from uopc.ir.core.levels import (
     Level,
 )  # fmt: skip
 
-DTypeRule = Literal["given", "first", "last", "bool", "index", "void", "unchecked"]
+DTypeRule = Literal[
+    "given", "any", "void", "index", "first", "common", "bool", "where", "branch", "if", "range",
+    "cast", "bitcast", "stack", "cat", "element", "load", "loaded", "store", "lanes", "lane",
+    "shuffle", "hreduce", "part",
+]  # fmt: skip
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
-    "flip", "window", "stack", "cat", "reduce", "index", "store", "bitcast", "slice", "tuple",
+    "flip", "window", "stack", "cat", "reduce", "index", "store", "bitcast", "slice", "part",
+]  # fmt: skip
+# The kind of arg: how the verifier checks it, and how the text form shows it and the operands.
+ArgKind = Literal[
+    "none", "value", "const", "storage", "data", "iota", "dims", "window", "integers", "opts",
+    "record", "range", "reduce", "hreduce", "lane", "shuffle", "part",
 ]  # fmt: skip
 Arity = int | tuple[int, int | None]
 
@@ -38,8 +49,9 @@ class Op:
 
     __slots__ = (
         "arg", "arity", "bounds", "closes", "commutes", "cost", "doc", "dtype", "effect",
-        "evaluate", "expansion", "fold", "is_alu", "is_storage", "latency", "levels", "movement",
-        "name", "opens", "operands", "shape", "symbol",
+        "evaluate", "expansion", "field", "fold", "is_access", "is_alu", "is_storage", "kind",
+        "latency", "levels", "movement", "name", "opens", "operands", "pure", "shape", "symbol",
+        "takes_storage",
     )  # fmt: skip
 
     def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
@@ -47,7 +59,9 @@ class Op:
         self.operands: tuple[str, ...] = tuple(operands.split())
         self.doc: str = doc
         self.arg: tuple[type, ...] = row.get("arg", (type(None),))
-        self.dtype: DTypeRule = row.get("dtype", "first")
+        self.kind: ArgKind = row.get("kind", _kind(self.arg[-1]))
+        # The name of an arg that is one value, in the text form: `lane %v at=3`.
+        self.field: str = row.get("field", "arg")
         self.shape: ShapeRule = row.get("shape", "broadcast")
         self.levels: Level = row.get("levels", EVERYWHERE)
         self.commutes: bool = row.get("commutes", False)
@@ -63,7 +77,14 @@ class Op:
         # The interval of a result from those of its operands; more rules stand in bounds.py.
         self.bounds: intervals.Rule | None = row.get("bounds")
         self.is_alu: bool = self.evaluate is not None
+        self.dtype: DTypeRule = row.get("dtype", "common" if self.is_alu else "first")
+        # Below level kernel: the value depends on the operands alone, so it may stand anywhere.
+        self.pure: bool = row.get("pure", self.is_alu)
         self.is_storage: bool = row.get("is_storage", False)
+        # From level indexed on: how many of the first operands may be storage itself.
+        self.takes_storage: float = row.get("takes_storage", 0)
+        # At levels with explicit loads: the first operand is an address.
+        self.is_access: bool = row.get("is_access", False)
         # The time of one element, in vectorised float additions (0.05 ns on a 512-bit core).
         self.cost: float = row.get("cost", 1.0 if self.is_alu else 0.0)
         # Cycles until a float result can be used; an integer result takes at most one.
@@ -93,6 +114,12 @@ class Op:
         return Op.by_name, (self.name,)
 
 
+def _kind(arg: type) -> ArgKind:
+    if arg is type(None):
+        return "none"
+    return "record" if is_dataclass(arg) else "value"
+
+
 def _floordiv(a: int, b: int) -> int:
     return a // b if b else 0
 
@@ -120,7 +147,7 @@ class Ops:
 
     # Leaves
     CONST = Op("const", "", "A value of the dtype; a tuple gives one value a lane. Scalar shape.",
-               arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0)
+               arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const")
     INVALID = Op("invalid", "", "No value: arithmetic keeps it, STORE skips it, WHERE picks around it; as an index it means no access (reads 0).",
                dtype="given", shape="scalar")
     VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
@@ -128,16 +155,16 @@ class Ops:
     NUMBER = Op("number", "", "A constant that the kernel is called with, in a slot: what calls of one kernel differ in.",
                arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
-               arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True)
+               arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     BUFFER = Op("buffer", "*dims", "Storage made by the program; contents undefined until stored.",
-               arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True)
+               arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     DATA = Op("data", "", "Storage that holds a constant array.",
-               arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True)
+               arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
-               arg=(tuple,), dtype="index", shape="iota", levels=TENSOR)
-    LANES = Op("lanes", "", "The integers 0 … n-1, one a lane.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+               arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota")
+    LANES = Op("lanes", "", "The integers 0 … n-1, one a lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count")
     SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.",
-               arg=(str,), dtype="index", shape="scalar", levels=SCALAR)
+               arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name")
 
     # Unary
     NEG = Op("neg", "a", "Minus a; integers wrap; not a for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
@@ -158,8 +185,8 @@ class Ops:
     CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.float_unary("ceil"), **_UNARY)
     ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.float_unary("rint"), **_UNARY)
     CAST = Op("cast", "a", "Converts the value to the node's dtype: to bool ≠ 0; float to integer truncates, saturates, NaN gives 0; integers wrap; to fp8 saturates.",
-              dtype="given", shape="first", levels=TENSOR | SCALAR, cost=1.0)
-    BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="given", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0)
+              dtype="cast", shape="first", levels=TENSOR | SCALAR, cost=1.0, pure=True)
+    BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="bitcast", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0, pure=True)
 
     # Binary
     ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
@@ -185,77 +212,72 @@ class Ops:
     CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=", bounds=intervals.unequal)
 
     # Ternary
-    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="last")
+    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="where")
     BRANCH = Op("branch", "a condition b", "b where the condition, one bool for all lanes, holds, else a. What only b needs is computed only where it holds.",
-                levels=VECTOR | LINEAR, latency=1)
+                levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True)
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is an integer as a float. What some machines do in one instruction.",
                evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
-    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="reshape", levels=TENSOR, movement=True, bounds=intervals.same)
-    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True, bounds=intervals.same)
-    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True, bounds=intervals.same)
-    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=TENSOR, movement=True, bounds=intervals.same)
-    PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True)
-    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same)
-    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0)
-    CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None))
+    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="reshape", levels=TENSOR, movement=True, bounds=intervals.same, kind="dims")
+    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True, bounds=intervals.same, kind="dims")
+    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
+    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
+    PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, kind="window")
+    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same, kind="window")
+    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True)
+    CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None), dtype="cat", field="axis")
 
     # Reduction and access
     REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources. Any order. Empty: the identity.",
-                arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR)
-    HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
-    LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="given", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same)
-    SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | LINEAR)
+                arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce")
+    HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="hreduce", shape="scalar", levels=VECTOR | LINEAR, kind="hreduce", pure=True)
+    LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="lane", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same, kind="lane", field="at", pure=True)
+    SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
     INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
-               dtype="unchecked", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0)
+               dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1)
     EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
-    LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="given", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5)
-    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="void", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE)
-    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same)
+    LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
+    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
+    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
 
     # Storage and scheduling
-    CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR, bounds=intervals.same)
+    CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR, bounds=intervals.same, kind="opts", field="opts")
     CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=TENSOR)
     DETACH = Op("detach", "a", "The same value.", shape="first", levels=TENSOR, bounds=intervals.same)
-    COPY = Op("copy", "a", "The same value on the device in the arg.", arg=(str,), shape="first", levels=TENSOR)
-    SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM)
+    COPY = Op("copy", "a", "The same value on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
+    SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=TENSOR, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
     MSTACK = Op("mstack", "*a", "One value on several devices.", shape="first", levels=TENSOR, arity=(1, None))
-    MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR)
-    ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR)
+    MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR, field="part")
+    ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR, kind="reduce")
     FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", levels=TENSOR)
-    CALL = Op("call", "body *args", "A FUNCTION or kernel SINK applied to arguments in slot order.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM)
+    CALL = Op("call", "body *args", "A FUNCTION or kernel SINK applied to arguments in slot order.", dtype="void", shape="none", effect=True, levels=TENSOR | INDEXED | PROGRAM, takes_storage=inf)
     TUPLE = Op("tuple", "*a", "Several values.", dtype="void", shape="none", levels=TENSOR, arity=(0, None))
-    GETTUPLE = Op("gettuple", "a", "One value of a TUPLE or CALL.", arg=(int,), dtype="given", shape="tuple", levels=TENSOR)
-    NOOP = Op("noop", "*a", "Nothing.", dtype="given", shape="none", levels=EVERYWHERE, arity=(0, None))
+    GETTUPLE = Op("gettuple", "a", "One value of a TUPLE or CALL.", arg=(int,), dtype="part", shape="part", levels=TENSOR, kind="part", field="item")
+    NOOP = Op("noop", "*a", "Nothing.", dtype="any", shape="none", levels=EVERYWHERE, arity=(0, None))
 
     # Control
     RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that reach it are inside the loop until END or REDUCE closes it.",
-               arg=(args.RangeArg,), dtype="unchecked", shape="scalar", arity=(1, None), levels=SCALAR, opens=True)
-    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True)
+               arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range")
+    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial first, what END gives it next, the last after the loop.",
-               arg=(int,), shape="scalar", levels=LINEAR)
+               arg=(int,), shape="scalar", levels=LINEAR, field="id")
     IF = Op("if", "condition", "The condition; statements up to its ENDIF are done only where it holds. A BRANCH behind that joins a value from before and one from inside.",
-            arg=(int,), levels=LINEAR, opens=True)
+            arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")
     ENDIF = Op("endif", "if", "The end of what is done under a condition.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
     COMMIT = Op("commit", "*effects", "The async STOREs of this thread since the last COMMIT are a group.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
-    BARRIER = Op("barrier", "*effects", "All work-items have done the effects. arg = of how many groups, the newest, each thread need not wait for the async STOREs.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None))
-    GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
-    SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None))
-    LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None))
-    TILE_LOAD = Op("tile_load", "address lane", "What a lane of a warp has of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them; row i % 8 of matrix i // 8 is at the address of lane i. arg = how many matrices, and whether rows and columns are exchanged.", arg=(tuple,), dtype="given", shape="scalar", levels=VECTOR | Level.LINEAR)
-    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b, plus c, of a tile (m, n, k) in the arg: a, b and c are what the 32 lanes of a warp have of it, together.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR)
-    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The product of a, which moves with row and depth, and b, which moves with depth and column, in the dtype of the node. A tensor core adds it up over depth, a tile (m, n, k) at a time.", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL)
+    BARRIER = Op("barrier", "*effects", "All work-items have done the effects. arg = of how many groups, the newest, each thread need not wait for the async STOREs.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None), field="open", takes_storage=inf)
+    GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
+    SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
+    LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None), takes_storage=inf)
+    TILE_LOAD = Op("tile_load", "address lane", "What a lane of a warp has of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them; row i % 8 of matrix i // 8 is at the address of lane i. arg = how many matrices, and whether rows and columns are exchanged.", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | Level.LINEAR, field="matrices", is_access=True)
+    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b, plus c, of a tile (m, n, k) in the arg: a, b and c are what the 32 lanes of a warp have of it, together.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR, field="tile")
+    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The product of a, which moves with row and depth, and b, which moves with depth and column, in the dtype of the node. A tensor core adds it up over depth, a tile (m, n, k) at a time.", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL, field="tile")
 # fmt: on
 
 
 COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])
-# Ops below the level kernel whose value depends on their operands alone: they may stand anywhere.
-PURE = frozenset((
-    *[op for op in Op.all() if op.is_alu], Ops.BRANCH, Ops.CAST, Ops.BITCAST, Ops.STACK, Ops.LANE,
-    Ops.SHUFFLE, Ops.HREDUCE,
-))  # fmt: skip

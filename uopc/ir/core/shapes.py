@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.dtype_rules import parts
 from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
 
@@ -174,11 +174,6 @@ def _bitcast(u: UOp) -> Shape:
     return (*dims[:-1], dims[-1] * before // after)
 
 
-def _tuple(u: UOp) -> Shape:
-    body = u.src[0].src[0] if u.src[0].op is Ops.CALL else u.src[0]
-    return shape(body.src[u.arg])
-
-
 RULES: dict[str, Callable[[UOp], Shape]] = {
     "scalar": lambda u: (),
     "none": lambda u: (),
@@ -198,7 +193,7 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "store": _store,
     "bitcast": _bitcast,
     "slice": lambda u: (u.arg[1],),
-    "tuple": _tuple,
+    "part": lambda u: shape(parts(u.src[0])[u.arg]),
 }
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import dtypes
 from uopc.ir.core.arena import Key, Ref, enter, table
 from uopc.ir.core.constants import const_key, const_value
+from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 
@@ -148,32 +148,12 @@ def checked(op: Op, dtype: DType | None, src: tuple[UOp, ...], arg: Any, tag: An
         wanted = f"{low}" if low == high else f"{low} to {'any' if high is None else high}"
         raise InvalidIR(f"{op!r} takes {wanted} operands, got {len(src)}")
     if dtype is None:
-        dtype = derived_dtype(op, src)
+        try:
+            dtype = derived(op, None, src, arg)
+        except InvalidIR as error:
+            raise InvalidIR(f"{op!r}: {error}") from None
     arg = canonical_arg(op, dtype, arg)
     return intern(op, dtype, src, arg, tag)
-
-
-def derived_dtype(op: Op, src: tuple[UOp, ...]) -> DType:
-    """The dtype that the op's rule gives; InvalidIR where it must be given."""
-    rule = op.dtype
-    if rule == "void":
-        return dtypes.void
-    if rule == "index":
-        return dtypes.index
-    if not src:
-        raise InvalidIR(f"{op!r} needs a dtype")
-    if rule == "bool":
-        return dtypes.bool_.vec(max(s.dtype.lanes for s in src))
-    if rule == "given":
-        raise InvalidIR(f"{op!r} needs a dtype")
-    chosen = src[-1] if rule == "last" else src[0]
-    if op.is_alu or op is Ops.WHERE:
-        chosen_type = next(
-            (s.dtype for s in (src[1:] if op is Ops.WHERE else src) if s.op is not Ops.INVALID),
-            chosen.dtype,
-        )
-        return chosen_type.vec(max(s.dtype.lanes for s in src))
-    return chosen.dtype
 
 
 def canonical_arg(op: Op, dtype: DType, arg: Any) -> Any:
@@ -203,9 +183,5 @@ def _canonical_item(item: Any) -> Any:
 
 
 def redtyped(u: UOp, src: tuple[UOp, ...]) -> DType:
-    """The dtype of `u` once it stands on sources of other dtypes."""
-    rule = u.op.dtype
-    lanes = max([s.dtype.lanes for s in src])
-    if u.op is Ops.CAST:
-        return u.dtype.scalar.vec(lanes)
-    return u.dtype if rule in ("given", "unchecked", "index", "void") else derived_dtype(u.op, src)
+    """The dtype of `u` once it stands on sources of other dtypes. InvalidIR on a misfit."""
+    return derived(u.op, u.dtype, src, u.arg)

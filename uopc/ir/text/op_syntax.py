@@ -22,7 +22,7 @@ from uopc.ir.core import arrays as data
 from uopc.ir.core import constants, dtypes, uop
 from uopc.ir.core.args import DataArg, RangeArg, ReduceArg
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import ArgKind, Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text.literals import make_record, write_string, write_value, written_fields
 
@@ -81,7 +81,7 @@ def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
 
     Where the type cannot show the shape, storage shows its dimensions itself.
     """
-    made = FORMS[u.op].write(u, operand) if shape_known or u.op not in _IN_TYPE else None
+    made = FORMS[u.op].write(u, operand) if shape_known or u.op.kind not in _IN_TYPE else None
     if made is None:
         made = Written(u.op.name, u.src, f" arg={write_value(u.arg)}")
     if u.tag is not None:
@@ -141,21 +141,6 @@ def _check_constant(numbers: tuple[Any, ...], dtype: DType) -> None:
             fits = dtype.kind == {bool: "bool", int: "index"}.get(type(v))
         if not fits:
             raise InvalidIR(f"{write_value(v)} is not a value of {dtype.short}")
-
-
-def given_dtype(u: UOp) -> DType | None:
-    """The dtype that the op's rule gives to the operands; None where the node's own is free."""
-    op, src = u.op, u.src
-    rule = op.dtype
-    if rule == "first" and src:
-        first = src[0].dtype
-        if u.dtype is first and all([s.dtype is first for s in src]):
-            return first
-        if op is Ops.STACK:
-            return u.dtype if u.dtype is first.vec(len(src)) else first
-    elif rule == "given" or rule == "unchecked" or (not src and rule not in ("void", "index")):
-        return None
-    return uop.derived_dtype(op, src) if src or rule in ("void", "index") else None
 
 
 # ---------------------------------------------------------------- forms
@@ -400,57 +385,21 @@ def _read_hreduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
     return _operands(parts), _suffix(parts)
 
 
-_PLAIN = Form(_write_plain, _read_plain)
-_SCALAR = _scalar("arg")
 _MOVED = Form(_write_moved, _read_moved)
-_RECORD = Form(_write_record, _read_record)
-_STORAGE = Form(_write_storage, _read_storage)
-_WINDOW = Form(_write_window, _read_window)
-_REDUCE = Form(_write_reduce, _read_reduce)
-
-_SPECIAL: dict[Op, Form] = {
-    Ops.CONST: Form(_write_const, _read_const),
-    Ops.PARAM: _STORAGE,
-    Ops.BUFFER: _STORAGE,
-    Ops.DATA: Form(_write_data, _read_data),
-    Ops.IOTA: Form(_write_iota, _read_iota),
-    Ops.PAD: _WINDOW,
-    Ops.SHRINK: _WINDOW,
-    Ops.RANGE: Form(_write_range, _read_record),
-    Ops.REDUCE: _REDUCE,
-    Ops.ALLREDUCE: _REDUCE,
-    Ops.HREDUCE: Form(_write_hreduce, _read_hreduce),
-    Ops.CONTIGUOUS: _scalar("opts"),
-    Ops.END: _scalar("opts"),
-    Ops.CAT: _scalar("axis"),
-    Ops.CARRY: _scalar("id"),
-    Ops.IF: _scalar("id"),
-    Ops.COPY: _scalar("device"),
-    Ops.GETTUPLE: _scalar("item"),
-    Ops.LANE: _scalar("at"),
-    Ops.LANES: _scalar("count"),
-    Ops.SHUFFLE: _scalar("lanes"),
-    Ops.MSELECT: _scalar("part"),
-    Ops.SPECIAL: _scalar("name"),
-    Ops.WMMA: _scalar("tile"),
-    Ops.SHAPED_WMMA: _scalar("tile"),
-    Ops.STORE: _scalar("mode"),
-    Ops.BARRIER: _scalar("open"),
-    Ops.TILE_LOAD: _scalar("matrices"),
+_FORMS: dict[ArgKind, Form] = {
+    "none": Form(_write_plain, _read_plain),
+    "const": Form(_write_const, _read_const),
+    "storage": Form(_write_storage, _read_storage),
+    "data": Form(_write_data, _read_data),
+    "iota": Form(_write_iota, _read_iota),
+    "dims": _MOVED,
+    "integers": _MOVED,
+    "window": Form(_write_window, _read_window),
+    "record": Form(_write_record, _read_record),
+    "range": Form(_write_range, _read_record),
+    "reduce": Form(_write_reduce, _read_reduce),
+    "hreduce": Form(_write_hreduce, _read_hreduce),
 }
-
-
-def _form(op: Op) -> Form:
-    """The form of an op, from its row where the table above says nothing."""
-    found = _SPECIAL.get(op)
-    if found is not None:
-        return found
-    if dataclasses.is_dataclass(op.arg[-1]):
-        return _RECORD
-    if op.arg == (type(None),):
-        return _PLAIN
-    return _MOVED if op.arg == (tuple,) and op.operands[:1] == ("a",) else _SCALAR
-
-
-_IN_TYPE = (Ops.PARAM, Ops.BUFFER, Ops.IOTA)
-FORMS: dict[Op, Form] = {op: _form(op) for op in Op.all()}
+# The arg of another kind is one value.
+FORMS: dict[Op, Form] = {op: _FORMS.get(op.kind) or _scalar(op.field) for op in Op.all()}
+_IN_TYPE = frozenset(("storage", "iota"))

@@ -87,9 +87,7 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
     called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
     blocks = {s for s in lists if _is_block(s)}
     inner = {
-        s: None
-        for s in lists
-        if s is not u and (s in blocks or (s.op is Ops.SINK and s in called))
+        s: None for s in lists if s is not u and (s in blocks or (s.op is Ops.SINK and s in called))
     }
     referenced = set(inner)
     for s in nodes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from uopc.errors import InvalidIR
 from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
@@ -13,6 +15,14 @@ from uopc.ir.text import op_syntax as forms
 from uopc.ir.text.infix import infix
 
 _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
+
+
+def _fits(u: UOp) -> bool:
+    """Whether the dtype is as the op's rule says."""
+    try:
+        return derived(u.op, u.dtype, u.src, u.arg) is u.dtype
+    except InvalidIR:
+        return False
 
 
 class TypeText:
@@ -28,9 +38,8 @@ class TypeText:
 
     def text(self, u: UOp) -> str:
         """The type after ` : `, or an empty string where the op's rule gives void."""
-        given = forms.given_dtype(u)
-        mark = "" if given is None or given is u.dtype else "!"
-        if u.dtype is dtypes.void and given is dtypes.void:
+        mark = "" if _fits(u) else "!"
+        if u.dtype is dtypes.void and not mark:
             return ""
         dims = self._shape(u)
         if dims is None:

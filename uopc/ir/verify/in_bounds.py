@@ -118,13 +118,12 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
             conditions.append(u.src[0])
         elif u.op is Ops.ENDIF:
             conditions.pop()
-        explicit = u.op in (Ops.LOAD, Ops.STORE, Ops.TILE_LOAD)
         for i, s in enumerate(operands(u)):
             if s.op is not Ops.INDEX or shapes.shape(s) != ():
                 continue
             if not before_effects(s.src[0]).op.is_storage:
                 continue
-            if explicit and i == 0:
+            if u.op.is_access and i == 0:
                 first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
                 gates = [*conditions, *u.src[first:]]
                 if u.op is Ops.STORE:  # a value that is INVALID is not written

@@ -8,8 +8,8 @@ from typing import Final
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
-from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.dtype_rules import derived, parts
+from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 
@@ -60,7 +60,7 @@ def _arg_type(u: UOp) -> Problem | None:
     if not isinstance(u.arg, u.op.arg) or (type(u.arg) is bool and bool not in u.op.arg):
         wanted = " or ".join([t.__name__ for t in u.op.arg])
         return "arg-type", f"the arg is {type(u.arg).__name__} {u.arg!r}, expected {wanted}"
-    rule = _ARGS.get(u.op)
+    rule = _ARGS.get(u.op.kind)
     wrong = rule(u) if rule is not None else None
     return ("arg-type", wrong) if wrong else None
 
@@ -112,201 +112,36 @@ def _shuffle_arg(u: UOp) -> str | None:
     return f"lanes {u.arg}, expected numbers below {lanes}"
 
 
-def _parts(u: UOp) -> tuple[UOp, ...]:
-    """The values that a GETTUPLE chooses from."""
-    return (u.src[0].src[0] if u.src[0].op is Ops.CALL else u.src[0]).src
-
-
 def _part_arg(u: UOp) -> str | None:
-    count = len(_parts(u)) if u.src[0].op in (Ops.CALL, Ops.TUPLE) else 0
+    count = len(parts(u.src[0]))
     return None if 0 <= u.arg < count else f"part {u.arg}, expected one of {count}"
 
 
-_ARGS: dict[Op, Callable[[UOp], str | None]] = {
-    Ops.CONST: _const_arg,
-    Ops.PARAM: lambda u: _dims_arg(u.arg.dims, u.src),
-    Ops.BUFFER: lambda u: _dims_arg(u.arg.dims, u.src),
-    Ops.IOTA: lambda u: _dims_arg(u.arg, u.src),
-    Ops.RESHAPE: lambda u: _dims_arg(u.arg, u.src[1:]),
-    Ops.EXPAND: lambda u: _dims_arg(u.arg, u.src[1:]),
-    Ops.PAD: lambda u: _dims_arg(u.arg, u.src[1:]),
-    Ops.SHRINK: lambda u: _dims_arg(u.arg, u.src[1:]),
-    Ops.PERMUTE: _integers_arg,
-    Ops.FLIP: _integers_arg,
-    Ops.CONTIGUOUS: _opts_arg,
-    Ops.END: _opts_arg,
-    Ops.REDUCE: _reduce_arg,
-    Ops.HREDUCE: _reduce_arg,
-    Ops.LANE: _lane_arg,
-    Ops.SHUFFLE: _shuffle_arg,
-    Ops.GETTUPLE: _part_arg,
+_ARGS: dict[ArgKind, Callable[[UOp], str | None]] = {
+    "const": _const_arg,
+    "storage": lambda u: _dims_arg(u.arg.dims, u.src),
+    "iota": lambda u: _dims_arg(u.arg, u.src),
+    "dims": lambda u: _dims_arg(u.arg, u.src[1:]),
+    "window": lambda u: _dims_arg(u.arg, u.src[1:]),
+    "integers": _integers_arg,
+    "opts": _opts_arg,
+    "reduce": _reduce_arg,
+    "hreduce": _reduce_arg,
+    "lane": _lane_arg,
+    "shuffle": _shuffle_arg,
+    "part": _part_arg,
 }
 
 
 # ---------------------------------------------------------------- result-dtype
 def _result_dtype(u: UOp) -> Problem | None:
-    rule = _DTYPES.get(u.op) or (_alu_dtype if u.op.is_alu else _RULES[u.op.dtype])
-    wrong = rule(u)
-    return ("result-dtype", wrong) if wrong else None
-
-
-def _expected(u: UOp, wanted: DType) -> str | None:
-    return None if u.dtype is wanted else f"the dtype is {u.dtype.name}, expected {wanted.name}"
-
-
-def _given_dtype(u: UOp) -> str | None:
-    void = u.dtype is dtypes.void and u.op is not Ops.NOOP
-    return "the dtype is void, expected a value's" if void else None
-
-
-_RULES: dict[str, Callable[[UOp], str | None]] = {
-    "given": _given_dtype,
-    "void": lambda u: _expected(u, dtypes.void),
-    "index": lambda u: _expected(u, dtypes.index),
-    "first": lambda u: _expected(u, u.src[0].dtype),
-    "last": lambda u: _expected(u, u.src[-1].dtype),
-    "unchecked": lambda u: None,
-}
-
-
-def _lanes(sources: tuple[UOp, ...]) -> int:
-    return max([s.dtype.lanes for s in sources])
-
-
-def _alu_dtype(u: UOp) -> str | None:
-    """One scalar type for all operands; a scalar operand of a vector op repeats."""
-    values = u.src[u.op is Ops.WHERE :]
-    typed = [s.dtype for s in values if s.op is not Ops.INVALID] or [values[0].dtype]
-    bad = [t for t in typed if t.scalar is not typed[0].scalar]
-    if bad:
-        return f"an operand is {bad[0].name}, expected {typed[0].scalar.name} as the others"
-    lanes = _lanes(u.src)
-    bad = [s.dtype for s in u.src if s.dtype.lanes not in (1, lanes)]
-    if bad:
-        return f"an operand has {bad[0].lanes} lanes, expected 1 or {lanes}"
-    if u.op is Ops.WHERE and u.src[0].dtype.scalar is not dtypes.bool_:
-        return f"the condition is {u.src[0].dtype.name}, expected bool"
-    scalar = dtypes.bool_ if u.op.dtype == "bool" else typed[0]
-    return _expected(u, scalar.vec(lanes))
-
-
-def _same_scalar(u: UOp, other: UOp, what: str) -> str | None:
-    if u.dtype.scalar is other.dtype.scalar:
+    try:
+        wanted = derived(u.op, u.dtype, u.src, u.arg)
+    except InvalidIR as error:
+        return "result-dtype", str(error)
+    if u.dtype is wanted:
         return None
-    return f"the dtype is {u.dtype.name}, expected that of the {what}: {other.dtype.scalar.name}"
-
-
-def _cast_dtype(u: UOp) -> str | None:
-    if u.dtype.lanes != u.src[0].dtype.lanes:
-        return f"{u.dtype.lanes} lanes, expected those of the operand: {u.src[0].dtype.lanes}"
-    return _given_dtype(u)
-
-
-def _bitcast_dtype(u: UOp) -> str | None:
-    before, after = u.src[0].dtype, u.dtype
-    if before.lanes == after.lanes == 1 or (
-        before.lanes * before.itemsize == after.lanes * after.itemsize
-    ):
-        return _given_dtype(u)
-    return f"{after.name} has not as many bits as {before.name}"
-
-
-def _stack_dtype(u: UOp) -> str | None:
-    for s in u.src:
-        wrong = _same_scalar(u, s, "operands")
-        if wrong:
-            return wrong
-    lanes = sum([s.dtype.lanes for s in u.src])
-    if u.dtype.lanes not in (1, lanes) or (u.dtype.lanes == 1 and _lanes(u.src) > 1):
-        return f"{u.dtype.lanes} lanes, expected {lanes}"
-    return None
-
-
-def _cat_dtype(u: UOp) -> str | None:
-    wrong = [_same_scalar(u, s, "operands") for s in u.src]
-    return next((w for w in wrong if w), None)
-
-
-def _index_dtype_of(u: UOp) -> str | None:
-    lanes = _lanes(u.src[1:]) if len(u.src) > 1 else 1
-    if lanes > 1 and u.dtype.lanes != lanes:
-        return f"{u.dtype.lanes} lanes, expected those of the index: {lanes}"
-    return _same_scalar(u, u.src[0], "storage")
-
-
-def _load_dtype(u: UOp) -> str | None:
-    return _same_scalar(u, u.src[0], "address") or _gate(u.src[1:])
-
-
-def _store_dtype(u: UOp) -> str | None:
-    target, value = u.src[:2]
-    if value.op is not Ops.INVALID and value.dtype.scalar is not target.dtype.scalar:
-        return f"the value is {value.dtype.name}, expected {target.dtype.scalar.name}"
-    return _gate(u.src[2:]) or _expected(u, dtypes.void)
-
-
-def _gate(gates: tuple[UOp, ...]) -> str | None:
-    bad = [g.dtype.name for g in gates if g.dtype.scalar is not dtypes.bool_]
-    return f"the gate is {bad[0]}, expected bool" if bad else None
-
-
-def _branch_dtype(u: UOp) -> str | None:
-    wrong = _expected(u, u.src[0].dtype) or _expected(u, u.src[2].dtype)
-    return wrong or _condition(u.src[1])
-
-
-def _condition(u: UOp) -> str | None:
-    one = u.dtype is dtypes.bool_
-    return None if one else f"the condition is {u.dtype.name}, expected one bool for all lanes"
-
-
-def _range_dtype(u: UOp) -> str | None:
-    if u.dtype.is_integral and u.dtype.lanes == 1 and u.src[0].dtype is u.dtype:
-        return None
-    return f"the dtype is {u.dtype.name}, the end {u.src[0].dtype.name}, expected index for both"
-
-
-def _lanes_dtype(u: UOp) -> str | None:
-    if u.dtype.is_integral and u.dtype.lanes == u.arg:
-        return None
-    return f"the dtype is {u.dtype.name}, expected {u.arg} lanes of an integer"
-
-
-def _lane_dtype(u: UOp) -> str | None:
-    return _expected(u, u.src[0].dtype.scalar)
-
-
-def _shuffle_dtype(u: UOp) -> str | None:
-    wrong = _same_scalar(u, u.src[0], "operand") or _same_scalar(u, u.src[1], "operand")
-    if wrong is None and u.dtype.lanes != len(u.arg):
-        return f"{u.dtype.lanes} lanes, expected {len(u.arg)}"
-    return wrong
-
-
-def _hreduce_dtype(u: UOp) -> str | None:
-    if u.src[0].dtype.lanes % u.dtype.lanes:
-        return f"{u.src[0].dtype.lanes} lanes do not combine to {u.dtype.lanes}"
-    return _same_scalar(u, u.src[0], "operand")
-
-
-_DTYPES: dict[Op, Callable[[UOp], str | None]] = {
-    Ops.CAST: _cast_dtype,
-    Ops.BITCAST: _bitcast_dtype,
-    Ops.STACK: _stack_dtype,
-    Ops.CAT: _cat_dtype,
-    Ops.INDEX: _index_dtype_of,
-    Ops.LOAD: _load_dtype,
-    Ops.TILE_LOAD: lambda u: _same_scalar(u, u.src[0], "address"),
-    Ops.STORE: _store_dtype,
-    Ops.BRANCH: _branch_dtype,
-    Ops.IF: lambda u: _condition(u.src[0]) or _expected(u, dtypes.bool_),
-    Ops.RANGE: _range_dtype,
-    Ops.LANES: _lanes_dtype,
-    Ops.LANE: _lane_dtype,
-    Ops.SHUFFLE: _shuffle_dtype,
-    Ops.HREDUCE: _hreduce_dtype,
-    Ops.GETTUPLE: lambda u: _expected(u, _parts(u)[u.arg].dtype),
-}
+    return "result-dtype", f"the dtype is {u.dtype.name}, expected {wanted.name}"
 
 
 # ---------------------------------------------------------------- shape-rule
@@ -325,19 +160,10 @@ def _shape_rule(u: UOp) -> Problem | None:
 
 
 # ---------------------------------------------------------------- scalar levels
-# Where storage may stand, and nothing but its place is meant: op → operand number.
-_ACCESS = {Ops.INDEX: 0, Ops.AFTER: 0, Ops.SLICE: 0}
-_EXPLICIT: Final = frozenset((Ops.LOAD, Ops.STORE, Ops.TILE_LOAD))
-_HOLDERS: Final = frozenset((Ops.CALL, Ops.SINK, Ops.LINEAR, Ops.GROUP, Ops.BARRIER))
-
-
 def _scalar_values(u: UOp) -> Problem | None:
-    if u.op in _HOLDERS:
-        return None
     for i, s in enumerate(u.src):
-        access = _ACCESS.get(u.op) == i or (u.op is Ops.AFTER and i > 0)
         storage = s.op.is_storage or (s.op is Ops.AFTER and before_effects(s).op.is_storage)
-        if storage and not access:
+        if storage and i >= u.op.takes_storage:
             return "scalar-values", f"operand {i} is storage, expected an INDEX of it"
     return None
 
@@ -378,9 +204,9 @@ def _explicit_loads(u: UOp) -> Problem | None:
     if u.op in (Ops.LINEAR, Ops.AFTER):
         return None
     for i, s in enumerate(u.src):
-        if s.op is Ops.INDEX and (i > 0 or u.op not in _EXPLICIT):
+        if s.op is Ops.INDEX and (i > 0 or not u.op.is_access):
             return "explicit-loads", f"operand {i} is an address, expected a LOAD of it"
-    if u.op in _EXPLICIT and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
+    if u.op.is_access and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
         return "explicit-loads", f"the address is {u.src[0].op.name}, expected an INDEX"
     return None
 

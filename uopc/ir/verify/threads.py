@@ -38,7 +38,10 @@ def meetings(root: UOp) -> Found:
         elif u.op in (Ops.BARRIER, Ops.EXCHANGE):
             for r in opened:
                 if r in differs:
-                    yield u, (
-                        "threads-meet",
-                        f"{u.op.name} in a loop that is not as long in all threads of a block",
+                    yield (
+                        u,
+                        (
+                            "threads-meet",
+                            f"{u.op.name} in a loop that is not as long in all threads of a block",
+                        ),
                     )

@@ -12,7 +12,7 @@ import heapq
 from uopc.errors import InvalidIR
 from uopc.ir.builder.rebuild import rebuild, renamed_ranges
 from uopc.ir.core import dtypes, ranges, walk
-from uopc.ir.core.ops import PURE, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
 from uopc.passes.linearize.list_schedule import by_latency
@@ -112,7 +112,7 @@ class Blocks:
         opened: dict[object, UOp] = {}  # BRANCHes with equal keys share an IF
         used: dict[UOp, UOp | None] = {}  # the innermost block around all users
         for u in reversed(self.order):
-            if u in used and u.op in PURE:
+            if u in used and u.op.pure:
                 self.home[u] = self._innermost_if(used[u], self.home[u])
             inside = [self.inside_of(u)] * len(u.src)
             if u.op is Ops.BRANCH:

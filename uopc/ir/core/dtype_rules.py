@@ -1,0 +1,202 @@
+"""The dtype of a node, by the rule that its op's row names.
+
+A rule takes the dtype that the node shall have (None: not said), the operands and the arg. It gives
+the dtype that fits them, and raises InvalidIR where none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from uopc.errors import InvalidIR
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import DTypeRule, Op, Ops
+
+
+class Typed(Protocol):
+    """The part of an operand that rules read."""
+
+    op: Op
+    dtype: DType
+    src: tuple[Any, ...]
+
+
+Operands = tuple[Typed, ...]
+Rule = Callable[[DType | None, Operands, Any], DType]
+
+
+def derived(op: Op, own: DType | None, src: Operands, arg: Any) -> DType:
+    """The dtype of such a node: `own` where the rule leaves a choice. InvalidIR on a misfit."""
+    least = op.arity[0] if isinstance(op.arity, tuple) else op.arity
+    if len(src) < least or not isinstance(arg, op.arg):  # a broken node
+        return _any(own, src, arg)
+    return RULES[op.dtype](own, src, arg)
+
+
+# ---------------------------------------------------------------- checks
+def _lanes(src: Operands) -> int:
+    return max([s.dtype.lanes for s in src], default=1)
+
+
+def _scalar(values: Operands) -> DType:
+    """The scalar dtype that all values have; an INVALID may have any."""
+    typed = [s.dtype.scalar for s in values if s.op is not Ops.INVALID]
+    first = typed[0] if typed else values[0].dtype.scalar
+    for t in typed:
+        if t is not first:
+            raise InvalidIR(f"an operand is {t.name}, expected {first.name} as the others")
+    return first
+
+
+def _wide(scalar: DType, src: Operands) -> DType:
+    """A vector as wide as the widest operand; scalar operands repeat."""
+    lanes = _lanes(src)
+    for s in src:
+        if s.dtype.lanes not in (1, lanes):
+            raise InvalidIR(f"an operand has {s.dtype.lanes} lanes, expected 1 or {lanes}")
+    return scalar.vec(lanes)
+
+
+def _check_bool(who: str, conditions: Operands) -> None:
+    for s in conditions:
+        if s.dtype.scalar is not dtypes.bool_:
+            raise InvalidIR(f"the {who} is {s.dtype.name}, expected bool")
+
+
+def _one_bool(condition: Typed) -> DType:
+    if condition.dtype is not dtypes.bool_:
+        name = condition.dtype.name
+        raise InvalidIR(f"the condition is {name}, expected one bool for all lanes")
+    return dtypes.bool_
+
+
+# ---------------------------------------------------------------- a rule per name
+def _any(own: DType | None, src: Operands, arg: Any) -> DType:
+    if own is None:
+        raise InvalidIR("the dtype must be given")
+    return own
+
+
+def _given(own: DType | None, src: Operands, arg: Any) -> DType:
+    if own is dtypes.void:
+        raise InvalidIR("the dtype is void, expected a value's")
+    return _any(own, src, arg)
+
+
+def _compared(own: DType | None, src: Operands, arg: Any) -> DType:
+    _scalar(src)
+    return _wide(dtypes.bool_, src)
+
+
+def _where(own: DType | None, src: Operands, arg: Any) -> DType:
+    _check_bool("condition", src[:1])
+    return _wide(_scalar(src[1:]), src)
+
+
+def _branch(own: DType | None, src: Operands, arg: Any) -> DType:
+    before, inside = src[0].dtype, src[2].dtype
+    _one_bool(src[1])
+    if before is not inside:
+        raise InvalidIR(f"the values are {before.name} and {inside.name}, expected one dtype")
+    return before
+
+
+def _range(own: DType | None, src: Operands, arg: Any) -> DType:
+    end = src[0].dtype
+    if not end.is_integral or end.lanes > 1:
+        raise InvalidIR(f"the end is {end.name}, expected index")
+    return end
+
+
+def _bitcast(own: DType | None, src: Operands, arg: Any) -> DType:
+    before, after = src[0].dtype, _given(own, src, arg)
+    many = before.lanes > 1 or after.lanes > 1
+    if many and before.lanes * before.itemsize != after.lanes * after.itemsize:
+        raise InvalidIR(f"{after.name} has not as many bits as {before.name}")
+    return after
+
+
+def _stack(own: DType | None, src: Operands, arg: Any) -> DType:
+    """A vector of all lanes. Scalars may also make a tensor, with one dimension more."""
+    scalar = _scalar(src)
+    if _lanes(src) == 1 and (own is None or own.lanes == 1):
+        return scalar
+    return scalar.vec(sum([s.dtype.lanes for s in src]))
+
+
+def _element(own: DType | None, src: Operands, arg: Any) -> DType:
+    """As many elements as indices. One index may mean neighbours: from there on."""
+    wide = _lanes(src[1:])
+    return src[0].dtype.scalar.vec(wide) if wide > 1 else _loaded(own, src, arg)
+
+
+def _loaded(own: DType | None, src: Operands, arg: Any) -> DType:
+    return src[0].dtype if own is None else src[0].dtype.scalar.vec(own.lanes)
+
+
+def _load(own: DType | None, src: Operands, arg: Any) -> DType:
+    _check_bool("gate", src[1:])
+    return _loaded(own, src, arg)
+
+
+def _store(own: DType | None, src: Operands, arg: Any) -> DType:
+    _scalar(src[:2])
+    _check_bool("gate", src[2:])
+    return dtypes.void
+
+
+def _numbered(own: DType | None, src: Operands, arg: Any) -> DType:
+    scalar = _given(own, src, arg).scalar
+    if not scalar.is_integral:
+        raise InvalidIR(f"the dtype is {scalar.name}, expected integers")
+    return scalar.vec(arg)
+
+
+def _hreduce(own: DType | None, src: Operands, arg: Any) -> DType:
+    lanes = 1 if own is None else own.lanes
+    if src[0].dtype.lanes % lanes:
+        raise InvalidIR(f"{src[0].dtype.lanes} lanes do not combine to {lanes}")
+    return src[0].dtype.scalar.vec(lanes)
+
+
+def _part(own: DType | None, src: Operands, arg: Any) -> DType:
+    values = parts(src[0])
+    found: DType = values[arg].dtype if 0 <= arg < len(values) else _given(own, src, arg)
+    return found
+
+
+def parts(u: Typed) -> tuple[Any, ...]:
+    """The values of a TUPLE, or those of the FUNCTION that a CALL calls."""
+    if u.op is Ops.CALL:
+        return parts(u.src[0])
+    return u.src if u.op in (Ops.TUPLE, Ops.FUNCTION) else ()
+
+
+RULES: dict[DTypeRule, Rule] = {
+    "given": _given,
+    "any": _any,
+    "void": lambda own, src, arg: dtypes.void,
+    "index": lambda own, src, arg: dtypes.index,
+    "first": lambda own, src, arg: src[0].dtype,
+    "common": lambda own, src, arg: _wide(_scalar(src), src),
+    "bool": _compared,
+    "where": _where,
+    "branch": _branch,
+    "if": lambda own, src, arg: _one_bool(src[0]),
+    "range": _range,
+    "cast": lambda own, src, arg: _given(own, src, arg).scalar.vec(src[0].dtype.lanes),
+    "bitcast": _bitcast,
+    "stack": _stack,
+    "cat": lambda own, src, arg: _scalar(src),
+    "element": _element,
+    "load": _load,
+    "loaded": _loaded,
+    "store": _store,
+    "lanes": _numbered,
+    "lane": lambda own, src, arg: src[0].dtype.scalar,
+    "shuffle": lambda own, src, arg: _scalar(src).vec(len(arg)),
+    "hreduce": _hreduce,
+    "part": _part,
+}
