@@ -30,7 +30,7 @@ from tests.ptx import machine, parse
 from tests.ptx.memory import Memory
 from uopc import UOp, target
 from uopc.backends.nvptx.ptxas import assemble
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
 from uopc.passes.optimize.schedule import gpu_thresholds
 
@@ -110,7 +110,7 @@ def tensor_kind(asm: str) -> str:
 def moved(kernel: UOp, asked: float) -> float:
     """The bytes between a launch and memory: the storage it is called with, at most what it asks
     for."""
-    params = [u for u in kernel_params.word_places(kernel) if u.op is Ops.PARAM]
+    params = [u for u in storage.word_places(kernel) if u.op is Ops.PARAM]
     return min(asked, sum(math.prod(p.arg.dims) * p.dtype.itemsize for p in params))
 
 

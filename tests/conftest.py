@@ -108,13 +108,13 @@ class RuleUse:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self):
-        from uopc.ir.rewrite import statistics as match_statistics
+        from uopc.ir.rewrite import statistics
 
-        match_statistics.collect(True)  # a test before this one may have ended it
+        statistics.collect(True)  # a test before this one may have ended it
         try:
             return (yield)
         finally:
-            self.matched |= {r.rule.name for r in match_statistics.statistics() if r.matches}
+            self.matched |= {r.rule.name for r in statistics.statistics() if r.matches}
 
     def pytest_sessionfinish(self, session):
         if hasattr(session.config, "workeroutput"):
@@ -125,9 +125,9 @@ class RuleUse:
         self.matched |= set(getattr(node, "workeroutput", {}).get("matched", ()))
 
     def pytest_terminal_summary(self, terminalreporter):
-        from uopc.ir.symbolic import simplify as symbolic
+        from uopc.ir.symbolic import simplify
 
-        names = [r.name for r in symbolic.RULES.rules]
+        names = [r.name for r in simplify.RULES.rules]
         never = [n for n in names if n not in self.matched]
         terminalreporter.write_sep("=", f"{len(never)} of {len(names)} rules never matched")
         for name in never:

@@ -27,7 +27,7 @@ from uopc.backends import detect
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.ir.text.printer import parse, print_graph
 from uopc.passes.contract import Context
 
@@ -239,24 +239,24 @@ def interpret_graph(graph, level, storage, variables):
     storage = {u: a.copy() for u, a in storage.items()}
     if level == "tensor":
         given = {u.arg.name: a for u, a in storage.items() if u.op is Ops.PARAM}
-        values = interpret.evaluate(graph, given, variables)
+        values = interpreter.evaluate(graph, given, variables)
         params = sorted((u.arg.name, a) for u, a in storage.items() if u.op is Ops.PARAM)
         return [*values, *[a for _, a in params]]
     if level == "indexed":
-        made = interpret.run_indexed(graph, storage, variables)
+        made = interpreter.run_indexed(graph, storage, variables)
         values = [made[root_of(v)] for v in graph.src if v.dtype is not dtypes.void]
         params = sorted((u.arg.name, made[u]) for u in storage if u.op is Ops.PARAM)
         return [*values, *[a for _, a in params]]
     slots = sorted((u for u in storage if u.op is Ops.PARAM), key=lambda u: u.arg.slot)
     buffers = [storage[u] for u in slots]
-    interpret.run_kernel(graph, buffers, variables)
+    interpreter.run_kernel(graph, buffers, variables)
     return buffers
 
 
 def interpret_program(graph, storage, variables):
     """The contents of all storage after the calls of a program."""
     storage = {u: a.copy() for u, a in storage.items()}
-    interpret.run_program(graph, storage, variables)
+    interpreter.run_program(graph, storage, variables)
     return storage
 
 
@@ -277,4 +277,4 @@ def same(a, b, reassociates: bool, ulps: int) -> bool:
 
 def run_indexed(graph, storage, variables):
     """The contents of all storage after an indexed SINK."""
-    return interpret.run_indexed(graph, {u: a.copy() for u, a in storage.items()}, variables)
+    return interpreter.run_indexed(graph, {u: a.copy() for u, a in storage.items()}, variables)

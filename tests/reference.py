@@ -6,7 +6,7 @@ import numpy as np
 
 import uopc
 from uopc.ir.core import dtypes
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 SEED = np.random.default_rng(0)
 
@@ -20,7 +20,7 @@ def run(function, *arrays):
     params = [as_param(a, f"p{i}") for i, a in enumerate(arrays)]
     graph = function(*params)
     assert uopc.parse(uopc.print_graph(graph)) is graph
-    out = interpret.evaluate(graph, {f"p{i}": a for i, a in enumerate(arrays)})
+    out = interpreter.evaluate(graph, {f"p{i}": a for i, a in enumerate(arrays)})
     assert graph.shape == out.shape
     assert graph.dtype.numpy == out.dtype
     return out

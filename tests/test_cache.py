@@ -17,7 +17,7 @@ from uopc.ir.core import arena
 from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.program import reuse
 
 HEADS, DEPTH, LENGTH = 2, 8, 128
@@ -145,7 +145,7 @@ def test_bound_values_live_in_a_pickle():
 def test_the_interpreter_takes_the_bound_value_too():
     n = uopc.variable("n", 1, 9)
     graph = uopc.param("x", (9,))[: n.bind(4)] + 1.0
-    (want,) = interpret.evaluate(graph.sink(), {"x": np.zeros(9, np.float32)})
+    (want,) = interpreter.evaluate(graph.sink(), {"x": np.zeros(9, np.float32)})
     np.testing.assert_array_equal(uopc.compile(graph)(np.zeros(9, np.float32)), want)
 
 

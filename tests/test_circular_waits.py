@@ -11,7 +11,7 @@ from uopc.driver import lower_only
 from uopc.ir.builder import kernel, movement
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.tensor import creation
 
 N = 6
@@ -30,7 +30,7 @@ def check(stores, count):
     """Compiled, it does what the interpreter does; the number of kernels."""
     got, wanted = arrays(count), arrays(count)
     out = uopc.compile(tuple(stores), verify=True)(**got)
-    expected = interpret.evaluate(list(stores), wanted)
+    expected = interpreter.evaluate(list(stores), wanted)
     for a, b in zip(out, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     for name, a in got.items():
@@ -125,7 +125,7 @@ def test_a_kernel_that_accumulates_is_not_given_lanes():
     value = movement.index(kernel.after(acc, loop), 0)
     graph = kernel.sink(kernel.end(kernel.store(movement.index(out, i), value), i))
     rows = np.arange(256, dtype=np.int32)
-    for run in (uopc.compile(graph), lambda *x: interpret.run_kernel(graph, x)):
+    for run in (uopc.compile(graph), lambda *x: interpreter.run_kernel(graph, x)):
         result = np.zeros(16, np.int32)
         run(result, rows)
         np.testing.assert_array_equal(result, rows.reshape(16, 16).sum(1))

@@ -660,9 +660,9 @@ def test_bench_refuses_a_script_that_is_not_there():
 # ---------------------------------------------------------------- rules and check
 def test_rules(run):
     text = good(run("rules"))
-    from uopc.ir.symbolic import simplify as symbolic
+    from uopc.ir.symbolic import simplify
 
-    for rules in symbolic.SETS:
+    for rules in simplify.SETS:
         assert re.search(rf"^{rules.name}, over ", text, re.M)
         for e in rules.entries:
             assert re.search(rf"^  {e.name} ", text, re.M)
@@ -683,10 +683,10 @@ def test_check(run):
 
 def test_check_shows_what_is_wrong(run, monkeypatch):
     from uopc.ir.rewrite.rules import WRAPPING, RuleSet, c, d, rule, x
-    from uopc.ir.symbolic import simplify as symbolic
+    from uopc.ir.symbolic import simplify
 
     bad = RuleSet("bad", WRAPPING, [rule("nested", (x // c) // d, x // (c * d))])
-    monkeypatch.setattr(symbolic, "SETS", (bad,))
+    monkeypatch.setattr(simplify, "SETS", (bad,))
     shown = run("check", "bad")
     assert shown.code == 1 and re.search(r"^bad/nested: .* → .*: -?\d+, -?\d+ at ", shown.out, re.M)
     assert shown.out.endswith("1 rule: 1 complaint\n")

@@ -13,8 +13,8 @@ from uopc.errors import InvalidIR
 from uopc.ir.core import dtypes
 from uopc.ir.core.levels import LINEAR
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
-from uopc.ir.verify import verifier as verify
+from uopc.ir.interpret import interpreter
+from uopc.ir.verify import verifier
 
 HUGE = np.array([1e22, -5e200, 6.339428458990708e204, 1.7e308])
 
@@ -104,7 +104,7 @@ def test_every_level_means_the_same(optimize):
             for kernel in run.after:
                 assert uopc.parse(str(kernel)) is kernel
                 out = np.zeros(45)
-                interpret.run_kernel(kernel, [out, a])
+                interpreter.run_kernel(kernel, [out, a])
                 np.testing.assert_array_equal(out, wanted)
 
 
@@ -171,10 +171,10 @@ def test_a_list_with_an_if():
     """In the branch out[i] = 10 a[i]; behind it, what was chosen goes back to a."""
     kernel = uopc.parse(LIST_WITH_AN_IF)
     assert str(kernel) == LIST_WITH_AN_IF
-    verify.verify(kernel, LINEAR)
+    verifier.verify(kernel, LINEAR)
     a = np.linspace(-2, 4, 12, dtype="f4")
     out, changed = np.full(12, -1.0, "f4"), a.copy()
-    interpret.run_kernel(kernel, [out, changed])
+    interpreter.run_kernel(kernel, [out, changed])
     np.testing.assert_array_equal(out, np.where(a > 1, a * 10, np.float32(-1)))
     np.testing.assert_array_equal(changed, np.where(a > 1, a * 10, a))
 
@@ -193,7 +193,7 @@ def test_lists_that_are_refused(changes, message):
         assert line in text
         text = text.replace(line, other)
     with pytest.raises(InvalidIR, match=message):
-        verify.verify(uopc.parse(text), LINEAR)
+        verifier.verify(uopc.parse(text), LINEAR)
 
 
 @pytest.mark.machine("desktop")

@@ -211,16 +211,16 @@ def test_levels_outside_are_refused(monkeypatch):
 @pytest.fixture
 def stages_checked(monkeypatch) -> list[str]:
     """The stages that a verifier was called for."""
-    from uopc.ir.verify import verifier as verify
+    from uopc.ir.verify import verifier
 
     seen: list[str] = []
-    checked = verify.verify
+    checked = verifier.verify
 
     def noted(graph, level, stage=""):
         seen.append(stage)
         checked(graph, level, stage)
 
-    monkeypatch.setattr(verify, "verify", noted)
+    monkeypatch.setattr(verifier, "verify", noted)
     return seen
 
 

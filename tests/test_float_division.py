@@ -13,7 +13,7 @@ import uopc
 from uopc.driver import lower_only
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 FLOATS = ("float16", "float32", "float64")
 MEANING = {Ops.FLOORMOD: np.mod, Ops.FLOORDIV: np.floor_divide, Ops.CMOD: np.fmod}
@@ -131,5 +131,5 @@ def test_every_level_means_the_same(dtype, optimize):
     for kernel in [k for run in stages for k in run.after]:
         assert uopc.parse(str(kernel)) is kernel
         out = np.empty_like(a)
-        interpret.run_kernel(kernel, [out, a, b])
+        interpreter.run_kernel(kernel, [out, a, b])
         check(Ops.FLOORMOD, out, a, b)

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.ir.builder import leaves
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
 from uopc.passes.decompose import integer_division
@@ -27,7 +26,7 @@ def test_the_quotient_is_exact(data):
     places = [low, high, data.draw(st.integers(low, high), "at"), *around]
     for at in places:
         if low <= at <= high:
-            value = remake.rebuild(quotient, {a: leaves.const(a.dtype, at)})
+            value = rebuild.rebuild(quotient, {a: leaves.const(a.dtype, at)})
             assert value is affine.const(at // d), at
 
 
@@ -55,7 +54,7 @@ def test_what_a_reshape_does_not_fit_is_divided_again_in_small_numbers():
     for at in range(23 * 25):
         whole = at // 28 + at % 28 * 25
         for form, expected in ((q, whole // 27), (r, whole % 27)):
-            assert remake.rebuild(form, {x: affine.const(at)}) is affine.const(expected)
+            assert rebuild.rebuild(form, {x: affine.const(at)}) is affine.const(expected)
 
 
 @settings(max_examples=500, deadline=None)
@@ -76,7 +75,7 @@ def test_nested_divisions_by_divisors_of_any_size(data):
         value = at * factor
         for op, n in steps:
             value = value // n if op == "//" else value % n if op == "%" else value + beside * n
-        made = remake.rebuild(form, {x: affine.const(at), y: affine.const(beside)})
+        made = rebuild.rebuild(form, {x: affine.const(at), y: affine.const(beside)})
         assert made is affine.const(value), (steps, at)
 
 

@@ -19,7 +19,7 @@ from uopc.ir.core.args import BufferArg, Opt, ParamArg
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import Lowering
 from uopc.program.request import make_context, prepare
@@ -41,7 +41,7 @@ def at(storage, i):
 
 def run(graph, *arrays):
     verify(graph, KERNEL, "kernel")
-    interpret.run_kernel(graph, list(arrays), {})
+    interpreter.run_kernel(graph, list(arrays), {})
 
 
 def neighbour(threads, barrier=True, only=None):
@@ -83,7 +83,7 @@ def test_a_barrier_that_some_threads_do_not_reach_is_found():
     value = kernel.load(at(kernel.after(local, barrier), me))
     last = kernel.end(kernel.store(at(param(0, 8), me + r), value), r)
     with pytest.raises(InvalidIR, match="not all threads of the block"):
-        interpret.run_kernel(kernel.sink(last), [np.zeros(8, np.float32)], {})
+        interpreter.run_kernel(kernel.sink(last), [np.zeros(8, np.float32)], {})
 
 
 def test_exchange_is_within_a_warp():
@@ -109,7 +109,7 @@ def lowered(graph, opts):
 def check(graph, array, opts, want):
     (linear,) = lowered(graph, opts).kernels
     out = np.zeros(want.shape, want.dtype)
-    interpret.run_kernel(linear, [out.reshape(-1), array.reshape(-1)], {})
+    interpreter.run_kernel(linear, [out.reshape(-1), array.reshape(-1)], {})
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
     again = lowered(graph, linear.arg.opts).kernels
     assert again == [linear]

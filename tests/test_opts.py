@@ -15,7 +15,7 @@ from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import FORMER_OPTS, KernelArg, Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.ir.text.parser import parse
 from uopc.ir.text.printer import print_graph
 from uopc.passes import PIPELINE
@@ -420,7 +420,7 @@ def test_opts_of_a_kernel_written_by_hand():
     assert made.arg == KernelArg("twice", opts)
     assert not any(u.op is Ops.RANGE for u in made.src)
     given, out = numbers(24), np.zeros(24, "f4")
-    interpret.run_kernel(made, [out, given])
+    interpreter.run_kernel(made, [out, given])
     np.testing.assert_array_equal(out, given * 2)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes
 
 RNG = np.random.default_rng(7)
@@ -121,8 +121,8 @@ def test_elimination_with_pivots(n):
 def test_short_sums_of_one_kernel_are_unrolled_in_one_walk(many, monkeypatch):
     """A kernel of many short reduces is made again as often as one of few."""
     walks = []
-    whole = remake.rewritten
-    monkeypatch.setattr(remake, "rewritten", lambda *a, **k: walks.append(0) or whole(*a, **k))
+    whole = rebuild.rewritten
+    monkeypatch.setattr(rebuild, "rewritten", lambda *a, **k: walks.append(0) or whole(*a, **k))
     x = uopc.param("x", (many, 3))
     total = x[0].sum()
     for row in range(1, many):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import uopc
 from uopc.driver import lower_only
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 QUICK = settings(
     max_examples=150, deadline=None, derandomize=True,
@@ -40,21 +40,21 @@ def check_equal(got, wanted):
 @given(case=graphs())
 def test_compiled_is_interpreted(case):
     outputs, arrays = case
-    check_equal(run(outputs, arrays), interpret.evaluate(outputs, arrays))
+    check_equal(run(outputs, arrays), interpreter.evaluate(outputs, arrays))
 
 
 @QUICK
 @given(case=graphs())
 def test_unoptimised_is_interpreted(case):
     outputs, arrays = case
-    check_equal(run(outputs, arrays, optimize=False), interpret.evaluate(outputs, arrays))
+    check_equal(run(outputs, arrays, optimize=False), interpreter.evaluate(outputs, arrays))
 
 
 @settings(QUICK, max_examples=25)
 @given(case=graphs(least_steps=8, most_steps=14))
 def test_larger_graphs(case):
     outputs, arrays = case
-    wanted = interpret.evaluate(outputs, arrays)
+    wanted = interpreter.evaluate(outputs, arrays)
     check_equal(run(outputs, arrays), wanted)
     check_equal(run(outputs, arrays, optimize=False), wanted)
 

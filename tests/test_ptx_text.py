@@ -18,7 +18,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import Opt, ParamArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 PARTS = tuple(target.PARTS)
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
@@ -263,7 +263,7 @@ def test_linear_program_runs_with_its_threads():
     x = rng.standard_normal((6, 70)).astype(np.float32)
     program, _ = ptx_of(softmax())
     out = np.zeros_like(x)
-    interpret.run_kernel(program.kernels[0].uops, [out.reshape(-1), x.reshape(-1)], {})
+    interpreter.run_kernel(program.kernels[0].uops, [out.reshape(-1), x.reshape(-1)], {})
     e = np.exp(x - x.max(-1, keepdims=True))
     np.testing.assert_allclose(out, e / e.sum(-1, keepdims=True), rtol=1e-5)
 

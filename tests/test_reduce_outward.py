@@ -15,7 +15,7 @@ from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
@@ -64,7 +64,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
     wanted = results(graph, arrays, [])
     np.testing.assert_array_equal(results(graph, arrays, opts), wanted, str(opts))
     out = np.zeros_like(wanted)
-    interpret.run_kernel(kernel, [out, *[a.reshape(-1) for a in arrays]])
+    interpreter.run_kernel(kernel, [out, *[a.reshape(-1) for a in arrays]])
     np.testing.assert_array_equal(out, wanted, str(opts))
 
 

@@ -13,7 +13,7 @@ from uopc.driver import lower_only
 from uopc.ir.builder import kernel
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.passes.analysis.parts import MOST_PARTS
 from uopc.tensor import creation
 
@@ -25,7 +25,7 @@ def check(graphs, arrays, **options):
     mine = {k: a.copy() for k, a in arrays.items()}
     reference = {k: a.copy() for k, a in arrays.items()}
     got = uopc.compile(graphs, verify=True, **options)(**mine)
-    wanted = interpret.evaluate(graphs, reference)
+    wanted = interpreter.evaluate(graphs, reference)
     for a, b in zip(got, wanted, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         np.testing.assert_array_equal(a, b)

@@ -10,8 +10,8 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
-from uopc.ir.interpret import interpreter as interpret
-from uopc.ir.verify import verifier as verify
+from uopc.ir.interpret import interpreter
+from uopc.ir.verify import verifier
 from uopc.passes.contract import Context
 from uopc.passes.reroll.reroll import reroll
 
@@ -21,13 +21,13 @@ VALUES = np.array([-0.0, 0.0, 1.5, -2.25, np.inf, -np.inf, np.nan, 3e-45], "f4")
 def rerolled(*outputs):
     graph = intern(Ops.SINK, dtypes.void, outputs)
     after = reroll(graph, Context(None, True, 1))
-    verify.verify(after, TENSOR, "reroll")
+    verifier.verify(after, TENSOR, "reroll")
     return after.src
 
 
 def same_bits(outputs, arrays):
     for before, after in zip(outputs, rerolled(*outputs)):
-        a, b = interpret.evaluate(before, arrays), interpret.evaluate(after, arrays)
+        a, b = interpreter.evaluate(before, arrays), interpreter.evaluate(after, arrays)
         assert a.dtype == b.dtype and a.shape == b.shape
         assert np.array_equal(np.isnan(a), np.isnan(b))
         kept = ~np.isnan(a)

@@ -14,8 +14,7 @@ from uopc.ir.core.args import ParamArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import tracing
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.rewrite import compile as pattern_code
-from uopc.ir.rewrite import statistics as match_statistics
+from uopc.ir.rewrite import compile, statistics
 from uopc.ir.rewrite.engine import EndlessRewriteError, Gate, graph_rewrite, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Rule, UPat
@@ -154,7 +153,7 @@ def test_the_first_rule_that_gives_a_value_wins() -> None:
 
 def test_rules_that_begin_alike_share_their_tests() -> None:
     rules = PatternMatcher([(x + 0, lambda x: x), (x + c, lambda x, c: None)]).rules
-    text, _ = pattern_code.source_of(rules, Ops.ADD)
+    text, _ = compile.source_of(rules, Ops.ADD)
     assert text.count("u_0, u_1 = u.src") == 1
 
 
@@ -414,23 +413,23 @@ def test_match_statistics() -> None:
         Rule(x * 1, lambda x: x, name="never-tried"),
     ])  # fmt: skip
     u = sink(add(A, num(0)), add(A, num(1)), add(B, num(0)))
-    match_statistics.clear()
-    match_statistics.collect(True)
+    statistics.clear()
+    statistics.collect(True)
     try:
         made = graph_rewrite(u, pm)
     finally:
-        match_statistics.collect(False)
+        statistics.collect(False)
     assert made is sink(A, add(A, num(1)), B)
     graph_rewrite(u, pm)  # not counted
-    rows = {r.rule.name: r for r in match_statistics.statistics()}
+    rows = {r.rule.name: r for r in statistics.statistics()}
     # three sums, one of them again in front of "miss"; SINK and PARAM have no rules
     assert (rows["hit"].attempts, rows["hit"].matches) == (3, 2)
     assert (rows["miss"].attempts, rows["miss"].matches) == (1, 0)
     assert "never-tried" not in rows
     assert 0 < rows["hit"].matching <= rows["hit"].total
     assert rows["hit"].rate == pytest.approx(2 / 3)
-    totals = [r.total for r in match_statistics.statistics()]
+    totals = [r.total for r in statistics.statistics()]
     assert totals == sorted(totals, reverse=True)
-    assert "hit" in match_statistics.report() and "test_rewrite.py:" in match_statistics.report()
-    match_statistics.clear()
-    assert match_statistics.statistics() == []
+    assert "hit" in statistics.report() and "test_rewrite.py:" in statistics.report()
+    statistics.clear()
+    assert statistics.statistics() == []

@@ -35,7 +35,7 @@ from uopc.ir.rewrite.rules import (
     x,
     y,
 )
-from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic import simplify
 from uopc.ir.text.printer import render
 
 
@@ -308,17 +308,17 @@ def test_raw_constants_fold_and_wrap() -> None:
 
 
 # ---------------------------------------------------------------- every rule, tried
-@pytest.mark.parametrize("rules", symbolic.SETS, ids=lambda s: s.name)
+@pytest.mark.parametrize("rules", simplify.SETS, ids=lambda s: s.name)
 def test_every_rule_keeps_the_value(rules: RuleSet) -> None:
     assert [str(r) for r in check_rules.refuted(rules)] == []
 
 
-@pytest.mark.parametrize("rules", symbolic.SETS, ids=lambda s: s.name)
+@pytest.mark.parametrize("rules", simplify.SETS, ids=lambda s: s.name)
 def test_every_rule_fires_on_some_graph(rules: RuleSet) -> None:
     assert check_rules.idle(rules) == []
 
 
-@pytest.mark.parametrize("rules", symbolic.SETS, ids=lambda s: s.name)
+@pytest.mark.parametrize("rules", simplify.SETS, ids=lambda s: s.name)
 def test_every_rule_gets_its_turn(rules: RuleSet) -> None:
     """In simplify, where builders and the rules before it come first: what never does can go."""
     idle = []
@@ -332,7 +332,7 @@ def test_every_rule_gets_its_turn(rules: RuleSet) -> None:
 def _used_on(graph: UOp) -> set[str]:
     fired: list[Fired] = []
     with tracing(fired.append):
-        symbolic.simplify(graph)
+        simplify.simplify(graph)
     return {f.rule.name for f in fired}
 
 
@@ -393,8 +393,8 @@ def test_a_hidden_rule_is_reported() -> None:
 
 
 def test_no_rule_of_simplify_is_hidden() -> None:
-    certain = [r for s in symbolic.SETS for r, e in zip(s.rules, s.entries) if e.certain]
-    assert check_rules.hidden(symbolic.RULES.rules, certain) == []
+    certain = [r for s in simplify.SETS for r, e in zip(s.rules, s.entries) if e.certain]
+    assert check_rules.hidden(simplify.RULES.rules, certain) == []
 
 
 def test_two_rules_of_one_name_are_refused() -> None:
@@ -405,7 +405,7 @@ def test_two_rules_of_one_name_are_refused() -> None:
 def test_rules_print_as_they_are_written() -> None:
     entry = rule("mod-inside", x % c, x, when=[within(x, 0, c)])
     assert str(entry) == "mod-inside: (x % c) → x, within(x, 0, c)"
-    assert all(str(e) for s in symbolic.SETS for e in s.entries)
+    assert all(str(e) for s in simplify.SETS for e in s.entries)
 
 
 def test_small_folds() -> None:
@@ -438,4 +438,4 @@ def test_both_orders_of_commuting_operands() -> None:
 def test_conditions_are_never_met_by_vectors() -> None:
     lanes = intern(Ops.CONST, dtypes.int32.vec(2), (), (1, 2))
     u = intern(Ops.FLOORMOD, dtypes.int32.vec(2), (raw("x"), lanes))
-    assert symbolic.RULES.rewrite(u) is None
+    assert simplify.RULES.rewrite(u) is None

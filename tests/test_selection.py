@@ -13,7 +13,7 @@ import uopc
 from uopc.errors import Unsupported, UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=6)
 
@@ -151,7 +151,7 @@ def test_iteration_ends():
 
 # ---------------------------------------------------------------- variables in keys
 def with_variables(graph, a, **values_of):
-    return interpret.evaluate(graph, {"x": a}, values_of)
+    return interpreter.evaluate(graph, {"x": a}, values_of)
 
 
 def test_variables_as_bounds():
@@ -194,9 +194,9 @@ def test_slices_of_a_symbolic_axis():
         for size in (1, 2, 3, 11, 40):
             a = values((size, 2))
             if isinstance(key, int) and not -size <= key < size:
-                same(interpret.evaluate(graph, {"x": a}), np.zeros(2, "f4"))
+                same(interpreter.evaluate(graph, {"x": a}), np.zeros(2, "f4"))
             else:
-                same(interpret.evaluate(graph, {"x": a}), a[key])
+                same(interpreter.evaluate(graph, {"x": a}), a[key])
 
 
 def test_variables_out_of_range():
@@ -352,7 +352,7 @@ def test_flatten_squeeze_unsqueeze():
 def written(a, view, value):
     """The value of the assignment, and the array after it."""
     target = a.copy()
-    out = interpret.evaluate(view(as_param(a)).assign(value), {"x": target})
+    out = interpreter.evaluate(view(as_param(a)).assign(value), {"x": target})
     return out, target
 
 
@@ -393,7 +393,7 @@ def test_assign_reads_before_it_writes():
     a = np.arange(6, dtype="i4")
     target = a.copy()
     x = as_param(a)
-    same(interpret.evaluate(x.assign(x[::-1] * 2), {"x": target}), a[::-1] * 2)
+    same(interpreter.evaluate(x.assign(x[::-1] * 2), {"x": target}), a[::-1] * 2)
     same(target, a[::-1] * 2)
 
 
@@ -402,7 +402,7 @@ def test_assign_twice():
     once = x[:2].assign(1)
     target = np.zeros(4, "f4")
     graph = x.after(once.src[1]).assign(x.after(once.src[1]) + 1)
-    interpret.evaluate(graph, {"x": target})
+    interpreter.evaluate(graph, {"x": target})
     same(target, np.array([2, 2, 1, 1], "f4"))
 
 
@@ -410,7 +410,7 @@ def test_assign_at_a_variable():
     x, pos = uopc.param("x", (2, 8)), uopc.variable("pos", 0, 7)
     target = np.zeros((2, 8), "f4")
     graph = x[:, pos : pos + 1].assign(uopc.param("k", (2, 1)))
-    interpret.evaluate(graph, {"x": target, "k": np.ones((2, 1), "f4")}, {"pos": 5})
+    interpreter.evaluate(graph, {"x": target, "k": np.ones((2, 1), "f4")}, {"pos": 5})
     assert target[:, 5].tolist() == [1, 1]
     assert target.sum() == 2
 

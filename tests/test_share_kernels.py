@@ -11,7 +11,7 @@ import uopc
 from uopc import PatternMatcher, UPat, dtypes
 from uopc.backends import detect
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.passes.pass_manager import Lowering
 from uopc.program.request import make_context, prepare
 
@@ -32,7 +32,7 @@ def test_every_dtype(t):
     assert len(f.kernels) == 1 and f.stats["launches"] == 6
     given_x = (np.arange(19) % 7).astype(t.numpy)
     for c, got in zip(values, f(given_x)):
-        (want,) = interpret.evaluate((x * c + (c + c)).sink(), {"x": given_x})
+        (want,) = interpreter.evaluate((x * c + (c + c)).sink(), {"x": given_x})
         alone = uopc.compile(x * c + (c + c))(given_x)
         assert got.dtype == want.dtype and got.tobytes() == alone.tobytes()
         np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=0.2)
@@ -149,5 +149,5 @@ def test_random_kernels(ops, t, seed):
     program = uopc.compile(graphs, verify=True)
     got = program(*[data][: len(program.inputs)])  # x · 0 does not read x
     for g, a in zip(graphs, got):
-        (want,) = interpret.evaluate(g.sink(), {"x": data})
+        (want,) = interpreter.evaluate(g.sink(), {"x": data})
         np.testing.assert_allclose(a, want, rtol=1e-6)

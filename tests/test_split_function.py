@@ -16,7 +16,7 @@ from uopc.backends.llvm import split_function as function_parts
 from uopc.backends.llvm.split_function import cheapest_cuts
 from uopc.driver import lower_only
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 
 def scalars(n, dtype=dtypes.int32):
@@ -99,7 +99,7 @@ def test_parts_of_any_kernel_are_interpreted(case):
     with pytest.MonkeyPatch.context() as patch:
         program = compiled(outputs, patch, 4, 4)
         got = program(**{name: a.copy() for name, a in arrays.items()})
-    for a, b in zip(got, interpret.evaluate(outputs, arrays), strict=True):
+    for a, b in zip(got, interpreter.evaluate(outputs, arrays), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

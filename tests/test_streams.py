@@ -11,7 +11,7 @@ from machines import runnable
 import uopc
 from uopc.backends import detect
 from uopc.driver import lower_only
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
@@ -405,7 +405,7 @@ def test_what_is_kept_is_what_another_loop_makes_of_the_value(graph):
             except Refused:
                 continue
             like = [q for q in loops if q is not r and q.src[0] is r.src[0]]
-            same = {remake.rebuild(value, {r: q}): q for q in like}
+            same = {rebuild.rebuild(value, {r: q}): q for q in like}
             assert others == {v: q for v, q in same.items() if v in known}
             found += len(others)
     assert found

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import uopc
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import lookup_tables as tables
+from uopc.ir.builder import index_maps, lookup_tables
 from uopc.ir.core import bounds, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
@@ -164,8 +163,8 @@ def test_functions_stay_where_nothing_is_read(dtype: str) -> None:
 
 
 def test_values_of_every_iteration() -> None:
-    (i, j), _ = indexing.loop_index((4, 3))
-    iterations = tables.Iterations((j, i))
+    (i, j), _ = index_maps.loop_index((4, 3))
+    iterations = lookup_tables.Iterations((j, i))
     mod = affine.floormod(affine.add(affine.scaled(i, 5), j), affine.const(7))
     counted = (np.arange(4)[:, None] * 5 + np.arange(3)) % 7
     found = iterations.array(mod)
@@ -176,8 +175,8 @@ def test_values_of_every_iteration() -> None:
 
 def test_places_that_move_evenly_along_a_loop() -> None:
     """Rows in any order: the table has a place for each row, and neighbours stay neighbours."""
-    (i, j), _ = indexing.loop_index((4, 3))
-    iterations = tables.Iterations((i, j))
+    (i, j), _ = index_maps.loop_index((4, 3))
+    iterations = lookup_tables.Iterations((i, j))
     rows = np.array([3, 0, 2, 1])[:, None] * 3
     place, scattered = iterations.place(rows + np.arange(3), np.asarray(True))
     assert not scattered

@@ -20,7 +20,7 @@ from uopc.errors import UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -381,16 +381,16 @@ def test_running_sums_of_a_symbolic_axis():
     graph = uopc.param("x", (n, 2), dtypes.int32).cumsum(0)
     for size in (0, 1, 2, 100):
         a = values((size, 2), "i4")
-        same(interpret.evaluate(graph, {"x": a}), np.cumsum(a, 0, dtype="i4"))
+        same(interpreter.evaluate(graph, {"x": a}), np.cumsum(a, 0, dtype="i4"))
 
 
 def test_means_over_symbolic_axes():
     n = uopc.variable("n", 1, 300)
     x = uopc.param("x", (n, 3), dtypes.float64)
     a = values((17, 3), "f8")
-    same(interpret.evaluate(x.mean(0), {"x": a}), a.mean(0), 1e-14)
-    same(interpret.evaluate(x.std(correction=1), {"x": a}), np.asarray(a.std(ddof=1)), 1e-14)
-    same(interpret.evaluate(x.argmax(0), {"x": a}), a.argmax(0).astype("i4"))
+    same(interpreter.evaluate(x.mean(0), {"x": a}), a.mean(0), 1e-14)
+    same(interpreter.evaluate(x.std(correction=1), {"x": a}), np.asarray(a.std(ddof=1)), 1e-14)
+    same(interpreter.evaluate(x.argmax(0), {"x": a}), a.argmax(0).astype("i4"))
 
 
 # ---------------------------------------------------------------- marks and variables

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder import kernel, operands
-from uopc.ir.core import args, dtypes
-from uopc.ir.core import arrays as data
+from uopc.ir.core import args, arrays, dtypes
 from uopc.ir.core.args import BufferArg, DataArg, KernelArg, Opt, ParamArg, RangeArg, ReduceArg
 from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
@@ -216,7 +215,7 @@ def test_a_dimension_that_is_not_in_the_graph_is_an_expression() -> None:
 def test_data_is_found_by_hash_or_given() -> None:
     array = np.array([1.5, 2.5, 1e9], "f4")
     text = round_trip(operands.constant(array))
-    key = data.register(array).key
+    key = arrays.register(array).key
     assert text == f"%1 = data @{key} : f32[3]"
     gc.collect()
     with pytest.raises(InvalidIR, match=f"line 1.*array {key} is not loaded"):
@@ -225,7 +224,7 @@ def test_data_is_found_by_hash_or_given() -> None:
     gc.collect()
     with pytest.raises(InvalidIR, match="has the content hash"):
         parse(text, {key: array + 1})
-    kept = data.register(array)
+    kept = arrays.register(array)
     with pytest.raises(InvalidIR, match="holds float32, not float64"):
         parse(text.replace("f32", "f64"))
     assert kept.key == key
@@ -494,7 +493,7 @@ tags = st.recursive(
 )
 element_types = st.sampled_from([t for t in dtypes.ALL if t is not VOID])
 scalars = st.one_of(st.integers(-(2**70), 2**70), st.booleans(), st.floats())
-_ARRAYS = [data.register(np.arange(n, dtype=t)) for n, t in ((0, "i4"), (3, "f4"), (5, "f8"))]
+_ARRAYS = [arrays.register(np.arange(n, dtype=t)) for n, t in ((0, "i4"), (3, "f4"), (5, "f8"))]
 
 
 @st.composite

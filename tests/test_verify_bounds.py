@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import uopc
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import kernel, leaves
+from uopc.ir.builder import index_maps, kernel, leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import RangeArg, VariableArg
 from uopc.ir.core.levels import KERNEL, SCALAR
@@ -44,7 +43,7 @@ def number(n):
 def read(index, size=16, guard=None, dtype=dtypes.int32):
     """An INDEX of a param, under a guard."""
     storage = creation.kernel_param(1, (size,), dtype)
-    at = (index,) if guard is None else indexing.gated((index,), guard)
+    at = (index,) if guard is None else index_maps.gated((index,), guard)
     return intern(Ops.INDEX, dtype, (storage, *at))
 
 

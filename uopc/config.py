@@ -159,19 +159,19 @@ def _turn(switches: Sequence[Switch], more: int) -> None:
 def _check_nodes(on: bool) -> None:
     """Verify every node as it is made."""
     from uopc.ir.core import uop
-    from uopc.ir.verify import verifier as verify
+    from uopc.ir.verify import verifier
 
-    uop.check_construction(verify.verify_node if on else None)
+    uop.check_construction(verifier.verify_node if on else None)
 
 
 def _count_matches(on: bool) -> None:
     """Count attempts and matches of the rules; print the counts on stderr at the end."""
-    from uopc.ir.rewrite import statistics as match_statistics
+    from uopc.ir.rewrite import statistics
 
-    match_statistics.collect(on)
+    statistics.collect(on)
     if not on:
-        print(match_statistics.report(), file=sys.stderr)
-        match_statistics.clear()
+        print(statistics.report(), file=sys.stderr)
+        statistics.clear()
 
 
 def _skip_origins(on: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.ir.builder import checks as arguments
+from uopc.ir.builder import checks
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
@@ -50,9 +50,9 @@ def compile(
     backend_of(device)
     if beam or options.beam:
         raise Unsupported("beam search is not implemented: compile with beam=0")
-    optimize = arguments.flag("compile", "optimize", optimize) and not options.noopt
+    optimize = checks.flag("compile", "optimize", optimize) and not options.noopt
     if verify is not None:
-        verify = arguments.flag("compile", "verify", verify)
+        verify = checks.flag("compile", "verify", verify)
     with arena():
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device)
         stages = options.spec > 0 if verify is None else verify
@@ -117,7 +117,6 @@ def _verifier(stages: bool, accesses: bool = False) -> Verify | None:
     """The function that checks each stage, and with `accesses` that none leaves its storage."""
     if not stages:
         return None
-    from uopc.ir.verify import in_bounds as verify_bounds
-    from uopc.ir.verify import verifier as verify
+    from uopc.ir.verify import in_bounds, verifier
 
-    return verify_bounds.verify_with_bounds if accesses else verify.verify
+    return in_bounds.verify_with_bounds if accesses else verifier.verify

@@ -21,7 +21,7 @@ from tests.conformance.corpus import Place
 from tests.conformance.expression import Record, number
 from tests.conformance.runner import Outcome
 from uopc.backends import memory_plan
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -29,7 +29,7 @@ from uopc.ir.index import affine
 from uopc.ir.rewrite.engine import graph_rewrite, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import UPat
-from uopc.ir.verify import in_bounds as verify_bounds
+from uopc.ir.verify import in_bounds
 from uopc.passes.place_threads.launch_grid import grid
 
 Complaint = str | None
@@ -156,8 +156,8 @@ def _divides(row: Record) -> Complaint:
 
 # ---------------------------------------------------------------- validity
 def _get_valid(row: Record) -> Complaint:
-    _, condition = indexing.ungated(_root(row["expr"]))
-    got = indexing.true() if condition is None else condition
+    _, condition = index_maps.ungated(_root(row["expr"]))
+    got = index_maps.true() if condition is None else condition
     return expression.difference(_root(row["result"]), got)
 
 
@@ -190,7 +190,7 @@ def _valid_index(row: Record) -> Complaint:
 
 def _unguarded(load: UOp) -> UOp:
     address = load.src[0]
-    index = [indexing.ungated(x)[0] for x in address.src[1:]]
+    index = [index_maps.ungated(x)[0] for x in address.src[1:]]
     bare = intern(address.op, address.dtype, (address.src[0], *index))
     return intern(load.op, load.dtype, (bare,))
 
@@ -198,8 +198,8 @@ def _unguarded(load: UOp) -> UOp:
 def _oob(row: Record) -> Complaint:
     """An access that may be outside is never called inside, and what is recorded as inside is."""
     nodes = expression.load(row["nodes"])
-    found = [a for i in row["roots"] for a in verify_bounds.accesses(nodes[i])]
-    inside = all(a.verdict is verify_bounds.Verdict.INSIDE for a in found)
+    found = [a for i in row["roots"] for a in in_bounds.accesses(nodes[i])]
+    inside = all(a.verdict is in_bounds.Verdict.INSIDE for a in found)
     return None if inside is row["in_bounds"] else "; ".join(map(str, found))
 
 

@@ -22,7 +22,7 @@ from uopc.driver import lower_only
 from uopc.errors import UserError
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 from uopc.passes.pass_manager import Lowered
 
 Values = dict[str, Array]
@@ -134,7 +134,7 @@ def _interpreted(case: Case, lowered: Lowered, want: Values, spread: Values) -> 
     program = uopc.UOp(Ops.LINEAR, dtypes.void, tuple(calls))
     params = {u for _, args in lowered.calls for a in args for u in a.toposort()}
     given = {u: arrays[u.arg.name] for u in params if u.op is Ops.PARAM}
-    storage = interpret.run_program(program, given, case.variables)
+    storage = interpreter.run_program(program, given, case.variables)
     got = {"final" + n.removeprefix("in"): a for n, a in arrays.items()}
     for i, u in enumerate(lowered.outputs):
         while u.op is Ops.AFTER:

@@ -26,7 +26,7 @@ from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import checked
-from uopc.ir.interpret import interpreter as interpret
+from uopc.ir.interpret import interpreter
 
 Array = npt.NDArray[Any]
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 33)
@@ -94,7 +94,7 @@ class Builder:
         """The dimensions with the variable's value."""
         values = self.case.variables
         return tuple([
-            d if isinstance(d, int) else int(interpret.evaluate(d.cast(dtypes.int64), {}, values))
+            d if isinstance(d, int) else int(interpreter.evaluate(d.cast(dtypes.int64), {}, values))
             for d in dims
         ])  # fmt: skip
 

@@ -16,7 +16,7 @@ from uopc.cli import rules as rules_command
 from uopc.cli.output import Output, Refuse
 from uopc.dump.columns import count
 from uopc.ir.rewrite import check_rules
-from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic import simplify
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -38,8 +38,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         complaints += [str(r.refutation) for r in results if r.refutation is not None]
         complaints += [f"{r.rule}: fired on no graph" for r in results if not r.graphs]
     if args.name is None:
-        certain = [r for s in symbolic.SETS for e, r in zip(s.entries, s.rules) if e.certain]
-        hidden = check_rules.hidden(symbolic.RULES.rules, certain)
+        certain = [r for s in simplify.SETS for e, r in zip(s.entries, s.rules) if e.certain]
+        hidden = check_rules.hidden(simplify.RULES.rules, certain)
         complaints += [f"{late.name}: hidden by {early.name}" for late, early in hidden]
     for text in complaints:
         out.line(text, "red")

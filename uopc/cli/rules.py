@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from uopc.cli.output import Output, Refuse
 from uopc.dump.columns import columns
 from uopc.ir.rewrite.rules import Entry, RuleSet, show
-from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic import simplify
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -34,9 +34,9 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 def chosen(name: str | None, refuse: Refuse) -> Sequence[RuleSet]:
     """The rule sets of `simplify`, or the one with this name."""
-    found = [s for s in symbolic.SETS if name in (None, s.name)]
+    found = [s for s in simplify.SETS if name in (None, s.name)]
     if not found:
-        refuse(f"no rule set {name!r}; there are {', '.join(s.name for s in symbolic.SETS)}")
+        refuse(f"no rule set {name!r}; there are {', '.join(s.name for s in simplify.SETS)}")
     return found
 
 

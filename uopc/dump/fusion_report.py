@@ -14,7 +14,7 @@ from uopc.dump.columns import columns
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.text import op_syntax as forms
+from uopc.ir.text import op_syntax
 from uopc.ir.text.infix import infix
 from uopc.ir.text.printer import Namer
 
@@ -36,7 +36,7 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     texts: dict[shapes.Shape, str] = {}
     rows = [("node", "consumers", "shape", "read at", "stored?")]
     for u in order:
-        if u is graph or forms.is_literal(u) or u.dtype is dtypes.void:
+        if u is graph or op_syntax.is_literal(u) or u.dtype is dtypes.void:
             continue
         dims = shapes.shape(u)
         if dims not in texts:

@@ -22,7 +22,7 @@ from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.text import printer as text
+from uopc.ir.text import printer
 from uopc.passes import PIPELINE
 from uopc.passes.pass_manager import INPUT, Lowered, Lowering, StageRun
 
@@ -95,7 +95,7 @@ class Dump:
         self._makers = code
         self.code_stages = (LLVM, ASM) if code else ()
         self._code: dict[str, tuple[dict[str, str], float]] = {}
-        self._names = text.Namer()
+        self._names = printer.Namer()
         self._bodies: list[str] = []
         self._report: list[str] = []
         self._order: dict[UOp, None] = {}  # of the stage that came last
@@ -133,7 +133,7 @@ class Dump:
                 hand_names_on(before, self._order, self._names)
             shown = self.shown(stage)
             order = self._order if shown is stage.whole else None
-            self._bodies.append(text.print_graph(shown, self._names, order))
+            self._bodies.append(printer.print_graph(shown, self._names, order))
         return self._bodies[at]
 
     def header(self, at: int) -> str:

@@ -21,9 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from uopc.ir.builder import alu, fold, leaves
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import alu, fold, index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
@@ -58,7 +56,7 @@ def collapse_reduces(kernel: UOp, context: Context) -> UOp:
             return None
         return intern(Ops.REDUCE, u.dtype, (value, *left), u.arg) if left else value
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def collapsed(value: UOp, r: UOp) -> UOp | None:
@@ -250,11 +248,11 @@ def _picked(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
             continue
         step, rest = known
         at = affine.mul(rest, affine.const(-step))
-        inside = indexing.both(compare.less(affine.const(-1), at), compare.less(at, r.src[0]))
+        inside = index_maps.both(compare.less(affine.const(-1), at), compare.less(at, r.src[0]))
         others = [d for d in conditions if d is not c]
         guard = inside
         for d in others:
-            guard = indexing.both(guard, remake.rebuild(d, {r: at}))
+            guard = index_maps.both(guard, rebuild.rebuild(d, {r: at}))
         picked = _guarded(value, r, at, guard)
         return alu.where(guard, picked, leaves.const(value.dtype, 0))
     return None
@@ -267,11 +265,11 @@ def _guarded(value: UOp, r: UOp, at: UOp, guard: UOp) -> UOp:
     ]
     mapping: dict[UOp, UOp] = {r: at}
     for u in accesses:
-        moved = remake.rebuild(u, mapping)
+        moved = rebuild.rebuild(u, mapping)
         mapping[u] = intern(
-            Ops.INDEX, u.dtype, (moved.src[0], *indexing.gated(moved.src[1:], guard))
+            Ops.INDEX, u.dtype, (moved.src[0], *index_maps.gated(moved.src[1:], guard))
         )
-    return remake.rebuild(value, mapping)
+    return rebuild.rebuild(value, mapping)
 
 
 PASS = Pass("collapse-reduces", KERNEL, KERNEL, collapse_reduces, "kernel", reassociates=True)

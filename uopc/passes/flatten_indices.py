@@ -22,9 +22,7 @@ from __future__ import annotations
 import dataclasses
 
 from uopc.errors import UserError
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import leaves
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
@@ -56,7 +54,7 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
             return _flat(u, src)
         return None
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def _is_storage(u: UOp) -> bool:
@@ -65,10 +63,10 @@ def _is_storage(u: UOp) -> bool:
 
 def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """The INDEX into the storage under it, with one component."""
-    base, index, guard = indexing.storage_index(u)
+    base, index, guard = index_maps.storage_index(u)
     if base.op not in _STORAGE:
         raise UserError(f"index: {base.op!r} is not storage")
-    place = indexing.gated((indexing.flat_index(shapes.shape(base), index),), guard)
+    place = index_maps.gated((index_maps.flat_index(shapes.shape(base), index),), guard)
     storage = src[0].src[0] if src[0].op is Ops.INDEX else src[0]
     return intern(Ops.INDEX, u.dtype, (storage, *place))
 

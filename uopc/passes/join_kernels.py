@@ -34,7 +34,7 @@ first, so no kernel between them may read or write what it writes, or write what
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.args import KernelArg, ParamArg, RangeArg
 from uopc.ir.core.levels import PROGRAM
@@ -134,7 +134,7 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
             continue
         if ranges.ranges(u).issuperset(loops) and _bytes(u) >= least:
             names = _renamed([r for r in ranges.ranges(u) if r not in loops])
-            place = tuple([remake.rebuild(s, names) for s in u.src[1:]])
+            place = tuple([rebuild.rebuild(s, names) for s in u.src[1:]])
             found.append((loops, u.src[0].arg.slot, place))
     return found
 
@@ -171,8 +171,8 @@ def _joined(one: UOp, two: UOp) -> UOp:
     first = 1 + max([r.arg.axis[0] for r in _ranges(kernel)], default=0)
     loops = other.src[0].src[1:] if other.src[0].op is Ops.END else ()
     inner = [r for r in _ranges(other) if r not in loops]
-    mapping |= remake.renamed_ranges({r: (r.arg.axis[0] + first, *r.arg.axis[1:]) for r in inner})
-    moved = remake.rebuild(other.src[0], mapping)
+    mapping |= rebuild.renamed_ranges({r: (r.arg.axis[0] + first, *r.arg.axis[1:]) for r in inner})
+    moved = rebuild.rebuild(other.src[0], mapping)
     both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
     both.origin = kernel.origin
     return intern(Ops.CALL, dtypes.void, (both, *args, *walk.variables(both)))

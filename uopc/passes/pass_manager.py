@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Error, UserError
-from uopc.ir.core import dtypes, walk
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import dtypes, storage, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
@@ -200,7 +199,7 @@ def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
 def _words(kernel: UOp) -> tuple[int, list[UOp]]:
     """The number of arguments by slot of a linear kernel, and its variables. A pass may have found
     that the kernel needs fewer than its call has."""
-    places = kernel_params.word_places(kernel)
+    places = storage.word_places(kernel)
     by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
     return 1 + max(by_slot, default=-1), [u for u in places if u.op is Ops.VARIABLE]
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, NumberArg
 from uopc.ir.core.levels import PROGRAM
@@ -133,7 +133,7 @@ def _merged(
             mapping[number] = intern(Ops.NUMBER, number.dtype, (), NumberArg(slot + place))
     if not places or len(places) > MOST_NUMBERS:
         return {}
-    shared = remake.rebuild(skeleton, mapping)
+    shared = rebuild.rebuild(skeleton, mapping)
     return {k: (shared, numbers) for k, numbers in zip(members, zip(*places))}
 
 

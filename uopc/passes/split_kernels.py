@@ -30,9 +30,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from uopc.errors import UserError
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import leaves
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, KernelArg, ParamArg
@@ -174,8 +172,8 @@ class _Launches:
         key = shapes.shape(root), index
         found = self._flats.get(key)
         if found is None:
-            plain, guard = indexing.plain_index(index, indexing.true())
-            found = self._flats[key] = indexing.flat_index(key[0], plain), guard
+            plain, guard = index_maps.plain_index(index, index_maps.true())
+            found = self._flats[key] = index_maps.flat_index(key[0], plain), guard
         return found
 
 
@@ -306,13 +304,13 @@ def make_kernel(launch: _Launch, slices: Mapping[UOp, _Slice]) -> UOp:
     mapping = {root: _tile(root, slot) for slot, root in enumerate(tiles)}
     for u, (root, flat, guard, gathered) in launch.accesses.items():
         # A tile comes with the stores that fill it.
-        storage = named[root] if root in slices else remake.rebuild_more(u.src[0], mapping)
+        storage = named[root] if root in slices else rebuild.rebuild_more(u.src[0], mapping)
         if gathered:
-            guard, flat = [remake.rebuild_more(v, mapping) for v in (guard, flat)]
+            guard, flat = [rebuild.rebuild_more(v, mapping) for v in (guard, flat)]
         offset = slices[root].offset if root in slices else 0
-        index = indexing.gated((affine.plus(flat, -offset),), guard)
+        index = index_maps.gated((affine.plus(flat, -offset),), guard)
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *index))
-    closed, opts = remake.rebuild(effect, mapping, launch.nodes), effect.arg
+    closed, opts = rebuild.rebuild(effect, mapping, launch.nodes), effect.arg
     if opts is not None:  # the SINK has them from here on
         closed = _without_opts(closed)
     return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts))

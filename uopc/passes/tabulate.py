@@ -41,15 +41,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir.builder import alu, leaves
 from uopc.ir.builder import (
-    index_maps as indexing,
-)
-from uopc.ir.builder import (
-    lookup_tables as tables,
-)
-from uopc.ir.builder import (
-    rebuild as remake,
+    alu,
+    index_maps,
+    leaves,
+    lookup_tables,
+    rebuild,
 )
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import INDEXED
@@ -73,7 +70,7 @@ class _Nest:
         self.value = value
         self.order = list(walk.toposort(value, gate=_is_computed))
         self.deep = self._deep()
-        self.iterations = tables.Iterations([u for u in self.order if u.op is Ops.RANGE])
+        self.iterations = lookup_tables.Iterations([u for u in self.order if u.op is Ops.RANGE])
         self.known: dict[UOp, Array | None] = {}
         self.domain: Array = np.asarray(True)  # the iterations that matter
         self.reached: dict[UOp, Array] = {}
@@ -82,13 +79,13 @@ class _Nest:
     def _deep(self) -> set[UOp]:
         """Values computed from tables, or from divisions of divisions."""
         # What a reduce counts may have a closed form.
-        most = tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
+        most = lookup_tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
         found: set[UOp] = set()
         for u in self.order:
             if u.op is Ops.INDEX:
                 deep = u.src[0].op is Ops.DATA
             else:
-                deep = not found.isdisjoint(u.src) or tables.divisions(u) > most
+                deep = not found.isdisjoint(u.src) or lookup_tables.divisions(u) > most
             if deep:
                 found.add(u)
         return found
@@ -157,7 +154,7 @@ class _Nest:
         """The indices of an access and where it reads, if known."""
         if u.op is not Ops.INDEX:
             return None
-        plain, guard = indexing.ungated(u.src[1]) if len(u.src) > 1 else (None, None)
+        plain, guard = index_maps.ungated(u.src[1]) if len(u.src) > 1 else (None, None)
         index = [self.known.get(x) for x in (plain, *u.src[2:]) if x is not None]
         inside = np.asarray(True) if guard is None else self.known.get(guard)
         known = [x for x in index if x is not None]
@@ -188,7 +185,7 @@ class _Nest:
                 return self._operand(u.src[1], done)
             if not (condition & here).any():
                 return self._operand(u.src[2], done)
-        return remake.remake(u, tuple([self._operand(s, done) for s in u.src]))
+        return rebuild.remake(u, tuple([self._operand(s, done) for s in u.src]))
 
     def _operand(self, u: UOp, done: dict[UOp, UOp]) -> UOp:
         known = self.known.get(u)
@@ -213,8 +210,8 @@ class _Nest:
             guard = compare.less(affine.const(-1), place)
         else:
             guard = self._element(live, dtypes.bool_)
-        index = indexing.reshape_index((math.prod(dims),), dims, (place,))
-        return intern(Ops.INDEX, u.dtype, (u.src[0], *indexing.gated(index, guard)))
+        index = index_maps.reshape_index((math.prod(dims),), dims, (place,))
+        return intern(Ops.INDEX, u.dtype, (u.src[0], *index_maps.gated(index, guard)))
 
     def _condition(self, reads: Array) -> UOp:
         """The condition for iterations that read: mostly that of one access."""
@@ -235,7 +232,7 @@ def _above_divisions(graph: UOp) -> set[UOp]:
         if not _is_computed(u) or u.dtype is dtypes.void:
             continue
         table = u.op is Ops.INDEX and u.src[0].op is Ops.DATA
-        if table or not found.isdisjoint(u.src) or tables.divisions(u) > 1:
+        if table or not found.isdisjoint(u.src) or lookup_tables.divisions(u) > 1:
             found.add(u)
     return found
 
@@ -255,7 +252,7 @@ def tabulate(graph: UOp, context: Context) -> UOp:
             return None
         return intern(Ops.STORE, u.dtype, (src[0], nest.rewritten(), *src[2:]), u.arg, u.tag)
 
-    return remake.rewritten(graph, change, outside_kernels=True)
+    return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
 PASS = Pass("tabulate", INDEXED, INDEXED, tabulate, "graph")

@@ -9,7 +9,7 @@ from typing import Any
 from uopc import config
 from uopc.backends import detect
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
@@ -124,7 +124,7 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
                     f"{arg.name} is bound to {bound[arg.name]} and {value}: bind it once"
                 )
     if bound:
-        sink = remake.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
+        sink = rebuild.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
     return sink, bound
 
 

@@ -7,8 +7,7 @@ import math
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, fold, leaves, operands
-from uopc.ir.builder import checks as arguments
+from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.checks import element_dtype
 from uopc.ir.builder.leaves import iota, located, split_dims
 from uopc.ir.builder.operands import as_dim
@@ -81,7 +80,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
     if dtype is not None:
         element_dtype(dtype)
     if any(isinstance(v, float) for v in (start, stop, step)):
-        low, high, by = (arguments.number("arange", v) for v in (start, stop, step))
+        low, high, by = (checks.number("arange", v) for v in (start, stop, step))
         if by == 0:
             raise UserError("arange: step must not be 0")
         count = max(0, math.ceil((high - low) / by))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.types import constant, llvm_type
 from uopc.errors import Unsupported
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -169,7 +169,7 @@ class Emitter:
 
     def load_words(self) -> None:
         """Name the kernel's arguments."""
-        places = kernel_params.word_places(self.kernel)
+        places = storage.word_places(self.kernel)
         for u, i in places.items():
             self.names[u] = self.word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
         self.scratch, nbytes = scratch.offsets(self.kernel)

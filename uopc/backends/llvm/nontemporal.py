@@ -11,7 +11,7 @@ import platform
 from uopc.backends.llvm.emitter import Emitter, Rule
 from uopc.backends.llvm.statements import CpuEmitter, address_of
 from uopc.backends.llvm.types import llvm_type
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -78,9 +78,9 @@ class _Chooser(CpuEmitter):
     """The kernel itself, which calls one of its versions."""
 
     def choose(self, streaming: Emitter, plain: Emitter, stores: dict[UOp, UOp]) -> str:
-        places, bits = kernel_params.word_places(self.kernel), ""
-        for storage in dict.fromkeys(stores.values()):
-            address = self.value(f"ptrtoint ptr {self.word('ptr', places[storage])} to i64")
+        places, bits = storage.word_places(self.kernel), ""
+        for param in dict.fromkeys(stores.values()):
+            address = self.value(f"ptrtoint ptr {self.word('ptr', places[param])} to i64")
             bits = self.value(f"or i64 {bits}, {address}") if bits else address
         rest = self.value(f"and i64 {bits}, {ALIGNMENT - 1}")
         test = self.value(f"icmp eq i64 {rest}, 0")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.errors import Unsupported
-from uopc.ir.core import shapes
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import shapes, storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -38,4 +37,4 @@ def offsets(kernel: UOp) -> tuple[dict[UOp, int], int]:
 
 def word(kernel: UOp) -> int:
     """The word of a kernel that holds the address of its scratch memory: the first unused one."""
-    return 1 + max(kernel_params.word_places(kernel).values(), default=-1)
+    return 1 + max(storage.word_places(kernel).values(), default=-1)

@@ -14,7 +14,7 @@ from uopc.backends.llvm import nontemporal as streams
 from uopc.backends.llvm.emitter import Emitter, stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
 from uopc.backends.llvm.types import llvm_type
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -129,7 +129,7 @@ class _Whole:
 
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
-        self.words = kernel_params.word_places(kernel)
+        self.words = storage.word_places(kernel)
         self.places: dict[UOp, tuple[int, int]] = {}  # of values that cross: offset, alignment
         self.nbytes = 0
 

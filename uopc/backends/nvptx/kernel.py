@@ -18,8 +18,7 @@ from uopc.backends.llvm.types import llvm_type, memory_type
 from uopc.backends.nvptx import float_conversions, index_width, tensor_cores
 from uopc.backends.nvptx.calls import ALIGNMENT, Calls
 from uopc.errors import Unsupported
-from uopc.ir.core import shapes
-from uopc.ir.core import storage as kernel_params
+from uopc.ir.core import shapes, storage
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
@@ -83,7 +82,7 @@ class GpuEmitter(Emitter):
         return "\n".join([*self.shared, f'{definition} "nvvm.reqntid"="{block}"'])
 
     def load_words(self) -> None:
-        places = kernel_params.word_places(self.kernel)
+        places = storage.word_places(self.kernel)
         by_place = {i: u for u, i in places.items()}
         for i in range(1 + max(by_place, default=-1)):
             u = by_place.get(i)

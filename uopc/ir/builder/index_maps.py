@@ -10,8 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, leaves
-from uopc.ir.builder import lookup_tables as tables
+from uopc.ir.builder import alu, leaves, lookup_tables
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import RangeArg
@@ -103,7 +102,7 @@ def _reshaped(outer: Shape, inner: Shape, index: Index) -> Index:
     result: list[UOp] = []
     for o_dims, o_index, i_dims in _groups(outer, inner, index):
         result += _regroup(o_dims, o_index, i_dims)
-    return tuple([tables.looked_up(x) for x in result])
+    return tuple([lookup_tables.looked_up(x) for x in result])
 
 
 def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index, Shape]]:

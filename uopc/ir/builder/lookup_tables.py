@@ -13,8 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from uopc.ir.builder import fold
-from uopc.ir.core import arrays as data
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core import arrays, dtypes, ranges, walk
 from uopc.ir.core.arena import compile_scoped, memo
 from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
@@ -122,7 +121,7 @@ class Iterations:
         kept = [i for i, n in enumerate(array.shape) if n > 1]
         stored = _stored(array, dtype)
         dims = tuple([array.shape[i] for i in kept])
-        table = data.register(array.reshape(dims).astype(stored.numpy))
+        table = arrays.register(array.reshape(dims).astype(stored.numpy))
         place = [self.ranges[i] for i in kept]
         read = intern(Ops.INDEX, stored, (intern(Ops.DATA, stored, (), table), *place))
         return fold.cast(read, dtype)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu, fold, leaves, operands
-from uopc.ir.builder import checks as arguments
+from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.leaves import located, split_dims
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
@@ -119,7 +118,7 @@ def flip(a: UOp, *axes: Any) -> UOp:
 def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     """Adds `before` and `after` elements per axis, filled with `value`."""
     dims = shapes.shape(a)
-    widths = arguments.pairs("pad", widths, len(dims))
+    widths = checks.pairs("pad", widths, len(dims))
     before = [as_dim(w[0]) for w in widths]
     after = [as_dim(w[1]) for w in widths]
     if any(isinstance(w, int) and w < 0 for w in (*before, *after)):
@@ -138,7 +137,7 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
 def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
     """The part of `a` with begin ≤ index < end on each axis."""
     dims = shapes.shape(a)
-    bounds = arguments.pairs("shrink", bounds, len(dims))
+    bounds = checks.pairs("shrink", bounds, len(dims))
     begins = [as_dim(b) for b, _ in bounds]
     sizes = [as_dim(e) - b for (_, e), b in zip(bounds, begins)]
     for b, s, d in zip(begins, sizes, dims):
@@ -185,7 +184,7 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
     name = cast(ReduceOp, op.name if isinstance(op, Op) else op)
     if not isinstance(name, str) or name not in ("add", "mul", "max", "min"):
         raise UserError(f"reduce: op must be add, mul, max or min, got {name}")
-    keepdims = arguments.flag("reduce", "keepdims", keepdims)
+    keepdims = checks.flag("reduce", "keepdims", keepdims)
     dims = shapes.shape(a)
     chosen = normal_axes(axes, len(dims), "reduce")
     kept = tuple([1 if i in chosen else d for i, d in enumerate(dims)])

@@ -12,8 +12,7 @@ from uopc.ir.builder import leaves
 from uopc.ir.builder.checks import element_dtype
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import Scalar, const, located
-from uopc.ir.core import arrays as data
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import arrays, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -99,4 +98,4 @@ def constant(value: Any, dtype: DType | None = None) -> UOp:
         array, found = np.ascontiguousarray(array.astype(element_dtype(dtype).numpy)), dtype
     if array.size == 1 and array.ndim == 0:
         return leaves.const(found, array.item())
-    return located(intern(Ops.DATA, found, (), data.register(array)))
+    return located(intern(Ops.DATA, found, (), arrays.register(array)))

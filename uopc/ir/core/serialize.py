@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from uopc.ir.core import arrays as data
-from uopc.ir.core import walk
+from uopc.ir.core import arrays, walk
 from uopc.ir.core.args import DataArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -34,7 +33,7 @@ def load(table: list[Row]) -> UOp:
     nodes: list[UOp] = []
     for name, dtype, src, arg, tag in table:
         if isinstance(arg, DataArg):
-            arg = data.register(arg.array)
+            arg = arrays.register(arg.array)
         nodes.append(intern(Op.by_name(name), dtype, tuple([nodes[i] for i in src]), arg, tag))
     return nodes[-1]
 

@@ -7,8 +7,7 @@ AFTER(p, e): movement ops become arithmetic on the indices, effects stay.
 
 from __future__ import annotations
 
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -29,7 +28,7 @@ def without_views(root: UOp) -> UOp:
             return _direct(u, src[0])
         return src[0] if _is_view(u) else None  # the INDEX above has taken it into account
 
-    return remake.rewritten(root, change)
+    return rebuild.rewritten(root, change)
 
 
 def _is_view(u: UOp) -> bool:
@@ -46,7 +45,7 @@ def _is_of_view(u: UOp) -> bool:
 def _direct(u: UOp, place: UOp) -> UOp:
     """The INDEX `u` of views of storage as an INDEX of `place`: that storage, or a row of it."""
     storage(u)
-    _, index, guard = indexing.storage_index(u)
+    _, index, guard = index_maps.storage_index(u)
     while place.op is Ops.INDEX:
         place = place.src[0]
-    return intern(Ops.INDEX, u.dtype, (place, *indexing.gated(index, guard)), u.arg, u.tag)
+    return intern(Ops.INDEX, u.dtype, (place, *index_maps.gated(index, guard)), u.arg, u.tag)

@@ -20,7 +20,7 @@ from uopc.ir.core import uop, walk
 from uopc.ir.core.ops import Op
 from uopc.ir.core.trace import Fired, current_listener
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.rewrite import statistics as match_statistics
+from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Hit, MatchFunction, Rule, Table, UPat
 
@@ -50,7 +50,7 @@ def graph_rewrite(
     A rule that raises `Gate` keeps its node, and with `bottom_up` everything below it.
     EndlessRewriteError when the rules never come to an end.
     """
-    table = match_statistics.table_of(pm)
+    table = statistics.table_of(pm)
     return _run(root, table, ctx, bottom_up, walk, name)
 
 
@@ -372,7 +372,7 @@ def _lookup(
 
     if extra_pm is None:
         return _Keys(dict.fromkeys([*[u.op for u in mapping], *as_is], match))
-    return _Both(match, match_statistics.table_of(extra_pm))
+    return _Both(match, statistics.table_of(extra_pm))
 
 
 class _Keys(Table):

@@ -59,10 +59,10 @@ class _Compiled(dict[Op, MatchFunction | None]):
         self._matcher = matcher
 
     def __missing__(self, op: Op) -> MatchFunction | None:
-        from uopc.ir.rewrite import compile as pattern_code
+        from uopc.ir.rewrite import compile
 
         rules = self._matcher.rules_for(op)
-        self[op] = function = pattern_code.compile_rules(rules, op) if rules else None
+        self[op] = function = compile.compile_rules(rules, op) if rules else None
         return function
 
 

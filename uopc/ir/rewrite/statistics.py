@@ -14,7 +14,7 @@ from typing import Any
 
 from uopc.ir.core.ops import Op
 from uopc.ir.core.uop import UOp
-from uopc.ir.rewrite import compile as pattern_code
+from uopc.ir.rewrite import compile
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Hit, MatchFunction, Rule, Table
 
@@ -120,7 +120,7 @@ def _counted(rule: Rule, op: Op) -> Callable[[UOp, Any], Hit | None]:
         finally:
             inside += perf_counter_ns() - start
 
-    function = pattern_code.compile_rules([rule.calling(timed)], op)
+    function = compile.compile_rules([rule.calling(timed)], op)
 
     def attempt(u: UOp, ctx: Any) -> Hit | None:
         nonlocal inside

@@ -21,7 +21,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import Fired, current_listener
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.rewrite import statistics as match_statistics
+from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.engine import EndlessRewriteError, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.rules import ANY, Numbers, RuleSet, matcher
@@ -68,7 +68,7 @@ def simplify(root: UOp) -> UOp:
 
 def _simplify(root: UOp) -> None:
     """Fill `_simple` of `root` and what it needs."""
-    tables = {kind: match_statistics.table_of(rules) for kind, rules in _RULES_FOR.items()}
+    tables = {kind: statistics.table_of(rules) for kind, rules in _RULES_FOR.items()}
     listener = current_listener()
     stack = [root]
     # node → what it turned into, while that is not simplified yet

@@ -23,7 +23,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Form, Terms, is_const
-from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic import simplify
 
 # Candidates are counted node by node: larger graphs stay in normal form.
 MOST_NODES = 150
@@ -84,7 +84,7 @@ class _Writer:
         stack = [root]
         while stack:
             u = stack[-1]
-            missing = [s for s in symbolic.needed(u) if s not in self.short]
+            missing = [s for s in simplify.needed(u) if s not in self.short]
             if missing and u not in self.short:
                 stack.extend(missing)
                 continue
@@ -102,11 +102,11 @@ class _Writer:
             own, top = self.earlier.short[u], self.earlier.short[self.root]
             walk.toposort(top, gate=lambda v: v is not own, done=there)
             there.pop(own, None)
-        stack = list(symbolic.needed(u))
+        stack = list(simplify.needed(u))
         while stack:
             v = stack.pop()
-            if symbolic.is_sum(v) or _is_division(v):
-                stack.extend(symbolic.needed(v))
+            if simplify.is_sum(v) or _is_division(v):
+                stack.extend(simplify.needed(v))
             elif v.op is not Ops.CONST:
                 walk.toposort(self.short[v], done=there)
         return set(there)
@@ -122,7 +122,7 @@ class _Writer:
     def _node(self, u: UOp) -> UOp:
         if u.tag is not None or shapes.shape(u) != ():
             return u
-        if symbolic.is_sum(u):
+        if simplify.is_sum(u):
             return self.sum(*affine.form(u))
         if u.op in _COMPARISONS and u.src[0].dtype.kind == "index":
             return self.cheapest(self._comparisons(u))

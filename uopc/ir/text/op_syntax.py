@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import arrays as data
-from uopc.ir.core import constants, dtypes, uop
+from uopc.ir.core import arrays, constants, dtypes, uop
 from uopc.ir.core.args import DataArg, RangeArg, ReduceArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Op, Ops
@@ -312,10 +311,10 @@ def _read_data(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
     return (), arg
 
 
-def _array(key: str, arrays: Arrays) -> DataArg:
-    if key not in arrays:
-        return data.find(key)
-    arg = data.register(np.asarray(arrays[key]))
+def _array(key: str, given: Arrays) -> DataArg:
+    if key not in given:
+        return arrays.find(key)
+    arg = arrays.register(np.asarray(given[key]))
     if arg.key != key:
         raise InvalidIR(f"the array given for {key} has the content hash {arg.key}")
     return arg

@@ -13,7 +13,7 @@ from uopc.ir.core import dtypes, uop
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.text import op_syntax as forms
+from uopc.ir.text import op_syntax
 from uopc.ir.text.literals import RESERVED, Reader, fail, read_dtype, read_int
 from uopc.ir.text.op_syntax import Parts
 from uopc.ir.text.types import TypeText
@@ -151,7 +151,7 @@ class _Parser:
         if block is None:
             self._fail(column, "'}' closes nothing")
         try:
-            u = forms.read(block.parts)
+            u = op_syntax.read(block.parts)
         except InvalidIR as error:
             fail(block.line, block.number, 0, str(error))
         self._define(block.name, u, None)
@@ -171,7 +171,7 @@ class _Parser:
             if src is not None:
                 u = uop.checked(op, dtype, src, None, None)
             else:
-                u = forms.read(parts)
+                u = op_syntax.read(parts)
         except InvalidIR as error:
             self._fail(m.start(3), str(error))
         if colon >= 0 and self.types.text(u) != kind:
@@ -254,10 +254,10 @@ class _Parser:
             if value == "invalid":
                 u = intern(Ops.INVALID, dtypes.index if dtype is None else dtype)
             else:
-                u = forms.constant(value, dtype)
+                u = op_syntax.constant(value, dtype)
         except InvalidIR as error:
             reader.fail(str(error), column)
-        self.operands.setdefault(forms.literal(u), u)
+        self.operands.setdefault(op_syntax.literal(u), u)
         return u
 
     def _dtype(self, reader: Reader) -> DType:
@@ -293,7 +293,7 @@ class _Parser:
             return self.nodes[text]
         value, colon, dtype = text.partition(":")
         if colon and value.lstrip("-").isdecimal():
-            return forms.constant(read_int(value), read_dtype(dtype.strip()))
+            return op_syntax.constant(read_int(value), read_dtype(dtype.strip()))
         return text.replace(" ", "")
 
     def _check_type(self, u: UOp, text: str, column: int) -> None:

@@ -10,7 +10,7 @@
     %7 = end %6, %2
     sink %7 name=r_4_8                   the last line is the root
 
-Grammar (`literals.py` has values, `forms.py` what each op makes of the parts):
+Grammar (`literals.py` has values, `op_syntax.py` what each op makes of the parts):
 
     text      = {line}
     line      = (statement | block) [comment]    comment = "//" …, at the start or after a space
@@ -42,7 +42,7 @@ from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.text import op_syntax as forms
+from uopc.ir.text import op_syntax
 from uopc.ir.text.infix import infix
 from uopc.ir.text.literals import write_string
 from uopc.ir.text.parser import parse, parse_header
@@ -144,8 +144,8 @@ class _Section:
 
     def _inline(self, u: UOp) -> bool:
         """Note how `u` is written inside other lines; False when it needs a line of its own."""
-        if forms.is_literal(u):
-            self.operands[u] = forms.literal(u)
+        if op_syntax.is_literal(u):
+            self.operands[u] = op_syntax.literal(u)
             return True
         if u in self.inner:
             self.operands[u] = self.names[u] = self.namer.name(u)
@@ -161,12 +161,12 @@ class _Section:
         """An INDEX of one element, of named things, that nothing sets apart."""
         if u.op is not Ops.INDEX or u.tag is not None or len(u.src) < 2 or u in self.listed:
             return False
-        named = [s in self.names or forms.is_literal(s) for s in u.src]
+        named = [s in self.names or op_syntax.is_literal(s) for s in u.src]
         return all(named) and u.src[0] in self.names and self.types.text(u) == u.dtype.short
 
     def _line(self, u: UOp, indent: str = "", entry: str = "") -> None:
         kind = self.types.text(u)
-        head, src, tail = forms.write(u, self.operands.__getitem__, "?" not in kind)
+        head, src, tail = op_syntax.write(u, self.operands.__getitem__, "?" not in kind)
         text = " " + ", ".join([self.operands[s] for s in src]) if src else ""
         kind = " : " + kind if kind else ""
         name = ""
@@ -189,7 +189,7 @@ class _Section:
                 within.add(u)
             elif not self._inline(u):
                 self._line(u)
-        head, _, tail = forms.write(self.root, self.operands.__getitem__)
+        head, _, tail = op_syntax.write(self.root, self.operands.__getitem__)
         name = self.namer.name(self.root) + " = " if self.root in self.referenced else ""
         self.lines.append(f"{name}{head}{tail} {{")
         self._entries(iter(order), within)
@@ -247,7 +247,7 @@ def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
     stack = [(0, u)]
     while stack and len(rows) < _TREE_LINES:
         depth, node = stack.pop()
-        again = node in seen and not forms.is_literal(node)
+        again = node in seen and not op_syntax.is_literal(node)
         rows.append((depth, node, again))
         seen.add(node)
         if not again and not _shown_inside(node):
@@ -256,18 +256,18 @@ def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
 
 
 def _tree_line(u: UOp, types: TypeText) -> str:
-    if forms.is_literal(u):
-        return forms.literal(u)
-    head, src, tail = forms.write(u, lambda s: infix(s, _INSIDE) or "…")
+    if op_syntax.is_literal(u):
+        return op_syntax.literal(u)
+    head, src, tail = op_syntax.write(u, lambda s: infix(s, _INSIDE) or "…")
     if _shown_inside(u):
-        head += " " + ", ".join([forms.literal(s) for s in src])
+        head += " " + ", ".join([op_syntax.literal(s) for s in src])
     kind = types.text(u)
     return f"{head}{tail} : {kind}" if kind else head + tail
 
 
 def _shown_inside(u: UOp) -> bool:
     """Whether the operands are constants, which stand in the line itself."""
-    return bool(u.src) and all(forms.is_literal(s) for s in u.src)
+    return bool(u.src) and all(op_syntax.is_literal(s) for s in u.src)
 
 
 def _summary(u: UOp, printed: set[UOp]) -> str:

@@ -11,7 +11,7 @@ from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
-from uopc.ir.text import op_syntax as forms
+from uopc.ir.text import op_syntax
 from uopc.ir.text.infix import infix
 
 _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
@@ -78,7 +78,7 @@ class TypeText:
         """A dimension: a number, the name of a node, or an expression."""
         if isinstance(d, int):
             return str(d)
-        if forms.is_literal(d):
-            return forms.literal(d, always_typed=True)
+        if op_syntax.is_literal(d):
+            return op_syntax.literal(d, always_typed=True)
         found = self._names.get(d) or infix(d, _DIM_CHARACTERS) or "?"
         return "?" if '"' in found else found  # a quoted name has no place in a type

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import leaves
+from uopc.ir.builder import index_maps, leaves
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.calls import operands, order
@@ -31,11 +30,9 @@ from uopc.ir.core.shapes import Dim
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.symbolic import assume as given
-from uopc.ir.symbolic import conditions
-from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic import assume, conditions, simplify
 from uopc.ir.symbolic.conditions import Limits
-from uopc.ir.verify import verifier as verify
+from uopc.ir.verify import verifier
 from uopc.ir.verify.nodes import describe, origin
 
 _POINTS = 512  # places that are tried
@@ -78,7 +75,7 @@ class Access:
 
 def verify_with_bounds(graph: UOp, level: Level, stage: str = "") -> None:
     """`verify`, and where the graph is a kernel, that no access of it is outside."""
-    verify.verify(graph, level, stage)
+    verifier.verify(graph, level, stage)
     if level & SCALAR:
         verify_bounds(graph, stage)
 
@@ -127,7 +124,7 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
                 first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
                 gates = [*conditions, *u.src[first:]]
                 if u.op is Ops.STORE:  # a value that is INVALID is not written
-                    valid = indexing.ungated(u.src[1])[1]
+                    valid = index_maps.ungated(u.src[1])[1]
                     gates += [] if valid is None else [valid]
                 yield u, s, _all(gates)
             elif u.op not in _LISTS:
@@ -149,22 +146,22 @@ def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[Access]:
         dims = (shapes.size(dims),)
     guards = [] if gate is None else [gate]
     for i, x in enumerate(index):
-        index[i], guard = indexing.ungated(x)
+        index[i], guard = index_maps.ungated(x)
         guards += [] if guard is None else [guard]
     if any([x.op is Ops.INVALID for x in index]):
         return
     lanes = address.dtype.lanes
     if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from the first on
         lane = intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes)
-        index[0] = affine.add(symbolic.simplify(index[0]), lane)
+        index[0] = affine.add(simplify.simplify(index[0]), lane)
     guard = _all(guards)
     for x, size in zip(index, dims):
         yield _judged(user, address, x, size, guard)
 
 
 def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Access:
-    plain = symbolic.simplify(_as_arithmetic(x))
-    condition = None if guard is None else symbolic.simplify(_as_arithmetic(guard))
+    plain = simplify.simplify(_as_arithmetic(x))
+    condition = None if guard is None else simplify.simplify(_as_arithmetic(guard))
     if condition is not None and _is_never(condition):
         return Access(user, address, x, size, 0, -1, Verdict.INSIDE, {})
     limits = limits_under(condition)
@@ -222,7 +219,7 @@ def limits_under(condition: UOp | None) -> Limits:
 
 def _add_loop(limits: Limits, r: UOp) -> None:
     """The loop runs: r < end, for each operand of a minimum, where the end is not a number."""
-    for end in conditions.clauses_of(symbolic.simplify(r.src[0]), Ops.MIN):
+    for end in conditions.clauses_of(simplify.simplify(r.src[0]), Ops.MIN):
         if affine.is_const(end):
             continue
         facts = [(r, end)]
@@ -257,18 +254,18 @@ def _rewritten(x: UOp, limits: Limits) -> Iterator[UOp]:
     """x with limited parts replaced by variables of such bounds: all atoms, then each sum too."""
     named = {u: _variable(u, limit) for u, limit in limits.items() if u.dtype.kind == "index"}
     atoms = {u: v for u, v in named.items() if u.op is not Ops.ADD}
-    yield symbolic.replaced(x, atoms)
+    yield simplify.replaced(x, atoms)
     for u, v in named.items():
         if u.op is Ops.ADD:
-            found, put = given.solved(u, v)
-            yield symbolic.replaced(symbolic.replaced(x, {found: put}), atoms)
+            found, put = assume.solved(u, v)
+            yield simplify.replaced(simplify.replaced(x, {found: put}), atoms)
 
 
 def _variable(u: UOp, limit: conditions.Interval) -> UOp:
     low, high = conditions.within(affine.interval(*affine.form(u)), limit)
     if low > high:  # the guard never holds
         return affine.const(low)
-    return given.variable(u, low, high)
+    return assume.variable(u, low, high)
 
 
 def _by_multiple(x: UOp, lhs: UOp, limit: conditions.Interval, limits: Limits) -> tuple[Any, Any]:

@@ -28,12 +28,12 @@ def verify_node(u: UOp) -> None:
 
 def describe(u: UOp, root: UOp | None = None) -> str:
     """The node as one line of text, numbered as in the text of `root`."""
-    from uopc.ir.text import printer as text
+    from uopc.ir.text import printer
 
-    names = text.Namer()
+    names = printer.Namer()
     if root is not None:
-        text.print_graph(root, names)
-    lines = text.print_graph(u, names).splitlines()
+        printer.print_graph(root, names)
+    lines = printer.print_graph(u, names).splitlines()
     return lines[-1].strip() if u.op is not Ops.LINEAR else f"linear of {len(u.src)} nodes"
 
 

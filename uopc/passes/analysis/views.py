@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.args import StageArg
 from uopc.ir.core.ops import Ops
@@ -55,11 +55,11 @@ def written_views(effect: UOp) -> list[UOp]:
 def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index, UOp]:
     """The root of a view, the index into it, and the guard of PADs between them; `known` as for
     `before_effects`."""
-    guard = indexing.true()
+    guard = index_maps.true()
     view = before_effects(view, known)
     while view.op.movement:
-        index, more = indexing.source_index(view, index)
-        guard = guard if more is None else indexing.both(guard, more)
+        index, more = index_maps.source_index(view, index)
+        guard = guard if more is None else index_maps.both(guard, more)
         view = before_effects(view.src[0], known)
     return view, index, guard
 

@@ -14,8 +14,7 @@ identity, and a large reduce to few elements is cut in two, so that its first ha
 
 from __future__ import annotations
 
-from uopc.ir.builder import fold, leaves, movement
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import fold, leaves, movement, rebuild
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.levels import TENSOR
@@ -65,7 +64,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return _emptied(u, src)
         return None
 
-    return remake.rewritten(graph, change, outside_kernels=True)
+    return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
 def _known_value(v: UOp) -> UOp:

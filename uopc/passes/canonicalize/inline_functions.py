@@ -13,9 +13,7 @@ import itertools
 from collections.abc import Iterator
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import movement
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.ops import Ops
@@ -86,7 +84,7 @@ class FunctionCalls:
         order = walk.toposort(function, walk.outside_kernels(function))
         mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
         mapping |= {p: args[p.arg.slot] for p in params}
-        value = remake.rebuild(function.src[place], mapping)
+        value = rebuild.rebuild(function.src[place], mapping)
         return intern(Ops.CONTIGUOUS, value.dtype, (value,)) if function.arg.precompile else value
 
     # ------------------------------------------------------------ scheduled once
@@ -166,13 +164,13 @@ def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
             begins[param] = part.arg[0]
             return param
         if u.op is Ops.INDEX and src[0] in begins:
-            place, guard = indexing.ungated(src[1])
+            place, guard = index_maps.ungated(src[1])
             moved = affine.plus(place, begins[src[0]])
-            index = (moved,) if guard is None else indexing.gated((moved,), guard)
+            index = (moved,) if guard is None else index_maps.gated((moved,), guard)
             return intern(Ops.INDEX, u.dtype, (src[0], *index), u.arg, u.tag)
         return None
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def _written(call: UOp) -> list[UOp]:

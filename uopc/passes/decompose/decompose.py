@@ -26,8 +26,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from uopc.ir.builder import leaves
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import bounds, dtypes, semantics, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
@@ -248,7 +247,7 @@ def _change(native: Native, u: UOp, src: Source) -> UOp:
 
 
 def _renewed(u: UOp, src: Source) -> UOp:
-    return u if src == u.src else _as_wide(u, remake.as_written(u, src))
+    return u if src == u.src else _as_wide(u, rebuild.as_written(u, src))
 
 
 def _as_wide(u: UOp, made: UOp) -> UOp:
@@ -264,11 +263,11 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     target = context.target
     native = Native(target.native_floats, target.scales)
     only = {u for u in walk.order(kernel) if _may_change(u)}
-    made = remake.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
+    made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
     if not target.fuses:
-        made = remake.rewritten(made, unfused)
+        made = rebuild.rewritten(made, unfused)
     if not target.rounds:
-        made = remake.rewritten(made, rounded)
+        made = rebuild.rewritten(made, rounded)
     return merged_branches(narrowed(made))
 
 

@@ -8,7 +8,7 @@ that is taken from such a vector, as a lane for an address, is cast back.
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -20,7 +20,7 @@ def narrowed(kernel: UOp) -> UOp:
     """The kernel with its vectors of indices in int32."""
     if not any(_is_wide(u) and _computes(u) for u in walk.order(kernel)):
         return kernel
-    return remake.rewritten(kernel, _change, renew=remake.as_written)
+    return rebuild.rewritten(kernel, _change, renew=rebuild.as_written)
 
 
 def _is_wide(u: UOp) -> bool:

@@ -20,9 +20,7 @@ guard becomes the access's gate.
 
 from __future__ import annotations
 
-from uopc.ir.builder import fold, leaves
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import fold, index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
@@ -68,20 +66,20 @@ class _Memory:
             return None
         if any([s.op is Ops.INDEX for s in src]):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
-            return loaded[1] if _is_gate(u, loaded) else remake.remake(u, loaded)
+            return loaded[1] if _is_gate(u, loaded) else rebuild.remake(u, loaded)
         return None
 
     def gated_load(self, src: tuple[UOp, ...]) -> UOp:
         """A LOAD with a gate, as an INDEX under a guard: `load` makes it explicit for its user."""
         address, gate = src
-        index = indexing.gated(address.src[1:], gate)
+        index = index_maps.gated(address.src[1:], gate)
         return intern(Ops.INDEX, address.dtype, (address.src[0], *index))
 
     def load(self, u: UOp) -> UOp:
         """The value of an INDEX."""
         if u in self.transposed:
             return self.transposed[u]
-        flat, gate = indexing.ungated(u.src[1])
+        flat, gate = index_maps.ungated(u.src[1])
         lanes = u.dtype.lanes
         if gate is not None and gate.op is Ops.CONST and gate.arg is False:
             return leaves.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
@@ -163,10 +161,10 @@ class _Memory:
         target, value = src[0], src[1]
         if value.op is Ops.INDEX:
             value = self.load(value)
-        flat, gate = indexing.ungated(target.src[1])
+        flat, gate = index_maps.ungated(target.src[1])
         if len(src) == 3:
             extra = self.load(src[2]) if src[2].op is Ops.INDEX else src[2]
-            gate = extra if gate is None else indexing.both(gate, extra)
+            gate = extra if gate is None else index_maps.both(gate, extra)
         if gate is not None and gate.op is Ops.CONST and gate.arg is False:
             return intern(Ops.GROUP, dtypes.void, ())
         storage = target.src[0]
@@ -239,7 +237,7 @@ class _Memory:
                 continue
             src = tuple([s if s.dtype.lanes == 1 else self.lanes[(s, i)] for s in v.src])
             narrow = intern(v.op, v.dtype.scalar, v.src, v.arg) if v.op is Ops.CAST else v
-            redone = remake.remake(narrow, src)
+            redone = rebuild.remake(narrow, src)
             if not _is_simple(v, redone, src):
                 self.whole.add(v)
                 redone = _take_lane(v, i)
@@ -383,7 +381,7 @@ def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
     memory = _Memory(context.target)
     memory.transpose(kernel)
-    return remake.rewritten(kernel, memory.change)
+    return rebuild.rewritten(kernel, memory.change)
 
 
 PASS = Pass("devectorize", VECTOR, VECTOR, devectorize, "kernel")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.core import walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
@@ -27,7 +27,7 @@ def columns(kernel: UOp, lane_step: LaneStep) -> list[list[UOp]]:
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
             continue
-        flat, gate = indexing.ungated(u.src[1])
+        flat, gate = index_maps.ungated(u.src[1])
         step = lane_step(flat)
         if gate is not None or step is None or -1 <= step <= 1:
             continue

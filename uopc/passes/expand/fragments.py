@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, tensor_cores
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
@@ -55,8 +55,8 @@ def fragments(u: UOp, shared: Container[UOp]) -> Fragments:
     part_b = _matrices(tile, b, column, depth, lane, shared)
     return Fragments(
         u.arg, tile.counts, lane,
-        remake.rebuild(a, {row: rows_a, depth: depth_a}) if part_a is None else part_a,
-        remake.rebuild(b, {depth: depth_b, column: columns_b}) if part_b is None else part_b,
+        rebuild.rebuild(a, {row: rows_a, depth: depth_a}) if part_a is None else part_a,
+        rebuild.rebuild(b, {depth: depth_b, column: columns_b}) if part_b is None else part_b,
         {row: rows, column: columns},
     )  # fmt: skip
 
@@ -85,7 +85,7 @@ def _matrices(
     deep, high = affine.divmod_(matrix, affine.const(along.src[0].arg // 8))
     begins = {along: affine.scaled(high, 8), depth: affine.scaled(deep, 8)}
     begins[slow] = affine.add(begins[slow], row)
-    address = remake.rebuild(operand, begins)
+    address = rebuild.rebuild(operand, begins)
     t = operand.dtype.vec(2 * count)
     return intern(Ops.TILE_LOAD, t, (address, lane), (count, int(fast is along)))
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import movement
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, movement, rebuild
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import whole_root
@@ -47,7 +45,7 @@ def without_needless_copies(graph: UOp) -> UOp:
             return movement.expand(src[1].src[1], shapes.shape(u))
         return src[0] if u in needless else None
 
-    return remake.rewritten(graph, change, outside_kernels=True)
+    return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
 def effects_by_root(
@@ -97,12 +95,12 @@ def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
 
 def _piece_of(view: UOp) -> UOp | None:
     """The root of a view that shows neighbouring elements of it in order; otherwise None."""
-    index, _ = indexing.loop_index(shapes.shape(view))
-    flat = indexing.flat_index(shapes.shape(view), index)
+    index, _ = index_maps.loop_index(shapes.shape(view))
+    flat = index_maps.flat_index(shapes.shape(view), index)
     while view.op.movement or view.op is Ops.AFTER:
         if view.op is Ops.PAD:
             return None
-        index, _ = indexing.source_index(view, index)
+        index, _ = index_maps.source_index(view, index)
         view = view.src[0]
-    place = indexing.flat_index(shapes.shape(view), index)
+    place = index_maps.flat_index(shapes.shape(view), index)
     return view if affine.sub(place, flat).op is Ops.CONST else None

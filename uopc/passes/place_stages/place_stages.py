@@ -29,14 +29,10 @@ from typing import Any
 
 from uopc.errors import Unsupported
 from uopc.ir.builder import (
-    index_maps as indexing,
-)
-from uopc.ir.builder import leaves
-from uopc.ir.builder import (
-    lookup_tables as tables,
-)
-from uopc.ir.builder import (
-    rebuild as remake,
+    index_maps,
+    leaves,
+    lookup_tables,
+    rebuild,
 )
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, ranges, shapes, trace, walk
@@ -104,7 +100,7 @@ class _Placement:
                 for s in u.src:
                     self._start(u, s)
             elif u in self.reasons:
-                index, loops = indexing.loop_index(shapes.shape(u))
+                index, loops = index_maps.loop_index(shapes.shape(u))
                 self._pass_on(u, Demand(u, index, loops))
             elif u in self.demands:
                 self._decide(u)
@@ -118,13 +114,13 @@ class _Placement:
 
     def _start(self, reader: UOp, value: UOp) -> None:
         """A stored value has a loop for each axis longer than 1."""
-        index, loops = indexing.loop_index(shapes.shape(value))
+        index, loops = index_maps.loop_index(shapes.shape(value))
         self._demand(value, Demand(reader, index, loops))
 
     def _start_store(self, u: UOp) -> None:
-        index, loops = indexing.loop_index(shapes.shape(u.src[0]))
+        index, loops = index_maps.loop_index(shapes.shape(u.src[0]))
         for s in u.src[1:]:
-            mapped = indexing.broadcast_index(index, shapes.shape(s))
+            mapped = index_maps.broadcast_index(index, shapes.shape(s))
             if u in self.copied:  # read in a loop nest of its own
                 own = self.copied[u] is _MOVES_ITSELF and fusion_cost.fits_tile(s)
                 self._start(u if own else s, s)
@@ -136,7 +132,7 @@ class _Placement:
         writes: dict[tuple[UOp, UOp], Index] = {}
         for u in self.order:
             if u.op is Ops.STORE:
-                written, _ = indexing.loop_index(shapes.shape(u.src[0]))
+                written, _ = index_maps.loop_index(shapes.shape(u.src[0]))
                 root, place, _ = root_index(u.src[0], written, self.known)
                 writes[root, u] = place
         found: set[UOp] = set()
@@ -172,16 +168,16 @@ class _Placement:
                 self.notes[u] = choice.reason
             if choice.stored:
                 self.reasons[u] = choice.reason
-                index, loops = indexing.loop_index(shapes.shape(u))
+                index, loops = index_maps.loop_index(shapes.shape(u))
                 demands = [Demand(u, index, loops)]
         for d in demands:
             self._pass_on(u, d)
 
     def _unravelled(self, demands: list[Demand]) -> fusion_cost.Choice:
         """A movement is index arithmetic, unless its index has too many divisions."""
-        deepest = max([tables.divisions(x) for d in demands for x in d.index], default=0)
+        deepest = max([lookup_tables.divisions(x) for d in demands for x in d.index], default=0)
         words = "its index is {} divisions deep"
-        return fusion_cost.Choice(deepest > tables.MOST_DIVISIONS, words, (deepest,))
+        return fusion_cost.Choice(deepest > lookup_tables.MOST_DIVISIONS, words, (deepest,))
 
     def _choose(self, u: UOp, demands: list[Demand]) -> fusion_cost.Choice:
         value = self.facts.of[u]
@@ -212,11 +208,11 @@ class _Placement:
         if u.op is Ops.AFTER:
             self._demand(before_effects(u, self.known), demand)
         elif u.op.movement:
-            mapped, _ = indexing.source_index(u, index)
+            mapped, _ = index_maps.source_index(u, index)
             share = part(u.src[0], u) if u.op is Ops.PAD else 1.0
             self._demand(u.src[0], demand.moved(mapped, loops, share))
         elif u.op is Ops.REDUCE:
-            mapped, inner = indexing.reduce_index(u, index, self.axes)
+            mapped, inner = index_maps.reduce_index(u, index, self.axes)
             self._demand(u.src[0], demand.moved(mapped, loops + inner))
         elif u.op is Ops.INDEX:
             self._pass_on_gather(u, demand)
@@ -228,7 +224,7 @@ class _Placement:
     def _pass_on_elements(self, u: UOp, demand: Demand) -> None:
         for s in u.src:
             if s.op is not Ops.CONST or s in self.facts.effects:
-                mapped = indexing.broadcast_index(demand.index, shapes.shape(s))
+                mapped = index_maps.broadcast_index(demand.index, shapes.shape(s))
                 self._demand(s, demand.moved(mapped, demand.around))
 
     def _pass_on_gather(self, u: UOp, demand: Demand) -> None:
@@ -238,7 +234,7 @@ class _Placement:
         place, rest = demand.index[:rank], demand.index[rank:]
         gathered = []
         for s in u.src[1:]:
-            mapped = indexing.broadcast_index(place, shapes.shape(s))
+            mapped = index_maps.broadcast_index(place, shapes.shape(s))
             self._demand(s, demand.moved(mapped, loops))
             gathered.append(closed_index(s, mapped))
         read = demand.gathered or any(map(_is_read, gathered))
@@ -280,7 +276,7 @@ class _Placement:
             reason = self.reasons.get(u)
             if reason is not None:
                 forced = u.op in FORCED
-                value = src[0] if forced else remake.remake(u, src)
+                value = src[0] if forced else rebuild.remake(u, src)
                 return _stage(value, reason, not forced, opts.get(u))
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
@@ -292,7 +288,7 @@ class _Placement:
                 return intern(u.op, u.dtype, outputs, u.arg, u.tag)
             return None
 
-        return remake.rewritten(self.graph, change, outside_kernels=True)
+        return rebuild.rewritten(self.graph, change, outside_kernels=True)
 
 
 def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:

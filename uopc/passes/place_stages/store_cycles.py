@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.arena import memo
@@ -178,7 +178,7 @@ class _Accesses:
         if w.op is not Ops.STORE:
             return 0, float("inf")
         if w not in self.stores:
-            index, _ = indexing.loop_index(shapes.shape(w.src[0]))
+            index, _ = index_maps.loop_index(shapes.shape(w.src[0]))
             self.stores[w] = _span(*root_index(w.src[0], index, self.known)[:2])
         return self.stores[w]
 
@@ -199,8 +199,8 @@ def meet(root: UOp, a: Index, b: Index) -> bool:
 
 @memo
 def _span(root: UOp, index: Index) -> tuple[float, float]:
-    plain = [indexing.ungated(x)[0] for x in index]
-    low, high = bounds.bounds(indexing.flat_index(shapes.shape(root), plain))
+    plain = [index_maps.ungated(x)[0] for x in index]
+    low, high = bounds.bounds(index_maps.flat_index(shapes.shape(root), plain))
     return low, high + 1
 
 

@@ -9,7 +9,7 @@ again, until all have read it. Tiles that are filled in the same loops share the
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -49,7 +49,7 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
             barrier = intern(Ops.BARRIER, dtypes.void, tuple([_waiting(s) for s in src[1:]]))
         return intern(Ops.AFTER, u.dtype, (u.src[0], barrier))
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def _waiting(end: UOp) -> UOp:
@@ -64,4 +64,4 @@ def _waiting(end: UOp) -> UOp:
             base, *index = u.src[0].src
             free = intern(Ops.AFTER, base.dtype, (base, again))
             addresses[u.src[0]] = intern(Ops.INDEX, u.src[0].dtype, (free, *index))
-    return remake.rebuild(end, addresses)
+    return rebuild.rebuild(end, addresses)

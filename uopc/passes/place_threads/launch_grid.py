@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Unsupported
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import leaves, operands
+from uopc.ir.builder import index_maps, leaves, operands
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
@@ -49,13 +48,13 @@ def grid(
     neighbours run together. Unsupported if no sizes fit.
     """
     extents = [operands.as_dim(d) for d in extents]
-    live = tuple([d for d in extents if not indexing.is_one(d)])
+    live = tuple([d for d in extents if not index_maps.is_one(d)])
     order = -1 if innermost_first else 1
     sizes = _sizes(live[::order], None if maxima is None else tuple(maxima))
     names = tuple([f"{prefix}{i}" for i in range(len(sizes))])
     outer = tuple([_special(n, d) for n, d in zip(names, sizes)])[::order]
-    parts = iter(indexing.reshape_index(sizes[::order], live, outer))
-    index = [affine.const(0) if indexing.is_one(d) else next(parts) for d in extents]
+    parts = iter(index_maps.reshape_index(sizes[::order], live, outer))
+    index = [affine.const(0) if index_maps.is_one(d) else next(parts) for d in extents]
     return Grid(names, sizes, tuple(index))
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -89,13 +88,13 @@ def _fill(
     for u in walk.toposort(end):
         if u.op is Ops.STORE:
             address, value = u.src[:2]
-            target = affine.add(remake.rebuild(address.src[1], {loop: at}), begin)
+            target = affine.add(rebuild.rebuild(address.src[1], {loop: at}), begin)
             target = intern(Ops.INDEX, address.dtype, (base, target))
             async_ = "async" if value.op is Ops.LOAD else None
             given = _loaded(value, loop, at, there)
-            gate = [remake.rebuild(g, {loop: at}) for g in u.src[2:]]
+            gate = [rebuild.rebuild(g, {loop: at}) for g in u.src[2:]]
             changed[u] = intern(Ops.STORE, dtypes.void, (target, given, *gate), async_)
-    return remake.rebuild(end, changed)
+    return rebuild.rebuild(end, changed)
 
 
 def _loaded(value: UOp, loop: UOp, at: UOp, there: UOp) -> UOp:
@@ -106,7 +105,7 @@ def _loaded(value: UOp, loop: UOp, at: UOp, there: UOp) -> UOp:
             return at
         if u.op is not Ops.LOAD or there.op is Ops.CONST:
             return None
-        gate = there if len(src) == 1 else indexing.both(src[1], there)
+        gate = there if len(src) == 1 else index_maps.both(src[1], there)
         return intern(Ops.LOAD, u.dtype, (src[0], gate))
 
-    return remake.rewritten(value, change)
+    return rebuild.rewritten(value, change)

@@ -27,8 +27,7 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
@@ -166,7 +165,7 @@ def _first_digits(u: UOp, launch: _Threads) -> UOp | None:
 def _all_zero(indices: list[UOp]) -> UOp | None:
     """Whether all indices are 0; None without any."""
     gates = [compare.equal(i, affine.const(0)) for i in indices]
-    return functools.reduce(indexing.both, gates) if gates else None
+    return functools.reduce(index_maps.both, gates) if gates else None
 
 
 class _Placement:
@@ -263,7 +262,7 @@ def _after_reads(src: tuple[UOp, ...]) -> UOp:
 
 
 def _both(gate: UOp, others: tuple[UOp, ...]) -> UOp:
-    return indexing.both(gate, others[0]) if others else gate
+    return index_maps.both(gate, others[0]) if others else gate
 
 
 def place_threads(kernel: UOp, context: Context) -> UOp:
@@ -277,7 +276,7 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     kernel = swizzled(kernel)
     order = list(walk.order(kernel))
     placing = _Placement(order, launch, tiles := filled_together(order))
-    return remake.rewritten(with_barriers(kernel, tiles), placing.change)
+    return rebuild.rewritten(with_barriers(kernel, tiles), placing.change)
 
 
 PASS = Pass("place-threads", VECTOR, VECTOR, place_threads, "kernel", reassociates=True)

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from uopc.ir.builder import alu
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import alu, index_maps, rebuild
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
@@ -40,13 +38,13 @@ def swizzled(kernel: UOp) -> UOp:
             return u.replace(arg=replace(u.arg, swizzle=0))
         if u.op is not Ops.INDEX or storage_root(u) not in wanted - crossing:
             return None
-        flat, gate = indexing.ungated(src[1])
+        flat, gate = index_maps.ungated(src[1])
         tile = storage_root(u)
         index = (swizzled_index(flat, tile.arg.swizzle, tile.dtype.itemsize),)
-        gated = index if gate is None else indexing.gated(index, gate)
+        gated = index if gate is None else index_maps.gated(index, gate)
         return intern(Ops.INDEX, u.dtype, (src[0], *gated))
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def swizzled_index(index: UOp, row: int, itemsize: int) -> UOp:
@@ -69,7 +67,7 @@ def swizzled_index(index: UOp, row: int, itemsize: int) -> UOp:
 
 def _is_inside(u: UOp) -> bool:
     """Whether all lanes of an access are in one piece."""
-    lanes, flat = u.dtype.lanes, indexing.ungated(u.src[1])[0]
+    lanes, flat = u.dtype.lanes, index_maps.ungated(u.src[1])[0]
     if lanes == 1 or flat.dtype.lanes == lanes:
         return True
     if lanes * u.dtype.itemsize > PIECE:

@@ -24,8 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from uopc.errors import InvalidIR
-from uopc.ir.builder import alu, fold, leaves
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import alu, fold, index_maps, leaves
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes, walk
@@ -87,7 +86,7 @@ class _Lowering:
         return self._elementwise(u, index, guard)
 
     def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Step:
-        keys = [(s, indexing.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
+        keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         src = tuple((yield keys))
         made = _with_invalid(u, src) if any([_may_be_invalid(s) for s in src]) else remake(u, src)
         if made.origin is None:
@@ -99,22 +98,22 @@ class _Lowering:
         if u.op is Ops.AFTER:
             root, index, more = self.storage.access(u, index)
             target = self.storage.after(u)
-            index = indexing.gated(index, indexing.both(guard, more))
+            index = index_maps.gated(index, index_maps.both(guard, more))
             return intern(Ops.INDEX, root.dtype, (target, *index))
         target = self.storage.made.get(u, u)
-        return intern(Ops.INDEX, u.dtype, (target, *indexing.gated(index, guard)))
+        return intern(Ops.INDEX, u.dtype, (target, *index_maps.gated(index, guard)))
 
     def _move(self, u: UOp, index: Index, guard: UOp) -> Step:
-        mapped, more = indexing.source_index(u, index)
+        mapped, more = index_maps.source_index(u, index)
         if more is None:
             return (yield [(u.src[0], mapped, guard)])[0]
         if more.op is Ops.CONST and not more.arg:
             return leaves.const(u.dtype, 0)
-        inside = (yield [(u.src[0], mapped, indexing.both(guard, more))])[0]
+        inside = (yield [(u.src[0], mapped, index_maps.both(guard, more))])[0]
         return alu.where(more, inside, leaves.const(u.dtype, 0))
 
     def _reduce(self, u: UOp, index: Index, guard: UOp) -> Step:
-        inner, ranges = indexing.reduce_index(u, index, self.axes)
+        inner, ranges = index_maps.reduce_index(u, index, self.axes)
         value, _ = _valid_part((yield [(u.src[0], inner, guard)])[0])
         arg = type(u.arg)(u.arg.op)
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
@@ -123,9 +122,9 @@ class _Lowering:
         """x[i, j, …]: the indices are values; an INVALID one reads nothing."""
         rank = len(index) - (len(shapes.shape(u.src[0])) - (len(u.src) - 1))
         place, rest = index[:rank], index[rank:]
-        keys = [(s, indexing.broadcast_index(place, shapes.shape(s)), guard) for s in u.src[1:]]
-        chosen, valid = indexing.plain_index(tuple((yield keys)), indexing.true())
-        inside = (yield [(u.src[0], (*chosen, *rest), indexing.both(guard, valid))])[0]
+        keys = [(s, index_maps.broadcast_index(place, shapes.shape(s)), guard) for s in u.src[1:]]
+        chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())
+        inside = (yield [(u.src[0], (*chosen, *rest), index_maps.both(guard, valid))])[0]
         return alu.where(valid, inside, leaves.const(u.dtype, 0))
 
     def _resized(self, u: UOp, index: Index, guard: UOp) -> Step:
@@ -167,13 +166,13 @@ class _Lowering:
             moved = affine.sub(at, leaves.dim_uop(begin))
             after = compare.less(affine.const(-1), moved)
             before = compare.less(at, leaves.dim_uop(end))
-            inside = indexing.both(after, before)
+            inside = index_maps.both(after, before)
             if not (inside.op is Ops.CONST and not inside.arg):
-                if indexing.is_one(length):  # its one element is there wherever the index is
-                    moved, inside = indexing.zero(), indexing.true()
+                if index_maps.is_one(length):  # its one element is there wherever the index is
+                    moved, inside = index_maps.zero(), index_maps.true()
                 inner = () if u.op is Ops.STACK else (moved,)
                 inner = (*index[:axis], *inner, *index[axis + 1 :])
-                pieces.append((before, (s, inner, indexing.both(guard, inside))))
+                pieces.append((before, (s, inner, index_maps.both(guard, inside))))
             begin = end
         values = yield [key for _, key in pieces]
         result = values[-1]
@@ -195,20 +194,20 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if u.op is Ops.WHERE:
         condition, (a, a_valid), (b, b_valid) = parts[0][0], parts[1], parts[2]
         never = leaves.const(dtypes.bool_, False)
-        only_a = indexing.both(condition, a_valid)
+        only_a = index_maps.both(condition, a_valid)
         arms = only_a if b_valid is never else alu.where(condition, a_valid, b_valid)
-        valid = indexing.both(valid, arms)
+        valid = index_maps.both(valid, arms)
         # An arm that is never valid is never looked at.
         parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
         parts.append((a if b.op is Ops.INVALID else b, b_valid))
     else:
         for _, v in parts[1:]:
-            valid = indexing.both(valid, v)
+            valid = index_maps.both(valid, v)
     plain = tuple([p for p, _ in parts])
     nowhere = valid.op is Ops.CONST and not valid.arg
     if nowhere or any(p.op is Ops.INVALID for p in plain):
         return intern(Ops.INVALID, u.dtype)
-    return indexing.gated((remake(u, plain),), valid)[0]
+    return index_maps.gated((remake(u, plain),), valid)[0]
 
 
 def _valid_part(u: UOp) -> tuple[UOp, UOp]:
@@ -219,7 +218,7 @@ def _valid_part(u: UOp) -> tuple[UOp, UOp]:
         return u.src[1], u.src[0]
     if u.op is Ops.WHERE and u.src[1].op is Ops.INVALID:
         return u.src[2], alu.alu(u.src[0], Ops.XOR, leaves.const(dtypes.bool_, True))
-    return u, indexing.true()
+    return u, index_maps.true()
 
 
 def _is_empty(dims: shapes.Shape) -> bool:
@@ -255,11 +254,11 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
     for parts in _stored_parts(u, storage):
         shape = shapes.shape(parts[0][0])
         if not _is_empty(shape):
-            index, ranges = indexing.loop_index(shape)
+            index, ranges = index_maps.loop_index(shape)
             lowering, pairs = _Lowering(storage), []
             for part, offset in parts:
-                value, valid = _valid_part(lowering.lower((part, index, indexing.true())))
-                place = indexing.gated(offset(index), valid)
+                value, valid = _valid_part(lowering.lower((part, index, index_maps.true())))
+                place = index_maps.gated(offset(index), valid)
                 pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *place)), value))
             effects.append(_closed_stores(pairs, ranges, u.src[0].origin, u.arg.opts))
     return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
@@ -275,7 +274,7 @@ def _stored_parts(
     if not together and not many:
         yield [(value, lambda index: index)]
         return
-    begin = indexing.zero()
+    begin = index_maps.zero()
     parts: list[tuple[UOp, Callable[[Index], Index]]] = []
     for s in value.src:
         parts.append((s, functools.partial(_place_in_whole, value, begin)))
@@ -292,7 +291,7 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
     many = is_stored_by_part(value)
-    if all(indexing.is_one(d) for s in value.src for d in shapes.shape(s)):
+    if all(index_maps.is_one(d) for s in value.src for d in shapes.shape(s)):
         several = many or share_work(value.src, storage.made)
         return len(value.src) if several and is_loopless(value, storage.made) else 0
     part_shapes = {shapes.shape(s) for s in value.src}
@@ -314,16 +313,16 @@ def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     if _is_empty(dims):
         return intern(Ops.NOOP, dtypes.void)
     lowering = _Lowering(storage)
-    index, ranges = indexing.loop_index(dims, _loops_before(u))
+    index, ranges = index_maps.loop_index(dims, _loops_before(u))
     root, place, guard = storage.access(u.src[0], index)
-    inputs = [(s, indexing.broadcast_index(index, shapes.shape(s)), guard) for s in u.src[1:]]
+    inputs = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
     for gate in gates:
-        guard = indexing.both(guard, gate)
+        guard = index_maps.both(guard, gate)
     value, valid = _valid_part(value)
-    guard = indexing.both(guard, valid)
+    guard = index_maps.both(guard, valid)
     into = storage.after(u.src[0])
-    target = intern(Ops.INDEX, root.dtype, (into, *indexing.gated(place, guard)))
+    target = intern(Ops.INDEX, root.dtype, (into, *index_maps.gated(place, guard)))
     return _closed_stores([(target, value)], ranges, u.origin)
 
 

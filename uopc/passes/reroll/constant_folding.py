@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uopc.ir.builder import leaves, movement
-from uopc.ir.core import arrays as data
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import arrays, dtypes, shapes
 from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -137,7 +136,7 @@ def array_node(array: Array, dtype: dtypes.DType) -> UOp:
     if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
         value = flat[0].item() if flat.size else 0
         return leaves.filled(leaves.const(dtype, value), array.shape)
-    return intern(Ops.DATA, dtype, (), data.register(array))
+    return intern(Ops.DATA, dtype, (), arrays.register(array))
 
 
 def _one_pad(u: UOp) -> PadSum | None:

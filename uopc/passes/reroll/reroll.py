@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from uopc.ir.builder import alu, leaves, movement
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import alu, leaves, movement, rebuild
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
@@ -45,7 +44,7 @@ class _Rewriting:
         self.settled: dict[UOp, UOp] = {}
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-        made = u if src == u.src else remake.remake(u, src)
+        made = u if src == u.src else rebuild.remake(u, src)
         constants = self.constants
         constants.note(made)
         if made in constants.constant or not src:
@@ -54,7 +53,7 @@ class _Rewriting:
             return made
         read = tuple([self.settle(s) for s in made.src])
         if read != made.src:
-            made = remake.remake(made, read)
+            made = rebuild.remake(made, read)
         made = self.joined(made)
         constants.note(made)
         return made
@@ -112,7 +111,7 @@ class _Rewriting:
         got = self.roller.rolled(u.src)
         got = self.mixed(u.src) if got is None else got
         if got is None:
-            return remake.remake(u, tuple([self.settle(s) for s in u.src]))
+            return rebuild.remake(u, tuple([self.settle(s) for s in u.src]))
         if u.op is Ops.STACK:
             return got
         axis, dims = u.arg, shapes.shape(u.src[0])
@@ -125,7 +124,7 @@ def reroll(graph: UOp, context: Context) -> UOp:
     parts = max([len(u.src) for u in walk.nodes(graph) if u.op in JOINED], default=0)
     if parts < FEWEST_PARTS and Ops.PAD not in walk.ops(graph):
         return graph  # no value is put together from many
-    return remake.rewritten(graph, _Rewriting().change, outside_kernels=True)
+    return rebuild.rewritten(graph, _Rewriting().change, outside_kernels=True)
 
 
 PASS = Pass("reroll", TENSOR, TENSOR, reroll, "graph")

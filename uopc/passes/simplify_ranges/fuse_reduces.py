@@ -8,7 +8,7 @@ other's result, and both must be in the same outer loops.
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -23,7 +23,7 @@ def with_shared_loops(kernel: UOp) -> UOp:
         names = _same_loops(kernel)
         if not names:
             return kernel
-        kernel = remake.rebuild(kernel, names)
+        kernel = rebuild.rebuild(kernel, names)
 
 
 def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
@@ -121,7 +121,7 @@ def _reads(members: list[UOp], loops: Loops, names: Loops) -> dict[UOp, None]:
     every = _around(members).union(loops)
     renamed = dict(zip(loops, names))
     return {
-        remake.rebuild(u, renamed): None
+        rebuild.rebuild(u, renamed): None
         for m in members
         for u in walk.toposort(m.src[0], lambda n: not ranges.ranges(n).isdisjoint(loops))
         if u.op is Ops.INDEX and ranges.ranges(u).issuperset(every)

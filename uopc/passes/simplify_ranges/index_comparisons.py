@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp
@@ -40,7 +40,7 @@ def with_counted_comparisons(kernel: UOp) -> UOp:
             return None
         return compare.OPS[u.op](*sides)
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def _is_candidate(u: UOp) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.levels import KERNEL
@@ -89,7 +89,7 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
             return intern(u.op, u.dtype, (*kept, whole), u.arg, u.tag)
         return None
 
-    merged = remake.rewritten(kernel, change)
+    merged = rebuild.rewritten(kernel, change)
     before = sum(u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in nodes)
     after = sum(
         u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in walk.toposort(merged)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import walk
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp
@@ -43,7 +43,7 @@ def without_unseen_signs(kernel: UOp) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return src[u.src.index(added[u])]
 
-    return remake.rewritten(kernel, change, only=gone) if gone else kernel
+    return rebuild.rewritten(kernel, change, only=gone) if gone else kernel
 
 
 def _but_zero(u: UOp) -> UOp | None:

@@ -9,7 +9,7 @@ copies of a function of many instructions cost compile time and gain nothing.
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.uop import UOp
@@ -37,7 +37,7 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
     nest, kinds = next_nest(kernel), _kinds(copied, n)
     loops = {q: make_range(q.src[0], (nest, i), kinds[q]) for i, q in enumerate(copied)}
     tile = local_tile(kernel, u.dtype, [int(q.src[0].arg) for q in copied]).filled(copied, u)
-    return remake.rebuild(kernel, {u: tile.at(list(loops.values())), **loops})
+    return rebuild.rebuild(kernel, {u: tile.at(list(loops.values())), **loops})
 
 
 def _kinds(copied: list[UOp], n: int) -> dict[UOp, AxisKind]:

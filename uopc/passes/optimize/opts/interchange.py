@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import kernel_axes, make_range, parts
@@ -37,4 +37,4 @@ def swap(kernel: UOp, r: UOp, n: int) -> UOp:
         if any(p.arg.axis > axis for p in ranges.ranges(moved.src[0])):
             raise Refused("the length of one depends on a loop that would be inside of it")
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
-    return remake.rebuild(kernel, {r: a, q: b})
+    return rebuild.rebuild(kernel, {r: a, q: b})

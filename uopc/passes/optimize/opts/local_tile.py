@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.dtypes import DType
@@ -32,7 +32,7 @@ class LocalTile:
         base = self.buffer
         if self.effects:
             base = intern(Ops.AFTER, base.dtype, (base, *self.effects))
-        return intern(Ops.INDEX, base.dtype, (base, indexing.flat_index(self.dims, tuple(index))))
+        return intern(Ops.INDEX, base.dtype, (base, index_maps.flat_index(self.dims, tuple(index))))
 
     def after(self, *effects: UOp) -> LocalTile:
         """The tile as it is after some effects."""

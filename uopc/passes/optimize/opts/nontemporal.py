@@ -9,7 +9,7 @@ stores, or a store of less than a whole vector, ignores the mode.
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
@@ -34,4 +34,4 @@ def nontemporal(kernel: UOp, r: UOp, n: int) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return intern(u.op, u.dtype, src, "stream", u.tag)
 
-    return remake.rewritten(kernel, change, only=set(stores))
+    return rebuild.rewritten(kernel, change, only=set(stores))

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -130,7 +129,7 @@ def _step(value: UOp, q: UOp) -> int:
         if q not in ranges.ranges(u):
             continue
         if u.op is Ops.INDEX:
-            step: int = affine.form(indexing.ungated(u.src[1])[0])[1].get(q, 0)
+            step: int = affine.form(index_maps.ungated(u.src[1])[0])[1].get(q, 0)
             if step > 0:
                 return step
         elif u.op is Ops.ADD and u.dtype is dtypes.index:
@@ -150,7 +149,7 @@ def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
         return False
     joined = Digit(d.unit, {**d.factors, q: factor}, d.extent + factor * (q.src[0].arg - 1), d.step)
     sum_ = make_range(joined.extent, (*q.arg.axis, -1), "loop")
-    moved = remake.rebuild(value, {d.unit: joined.unit_at(sum_)})
+    moved = rebuild.rebuild(value, {d.unit: joined.unit_at(sum_)})
     if any(m in ranges.ranges(moved) for m in joined.factors):
         return False
     d.factors, d.extent = joined.factors, joined.extent
@@ -172,7 +171,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
     dims: list[int] = []
     filled: list[UOp] = []  # the loops that fill the tile, one per dimension
     read: list[UOp] = []
-    guard = indexing.true()
+    guard = index_maps.true()
     moved: dict[UOp, UOp] = {}
     for d in order:
         apart, width = d.lane_step()
@@ -184,18 +183,18 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
         dims += [apart, count]
         filled += [phase, inner]
         position = affine.add(affine.scaled(inner, apart), phase)
-        guard = indexing.both(guard, compare.less(position, affine.const(d.extent)))
+        guard = index_maps.both(guard, compare.less(position, affine.const(d.extent)))
         moved[d.unit] = d.unit_at(position)
         quotient, rest = affine.divmod_(d.total(), affine.const(apart))
         read += [rest, quotient]
-    content = _guarded(remake.rebuild(value, moved), guard)
+    content = _guarded(rebuild.rebuild(value, moved), guard)
     row, itemsize = dims[-1], value.dtype.itemsize
     swizzled = in_banks and can_be_swizzled(row * itemsize)
     if in_banks and not swizzled and row * itemsize % 32 == 0:
         # 8 rows are in different banks, 16 bytes of each, if rows have an odd number of 16 bytes.
         dims[-1] += 16 // itemsize
     tile = local_tile(kernel, value.dtype, dims, swizzle=row if swizzled else 0)
-    return remake.rebuild(kernel, {value: tile.filled(filled, content).at(read)})
+    return rebuild.rebuild(kernel, {value: tile.filled(filled, content).at(read)})
 
 
 def _fill_loop(length: UOp, axis: tuple[int, ...]) -> UOp:
@@ -207,6 +206,6 @@ def _guarded(value: UOp, guard: UOp) -> UOp:
     """The value with its accesses under a guard."""
     if guard.op is Ops.CONST:
         return value
-    return remake.rewritten(
+    return rebuild.rewritten(
         value, lambda u, src: guarded(u, src, guard) if u.op is Ops.INDEX else None
     )

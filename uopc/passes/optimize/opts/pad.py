@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from uopc.ir.builder import alu, leaves
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import alu, index_maps, leaves, rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -39,14 +37,14 @@ def pad_to(kernel: UOp, r: UOp, n: int) -> UOp:
             return guarded(u, src, guard)
         return None
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def guarded(u: UOp, src: tuple[UOp, ...], guard: UOp) -> UOp:
     """The INDEX u on new sources, under a guard besides its own."""
-    flat, own = indexing.ungated(src[1])
-    both = guard if own is None else indexing.both(own, guard)
-    return intern(Ops.INDEX, u.dtype, (src[0], *indexing.gated((flat,), both)))
+    flat, own = index_maps.ungated(src[1])
+    both = guard if own is None else index_maps.both(own, guard)
+    return intern(Ops.INDEX, u.dtype, (src[0], *index_maps.gated((flat,), both)))
 
 
 def _inside(reduce: UOp, body: UOp, r: UOp, guard: UOp) -> UOp:

@@ -9,8 +9,7 @@ reduce would read a few columns of every row.
 
 from __future__ import annotations
 
-from uopc.ir.builder import alu
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import alu, rebuild
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -36,7 +35,7 @@ def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
     for q in (r, *inside):
         check_free(kernel, q)
     check_ahead(kernel, reduce.src[0])
-    return remake.rebuild(kernel, {reduce: _moved(kernel, reduce, r, inside)})
+    return rebuild.rebuild(kernel, {reduce: _moved(kernel, reduce, r, inside)})
 
 
 def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
@@ -53,7 +52,7 @@ def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
         begin = intern(Ops.AFTER, begin.dtype, (begin, *sorted(outer, key=lambda q: q.arg.axis)))
     empty = tile.filled(loops(nest), begin)
     rows, columns = make_range(r.src[0], (nest + 1, 0), "loop"), loops(nest + 1)
-    term = remake.rebuild(reduce.src[0], {r: rows, **dict(zip(inside, columns))})
+    term = rebuild.rebuild(reduce.src[0], {r: rows, **dict(zip(inside, columns))})
     others = tuple([q for q in reduce.src[1:] if q is not r])
     if others:
         term = intern(Ops.REDUCE, reduce.dtype, (term, *others), reduce.arg)

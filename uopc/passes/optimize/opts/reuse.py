@@ -8,7 +8,7 @@ The loop of the reduce also stores its terms: the REDUCE and the END of the stor
 
 from __future__ import annotations
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -32,7 +32,7 @@ def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     for q in kernel_axes(kernel):
         alike = q is not r and q.src[0] is r.src[0] and q.arg.kind in ("loop", "reduce")
         if alike and others | {q} in around:
-            term = remake.rebuild(value, {r: q})
+            term = rebuild.rebuild(value, {r: q})
             if term in nodes and q in ranges.ranges(term):
                 found[term] = q
     return value, found
@@ -52,4 +52,4 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("the length of the loop is not known")
     check_ahead(kernel, value)
     tile = local_tile(kernel, value.dtype, [r.src[0].arg], most=MOST_BYTES).filled([r], value)
-    return remake.rebuild(kernel, {v: tile.at([q]) for v, q in found.items()})
+    return rebuild.rebuild(kernel, {v: tile.at([q]) for v, q in found.items()})

@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
-from uopc.ir.builder import alu
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import alu, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -65,7 +64,7 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
         made = []
         for i, (part, loop, value) in enumerate(zip(parts, loops, values)):
             names = _copies(body, r, inner, number + i - 1) if i else {}
-            b = remake.rebuild(body, {**part.known, r: value, **names})
+            b = rebuild.rebuild(body, {**part.known, r: value, **names})
             made.append((b, (loop, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
             return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])
@@ -74,7 +73,7 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
         outer = [q for q in closed if q is not r and q not in inner]
         return intern(Ops.END, dtypes.void, (group, *outer)) if outer else group
 
-    return remake.rewritten(kernel, change, only=closers(kernel, r))
+    return rebuild.rewritten(kernel, change, only=closers(kernel, r))
 
 
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
@@ -104,4 +103,4 @@ def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:
     for u in walk.toposort(body):
         if u.op in (Ops.END, Ops.REDUCE) and r in ranges.ranges(u):
             loops.update(dict.fromkeys(ranges.closed_ranges(u)))
-    return remake.renamed_ranges({q: (*q.arg.axis, _COPY, number) for q in loops if q is not r})
+    return rebuild.renamed_ranges({q: (*q.arg.axis, _COPY, number) for q in loops if q is not r})

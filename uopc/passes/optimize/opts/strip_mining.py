@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
@@ -69,7 +69,7 @@ def stripped(kernel: UOp, *strips: Strip) -> UOp:
         return intern(u.op, u.dtype, (src[0], *closed.values()), u.arg, u.tag)
 
     closing = [u for r in values for u in closers(kernel, r)]
-    return remake.rewritten(kernel, change, only={*values, *closing})
+    return rebuild.rewritten(kernel, change, only={*values, *closing})
 
 
 def tile(kernel: UOp, r: UOp, n: int, kind: AxisKind | None = None) -> UOp:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from uopc.ir.builder import index_maps as indexing
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
@@ -40,7 +39,7 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     (reduce,) = [u for u in parts(kernel).reduces if inner[2] in u.src]
     body = _product(reduce, tile, inner)
     made = intern(Ops.REDUCE, reduce.dtype, (body, *reduce.src[1:]), reduce.arg)
-    return remake.rebuild(kernel, {reduce: made})
+    return rebuild.rebuild(kernel, {reduce: made})
 
 
 def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
@@ -85,7 +84,7 @@ def _tile(product: Contraction, n: int) -> Tile:
 
 def _stride(store: UOp, r: UOp) -> int:
     """By how many elements the address of a store moves with a loop."""
-    return affine.form(indexing.ungated(before_effects(store.src[0]).src[1])[0])[1].get(r, 0)
+    return affine.form(index_maps.ungated(before_effects(store.src[0]).src[1])[0])[1].get(r, 0)
 
 
 def _check(kernel: UOp, r: UOp, size: int) -> None:

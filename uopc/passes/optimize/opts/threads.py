@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from uopc.ir.builder import fold
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import fold, rebuild
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
@@ -97,7 +96,7 @@ def _nested(kernel: UOp) -> UOp:
         inner = intern(Ops.REDUCE, u.dtype, (src[0], *own), u.arg)
         return intern(Ops.REDUCE, u.dtype, (inner, *shared), u.arg)
 
-    return remake.rewritten(kernel, change)
+    return rebuild.rewritten(kernel, change)
 
 
 def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
@@ -110,7 +109,7 @@ def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
     if not tiles:
         raise Refused("threads fill no tile in the loop")
     made = {t: t.replace(arg=dataclasses.replace(t.arg, stages=n)) for t in tiles}
-    return remake.rebuild(kernel, made)
+    return rebuild.rebuild(kernel, made)
 
 
 def _check_output(kernel: UOp, r: UOp) -> None:

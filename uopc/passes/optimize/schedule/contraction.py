@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -205,7 +205,7 @@ def _is_dot_product(k: KernelFacts, c: _Contraction) -> bool:
 
 def _is_plain(value: UOp) -> bool:
     """Whether a value is an element of an array, read without a guard."""
-    return value.op is Ops.INDEX and indexing.ungated(value.src[1])[1] is None
+    return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
 
 
 def _row_block(s: Scheduler, c: _Contraction) -> UOp:

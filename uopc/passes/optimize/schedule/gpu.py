@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
@@ -49,7 +49,7 @@ def _stored(k: KernelFacts, r: UOp) -> bool:
 def _is_plain(k: KernelFacts, r: UOp) -> bool:
     """Whether every access moves by one element or none, and no guard depends on the loop."""
     for a in k.inside(r):
-        gate = indexing.ungated(a.node.src[1])[1]
+        gate = index_maps.ungated(a.node.src[1])[1]
         if a.stride(r) not in (0, 1) or (gate is not None and r in ranges.ranges(gate)):
             return False
     return True

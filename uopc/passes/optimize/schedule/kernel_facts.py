@@ -6,7 +6,7 @@ import functools
 from collections.abc import Container
 from typing import NamedTuple
 
-from uopc.ir.builder import index_maps as indexing
+from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
@@ -47,7 +47,7 @@ class KernelFacts:
             Access(u, flat, u in targets, gate)
             for u in self.order
             if u.op is Ops.INDEX and len(u.src) == 2
-            for flat, gate in [indexing.ungated(u.src[1])]
+            for flat, gate in [index_maps.ungated(u.src[1])]
         ]
         self.reduces, self.comparisons = found.reduces, found.comparisons
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]

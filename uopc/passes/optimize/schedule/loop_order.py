@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 
-from uopc.ir.builder import rebuild as remake
+from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -187,7 +187,7 @@ def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:
     """Bits of the iterations in which a condition may be true, and in which it may be false."""
     true = false = 0
     for i in range(n):
-        value = remake.rebuild(condition, {r: affine.const(i)})
+        value = rebuild.rebuild(condition, {r: affine.const(i)})
         known = value.arg if value.op is Ops.CONST else None
         true |= (known is not False) << i
         false |= (known is not True) << i

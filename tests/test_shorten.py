@@ -14,8 +14,7 @@ from uopc.ir.core.args import VariableArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.index import affine
-from uopc.ir.symbolic import shorten as compact
-from uopc.ir.symbolic import simplify as symbolic
+from uopc.ir.symbolic import shorten, simplify
 
 
 def variable(name: str, low: int, high: int):
@@ -50,7 +49,7 @@ A, B, C = variable("a", 0, 30), variable("b", -5, 12), variable("c", 0, 7)
 def test_written_short(value, shown):
     made = value.simplify()
     assert expression.difference(value, made) is None
-    assert compact.size(made) <= compact.size(symbolic.simplify(value))
+    assert shorten.size(made) <= shorten.size(simplify.simplify(value))
     assert made.render(simplify=False) == shown
 
 
@@ -95,9 +94,9 @@ def _binary(below):
 def test_random_expressions_keep_their_values(u):
     made = u.simplify()
     assert expression.difference(u, made) is None
-    assert compact.size(made) <= compact.size(symbolic.simplify(u))
+    assert shorten.size(made) <= shorten.size(simplify.simplify(u))
     assert made.simplify() is made
-    assert symbolic.simplify(made) is symbolic.simplify(u)
+    assert simplify.simplify(made) is simplify.simplify(u)
 
 
 def test_a_long_sum_is_written_in_time():
@@ -106,7 +105,7 @@ def test_a_long_sum_is_written_in_time():
     start = time.process_time()
     made = total.simplify()
     assert time.process_time() - start < 2
-    assert compact.size(made) <= compact.size(total)
+    assert shorten.size(made) <= shorten.size(total)
 
 
 def test_large_graphs_stay_in_normal_form():
