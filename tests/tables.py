@@ -65,7 +65,8 @@ def invariants():
 def pipeline():
     rows = []
     for number, p in PIPELINE:
-        module = p.run.__module__.rpartition(".")[2]
+        *folder, name = p.run.__module__.removeprefix("uopc.passes.").split(".")
+        link = f"{folder[0]}/" if folder else f"{name}.py"
         doc = __import__(p.run.__module__, fromlist=["PASS"]).__doc__
         first = doc.strip().split("\n\n")[0].replace("\n", " ")
         levels = (
@@ -73,7 +74,7 @@ def pipeline():
         )
         each = "program" if p.scope == "graph" else "kernel"
         sums = "reorders sums" if p.reassociates else ""
-        rows.append((number, f"[{p.name}]({module}.py)", levels, each, sums, first))
+        rows.append((number, f"[{p.name}]({link})", levels, each, sums, first))
     return _table(("", "pass", "level", "runs on each", "", "what it does"), rows)
 
 
@@ -109,6 +110,7 @@ TABLES = {
     "ops": ("uopc/ir/README.md", ops),
     "pipeline": ("uopc/passes/README.md", pipeline),
     "order": ("uopc/passes/README.md", order),
+    "pass-files": ("uopc/passes/README.md", lambda: files("uopc/passes")),
     "opts": ("uopc/passes/README.md", opts),
 }
 

@@ -62,7 +62,7 @@ Constants = tuple["UOp", ...]
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the code for this value is the same as for its neighbours."""
+    """True if the code for this value is the same as for its neighbours."""
     return type(value) in (int, float) and math.isfinite(value) and value not in (0, 1, -1)
 
 
@@ -71,7 +71,7 @@ def _is_power(value: float) -> bool:
 
 
 def _is_free(user: UOp, place: int) -> bool:
-    """Whether the code does not depend on the constant operand at this place."""
+    """True if the code does not depend on the constant operand at this place."""
     c = user.src[place]
     if c.op is not Ops.CONST or c.dtype.kind not in ("int", "uint", "float"):
         return False

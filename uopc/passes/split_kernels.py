@@ -19,7 +19,7 @@ Before (indexed)                           After (program)
 Each closed store is a kernel. Its storage becomes PARAMs by slot, the written one first; each index
 becomes one flat index. A constant offset that all indices of one storage share moves into the call
 as a SLICE, so kernels that differ only in that offset are one node. A kernel runs after those that
-write what it reads, and before those that overwrite what it reads; a circular wait is an error.
+write its inputs, and before those that overwrite its inputs; a circular wait is an error.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def body(effect: UOp) -> list[UOp]:
 
 
 def is_local(storage: UOp) -> bool:
-    """Whether storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
+    """True if storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
     tile = storage.src[0] if storage.op is Ops.AFTER else storage
     return tile.op is Ops.BUFFER and tile.arg.space != "global"
 
@@ -136,8 +136,8 @@ class _Launches:
         closed = set(stores)
         accesses: dict[UOp, _Access] = {}
         spans: dict[UOp, _Span] = {}
-        read: set[UOp] = set()  # used for more than a place to store to
-        loaded: set[UOp] = set()  # depends on what is read
+        read: set[UOp] = set()  # used other than as the place of a store
+        loaded: set[UOp] = set()  # depends on a value that is read
         for u in nodes:
             if u.op is Ops.INDEX:
                 storage, index = u.src[0], u.src[1:]
@@ -181,7 +181,7 @@ _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 
 def launch_order(launches: _Launches) -> list[_Launch]:
-    """The launches in order: readers of a version before what overwrites it, otherwise as found."""
+    """The launches in order: readers of a version before its overwriters, otherwise as found."""
     versions = launches.versions
     by_root: dict[UOp, list[tuple[UOp, tuple[float, float]]]] = {}
     for e, launch in launches.found.items():
@@ -199,7 +199,7 @@ def launch_order(launches: _Launches) -> list[_Launch]:
                 for w in writers[p.root].following(p.seen, p.begin, p.end):
                     if w is not e:
                         before[w].add(e)
-        for p in launch.writes:  # nothing says which comes first: as found
+        for p in launch.writes:  # no order is given: as found
             for w in writers[p.root].following(p.seen, p.begin, p.end, found_after=e):
                 before[w].add(e)
     return [launches.found[e] for e in _stable_order(before | joins, place)]
@@ -271,8 +271,9 @@ class _Kernels:
         return self.made[form], args
 
     def _form(self, launch: _Launch, slices: Mapping[UOp, _Slice]) -> int:
-        """A number for a kernel, whatever its storage is called. A node without an access below it
-        is the same in equal kernels. Local tiles and gathered indices are compared as they are."""
+        """A number for a kernel; kernels that differ in their storage only have the same. A node
+        without an access below it is in equal kernels one node, and so are local tiles and gathered
+        indices."""
         numbers = self.numbers
         form: dict[UOp, int] = {}
         key: Hashable

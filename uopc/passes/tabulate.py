@@ -91,7 +91,7 @@ class _Nest:
         return found
 
     def is_worth_it(self) -> bool:
-        """Whether enough deep values are known."""
+        """True if enough deep values are known."""
         if len(self.deep) < FEWEST_OPS:
             return False
         self.known = {u: self.iterations.array(u) for u in self.order}

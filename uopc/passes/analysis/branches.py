@@ -11,7 +11,7 @@ from uopc.ir.core.uop import UOp
 
 
 class Waits(NamedTuple):
-    """What must happen before a value: the longest chain of BRANCHes up to it, and the loops that
+    """The order before a value: the longest chain of BRANCHes up to it, and the loops that
     are closed below it.
 
     BRANCHes with equal Waits are independent: neither is below the other, directly or through a

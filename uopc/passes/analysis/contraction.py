@@ -44,13 +44,13 @@ def _loops(ranges: frozenset[UOp]) -> list[UOp]:
 
 
 def repeats_factors(reduce: UOp) -> bool:
-    """Whether a REDUCE of shapes combines products whose factors are each used more than once."""
+    """True if a REDUCE of shapes combines products whose factors are each used more than once."""
     product = reduce.src[0]
     return product.op is Ops.MUL and all([_is_repeated(s, product) for s in product.src])
 
 
 def _is_repeated(factor: UOp, product: UOp) -> bool:
-    """Whether a product has elements of its factor, seen through views, more than once."""
+    """True if a product has elements of its factor, seen through views, more than once."""
     dims, wanted = shapes.shape(factor), shapes.shape(product)
     if not (dims == wanted or shapes.size(dims) == shapes.size(wanted)):
         return True

@@ -1,4 +1,4 @@
-"""How the lanes of a vector are loaded: limits that schedules and devectorize share."""
+"""The limits on loads of strided lanes that schedules and devectorize share."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def reduces_over(kernel: UOp, r: UOp) -> list[UOp]:
 
 
 def is_overwritten(u: UOp, r: UOp) -> bool:
-    """Whether u is a STORE to the same element in every iteration of r, such as the accumulator of
+    """True if u is a STORE to the same element in every iteration of r, such as the accumulator of
     a hand-written kernel. Copies of the body side by side would mix its values."""
     if u.op is not Ops.STORE or r not in ranges.ranges(u):
         return False

@@ -1,4 +1,4 @@
-"""What nodes cost. What depends on the op alone is in the columns of the op table."""
+"""The costs of nodes. The op table holds the costs that depend on the op alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def latency(u: UOp) -> int:
 
 
 def expansion(u: UOp) -> int:
-    """How many nodes `decompose` makes of a node."""
+    """The number of nodes that `decompose` makes of a node."""
     bits = u.dtype.bits
     return u.op.expansion[bits == 64] if bits in (32, 64) else 1
 

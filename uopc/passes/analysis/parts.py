@@ -1,4 +1,4 @@
-"""Values that are put together from parts: which are stored part by part, in how many loops."""
+"""Values that are put together from parts: which are stored part by part, and in how many loops."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MOST_TOGETHER = 64
 
 
 def is_stored_by_part(u: UOp) -> bool:
-    """Whether each part of a value has a loop of its own, because there are many parts."""
+    """True if each part of a value has a loop of its own, because there are many parts."""
     return u.op in (Ops.STACK, Ops.CAT) and len(u.src) > MOST_PARTS
 
 
 def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
-    """Whether values of one shape, none with a reduce, are long and at least twice as cheap to
+    """True if values of one shape, none with a reduce, are long and at least twice as cheap to
     compute in one loop as in a loop each: the rows of a Jacobian, say, or the states of a rollout,
     each of which depends on all before it."""
     together, seen, stack = 0.0, set(parts), list(parts)
@@ -44,7 +44,7 @@ def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
 
 
 def is_loopless(u: UOp, stored: Container[UOp]) -> bool:
-    """Whether a value is computed without a reduce."""
+    """True if a value is computed without a reduce."""
     return not any(
         v.op is Ops.REDUCE for v in walk.toposort(u, gate=lambda v: v not in stored)
     )

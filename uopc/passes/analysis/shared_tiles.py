@@ -36,5 +36,5 @@ def loops_around(end: UOp) -> tuple[UOp, ...]:
 
 
 def can_be_swizzled(row: int) -> bool:
-    """Whether rows of this many bytes are 2 or 4 pieces, or whole lines."""
+    """True if rows of this many bytes are 2 or 4 pieces, or whole lines."""
     return row in (2 * PIECE, 4 * PIECE) or (row > 0 and row % LINE == 0)

@@ -1,4 +1,4 @@
-"""Opts that the user gave with a CONTIGUOUS: whose kernel they are for, and what they rely on."""
+"""Opts that the user gave with a CONTIGUOUS: their kernels, and the reduces that they count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Opts = tuple[Opt, ...] | None
 
 
 def has_opts(u: UOp) -> bool:
-    """Whether the kernel that stores this value has its Opts already; an empty list counts."""
+    """True if the kernel that stores this value has its Opts already; an empty list counts."""
     return u.op is Ops.CONTIGUOUS and u.arg is not None
 
 

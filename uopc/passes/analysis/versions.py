@@ -59,7 +59,7 @@ class Versions:
         self._lengths: list[int] = []
 
     def sees(self, version: Version, effect: UOp) -> bool:
-        """Whether the version includes the effect."""
+        """True if the version includes the effect."""
         place = self.place[effect]
         return place.at < version.length(place.chain)
 
@@ -89,7 +89,7 @@ class Versions:
         return Version(chains, -1, 0, (node,), None)
 
     def _within(self, a: Version, b: Version) -> bool:
-        """Whether version `b` includes `a`, as far as one look tells."""
+        """True if version `b` includes `a`, as far as one look tells."""
         if a is b.before:
             return True
         return a.before is not None and self.sees(b, a.last[0])

@@ -21,7 +21,7 @@ def stores_in(effect: UOp) -> tuple[UOp, ...]:
 
 
 def is_view(v: UOp) -> bool:
-    """Whether a node only shows something: storage, a constant, or a movement of them."""
+    """True if a node computes nothing: it is storage, a constant, or a movement of them."""
     return v.op.movement or v.op.is_storage or v.op in _WITHOUT_STORAGE
 
 
@@ -85,7 +85,7 @@ def effects_seen(v: UOp) -> set[UOp]:
 
 
 def is_final_storage(v: UOp, effects: Effects) -> bool:
-    """Whether a value is a whole storage as the program leaves it. A PARAM that nothing writes is
+    """True if a value is a whole storage as the program leaves it. A PARAM that nothing writes is
     the caller's array: its value is copied."""
     root = whole_root(v)
     if root.op.movement or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):

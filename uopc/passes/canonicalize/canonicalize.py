@@ -163,12 +163,12 @@ def _split(u: UOp, value: UOp, dims: shapes.Shape) -> UOp | None:
 
 
 def _is_repeated(value: UOp, axis: int) -> bool:
-    """Whether an axis only repeats one element."""
+    """True if an axis only repeats one element."""
     return value.op is Ops.EXPAND and _is_one(value.src[0], len(shapes.shape(value)) - axis)
 
 
 def _is_one(value: UOp, last: int) -> bool:
-    """Whether a value has one element along its last axis, its last but one, …, or no such axis."""
+    """True if a value has one element along its last axis, its last but one, …, or no such axis."""
     dims = shapes.shape(value)
     return last > len(dims) or dims[-last] == 1
 

@@ -38,7 +38,7 @@ class FunctionCalls:
         self._slots: Iterator[int] = itertools.count()
 
     def value(self, u: UOp, called: UOp) -> UOp:
-        """What a GETTUPLE of a call, or of a TUPLE, stands for.
+        """The value that a GETTUPLE of a call, or of a TUPLE, stands for.
 
         UserError when an argument is missing or has another dtype or shape than its param.
         """

@@ -58,7 +58,7 @@ class Native(NamedTuple):
     scales: bool
 
     def computes(self, t: DType) -> bool:
-        """Whether the machine has arithmetic for a type, and not conversions alone."""
+        """True if the machine has arithmetic for a type, and not conversions alone."""
         return t not in SOFTWARE and (t is not dtypes.float16 or t in self.floats)
 
 

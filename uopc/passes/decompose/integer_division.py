@@ -102,7 +102,7 @@ def integer_division(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _same_either_way(a: UOp, b: UOp) -> bool:
-    """Whether both operands are nonnegative: then rounding down and toward zero agree."""
+    """True if both operands are nonnegative: then rounding down and toward zero agree."""
     return bool(bounds.bounds(a)[0] >= 0 and bounds.bounds(b)[0] >= 0)
 
 

@@ -64,7 +64,7 @@ def _groups(branches: Iterable[UOp], below: dict[UOp, Waits]) -> dict[UOp, Condi
 
 
 def _any(conditions: list[UOp]) -> UOp:
-    """Whether one of the conditions holds; vectors are combined before their lanes."""
+    """True if one of the conditions holds; vectors are combined before their lanes."""
     total = conditions[0]
     for c in conditions[1:]:
         if c.op is total.op is Ops.HREDUCE and c.src[0].dtype is total.src[0].dtype:

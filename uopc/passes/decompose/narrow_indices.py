@@ -53,7 +53,7 @@ def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _is_cast(u: UOp) -> bool:
-    """Whether a vector of indices is one of int32."""
+    """True if a vector of indices is one of int32."""
     return u.op is Ops.CAST and _is_wide(u) and u.src[0].dtype.scalar is dtypes.int32
 
 

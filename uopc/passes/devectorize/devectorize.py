@@ -14,7 +14,7 @@ Before (vector)                              After (vector)
   sink %10 name=E_64 opts=(VECTOR(0, 8),)      sink %10 name=E_64 opts=(VECTOR(0, 8),)
 
 The flat index as a sum says what its lanes do: step 1 is one vector access, step -1 a reversed one,
-no step one scalar, a small step some vectors and shuffles, anything else one access a lane. A
+no step one scalar, a small step some vectors and shuffles, anything else one access per lane. A
 guard becomes the access's gate.
 """
 
@@ -45,8 +45,8 @@ class _Memory:
         self.predicated = target.gpu is not None  # loads have gates of their own
         self.masks_apart = self.predicated or target.masks_apart
         self.lanes: dict[tuple[UOp, int], UOp] = {}
-        self.whole: set[UOp] = set()  # not simpler a lane at a time
-        self.transposed: dict[UOp, UOp] = {}  # the values of vectors that are read in blocks
+        self.whole: set[UOp] = set()  # vectors that are no simpler lane by lane
+        self.transposed: dict[UOp, UOp] = {}  # INDEX -> its value, loaded as part of a block
 
     def transpose(self, kernel: UOp) -> None:
         """Find the blocks of vectors that rows of memory go through."""
@@ -54,7 +54,7 @@ class _Memory:
             self.transposed |= transposed_loads.transposed(block, self.row)
 
     def row(self, u: UOp, dtype: DType, i: int) -> UOp:
-        """Neighbours, from where lane i of a vector is."""
+        """The neighbours in memory from lane i of a vector on."""
         return _load(u, dtype, self.lane(u.src[1], i), None)
 
     def change(self, u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -76,7 +76,7 @@ class _Memory:
         return intern(Ops.INDEX, address.dtype, (address.src[0], *index))
 
     def load(self, u: UOp) -> UOp:
-        """The value of an INDEX."""
+        """The value of an INDEX, as LOADs."""
         if u in self.transposed:
             return self.transposed[u]
         flat, gate = index_maps.ungated(u.src[1])
@@ -104,8 +104,8 @@ class _Memory:
         return intern(Ops.STACK, u.dtype, tuple(parts))
 
     def neighbours(self, u: UOp, first: UOp, gate: UOp | None) -> UOp:
-        """As many elements as `u` has lanes, from `first` on. What is under a mask is read a
-        register at a time: LLVM ends the process over a wider one whose upper half is closed."""
+        """As many elements as `u` has lanes, from `first` on. A masked vector is read one register
+        at a time: LLVM aborts on a wider one whose upper half is masked off."""
         lanes, register = u.dtype.lanes, self.target.lanes(u.dtype.bits)
         if gate is None or self.predicated:
             return _load(u, u.dtype, first, gate)
@@ -119,9 +119,8 @@ class _Memory:
         return intern(Ops.STACK, u.dtype, tuple(parts))
 
     def masked(self, u: UOp, dtype: DType, first: UOp, gate: UOp) -> UOp:
-        """A vector under a mask. One that lies outside of its storage, so that no lane is read,
-        begins inside instead: where there is no memory, masked lanes are no fault, but as slow as
-        one (1,024 sums of 16 such vectors, half of them outside: 41 µs instead of 0.9)."""
+        """A vector under a mask. A vector outside of its storage reads no lane; it begins inside
+        instead: masked lanes on an unmapped page do not fault, but are as slow as a fault."""
         first = first_inside(first, dtype.lanes, shapes.size(shapes.shape(u.src[0])))
         return _load(u, dtype, first, gate)
 
@@ -137,7 +136,7 @@ class _Memory:
         for n in range(1, len(begins)):
             order = []
             for i in range(lanes):
-                old = i if n > 1 else i * step  # where lane i is in what is found so far
+                old = i if n > 1 else i * step  # the place of lane i in `found`
                 new = lanes + i * step - begins[n]
                 order.append(old if i * step < reach else min(new, 2 * lanes - 1))
             found = intern(Ops.SHUFFLE, u.dtype, (found, loads[n]), tuple(order))
@@ -145,8 +144,8 @@ class _Memory:
         return found
 
     def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
-        """Elements at computed places: where the gate is false some element is read, then left out.
-        The gate stays a vector, which is not taken apart for each load."""
+        """Elements at computed places: where the gate is false, some element is read and dropped.
+        The gate stays one vector, not one condition per load."""
         place = some_place(flat, shapes.size(shapes.shape(u.src[0])))
         if place is None:
             place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
@@ -190,12 +189,12 @@ class _Memory:
         return intern(Ops.GROUP, dtypes.void, tuple(stores))
 
     def pieces(self, gate: UOp) -> list[tuple[int, int]] | None:
-        """What is stored under a gate of lanes, if that is known."""
+        """The (first lane, count) pairs that a gate of lanes lets through; None if unknown."""
         lanes = [self.lane(gate, i) for i in range(gate.dtype.lanes)]
         return store_pieces(lanes) if len(lanes) > 1 else None
 
     def run(self, flat: UOp, gate: UOp | None) -> int:
-        """How many lanes, from each multiple of that number on, are neighbours under one gate."""
+        """The largest n such that each aligned group of n lanes is neighbours under one gate."""
         lanes, run = flat.dtype.lanes, 1
         places = [self.lane(flat, i) for i in range(lanes)]
         gates = [gate if gate is None else self.lane(gate, i) for i in range(lanes)]
@@ -217,7 +216,7 @@ class _Memory:
         return intern(Ops.SHUFFLE, value.dtype.scalar.vec(count), (value, value), lanes)
 
     def lane(self, u: UOp, i: int) -> UOp:
-        """Lane i of a value. Index arithmetic is redone on lanes where that makes it simple; other
+        """Lane i of a value. Index arithmetic that is simple on one lane is redone on it; other
         vectors are computed whole and taken apart."""
         if u.dtype.lanes == 1:
             return u
@@ -247,7 +246,7 @@ class _Memory:
 
 
 def _is_arithmetic(u: UOp) -> bool:
-    """Expressions over LANES and scalars that are better computed a lane at a time."""
+    """Expressions over LANES and scalars that are better computed lane by lane."""
     index_like = u.dtype.scalar is dtypes.index or (
         u.dtype.kind == "bool"
         and all(s.dtype.scalar in (dtypes.index, dtypes.bool_) for s in u.src)
@@ -259,7 +258,7 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 
 
 def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
-    """Whether one lane's index arithmetic has lost the divisions that differ from lane to lane, and
+    """True if one lane's index arithmetic has lost the divisions that differ from lane to lane, and
     stands on no vector's lane."""
     if lane.op is Ops.CONST:
         return True
@@ -272,12 +271,12 @@ def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
 
 
 def _is_taken(lane: UOp) -> bool:
-    """What is taken from a vector, or read in its place."""
+    """True if a lane is taken from a vector, or loaded instead."""
     return (lane.src[0] if lane.op is Ops.CAST else lane).op in (Ops.LANE, Ops.LOAD)
 
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
-    """Whether a WHERE chooses 0 where its load reads nothing, and so gives 0 anyway."""
+    """True if a WHERE chooses 0 only where its gated load gives 0 anyway."""
     if u.op is not Ops.WHERE or src[1].op not in (Ops.LOAD, Ops.WHERE) or len(src[1].src) < 2:
         return False
     gate, other = src[1].src[src[1].op is Ops.LOAD], src[2]
@@ -306,13 +305,13 @@ def _take_lane(u: UOp, i: int) -> UOp:
     if u.op is Ops.STACK:
         return u.src[i]
     if u.op is Ops.LOAD and len(u.src) == 1 and u.dtype.kind in ("int", "uint"):
-        place = u.src[0]  # to read one integer costs less than to take it out of a vector
+        place = u.src[0]  # loading one integer costs less than taking it out of a vector
         return _load(place, u.dtype.scalar, affine.plus(place.src[1], i), None)
     return intern(Ops.LANE, u.dtype.scalar, (u,), i)
 
 
 def lane_step(flat: UOp) -> int | None:
-    """By how much a flat index grows from lane to lane; None where that differs."""
+    """The growth of a flat index from lane to lane; None if it is not constant."""
     if flat.dtype.lanes == 1:
         return 0
     step = 0
@@ -338,18 +337,18 @@ def _reversed(value: UOp, lanes: int) -> UOp:
 
 
 def _covering(lanes: int, step: int) -> list[int]:
-    """Where vectors begin that cover every step-th element, the last ending with the last one."""
+    """The begins of vectors that cover every step-th element; the last one ends with the last."""
     last = (lanes - 1) * (step - 1)
     return [*range(0, last, lanes), last]
 
 
 def _is_small(step: int, lanes: int) -> bool:
-    """Whether lanes are so near one another that few vectors cover them."""
+    """True if the lanes are close enough for few vectors to cover them."""
     return 2 <= step <= MOST_STEP and 2 * len(_covering(lanes, step)) <= lanes
 
 
 def _spread(gate: UOp | None, lanes: int, begin: int, step: int) -> UOp | None:
-    """The gate of a vector from element `begin` on; each step-th element has that of a lane."""
+    """The gate of a vector from element `begin` on: each step-th element has its lane's gate."""
     if gate is None or gate.dtype.lanes == 1:
         return gate
     closed = leaves.const(gate.dtype.scalar, (False,) * lanes)

@@ -175,7 +175,7 @@ def _length(r: UOp) -> int:
 
 
 def _runs_once(u: UOp) -> bool:
-    """Whether a node is a loop of one iteration: it needs no loop."""
+    """True if a node is a loop of one iteration: it needs no loop."""
     if u.op is not Ops.RANGE or u.arg.kind not in ("loop", "reduce"):
         return False
     return u.src[0].op is Ops.CONST and u.src[0].arg == 1

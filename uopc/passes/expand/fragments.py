@@ -91,5 +91,5 @@ def _matrices(
 
 
 def is_tensor_sum(u: UOp) -> bool:
-    """Whether u is a REDUCE that adds up SHAPED_WMMAs."""
+    """True if u is a REDUCE that adds up SHAPED_WMMAs."""
     return u.op is Ops.REDUCE and u.src[0].op is Ops.SHAPED_WMMA

@@ -1,7 +1,7 @@
 """The blocks of a kernel: its loops and branches, and the statements of each, in order.
 
 A value stands in the innermost loop that it depends on; a loop stands in the innermost loop that
-its contents depend on: so work is done as far outside as possible. A value that only the last
+its contents depend on: work is done as far outside as possible. A value that only the last
 operands of BRANCHes need stands inside their IF.
 """
 
@@ -93,7 +93,7 @@ class Blocks:
             is_loop = u.op is Ops.RANGE
             innermost = self.loops.innermost
             self.home[u] = self.loops.parent.get(u) if is_loop else innermost(u, ranges.ranges(u))
-        self.joined: dict[UOp, list[UOp]] = {}  # IF -> the BRANCHes behind it
+        self.joined: dict[UOp, list[UOp]] = {}  # IF -> the BRANCHes after it
         self._place_branches()
         self.rank = self._ranks()
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}
@@ -162,7 +162,7 @@ class Blocks:
             for s in u.src:
                 if closed is not None or home[s] is not inside or s.op is Ops.RANGE:
                     self._link(before, u, s)
-            if closed is not None:  # it has happened when its outermost loop has ended
+            if closed is not None:  # it is done once its outermost loop has ended
                 outer = min(closed, key=lambda r: self.loops.depth[r])
                 before.setdefault(u, set()).add(outer)
         return before

@@ -57,9 +57,9 @@ class _Emitter:
                     self.reduces.setdefault(r, []).append(u)
         self.carried: dict[tuple[UOp, UOp], UOp] = {}
         self.adding = accumulating(blocks.order)  # WMMAs, and sums of them -> their REDUCE
-        self.latest: dict[UOp, UOp] = {}  # what such a REDUCE has added up so far
+        self.latest: dict[UOp, UOp] = {}  # such a REDUCE -> its sum so far
         self.opened: dict[UOp, UOp] = {}  # block that is a branch -> its IF
-        self.scope: dict[UOp, UOp | None] = {}  # the loop that what was made stands in
+        self.scope: dict[UOp, UOp | None] = {}  # statement -> the loop it stands in
         self.ended: set[UOp | None] = set()
 
     def run(self) -> list[UOp]:
@@ -169,7 +169,7 @@ class _Emitter:
             self.made[u].origin = u.origin
 
     def _joined(self, before: UOp, block: UOp, inside: UOp) -> UOp:
-        """The BRANCH behind an IF: the value from before, or the one from inside."""
+        """The BRANCH after an IF: the value from before it, or the one from inside."""
         src = (before, self.opened[block], inside)
         return self._append(intern(Ops.BRANCH, before.dtype, src))
 
@@ -212,7 +212,7 @@ class _Emitter:
 
 
 def _is_branch(block: UOp) -> bool:
-    """Whether the statements of a block run at most once."""
+    """True if the statements of a block run at most once."""
     return block.op is Ops.IF or bounds.bounds(block.src[0]) == (0, 1)
 
 

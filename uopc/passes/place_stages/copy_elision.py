@@ -75,7 +75,7 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
 
 
 def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
-    """Whether a COPY or CONTIGUOUS is its source. `effects`: STOREs and CALLs by root; `written`:
+    """True if a COPY or CONTIGUOUS is its source. `effects`: STOREs and CALLs by root; `written`:
     those that write it."""
     if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
         return False

@@ -15,7 +15,7 @@ from uopc.passes.analysis.op_costs import CROSSED_BYTES, MOST_CHOICES
 class Demand:
     """A read of a value for the stored value `reader`, at an index, inside loops. Immutable.
 
-    `share`: in this share of the iterations (a PAD or a CAT reads its source in some of them).
+    `share`: the share of the iterations that read (a PAD or a CAT reads a source in some of them).
     `gathered`: the index is read from storage.
     """
 
@@ -44,7 +44,7 @@ class Demand:
 
     @property
     def evaluations(self) -> float:
-        """How often this read computes an element, at most."""
+        """The number of times that this read computes an element, at most."""
         if self._iterations < 0:
             self._iterations = product(self.around)
         return self.share * self._iterations
@@ -62,7 +62,7 @@ class Demand:
 
     @property
     def in_reduce(self) -> bool:
-        """Whether a value at this index is computed inside the loop of a reduce."""
+        """True if a value at this index is computed inside the loop of a reduce."""
         return any([r.arg.kind == "reduce" for r in self.around])
 
     def moved(self, index: Index, loops: tuple[UOp, ...], share: float = 1.0) -> Demand:
@@ -80,7 +80,7 @@ class Demand:
         return max(share, min(1.0, 1.0 / (MOST_CHOICES * self.share)))
 
     def shares_nothing(self, again: bool) -> bool:
-        """Whether each read computes what loops of the value itself would compute once: the index
+        """True if each read computes what loops of the value itself would compute once: the index
         is gathered, or the read is computed `again` in each iteration of a reduce."""
         return self.gathered or (again and self.in_reduce)
 

@@ -42,7 +42,7 @@ NO_VALUES: frozenset[Value] = frozenset()
 
 
 class Value:
-    """What is known of a value before the decision. The defaults describe one in memory."""
+    """The facts about a value before the decision. The defaults describe a value in memory."""
 
     elements = 1.0
     depth = 0  # operations in a row since storage
@@ -65,22 +65,22 @@ class Value:
 
     @property
     def presumed(self) -> bool:
-        """Whether its loop over storage is presumed to be a kernel of its own."""
+        """True if its loop over storage is presumed to be a kernel of its own."""
         return self.loaded and self.has_reduce
 
     @property
     def loops_inside(self) -> bool:
-        """Whether a loop over storage is in the code of its readers too."""
+        """True if a loop over storage is in the code of its readers too."""
         return self.has_reduce and not self.loaded
 
     @property
     def is_light(self) -> bool:
-        """Whether a value over shared reduces is computed each time once these are stored: a sum of
+        """True if a value over shared reduces is computed each time once these are stored: a sum of
         a few values, not of everything before it in a deep graph."""
         return self.shared and self.read <= MOST_READ and self.depth <= LIGHT_DEPTH
 
     def is_stored_for_two(self) -> bool:
-        """Whether it is stored if two readers want all of it."""
+        """True if it is stored if two readers want all of it."""
         if self.partial or self.is_light:
             return False
         return choose_storage(self, 2 * self.elements, self.elements, 2).stored
@@ -107,13 +107,13 @@ class Value:
 
 
 def fits_tile(u: UOp) -> bool:
-    """Whether a value of known size is small enough for local storage."""
+    """True if a value of known size is small enough for local storage."""
     size = shapes.size(shapes.shape(u))
     return isinstance(size, int) and size * u.dtype.itemsize <= TILE_BYTES
 
 
 def keeps_order(u: UOp) -> bool:
-    """Whether a value computed from a contraction keeps its loops. A view in another order does
+    """True if a value computed from a contraction keeps its loops. A view in another order does
     not: a stored value should have the loops of the contraction."""
     return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
 
@@ -128,7 +128,7 @@ def cost_of_reduce(u: UOp, term: float) -> float:
 
 
 class Choice(NamedTuple):
-    """Whether a value is stored, and why, in words for the dump."""
+    """The decision to store a value or not, and the reason, in words for the dump."""
 
     stored: bool
     words: str
@@ -143,7 +143,7 @@ _ONCE = Choice(False, "computed once where it is read")
 
 
 def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -> Choice:
-    """Whether a value is stored, given the `evaluations` of elements if each of the `reads` readers
+    """True if a value is stored, given the `evaluations` of elements if each of the `reads` readers
     computes its own. `apart` is the number of these that no register tile can share."""
     elements, cost = value.elements, value.cost
     if evaluations <= elements:
@@ -160,7 +160,7 @@ def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -
 
 
 def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
-    """Whether a value is stored whose evaluations share nothing: `whole` is the cost of one."""
+    """True if a value is stored whose evaluations share nothing: `whole` is the cost of one."""
     stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
     if whole <= LONG_VALUE or evaluations * whole <= stored:
         return choice
@@ -168,7 +168,7 @@ def choose_scattered(value: Value, whole: float, evaluations: float, choice: Cho
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:
-    """Whether a contraction is stored that is read in the loop of another reduce, or at several
+    """True if a contraction is stored that is read in the loop of another reduce, or at several
     indices."""
     saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL
     if choice.stored or saved <= 0.0:

@@ -22,15 +22,15 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
 from uopc.passes.analysis.views import root_index
 
-# A storage, and what it has been through.
+# A storage and its version.
 Read = tuple["UOp", Version]
-# Of a storage: for which launch it is read, and at which index.
+# storage -> its reads, as (launch, index)
 Demands = Mapping["UOp", Iterable[tuple["UOp", Index]]]
 
 
 @dataclass
 class _Launch:
-    """A kernel with what it waits for: versions to read, stored values, a version to change."""
+    """A kernel with its inputs: versions to read, stored values, a version to change."""
 
     reads: frozenset[Read]
     needs: frozenset[UOp]
@@ -99,7 +99,7 @@ class _Waits:
 
 
 class _Reads:
-    """What each value reads, up to stored values; and the launches."""
+    """The reads of each value, up to stored values; and the launches."""
 
     def __init__(
         self, order: list[UOp], stored: Mapping[UOp, str], effects: Mapping[UOp, set[UOp]]
@@ -192,7 +192,7 @@ class _Accesses:
 
 
 def meet(root: UOp, a: Index, b: Index) -> bool:
-    """Whether two indices into a storage may meet in an element, by their spans."""
+    """True if two indices into a storage may meet in an element, by their spans."""
     (low, high), (begin, end) = _span(root, a), _span(root, b)
     return low < end and begin < high
 

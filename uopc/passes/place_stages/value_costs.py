@@ -100,7 +100,7 @@ class Measures:
         return found
 
     def _have_as_many(self, dims: shapes.Shape, others: shapes.Shape) -> bool:
-        """Whether two shapes have the same number of elements."""
+        """True if two shapes have the same number of elements."""
         if dims is others or dims == others:
             return True
         for shape in (dims, others):
@@ -157,7 +157,7 @@ class Measures:
         value.contracts = contracted if value.presumed else contracts
 
     def _is_cut(self, u: UOp, value: Value) -> bool:
-        """Whether a value that is too deep is stored."""
+        """True if a value that is too deep is stored."""
         if is_view(u) or value.elements <= 1 or value.partial:
             return False
         self.fixed[u] = f"{fusion_cost.MOST_DEPTH} operations deep"

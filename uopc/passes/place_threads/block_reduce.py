@@ -33,7 +33,7 @@ class Team:
 
     @property
     def neighbours(self) -> int:
-        """How many threads of the team, a power of two, are neighbours in a warp; 1 if unknown."""
+        """The number of threads, a power of two, that are neighbours in a warp; 1 if unknown."""
         size = self.sizes[self.position]
         total = math.prod(self.sizes)
         whole = total % _WARP == 0 or total < _WARP

@@ -34,7 +34,7 @@ class Pipelined:
 
 
 def can_be_pipelined(group: list[UOp], tiles: Mapping[UOp, UOp]) -> bool:
-    """Whether all tiles of a group want the same number of stages, and are filled without loops."""
+    """True if all tiles of a group want the same number of stages, and are filled without loops."""
     stages = {t.arg.stages for t in group}
     closed = {r.arg.kind for t in group for r in ranges.closed_ranges(tiles[t])}
     return len(stages) == 1 and stages != {1} and closed.isdisjoint(("loop", "reduce"))

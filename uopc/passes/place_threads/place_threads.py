@@ -85,7 +85,7 @@ def _positions(chains: list[tuple[UOp, ...]]) -> dict[UOp, int]:
 
 
 def _are_digits(position: dict[UOp, int]) -> bool:
-    """Whether ranges must be digits of one number: ranges of one dimension differ in length, or the
+    """True if ranges must be digits of one number: ranges of one dimension differ in length, or the
     lanes of a warp must be neighbours."""
     lengths = {(i, int(r.src[0].arg)) for r, i in position.items()}
     return len(lengths) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position)
@@ -163,7 +163,7 @@ def _first_digits(u: UOp, launch: _Threads) -> UOp | None:
 
 
 def _all_zero(indices: list[UOp]) -> UOp | None:
-    """Whether all indices are 0; None without any."""
+    """True if all indices are 0; None without any."""
     gates = [compare.equal(i, affine.const(0)) for i in indices]
     return functools.reduce(index_maps.both, gates) if gates else None
 

@@ -66,7 +66,7 @@ def swizzled_index(index: UOp, row: int, itemsize: int) -> UOp:
 
 
 def _is_inside(u: UOp) -> bool:
-    """Whether all lanes of an access are in one piece."""
+    """True if all lanes of an access are in one piece."""
     lanes, flat = u.dtype.lanes, index_maps.ungated(u.src[1])[0]
     if lanes == 1 or flat.dtype.lanes == lanes:
         return True

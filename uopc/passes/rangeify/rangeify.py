@@ -197,7 +197,7 @@ def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
         only_a = index_maps.both(condition, a_valid)
         arms = only_a if b_valid is never else alu.where(condition, a_valid, b_valid)
         valid = index_maps.both(valid, arms)
-        # An arm that is never valid is never looked at.
+        # An arm that is never valid is never read.
         parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
         parts.append((a if b.op is Ops.INVALID else b, b_valid))
     else:

@@ -103,7 +103,7 @@ class Roller:
         return (movement.stack(*parts), True) if few else None
 
     def _plan(self, parts: Parts) -> Plan | None:
-        """What the parts are made of, and how they are made of it with the leading axis."""
+        """The operands of the parts, and a function that makes the whole of them."""
         first = parts[0]
         if all(p is first for p in parts):
             return None
@@ -208,7 +208,7 @@ def _windows(parts: Parts) -> Plan | None:
 
 
 def _is_stored(value: UOp) -> bool:
-    """Whether its elements are read, not computed once a window."""
+    """True if its elements are read, not computed once per window."""
     while value.op.movement or value.op is Ops.AFTER:
         value = value.src[0]
     return value.op.is_storage or value.op in (Ops.CONTIGUOUS, Ops.CONST)

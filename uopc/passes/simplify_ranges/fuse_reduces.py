@@ -57,7 +57,7 @@ class _Shared:
         self._together = [1 << i for i in range(len(needs))]
 
     def apart(self, first: int, other: int) -> bool:
-        """Whether neither needs the other's result."""
+        """True if neither needs the other's result."""
         needs = self._needs
         return not (needs[first] >> other & 1 or needs[other] & self._together[first])
 

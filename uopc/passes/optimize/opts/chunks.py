@@ -15,7 +15,7 @@ from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, stripped
 
 # A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
-# multiple is halved while one chunk could exceed another by more than a 1 / MOST_UNEVEN of it.
+# multiple is halved while one chunk could exceed another by more than 1 / MOST_UNEVEN of it.
 CHUNK_MULTIPLE, MOST_UNEVEN = 64, 32
 
 
@@ -53,7 +53,7 @@ def _in_chunks(kernel: UOp, r: UOp, count: UOp, size: UOp, kind: AxisKind) -> UO
     first = affine.mul(chunk, size)
     left = affine.sub(r.src[0], first)
     length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
-    if bounds.bounds(left)[0] < 0:  # a chunk that begins behind the end is empty
+    if bounds.bounds(left)[0] < 0:  # a chunk that begins after the end is empty
         length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
     inner = make_range(length, (*r.arg.axis, 1), "loop")
     return stripped(kernel, Strip(r, affine.add(first, inner), (chunk, inner)))

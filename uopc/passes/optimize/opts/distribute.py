@@ -1,10 +1,10 @@
-"""DISTRIBUTE: loop distribution behind a register tile.
+"""DISTRIBUTE: loop distribution after a register tile.
 
     for k: s0 += …; s1 += …
     y[0] = f(s0); y[1] = f(s1)      →      t[0] = s0; t[1] = s1; for i: y[i] = f(t[i])
 
-The accumulators stay side by side in registers. What follows them becomes a loop over a local tile:
-copies of a function of many instructions cost compile time and gain nothing.
+The accumulators stay side by side in registers. The code after them becomes a loop over a local
+tile: copies of a function of many instructions cost compile time and gain nothing.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _is_around(q: UOp, r: UOp) -> bool:
-    """Whether the tile is filled inside of q: before the output loop r, or inside the reduce r."""
+    """True if the tile is filled inside of q: before the output loop r, or inside the reduce r."""
     if r.arg.kind == "reduce":
         first = q.arg.kind == "reduce" and q.arg.axis <= r.arg.axis
         return first or q.arg.kind in ("loop", "thread", "global")
@@ -90,7 +90,7 @@ def _is_around(q: UOp, r: UOp) -> bool:
 
 
 def _is_bounded(q: UOp, inside: list[UOp]) -> bool:
-    """Whether a loop has a known length, or one that only loops around the tile decide."""
+    """True if a loop has a known length, or one that only loops around the tile decide."""
     if q.src[0].op is Ops.CONST:
         return True
     return q.arg.kind == "loop" and ranges.ranges(q.src[0]).isdisjoint(inside)
@@ -157,7 +157,7 @@ def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
 
 
 def _role(q: UOp) -> str:
-    """Whether a loop is around a reduce, the reduce itself, or copies inside of it."""
+    """True if a loop is around a reduce, the reduce itself, or copies inside of it."""
     if q.arg.kind in _REDUCED:
         return "reduce"
     return "around" if q.arg.kind == "loop" else "copies"

@@ -93,7 +93,7 @@ def _both(u: UOp, one: UOp, two: UOp) -> UOp:
 
 
 def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
-    """Whether a range is inside of the loop with this axis: later in the nest, or spelled out."""
+    """True if a range is inside of the loop with this axis: later in the nest, or spelled out."""
     return bool(q.arg.axis > axis) or q.arg.kind in ("upcast", "unroll", "lane")
 
 

@@ -126,7 +126,7 @@ def _sum(terms: dict[UOp, int], constant: int, sign: int) -> UOp:
 
 
 def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
-    """Whether a value is the same in all iterations of r, in every order of loops with it."""
+    """True if a value is the same in all iterations of r, in every order of loops with it."""
     found = ranges.ranges(m)
     if not found or any(q.arg.kind not in _AROUND for q in found):
         return False

@@ -136,7 +136,7 @@ def _filling(kernel: UOp) -> set[UOp]:
 
 
 def _differs(r: UOp) -> bool:
-    """Whether a loop has another length in other threads."""
+    """True if a loop has another length in other threads."""
     return any(q.arg.kind in THREADS for q in ranges.ranges(r.src[0]))
 
 
