@@ -1,7 +1,7 @@
 """The levels of the IR: named subsets of the ops, from tensor expressions to an ordered program.
 
 A pass takes a graph at one level to the next (or the same). `ops.py` says for each op where it is
-legal, `verify.py` checks that and the invariants listed here.
+legal. `ir/verify` checks that and the invariants listed here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `UPat.match` interprets a pattern and lists every way it fits; it is slow, easy to read, and the
 oracle of the tests. `PatternMatcher` compiles its rules, one function a root op (see
-`pattern_code.py`), the first time it meets the op.
+`compile.py`), the first time it meets the op.
 """
 
 from __future__ import annotations

@@ -15,9 +15,6 @@ from uopc.ir.index import affine, compare
 
 Interval = tuple[int | None, int | None]  # greatest lower and least upper bound, inclusive
 Limits = dict["UOp", Interval]
-# Longer conjunctions are left as they are: merging compares clauses with each other.
-_MOST_CLAUSES = 64
-_MOST_COMPARED = 8
 
 
 def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:

@@ -1,4 +1,4 @@
-"""Rules for arithmetic, comparison, logic, the greater and the lesser, and casts.
+"""Rules for arithmetic, comparison, shifts, the greater and the lesser, and casts.
 
 Sums and products of dtype index are in the normal form of `affine.py` before these rules run, and
 constants with constants, x + 0, x * 1 and the like are folded by the builders: neither is repeated.
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from uopc.ir.builder import leaves
-from uopc.ir.builder.fold import combine, convert, is_partial, like, make, same_kind
+from uopc.ir.builder.fold import combine, convert, is_partial, like, make
 from uopc.ir.core import bounds, dtypes, intervals, ops
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
@@ -36,7 +36,6 @@ from uopc.ir.rewrite.rules import (
     x,
     y,
 )  # fmt: skip
-from uopc.ir.symbolic import rules_logic
 
 _COMMUTING = tuple([op for op in Op.all() if op.commutes])
 _ROUNDING = (Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND)
@@ -87,100 +86,7 @@ SUMS = RuleSet("sums", over=WRAPPING, rules=[
     rule("times-minus-one",     x * -1,               -x),
     rule("negative-difference", -(x - y),             y - x),
 ])
-
-# ---------------------------------------------------------------- bits and logic
-LATTICE = RuleSet("lattice", over=INTEGERS | BOOL, rules=[
-    rule("and-itself",          x & x,                x),
-    rule("or-itself",           x | x,                x),
-    rule("and-again",           (x & y) & y,          x & y),
-    rule("or-again",            (x | y) | y,          x | y),
-    rule("xor-itself",          x ^ x,                0),
-    rule("xor-back",            (x ^ y) ^ y,          x),
-    rule("and-constants",       (x & c) & d,          x & (c & d)),
-    rule("or-constants",        (x | c) | d,          x | (c | d)),
-    rule("xor-constants",       (x ^ c) ^ d,          x ^ (c ^ d)),
-    rule("absorb-or",           (x | y) & x,          x),
-    rule("absorb-and",          (x & y) | x,          x),
-])
-
-LOGIC = RuleSet("logic", over=BOOL, rules=[
-    rule("not-not",             no(no(x)),            x),
-    rule("and-not",             x & no(x),            False),
-    rule("or-not",              x | no(x),            True),
-    rule("neither",             no(x) & no(y),        no(x | y)),
-    rule("not-both",            no(x) | no(y),        no(x & y)),
-    rule("and-or-not",          x & (no(x) | y),      x & y),
-    rule("or-and-not",          x | (no(x) & y),      x | y),
-    # Arithmetic and comparison of bools in terms of logic.
-    rule("add",                 x + y,                x | y),
-    rule("mul",                 x * y,                x & y),
-    rule("maximum",             x.maximum(y),         x | y),
-    rule("minimum",             x.minimum(y),         x & y),
-    rule("sub",                 x - y,                x ^ y),
-    rule("differs-from-true",   x.ne(True),           no(x)),
-    rule("differs-from-false",  x.ne(False),          x),
-    rule("is-true",             x.eq(True),           x),
-    rule("is-false",            x.eq(False),          no(x)),
-    rule("differs",             x.ne(y),              x ^ y),
-    rule("same",                x.eq(y),              no(x ^ y)),
-    rule("xor-true",            x ^ True,             no(x)),
-    rule("less",                x < y,                no(x) & y),
-    rule("at-most",             x <= y,               no(x) | y),
-])
 # fmt: on
-
-
-@rule_fn(
-    "clauses",
-    UPat(Ops.AND, dtypes.bool_, name="u"),
-    tried_on=[
-        (x < c) & (x < d),
-        (c < x) & (x < d),
-        (x < c) & no(x < c),
-        ((x < c) & (y < d)) & (x < c),
-        (x < c) & (y < x),
-        (x < c) & x.ne(d),
-        (x < c) & x.eq(d),
-        (x < y) & (y < x),
-    ],
-)
-def _clauses(u: UOp) -> UOp | None:
-    """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), see clauses.py"""
-    return same_kind(u, rules_logic.merged(u))
-
-
-@rule_fn(
-    "either-clause",
-    UPat(Ops.OR, dtypes.bool_, name="u"),
-    tried_on=[
-        (x < c) | (x < d),
-        (c < x) | (x < d),
-        (c < x) | (d < x),
-        ((x < c) | (y < d)) | (x < c),
-        (x < y) | (y <= x),
-        (x < y) | (y < x),
-    ],
-)
-def _either_clause(u: UOp) -> UOp | None:
-    """(x < 5) | (x < 7) → x < 7, (x < 5) | (3 < x) → True, see clauses.py"""
-    return same_kind(u, rules_logic.united(u))
-
-
-@rule_fn("not-comparison", no(UPat((Ops.CMPLT, Ops.CMPLE), src=(x, y), name="u")))
-def _not_comparison(u: UOp, x: UOp, y: UOp) -> UOp | None:
-    """not x < y → y <= x and not x <= y → y < x, for integers (floats: NaN)"""
-    if x.dtype.is_float:
-        return None
-    return make(Ops.CMPLE if u.op is Ops.CMPLT else Ops.CMPLT, y, x)
-
-
-CLAUSES = RuleSet("clauses", over=BOOL, rules=[
-    _clauses,
-    _either_clause,
-    _not_comparison,
-    rule("not-equal", no(x.eq(y)), x.ne(y)),
-    rule("not-unequal", no(x.ne(y)), x.eq(y)),
-])  # fmt: skip
 
 
 @rule_fn("mask-shifted-out", (x & c) >> d)

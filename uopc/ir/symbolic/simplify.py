@@ -8,17 +8,15 @@ from uopc.ir.symbolic.fixpoint import is_sum, needed, replaced, rules_for, simpl
 from uopc.ir.symbolic.rules_algebra import (
     BOUNDS,
     CASTS,
-    CLAUSES,
     COMPARISONS,
     CONSTANTS,
     FLOATS,
     GREATER,
-    LATTICE,
-    LOGIC,
     SHIFTS,
     SUMS,
 )  # fmt: skip
 from uopc.ir.symbolic.rules_divmod import DIVMOD, TRUNCATING
+from uopc.ir.symbolic.rules_logic import CLAUSES, LATTICE, LOGIC
 from uopc.ir.symbolic.rules_where import (
     SELECT_GREATER,
     SELECT_INDEX,
