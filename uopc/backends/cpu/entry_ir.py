@@ -2,7 +2,7 @@
 
 It checks the arguments, makes the outputs, runs the launches and returns the results. It passes
 every call that it does not handle, unchanged, to the Python function `slow`. `native.py` fills in
-the offsets in braces and explains `field`.
+the offsets in braces and explains the abbreviations.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ count:
   %n = field i64 %state {s.arguments}
   %fresh_count = field i64 %state {s.fresh}
   %counted = icmp eq i64 %nargs, %n
-  %positional = icmp eq ptr %names, null
-  br i1 %positional, label %unnamed, label %named
+  if eq ptr %names, null then %unnamed else %named
 unnamed:
   br i1 %counted, label %prepare, label %slow
 
@@ -47,22 +46,17 @@ prepare:
   %ndarray = field ptr @globals {g.ndarray}
   br label %argument
 argument:
-  %i = phi i64 [0, %prepare], [%i_next, %accepted]
-  %more = icmp ult i64 %i, %given
-  br i1 %more, label %check, label %overlaps
+  loop %i = 0 to %given from %prepare, %accepted do %check else %overlaps
 
 check:
-  %arg_at = getelementptr ptr, ptr %arrays, i64 %i
-  %array = load ptr, ptr %arg_at
+  %array = item ptr %arrays %i
   %record = getelementptr [{record_words} x i64], ptr %records, i64 %i
   %class = field ptr %array {type}
-  %is_array = icmp eq ptr %class, %ndarray
-  br i1 %is_array, label %check_dtype, label %slow
+  if eq ptr %class, %ndarray then %check_dtype else %slow
 check_dtype:
   %dtype = field ptr %array {dtype}
   %want_dtype = field ptr %record {r.dtype}
-  %same_dtype = icmp eq ptr %dtype, %want_dtype
-  br i1 %same_dtype, label %check_flags, label %other_dtype
+  if eq ptr %dtype, %want_dtype then %check_flags else %other_dtype
 other_dtype:
   ; An unpickled array has a dtype object of its own that means the same.
   %number = field i32 %dtype {type_number}
@@ -88,22 +82,15 @@ check_flags:
   %want_dims = field ptr %record {r.dims}
   br i1 %shape_next, label %dim, label %slow
 dim:
-  %d = phi i64 [0, %check_flags], [%d_next, %check_dim]
-  %more_dims = icmp ult i64 %d, %want_ndim
-  br i1 %more_dims, label %check_dim, label %accepted
+  loop %d = 0 to %want_ndim from %check_flags, %check_dim do %check_dim else %accepted
 check_dim:
-  %dim_at = getelementptr i64, ptr %dims, i64 %d
   %want_dim_at = getelementptr i64, ptr %want_dims, i64 %d
-  %size = load i64, ptr %dim_at
+  %size = item i64 %dims %d
   %want_size = load i64, ptr %want_dim_at
-  %same_size = icmp eq i64 %size, %want_size
-  %d_next = add i64 %d, 1
-  br i1 %same_size, label %dim, label %slow
+  if eq i64 %size, %want_size then %dim else %slow
 accepted:
   %data = field i64 %array {data}
-  %base_at = getelementptr i64, ptr %bases, i64 %i
-  store i64 %data, ptr %base_at
-  %i_next = add i64 %i, 1
+  put i64 %data %bases %i
   br label %argument
 
 overlaps:
@@ -112,26 +99,18 @@ overlaps:
   %written = field ptr %state {s.written}
   br label %writer
 writer:
-  %w = phi i64 [0, %overlaps], [%w_next, %against]
-  %more_writers = icmp ult i64 %w, %written_count
-  br i1 %more_writers, label %writer_range, label %arena
+  loop %w = 0 to %written_count from %overlaps, %against do %writer_range else %arena
 writer_range:
-  %w_next = add i64 %w, 1
-  %written_at = getelementptr i64, ptr %written, i64 %w
-  %wi = load i64, ptr %written_at
-  %w_base_at = getelementptr i64, ptr %bases, i64 %wi
-  %w_begin = load i64, ptr %w_base_at
+  %wi = item i64 %written %w
+  %w_begin = item i64 %bases %wi
   %w_record = getelementptr [{record_words} x i64], ptr %records, i64 %wi
   %w_size = field i64 %w_record {r.nbytes}
   %w_end = add i64 %w_begin, %w_size
   br label %against
 against:
-  %j = phi i64 [0, %writer_range], [%j_next, %compare]
-  %more_others = icmp ult i64 %j, %given
-  br i1 %more_others, label %compare, label %writer
+  loop %j = 0 to %given from %writer_range, %compare do %compare else %writer
 compare:
-  %j_base_at = getelementptr i64, ptr %bases, i64 %j
-  %j_begin = load i64, ptr %j_base_at
+  %j_begin = item i64 %bases %j
   %j_record = getelementptr [{record_words} x i64], ptr %records, i64 %j
   %j_size = field i64 %j_record {r.nbytes}
   %j_end = add i64 %j_begin, %j_size
@@ -140,7 +119,6 @@ compare:
   %after = icmp ule i64 %w_end, %j_begin
   %outside = or i1 %before, %after
   %harmless = or i1 %outside, %itself
-  %j_next = add i64 %j, 1
   br i1 %harmless, label %against, label %slow
 
 arena:
@@ -155,25 +133,17 @@ take_arena:
 outputs:
   %new_count = add i64 %fresh_count, 1
   %new = alloca ptr, i64 %new_count, align 16
-  %incref = field ptr @globals {g.incref}
   br i1 %fresh_made, label %output, label %given_output
 given_output:
-  %h = phi i64 [0, %outputs], [%h_next, %hold]
-  %more_given = icmp ult i64 %h, %fresh_count
-  br i1 %more_given, label %hold, label %fixed_bases
+  loop %h = 0 to %fresh_count from %outputs, %hold do %hold else %fixed_bases
 hold:
   %held_number = add i64 %n, %h
-  %held_at = getelementptr ptr, ptr %arrays, i64 %held_number
-  %held = load ptr, ptr %held_at
-  call void %incref(ptr %held)
-  %hold_at = getelementptr ptr, ptr %new, i64 %h
-  store ptr %held, ptr %hold_at
-  %h_next = add i64 %h, 1
+  %held = item ptr %arrays %held_number
+  api void incref(ptr %held)
+  put ptr %held %new %h
   br label %given_output
 output:
-  %f = phi i64 [0, %outputs], [%f_next, %output_made]
-  %more_fresh = icmp ult i64 %f, %fresh_count
-  br i1 %more_fresh, label %make_output, label %fixed_bases
+  loop %f = 0 to %fresh_count from %outputs, %output_made do %make_output else %fixed_bases
 make_output:
   %f_index = add i64 %n, %f
   %f_record = getelementptr [{record_words} x i64], ptr %records, i64 %f_index
@@ -181,19 +151,14 @@ make_output:
   %f_ndim = field i64 %f_record {r.ndim}
   %f_ndim_narrow = trunc i64 %f_ndim to i32
   %f_dims = field ptr %f_record {r.dims}
-  call void %incref(ptr %f_dtype)
-  %new_array = field ptr @globals {g.new_array}
-  %made = call ptr %new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim_narrow, ptr %f_dims,
+  api void incref(ptr %f_dtype)
+  %made = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim_narrow, ptr %f_dims,
                               ptr null, ptr null, i32 0, ptr null)
-  %not_made = icmp eq ptr %made, null
-  br i1 %not_made, label %failed, label %output_made
+  if eq ptr %made, null then %failed else %output_made
 output_made:
-  %new_at = getelementptr ptr, ptr %new, i64 %f
-  store ptr %made, ptr %new_at
+  put ptr %made %new %f
   %made_data = field i64 %made {data}
-  %f_base_at = getelementptr i64, ptr %bases, i64 %f_index
-  store i64 %made_data, ptr %f_base_at
-  %f_next = add i64 %f, 1
+  put i64 %made_data %bases %f_index
   br label %output
 
 fixed_bases:
@@ -201,30 +166,22 @@ fixed_bases:
   %first_fixed = add i64 %n, %fresh_count
   br label %fixed
 fixed:
-  %b = phi i64 [%first_fixed, %fixed_bases], [%b_next, %copy_base]
-  %more_bases = icmp ult i64 %b, %bases_count
-  br i1 %more_bases, label %copy_base, label %go
+  loop %b = %first_fixed to %bases_count from %fixed_bases, %copy_base do %copy_base else %go
 copy_base:
-  %from = getelementptr i64, ptr %template, i64 %b
-  %to = getelementptr i64, ptr %bases, i64 %b
-  %address = load i64, ptr %from
-  store i64 %address, ptr %to
-  %b_next = add i64 %b, 1
+  %address = item i64 %template %b
+  put i64 %address %bases %b
   br label %fixed
 go:
   %table = field ptr %state {s.table}
   %nogil = field i64 %state {s.nogil}
-  %holds = icmp eq i64 %nogil, 0
-  br i1 %holds, label %run_holding, label %run_released
+  if eq i64 %nogil, 0 then %run_holding else %run_released
 run_holding:
   call void @run(ptr %table, ptr %bases)
   br label %ran
 run_released:
-  %save = field ptr @globals {g.save_thread}
-  %restore = field ptr @globals {g.restore_thread}
-  %thread = call ptr %save()
+  %thread = api ptr save_thread()
   call void @run(ptr %table, ptr %bases)
-  call void %restore(ptr %thread)
+  api void restore_thread(ptr %thread)
   br label %ran
 ran:
   br i1 %no_arena, label %hand_back, label %free_arena
@@ -235,105 +192,70 @@ free_arena:
 hand_back:
   %sources = field ptr %state {s.sources}
   %structure = field i64 %state {s.structure}
-  %single = icmp eq i64 %structure, 0
-  br i1 %single, label %hand_one, label %hand_many
+  if eq i64 %structure, 0 then %hand_one else %hand_many
 hand_one:
   %source = load i64, ptr %sources
-  %is_argument = icmp sge i64 %source, 0
-  br i1 %is_argument, label %hand_argument, label %hand_new
+  if sge i64 %source, 0 then %hand_argument else %hand_new
 hand_new:
   %result = load ptr, ptr %new
   ret ptr %result
 hand_argument:
-  %result_at = getelementptr ptr, ptr %arrays, i64 %source
-  %argument_result = load ptr, ptr %result_at
-  call void %incref(ptr %argument_result)
+  %argument_result = item ptr %arrays %source
+  api void incref(ptr %argument_result)
   ret ptr %argument_result
 hand_many:
   %results = field i64 %state {s.results}
   %is_list = icmp eq i64 %structure, {list}
   %is_dict = icmp eq i64 %structure, {dict}
-  br i1 %is_dict, label %hand_dict, label %hand_sequence
-hand_dict:
-  %new_dict = field ptr @globals {g.new_dict}
-  %set_dict = field ptr @globals {g.set_dict}
-  %keys = field ptr %state {s.keys}
-  %dict = call ptr %new_dict()
-  %no_dict = icmp eq ptr %dict, null
-  br i1 %no_dict, label %drop, label %entry
-entry:
-  %e = phi i64 [0, %hand_dict], [%e_next, %entry_set]
-  %e_fresh = phi i64 [0, %hand_dict], [%e_fresh_next, %entry_set]
-  %more_entries = icmp ult i64 %e, %results
-  br i1 %more_entries, label %entry_pick, label %handed_dict
-entry_pick:
-  %entry_source_at = getelementptr i64, ptr %sources, i64 %e
-  %entry_source = load i64, ptr %entry_source_at
-  %entry_is_argument = icmp sge i64 %entry_source, 0
-  br i1 %entry_is_argument, label %entry_argument, label %entry_new
-entry_argument:
-  %entry_at = getelementptr ptr, ptr %arrays, i64 %entry_source
-  %entry_array = load ptr, ptr %entry_at
-  call void %incref(ptr %entry_array)
-  br label %entry_set
-entry_new:
-  ; New arrays are handed out in order.
-  %entry_new_at = getelementptr ptr, ptr %new, i64 %e_fresh
-  %entry_made = load ptr, ptr %entry_new_at
-  %e_fresh_more = add i64 %e_fresh, 1
-  br label %entry_set
-entry_set:
-  %entry_value = phi ptr [%entry_array, %entry_argument], [%entry_made, %entry_new]
-  %e_fresh_next = phi i64 [%e_fresh, %entry_argument], [%e_fresh_more, %entry_new]
-  %key_at = getelementptr ptr, ptr %keys, i64 %e
-  %key = load ptr, ptr %key_at
-  %entry_result = call i32 %set_dict(ptr %dict, ptr %key, ptr %entry_value)
-  %drop_value = field ptr @globals {g.decref}
-  call void %drop_value(ptr %entry_value)
-  %e_next = add i64 %e, 1
-  %entry_failed = icmp ne i32 %entry_result, 0
-  br i1 %entry_failed, label %drop_dict, label %entry
-drop_dict:
-  call void %drop_value(ptr %dict)
-  br label %drop
-handed_dict:
-  ret ptr %dict
-hand_sequence:
-  %new_tuple = field ptr @globals {g.new_tuple}
-  %new_list = field ptr @globals {g.new_list}
   %set_tuple = field ptr @globals {g.set_tuple}
   %set_list = field ptr @globals {g.set_list}
+  %set = select i1 %is_list, ptr %set_list, ptr %set_tuple
+  br i1 %is_dict, label %make_dict, label %make_sequence
+make_dict:
+  %dict = api ptr new_dict()
+  br label %container_made
+make_sequence:
+  %new_tuple = field ptr @globals {g.new_tuple}
+  %new_list = field ptr @globals {g.new_list}
   %new_sequence = select i1 %is_list, ptr %new_list, ptr %new_tuple
-  %set_item = select i1 %is_list, ptr %set_list, ptr %set_tuple
   %sequence = call ptr %new_sequence(i64 %results)
-  %no_sequence = icmp eq ptr %sequence, null
-  br i1 %no_sequence, label %drop, label %item
+  br label %container_made
+container_made:
+  %container = phi ptr [%dict, %make_dict], [%sequence, %make_sequence]
+  if eq ptr %container, null then %drop else %item
 item:
-  %k = phi i64 [0, %hand_sequence], [%k_next, %set]
-  %more_items = icmp ult i64 %k, %results
-  br i1 %more_items, label %pick, label %handed
+  ; New arrays are handed out in order.
+  %handed = phi i64 [0, %container_made], [%handed_next, %set_item], [%handed_next, %set_entry]
+  loop %k = 0 to %results from %container_made, %set_item, %set_entry do %pick else %done
 pick:
-  %source_at = getelementptr i64, ptr %sources, i64 %k
-  %item_source = load i64, ptr %source_at
-  %item_is_argument = icmp sge i64 %item_source, 0
-  br i1 %item_is_argument, label %pick_argument, label %pick_new
+  %item_source = item i64 %sources %k
+  if sge i64 %item_source, 0 then %pick_argument else %pick_new
 pick_argument:
-  %pick_at = getelementptr ptr, ptr %arrays, i64 %item_source
-  %picked_argument = load ptr, ptr %pick_at
-  call void %incref(ptr %picked_argument)
-  br label %set
+  %picked_argument = item ptr %arrays %item_source
+  api void incref(ptr %picked_argument)
+  br label %picked
 pick_new:
-  %fresh_index = sub i64 -1, %item_source
-  %picked_at = getelementptr ptr, ptr %new, i64 %fresh_index
-  %picked_new = load ptr, ptr %picked_at
-  br label %set
-set:
-  %picked = phi ptr [%picked_argument, %pick_argument], [%picked_new, %pick_new]
-  %set_result = call i32 %set_item(ptr %sequence, i64 %k, ptr %picked)
-  %k_next = add i64 %k, 1
+  %picked_new = item ptr %new %handed
+  %handed_more = add i64 %handed, 1
+  br label %picked
+picked:
+  %next_value = phi ptr [%picked_argument, %pick_argument], [%picked_new, %pick_new]
+  %handed_next = phi i64 [%handed, %pick_argument], [%handed_more, %pick_new]
+  br i1 %is_dict, label %set_entry, label %set_item
+set_item:
+  %ignored = call i32 %set(ptr %container, i64 %k, ptr %next_value)
   br label %item
-handed:
-  ret ptr %sequence
+set_entry:
+  %keys = field ptr %state {s.keys}
+  %key = item ptr %keys %k
+  %failure = api i32 set_dict(ptr %container, ptr %key, ptr %next_value)
+  api void decref(ptr %next_value)
+  if ne i32 %failure, 0 then %drop_dict else %item
+drop_dict:
+  api void decref(ptr %container)
+  br label %drop
+done:
+  ret ptr %container
 
 failed:
   br i1 %no_arena, label %drop, label %failed_arena
@@ -341,21 +263,16 @@ failed_arena:
   store atomic i64 0, ptr %flag release, align 8
   br label %drop
 drop:
-  %drop_first = phi i64 [0, %failed], [0, %failed_arena], [0, %hand_sequence], [0, %hand_dict],
-                        [%e_fresh_next, %drop_dict]
-  %drop_count = phi i64 [%f, %failed], [%f, %failed_arena], [%fresh_count, %hand_sequence],
-                        [%fresh_count, %hand_dict], [%fresh_count, %drop_dict]
-  %decref = field ptr @globals {g.decref}
+  %drop_first = phi i64 [0, %failed], [0, %failed_arena], [0, %container_made],
+                        [%handed_next, %drop_dict]
+  %drop_count = phi i64 [%f, %failed], [%f, %failed_arena], [%fresh_count, %container_made],
+                        [%fresh_count, %drop_dict]
   br label %dropping
 dropping:
-  %x = phi i64 [%drop_first, %drop], [%x_next, %drop_one]
-  %more_drops = icmp ult i64 %x, %drop_count
-  br i1 %more_drops, label %drop_one, label %dropped
+  loop %x = %drop_first to %drop_count from %drop, %drop_one do %drop_one else %dropped
 drop_one:
-  %drop_at = getelementptr ptr, ptr %new, i64 %x
-  %unwanted = load ptr, ptr %drop_at
-  call void %decref(ptr %unwanted)
-  %x_next = add i64 %x, 1
+  %unwanted = item ptr %new %x
+  api void decref(ptr %unwanted)
   br label %dropping
 dropped:
   ret ptr null
@@ -368,8 +285,7 @@ slow:
 ; The same call to the Python function `slow`, with the program put before the arguments.
 define internal ptr @call_slow(ptr %self, ptr %args, i64 %nargs, ptr %names) {
 start:
-  %positional = icmp eq ptr %names, null
-  br i1 %positional, label %copy, label %named
+  if eq ptr %names, null then %copy else %named
 named:
   %names_count = field i64 %names {head}
   br label %copy
@@ -378,35 +294,25 @@ copy:
   %count = add i64 %nargs, %named_count
   %with_self = add i64 %count, 1
   %bytes = shl i64 %with_self, 3
-  %malloc = field ptr @globals {g.malloc}
-  %stack = call ptr %malloc(i64 %bytes)
-  %no_stack = icmp eq ptr %stack, null
-  br i1 %no_stack, label %no_memory, label %first
+  %stack = api ptr malloc(i64 %bytes)
+  if eq ptr %stack, null then %no_memory else %first
 first:
   store ptr %self, ptr %stack
   br label %next
 next:
-  %i = phi i64 [0, %first], [%i_next, %one]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %call
+  loop %i = 0 to %count from %first, %one do %one else %call
 one:
-  %from = getelementptr ptr, ptr %args, i64 %i
-  %object = load ptr, ptr %from
-  %i_next = add i64 %i, 1
-  %to = getelementptr ptr, ptr %stack, i64 %i_next
-  store ptr %object, ptr %to
+  %object = item ptr %args %i
+  put ptr %object %stack %i_next
   br label %next
 call:
-  %vectorcall = field ptr @globals {g.vectorcall}
   %slow = field ptr @globals {g.slow}
   %positional_count = add i64 %nargs, 1
-  %answer = call ptr %vectorcall(ptr %slow, ptr %stack, i64 %positional_count, ptr %names)
-  %free = field ptr @globals {g.free}
-  call void %free(ptr %stack)
+  %answer = api ptr vectorcall(ptr %slow, ptr %stack, i64 %positional_count, ptr %names)
+  api void free(ptr %stack)
   ret ptr %answer
 no_memory:
-  %set_error = field ptr @globals {g.no_memory}
-  %null = call ptr %set_error()
+  %null = api ptr no_memory()
   ret ptr %null
 }
 """

@@ -20,10 +20,8 @@ start:
   %first = getelementptr i8, ptr %table, i64 32
   br label %next
 next:
-  %i = phi i64 [0, %start], [%i_next, %launched]
-  %record = phi ptr [%first, %start], [%record_next, %launched]
-  %more = icmp ult i64 %i, %launches
-  br i1 %more, label %launch, label %end
+  %record = phi ptr [%first, %start], [%record_next, %spread], [%record_next, %serial]
+  loop %i = 0 to %launches from %start, %spread, %serial do %launch else %end
 launch:
   %kernel = field ptr %record 0
   %chunks = field i64 %record 8
@@ -32,32 +30,23 @@ launch:
   %pairs = getelementptr i8, ptr %record, i64 32
   br label %fill
 fill:
-  %w = phi i64 [0, %launch], [%w_next, %word]
-  %more_words = icmp ult i64 %w, %count
-  br i1 %more_words, label %word, label %call
+  loop %w = 0 to %count from %launch, %word do %word else %call
 word:
   %pair = getelementptr [2 x i64], ptr %pairs, i64 %w
   %base_number = field i64 %pair 0
   %offset = field i64 %pair 8
-  %base_at = getelementptr i64, ptr %bases, i64 %base_number
-  %base = load i64, ptr %base_at
+  %base = item i64 %bases %base_number
   %value = add i64 %base, %offset
-  %word_at = getelementptr i64, ptr %words, i64 %w
-  store i64 %value, ptr %word_at
-  %w_next = add i64 %w, 1
+  put i64 %value %words %w
   br label %fill
 call:
   %record_next = getelementptr [2 x i64], ptr %pairs, i64 %count
-  %i_next = add i64 %i, 1
-  %is_serial = icmp eq i64 %parallel, 0
-  br i1 %is_serial, label %serial, label %spread
+  if eq i64 %parallel, 0 then %serial else %spread
 spread:
   call void @spread(ptr %pool, ptr %kernel, ptr %words, i64 %chunks, i64 %helpers)
-  br label %launched
+  br label %next
 serial:
   call void @in_order(ptr %kernel, ptr %words, i64 %chunks)
-  br label %launched
-launched:
   br label %next
 end:
   ret void
@@ -68,8 +57,7 @@ start:
   br label %next
 next:
   %i = phi i64 [0, %start], [%i_next, %one]
-  %more = icmp slt i64 %i, %chunks
-  br i1 %more, label %one, label %end
+  if slt i64 %i, %chunks then %one else %end
 one:
   call void %function(ptr %context, i64 %i)
   %i_next = add i64 %i, 1
@@ -92,8 +80,7 @@ next:
   %i = phi i64 [0, %start], [%i_next, %next]
   {pause}
   %i_next = add i64 %i, 1
-  %more = icmp ult i64 %i_next, %times
-  br i1 %more, label %next, label %end
+  if ult i64 %i_next, %times then %next else %end
 end:
   ret void
 }
@@ -113,15 +100,13 @@ start:
 look:
   %word = load atomic i64, ptr %word_at acquire, align 8
   %now = lshr i64 %word, 32
-  %same = icmp eq i64 %now, %epoch
-  br i1 %same, label %open, label %end
+  if eq i64 %now, %epoch then %open else %end
 open:
   %chunk = and i64 %word, 4294967295
   %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
   %function = load atomic ptr, ptr %function_at monotonic, align 8
   %context = load atomic ptr, ptr %context_at monotonic, align 8
-  %left = icmp ult i64 %chunk, %chunks
-  br i1 %left, label %try, label %end
+  if ult i64 %chunk, %chunks then %try else %end
 try:
   %advanced = add i64 %word, 1
   %claiming = cmpxchg ptr %word_at, i64 %word, i64 %advanced acq_rel monotonic
@@ -170,27 +155,22 @@ publish:
   store atomic i64 %open_word, ptr %word_at seq_cst, align 8
   br label %waking
 waking:
-  %i = phi i64 [0, %publish], [%i_next, %woken]
-  %more = icmp slt i64 %i, %useful
-  br i1 %more, label %look, label %help
+  loop %i = 0 to %useful from %publish, %woken do %look else %help
 look:
   %line = mul i64 %i, {line}
   %worker_offset = add i64 %line, {p.workers}
   %asleep_at = getelementptr i8, ptr %pool, i64 %worker_offset
   %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
-  %parked = icmp ne i64 %asleep, 0
-  br i1 %parked, label %claim_waking, label %woken
+  if ne i64 %asleep, 0 then %claim_waking else %woken
 claim_waking:
   %was = atomicrmw xchg ptr %asleep_at, i64 0 seq_cst
-  %still = icmp ne i64 %was, 0
-  br i1 %still, label %wake, label %woken
+  if ne i64 %was, 0 then %wake else %woken
 wake:
   %lock = field ptr %asleep_at 8
   %release = field ptr %pool {p.release}
   call void %release(ptr %lock)
   br label %woken
 woken:
-  %i_next = add i64 %i, 1
   br label %waking
 help:
   call void @claim(ptr %pool, i64 %epoch)
@@ -199,13 +179,11 @@ help:
 join:
   %spun = phi i64 [0, %help], [%spun_next, %rest], [0, %yield]
   %done = load atomic i64, ptr %done_at acquire, align 8
-  %finished = icmp eq i64 %done, %chunks
-  br i1 %finished, label %close, label %rest
+  if eq i64 %done, %chunks then %close else %rest
 rest:
   {pause}
   %spun_next = add i64 %spun, 1
-  %patient = icmp ult i64 %spun_next, %limit
-  br i1 %patient, label %join, label %yield
+  if ult i64 %spun_next, %limit then %join else %yield
 yield:
   %give_way = field ptr %pool {p.yield}
   %ignored = call i32 %give_way()
@@ -239,40 +217,32 @@ wait:
   %limit = field i64 %pool {p.spin}
   br label %spin
 spin:
-  %spun = phi i64 [0, %wait], [%spun_next, %rest], [0, %awake]
+  %spun = phi i64 [0, %wait], [%spun_next, %rest], [0, %cancel], [0, %sleep]
   %word = load atomic i64, ptr %word_at acquire, align 8
   %epoch = lshr i64 %word, 32
-  %changed = icmp ne i64 %epoch, %seen
-  br i1 %changed, label %check_stop, label %rest
+  if ne i64 %epoch, %seen then %check_stop else %rest
 rest:
   {pause}
   %spun_next = add i64 %spun, 1
-  %patient = icmp ult i64 %spun_next, %limit
-  br i1 %patient, label %spin, label %park
+  if ult i64 %spun_next, %limit then %spin else %park
 park:
   %mark = atomicrmw xchg ptr %asleep_at, i64 1 seq_cst
   %word_again = load atomic i64, ptr %word_at seq_cst, align 8
   %epoch_again = lshr i64 %word_again, 32
-  %changed_again = icmp ne i64 %epoch_again, %seen
-  br i1 %changed_again, label %cancel, label %sleep
+  if ne i64 %epoch_again, %seen then %cancel else %sleep
 cancel:
   ; If someone took the mark meanwhile, the lock is released too and has to be consumed.
   %was = atomicrmw xchg ptr %asleep_at, i64 0 seq_cst
-  %still = icmp ne i64 %was, 0
-  br i1 %still, label %awake, label %sleep
+  if ne i64 %was, 0 then %spin else %sleep
 sleep:
   %slept = call i32 %acquire(ptr %lock, i32 1)
-  br label %awake
-awake:
   br label %spin
 check_stop:
   %stop = load atomic i64, ptr %stop_at monotonic, align 8
-  %stopping = icmp ne i64 %stop, 0
-  br i1 %stopping, label %end, label %news
+  if ne i64 %stop, 0 then %end else %news
 news:
   %helpers = load atomic i64, ptr %helpers_at monotonic, align 8
-  %wanted = icmp slt i64 %index, %helpers
-  br i1 %wanted, label %help, label %wait
+  if slt i64 %index, %helpers then %help else %wait
 help:
   call void @claim(ptr %pool, i64 %epoch)
   br label %wait

@@ -9,12 +9,21 @@
 
 The code holds no address of this process. Objects and functions of the interpreter come from
 `@globals`, filled at load; struct offsets are in the text, so the text tells versions apart.
-The text uses one abbreviation over LLVM IR: `%x = field TYPE %p OFFSET` is a load at a byte offset.
+The text has abbreviations over LLVM IR:
+
+    %x = field TYPE %p OFFSET               the value at an offset in bytes
+    %x = item TYPE %p %i                    element i of an array
+    put TYPE %x %p %i                       make %x element i of an array
+    %x = api TYPE name(…)                   call a function that `@globals` has
+    if COMPARISON then %a else %b           a branch
+    loop %i = A to B from %p, %q do %a else %b
+        count up in a loop that begins after block p and goes on after q; %i_next is i plus 1
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import platform
 import re
 import threading
@@ -83,21 +92,54 @@ def _names() -> dict[str, object]:
     return names | {f"p.{name}": offset for name, offset in POOL.items()}
 
 
-def _expand_fields(text: str) -> str:
-    """Spell out `%x = field TYPE %p OFFSET`."""
-    return re.sub(
-        r"^  %(\w+) = field (\S+) (\S+) (\d+)$",
-        r"  %\1.at = getelementptr i8, ptr \3, i64 \4\n  %\1 = load \2, ptr %\1.at",
-        text,
-        flags=re.MULTILINE,
-    )
+# Abbreviations and their lines; `%#` is a name that occurs in no other place.
+_ABBREVIATIONS = {
+    r"if (.+) then (%\w+) else (%\w+)": r"""
+  %# = icmp \1
+  br i1 %#, label \2, label \3""",
+    r"(%\w+ = |)api (\S+) (\w+)\(([^)]*)\)": r"""
+  %# = field ptr @globals {g.\3}
+  \1call \2 %#(\4)""",
+    r"(%\S+) = field (\S+) (\S+) (\S+)": r"""
+  %# = getelementptr i8, ptr \3, i64 \4
+  \1 = load \2, ptr %#""",
+    r"(%\S+) = item (\S+) (\S+) (\S+)": r"""
+  %# = getelementptr \2, ptr \3, i64 \4
+  \1 = load \2, ptr %#""",
+    r"put (\S+) (\S+) (\S+) (\S+)": r"""
+  %# = getelementptr \1, ptr \3, i64 \4
+  store \1 \2, ptr %#""",
+}
+_LOOP = re.compile(r"^  loop (%\w+) = (\S+) to (\S+) from (%\w+), (.+) (do .+)$", re.MULTILINE)
+
+
+def _loop(found: re.Match[str]) -> str:
+    i, first, end, before, latches, targets = found.groups()
+    again = ", ".join(f"[{i}_next, {block}]" for block in latches.split(", "))
+    return f"""\
+  {i} = phi i64 [{first}, {before}], {again}
+  {i}_next = add i64 {i}, 1
+  if ult i64 {i}, {end} {targets.replace("do", "then", 1)}"""
+
+
+def _expand(text: str) -> str:
+    """Replace all abbreviations."""
+    text = _LOOP.sub(_loop, text)
+    numbers = itertools.count()
+    for pattern, lines in _ABBREVIATIONS.items():
+
+        def spelled(found: re.Match[str], lines: str = lines) -> str:
+            return found.expand(lines[1:]).replace("%#", f"%at.{next(numbers)}")
+
+        text = re.sub(f"^  {pattern}$", spelled, text, flags=re.MULTILINE)
+    return text
 
 
 def source() -> str:
     """The runtime's LLVM IR, which depends only on the architecture and the struct layout."""
     names = _names()
     text = "".join((GLOBALS_TABLE, ENTRY, RUN, CLAIM, SPREAD, WORKER))
-    return _expand_fields(re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text))
+    return re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), _expand(text))
 
 
 EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax")
