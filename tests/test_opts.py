@@ -24,6 +24,7 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize import optimize
 from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.strip_mining import Tiled
 
 MARGIN = 512  # elements around an output that no kernel may touch
 RNG = np.random.default_rng(3)
@@ -207,14 +208,40 @@ def test_copied_loops_are_as_long_as_those_around_the_copy_say(opts):
     np.testing.assert_array_equal(got.reshape(6, 44), array.T + 1)
 
 
+def outcome(change, *given):
+    """What an Opt gives, and why it is refused."""
+    try:
+        return change(*given), None
+    except Refused as why:
+        return given[0], str(why)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("seed", range(8))
+def test_loops_cut_in_one_walk_are_as_cut_one_by_one(name, seed):
+    """The same kernels, and the same refusals with their reasons."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    one_by_one = plain_kernel(GRAPHS[name][0]())
+    noted = Tiled(one_by_one)
+    for _ in range(16):
+        op = str(rng.choice(["VECTOR", "UPCAST", "UNROLL", "TILE", "TILE", "SPLIT"]))
+        opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 1, 2, 3, 4])))
+        one_by_one, why = outcome(table.apply_opt, one_by_one, opt)
+        noted, also_why = outcome(table.apply, noted, opt)
+        assert also_why == why
+        assert noted.axes == kernel_axes(one_by_one)
+    assert noted.kernel is one_by_one
+
+
 def test_a_part_of_a_loop_need_not_move_what_is_stored():
     """for i < 16: y[i // 4] = x[i]: the inner of two loops writes to one place, in its order."""
     i = kernel.range(16, axis=0)
     body = store(at(param(0, 4), i // 4), at(param(1, 16), i))
-    tiled = table.apply_opt(kernel.sink(kernel.end(body, i)), Opt("TILE", 0, 4))
+    noted = table.apply(Tiled(kernel.sink(kernel.end(body, i))), Opt("TILE", 0, 4))
+    assert noted.strips
     with pytest.raises(Refused, match="write to one place"):
-        table.apply_opt(tiled, Opt("UPCAST", 1, 2))
-    table.apply_opt(tiled, Opt("UPCAST", 0, 2))
+        table.apply(noted, Opt("UPCAST", 1, 2))
+    table.apply(noted, Opt("UPCAST", 0, 2))
 
 
 REFUSED = [

@@ -27,7 +27,8 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_axes, parts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.table import apply_opt
+from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule import cpu, gpu
 
 
@@ -40,12 +41,13 @@ def optimize(kernel: UOp, context: Context) -> UOp:
         schedule = gpu if context.target.gpu is not None else cpu
         opts, kernel = schedule.choose_opts(kernel, context)
     else:
-        opts = opts or ()
+        opts, tiled = opts or (), Tiled(kernel)
         for opt in opts:
             try:
-                kernel = apply_opt(kernel, opt)
+                tiled = apply(tiled, opt)
             except Refused as why:
                 raise UserError(f"kernel {name}: {why}") from None
+        kernel = tiled.kernel
     return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts)))
 
 

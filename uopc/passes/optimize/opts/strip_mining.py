@@ -1,20 +1,28 @@
 """VECTOR, UPCAST, UNROLL, TILE, OVERLAP: a loop becomes an outer loop and an inner one.
 
     VECTOR(0, 8), UPCAST(0, 4):   r → 8·q + lane, q → 4·p + copy   is   r → 32·p + 8·copy + lane
+
+A Tiled notes such strips and makes the graph in one walk, when somebody needs it. The legality of a
+strip is asked of the kernel before the noted strips, about the loop that a range is a part of. If
+the answer may differ for the part, the graph is made first.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
-from uopc.ir.builder import rebuild
-from uopc.ir.core import dtypes
+from uopc.ir.builder import index_maps, rebuild
+from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import (
+    by_axis,
     closers,
+    kernel_axes,
     make_range,
     parts,
     reduces_over,
@@ -26,6 +34,8 @@ from uopc.passes.optimize.opts.legality import (
     check_not_read,
     check_unordered,
 )  # fmt: skip
+
+_LANES = ("lane", "warp")
 
 
 class Strip(NamedTuple):
@@ -55,54 +65,118 @@ def strip(r: UOp, n: int, kind: AxisKind, count: UOp | None = None) -> Strip:
     return Strip(r, affine.add(affine.scaled(outer, n), inner), (outer, inner))
 
 
+class Tiled:
+    """A kernel, and the strips that its ranges are to become."""
+
+    def __init__(self, base: UOp, strips: tuple[Strip, ...] = ()) -> None:
+        self.base, self.strips = base, strips
+
+    @functools.cached_property
+    def axes(self) -> list[UOp]:
+        """The ranges that an Opt can name: `kernel_axes` of the kernel."""
+        found = dict.fromkeys(kernel_axes(self.base))
+        for s in self.strips:
+            del found[s.range]
+            found.update(dict.fromkeys(s.loops))
+        return sorted(found, key=by_axis)
+
+    @functools.cached_property
+    def kernel(self) -> UOp:
+        """The graph with all strips."""
+        if not self.strips:
+            return self.base
+        values: dict[UOp, UOp] = {}
+        for s in self.strips:
+            loop = self.loop(s.range)
+            values[loop] = rebuild.rebuild(values.get(loop, loop), {s.range: s.value})
+
+        def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
+            if u in values:
+                return values[u]
+            closed = dict(zip(u.src[1:], src[1:]))
+            for s in self.strips:
+                if closed.pop(s.range, None) is not None:
+                    closed.update(zip(s.loops, s.loops))
+            return intern(u.op, u.dtype, (src[0], *closed.values()), u.arg, u.tag)
+
+        closing = [u for loop in values for u in closers(self.base, loop)]
+        return rebuild.rewritten(self.base, change, only={*values, *closing})
+
+    def loop(self, r: UOp) -> UOp:
+        """The range of the base that a range is a part of."""
+        return self._loops.get(r, r)
+
+    @functools.cached_property
+    def _loops(self) -> dict[UOp, UOp]:
+        found: dict[UOp, UOp] = {}
+        for s in self.strips:
+            found.update(dict.fromkeys(s.loops, found.get(s.range, s.range)))
+        return found
+
+    def is_compared(self, r: UOp) -> bool:
+        """Whether a comparison of indices may depend on a range."""
+        loop = self.loop(r)
+        return any([loop in ranges.ranges(u) for u in parts(self.base).comparisons])
+
+    def moves(self, r: UOp) -> bool:
+        """Whether each store that moves with the loop of r certainly moves with r too: the loop is
+        a term of its own in the address."""
+        loop = self.loop(r)
+        stores = [u for u in parts(self.base).stores if loop in ranges.ranges(u)]
+        return r is loop or all(
+            any(_is_term(index_maps.ungated(i)[0], loop) for i in before_effects(u.src[0]).src[1:])
+            for u in stores
+        )
+
+
+def _is_term(index: UOp, r: UOp) -> bool:
+    terms = affine.form(index)[1]
+    return r in terms and not any(r in ranges.ranges(m) for m in terms if m is not r)
+
+
 def stripped(kernel: UOp, *strips: Strip) -> UOp:
     """The kernel with the strips in place of their ranges."""
-    values = {s.range: s.value for s in strips}
-
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        if u in values:
-            return values[u]
-        closed = dict(zip(u.src[1:], src[1:]))
-        for s in strips:
-            if closed.pop(s.range, None) is not None:
-                closed.update(zip(s.loops, s.loops))
-        return intern(u.op, u.dtype, (src[0], *closed.values()), u.arg, u.tag)
-
-    closing = [u for r in values for u in closers(kernel, r)]
-    return rebuild.rewritten(kernel, change, only={*values, *closing})
+    return Tiled(kernel, strips).kernel
 
 
-def tile(kernel: UOp, r: UOp, n: int, kind: AxisKind | None = None) -> UOp:
+def tile(kernel: Tiled, r: UOp, n: int, kind: AxisKind | None = None) -> Tiled:
     """r  →  outer·n + inner, the inner range of the given kind; of that of r for TILE."""
-    check_free(kernel, r)
+    if not kernel.moves(r):
+        kernel = Tiled(kernel.kernel)
+    loop = kernel.loop(r)
+    check_free(kernel.base, loop)
     check_amount(n, 2 if kind in (None, "lane") else 1)
-    check_unordered(kernel, r)
-    return stripped(kernel, strip(r, n, kind or r.arg.kind))
+    check_unordered(kernel.base, loop)
+    return Tiled(kernel.base, (*kernel.strips, strip(r, n, kind or r.arg.kind)))
 
 
-def vector(kernel: UOp, r: UOp, n: int) -> UOp:
+def vector(kernel: Tiled, r: UOp, n: int) -> Tiled:
     """r  →  outer·n + lane. Refused if something inside has lanes already."""
-    _check_no_lanes(kernel, r)
-    return tile(kernel, r, n, "lane")
+    return tile(_without_lanes(kernel, r), r, n, "lane")
 
 
-def _check_no_lanes(kernel: UOp, r: UOp) -> None:
-    """Refused if values inside of the range have lanes."""
-    around = [nest for nest in parts(kernel).nests if r in nest]
-    if any(q.arg.kind in ("lane", "warp") for nest in around for q in nest):
+def _without_lanes(kernel: Tiled, r: UOp) -> Tiled:
+    """The kernel. Refused if values inside of the range have lanes."""
+    loop = kernel.loop(r)
+    wide = {kernel.loop(q) for s in kernel.strips for q in s.loops if q.arg.kind in _LANES}
+    around = [nest for nest in parts(kernel.base).nests if loop in nest]
+    if any(q in wide or q.arg.kind in _LANES for nest in around for q in nest):
+        if kernel.strips:  # a part may have moved out of the loop
+            return _without_lanes(Tiled(kernel.kernel), r)
         raise Refused("values inside this range already have lanes")
+    return kernel
 
 
-def upcast(kernel: UOp, r: UOp, n: int) -> UOp:
+def upcast(kernel: Tiled, r: UOp, n: int) -> Tiled:
     """r  →  outer·n + copy, of an output loop."""
-    if reduces_over(kernel, r):
+    if reduces_over(kernel.base, kernel.loop(r)):
         raise Refused("UPCAST is for output loops; use UNROLL")
     return tile(kernel, r, n, "upcast")
 
 
-def unroll(kernel: UOp, r: UOp, n: int) -> UOp:
+def unroll(kernel: Tiled, r: UOp, n: int) -> Tiled:
     """r  →  outer·n + copy, of a reduce; n = 0 stands for the length of r."""
-    if not reduces_over(kernel, r):
+    if not reduces_over(kernel.base, kernel.loop(r)):
         raise Refused("UNROLL is for reduce loops; use UPCAST")
     if n == 0:
         if r.src[0].op is not Ops.CONST:
@@ -117,7 +191,7 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     Some elements are computed and written twice, with the same value. One body is then enough for
     every length of at least n.
     """
-    _check_no_lanes(kernel, r)
+    _without_lanes(Tiled(kernel), r)
     length = r.src[0]
     if length.op is not Ops.CONST or length.arg < n:
         raise Refused(f"the range is not known to have {n} iterations")

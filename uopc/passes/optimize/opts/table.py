@@ -7,12 +7,11 @@ An Opt takes a kernel, one of its loops, and an amount. It returns the changed k
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.optimize.opts.chunks import block, thread
 from uopc.passes.optimize.opts.coalesce import coalesce
 from uopc.passes.optimize.opts.distribute import distribute
@@ -25,30 +24,31 @@ from uopc.passes.optimize.opts.reduce_outward import reduce_out
 from uopc.passes.optimize.opts.reuse import reuse
 from uopc.passes.optimize.opts.split import peel, split
 from uopc.passes.optimize.opts.split_at_bound import split_at
-from uopc.passes.optimize.opts.strip_mining import overlap, tile, unroll, upcast, vector
+from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile, unroll, upcast, vector
 from uopc.passes.optimize.opts.tensor_cores import tensor
 from uopc.passes.optimize.opts.threads import grid, group, group_top, local, pipeline
 
 
 class Row(NamedTuple):
-    """One Opt: its function, a sentence, and an example."""
+    """One Opt. `change` takes and returns a kernel, or a Tiled where the cut is `noted`."""
 
-    change: Callable[[UOp, UOp, int], UOp]
+    change: Callable[[Any, UOp, int], Any]
     meaning: str
     example: str
+    noted: bool = False
 
 
 OPTS = {
     "VECTOR": Row(vector, "the inner n iterations become the lanes of vectors",
-        "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8"),
+        "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8", noted=True),
     "OVERLAP": Row(overlap, "as VECTOR, for any length: the last vector begins n before the end",
         "for i < 30: f(i) → for o < 4: f(min(8·o, 22) + lane), lane < 8"),
     "UPCAST": Row(upcast, "the inner n iterations of an output loop become copies of its body",
-        "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)"),
+        "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)", noted=True),
     "UNROLL": Row(unroll, "the inner n iterations of a reduce (0: all) get an accumulator each",
-        "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t"),
+        "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t", noted=True),
     "TILE": Row(tile, "the loop becomes two: an outer one, and an inner one of n iterations",
-        "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)"),
+        "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)", noted=True),
     "BLOCK": Row(block, "as TILE, of an output loop and for any n: the last block may be shorter",
         "for i < 10: f(i) → for o < 3: for i < min(4, 10 - 4·o): f(4·o + i)"),
     "PADTO": Row(pad_to, "the loop grows to a multiple of n, its accesses guarded",
@@ -91,16 +91,25 @@ OPTS = {
 
 
 def apply_opt(kernel: UOp, opt: Opt) -> UOp:
-    """The kernel after one Opt. Refused, with the reason, if the Opt is not legal."""
+    """The kernel after one Opt. Refused (with the reason) where it is not legal."""
+    return apply(Tiled(kernel), opt).kernel
+
+
+def apply(kernel: Tiled, opt: Opt) -> Tiled:
+    """The same where several Opts follow one another."""
     if opt.op not in OPTS:
         raise UserError(f"unknown Opt {opt.op!r}; there are {', '.join(OPTS)}")
-    axes = kernel_axes(kernel)
+    axes = kernel.axes
     if not 0 <= opt.axis < len(axes):
         raise Refused(f"{opt}: the kernel has {len(axes)} ranges")
     r = axes[opt.axis]
     if r.arg.kind not in ("loop", "reduce"):
         raise Refused(f"{opt}: range {opt.axis} is already {r.arg.kind}")
+    row = OPTS[opt.op]
     try:
-        return OPTS[opt.op].change(kernel, r, opt.arg)
+        if not row.noted:
+            return Tiled(row.change(kernel.kernel, r, opt.arg))
+        tiled: Tiled = row.change(kernel, r, opt.arg)
+        return tiled
     except Refused as refused:
         raise Refused(f"{opt}: {refused.why}", *refused.expressions) from None

@@ -92,7 +92,7 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     do: in blocks of `copies` vectors, if the code of the three parts stays short."""
     n = lanes * copies
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
-    if not long or not find_turns(s.kernel, r):
+    if not long or not s.tiled.is_compared(r) or not find_turns(s.kernel, r):
         return
     if 3 * copies * s.facts.expanded_size(r) <= _most_code(s.facts):
         s.widen(r, "SPLIT_AT", n)

@@ -8,10 +8,10 @@ from typing import Generic, NamedTuple, TypeVar
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import kernel_axes
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
-from uopc.passes.optimize.opts.table import apply_opt
+from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.table import apply
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts
 from uopc.target import Gpu
 
@@ -20,8 +20,13 @@ class Scheduler:
     """The Opts chosen so far, and the kernel with them applied."""
 
     def __init__(self, kernel: UOp, context: Context) -> None:
-        self.kernel, self.context, self.target = kernel, context, context.target
+        self.tiled, self.context, self.target = Tiled(kernel), context, context.target
         self.opts: tuple[Opt, ...] = ()
+
+    @property
+    def kernel(self) -> UOp:
+        """The current kernel. Asking for it cuts all loops whose cut is due, in one walk."""
+        return self.tiled.kernel
 
     @property
     def gpu(self) -> Gpu:
@@ -37,7 +42,7 @@ class Scheduler:
     @property
     def axes(self) -> list[UOp]:
         """The ranges that an Opt can name."""
-        return kernel_axes(self.kernel)
+        return self.tiled.axes
 
     def attempt(self, op: str, r: UOp, n: int) -> bool:
         """Apply an Opt to a range where it is legal; whether it is."""
@@ -45,20 +50,20 @@ class Scheduler:
             return False
         opt = Opt(op, self.axes.index(r), n)
         try:
-            self.kernel = apply_opt(self.kernel, opt)
+            self.tiled = apply(self.tiled, opt)
         except Refused:
             return False
         self.opts += (opt,)
         return True
 
     @property
-    def state(self) -> tuple[UOp, tuple[Opt, ...]]:
+    def state(self) -> tuple[Tiled, tuple[Opt, ...]]:
         """The current kernel and Opts. Assigning an earlier state takes back what followed it."""
-        return self.kernel, self.opts
+        return self.tiled, self.opts
 
     @state.setter
-    def state(self, earlier: tuple[UOp, tuple[Opt, ...]]) -> None:
-        self.kernel, self.opts = earlier
+    def state(self, earlier: tuple[Tiled, tuple[Opt, ...]]) -> None:
+        self.tiled, self.opts = earlier
 
     def family(self, r: UOp) -> list[UOp]:
         """The loops that took the place of r: itself, or its parts and copies after cuts."""
