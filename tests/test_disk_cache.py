@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
+import pwd
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ from uopc.backends.cpu import native
 from uopc.cache import disk
 from uopc.cache.disk import Store, Unusable
 from uopc.cli import main as cli
+from uopc.errors import UserError
 from uopc.ir.core.serialize import fingerprint
 from uopc.program import key, record
 from uopc.program.cpu import ObjectCode
@@ -391,6 +395,103 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with uopc.options(cache_dir=str(tmp_path / "file" / "below")):
         assert compiled().stats["cache"] == "" and cache.counters()["disk_failed"] == 1
+
+
+# Compiles in each environment, and asks `uopc cache`, as a user who owns nothing. All imports and
+# the digest of the sources come before the user changes: that one may not see the checkout.
+AS_NOBODY = """
+import contextlib, io, json, os, sys
+import numpy as np
+import uopc
+from uopc import cache
+from uopc.cli import main as cli
+from uopc.program import key
+x = uopc.param("x", (3,))
+def answers(graph):
+    cache.clear()
+    return uopc.compile(graph)(np.zeros(3, "f4")).tolist()
+def asked(action):
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(said):
+        return cli.main(["cache", action]), said.getvalue()
+with uopc.options(cache_dir=""):
+    answers(x * 2.0)
+    asked("ls")
+key.process_parts()
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for name, environment in json.loads(sys.argv[1]).items():
+    for variable in ("HOME", "XDG_CACHE_HOME", "UOPC_CACHE_DIR"):
+        os.environ.pop(variable, None)
+    os.environ |= environment
+    result = answers(x + 1.0)
+    said = cache.counters(), cache.problems()
+    print(json.dumps([name, result, *said, asked("ls"), asked("clear")]))
+"""
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may enter: those of pytest are of one user."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+def test_folders_of_others(open_folder):
+    """Whatever a home is like, the program is compiled, and a reason says why it is not stored."""
+    folders = {"closed": 0o000, "unsearchable": 0o600, "read-only": 0o555}
+    environments = {"no home": {}, "no folder": {"HOME": str(open_folder / "file")}}
+    (open_folder / "file").touch()
+    for name, mode in folders.items():
+        (open_folder / name / "cache").mkdir(parents=True)
+        (open_folder / name).chmod(mode)
+        environments[f"{name} home"] = {"HOME": str(open_folder / name)}
+        environments[f"{name} folder"] = {"UOPC_CACHE_DIR": str(open_folder / name / "cache")}
+    environments["read-only caches"] = {"XDG_CACHE_HOME": str(open_folder / "read-only")}
+    if os.geteuid():  # their folder is their own
+        (open_folder / "read-only" / "cache").chmod(0o555)
+        del environments["no home"]
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, json.dumps(environments)], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True,
+    )  # fmt: skip
+    for (name, *parts), wanted in zip(
+        map(json.loads, done.stdout.splitlines()), environments, strict=True
+    ):
+        result, counters, problems, listed, cleared = parts
+        assert name == wanted and result == [1, 1, 1]
+        assert counters["disk_failed"] == 1 and problems, name
+        for code, said in (listed, cleared):
+            assert code == 0 or "the cache on disk is not used: " in said, (name, said)
+
+
+def test_no_home_is_known(monkeypatch):
+    """A user whom the system does not list, as in `docker run --user 1000`, and no HOME."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    monkeypatch.delenv("UOPC_CACHE_DIR")
+    with uopc.options(cache_dir=config.AUTO):
+        assert compiled().stats["cache"] == "" and cache.counters()["disk_failed"] == 1
+        assert "~/.cache/uopc is not an absolute path: set HOME" in cache.problems()[0]
+    with uopc.options(cache_dir="~/a"), pytest.raises(UserError, match="no home folder is known"):
+        compiled()
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~\0", "/\ud800", 3])
+def test_what_is_no_path(path):
+    for name in ("cache_dir", "viz"):
+        with pytest.raises(UserError, match=f"option {name} must be a path"):
+            uopc.options(**{name: path}).__enter__()
+
+
+def test_a_path_that_is_too_long():
+    with uopc.options(cache_dir="/" + "a" * 5000):
+        assert compiled().stats["cache"] == "" and cache.counters()["disk_failed"] == 1
+    assert "File name too long" in cache.problems()[0]
+    with uopc.options(viz="/" + "a" * 5000), pytest.raises(UserError, match="File name too long"):
+        compiled()
 
 
 def test_no_descriptor_is_left_open(stored):

@@ -54,6 +54,18 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, int) or not low <= value <= high:
                 raise UserError(f"option {name} must be {low} to {high}, got {value!r}")
+        for name in ("cache_dir", "viz"):
+            _check_path(name, getattr(self, name))
+
+
+def _check_path(name: str, path: str) -> None:
+    """Raise UserError for a path that no file of this system can have."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return
+    except (TypeError, UnicodeEncodeError):
+        pass
+    raise UserError(f"option {name} must be a path that this system can write, got {path!r}")
 
 
 _KINDS: dict[str, Callable[[str], Any]] = {
@@ -84,18 +96,29 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Options:
 
 
 def cache_folder(options: Options) -> Path | None:
-    """The folder of compiled programs, or None where the disk cache is off (empty or 0)."""
+    """The folder of compiled programs, or None where the disk cache is off (empty or 0).
+
+    The default is a relative path where the environment names no home: no cache can use it.
+    """
     if options.cache_dir in ("", "0"):
         return None
     if options.cache_dir != AUTO:
-        return Path(options.cache_dir).expanduser().absolute()
-    home = os.environ.get("XDG_CACHE_HOME", "") or os.path.expanduser("~/.cache")
-    return Path(home).absolute() / "uopc" if os.path.isabs(home) else None
+        return _expanded("cache_dir", options.cache_dir).absolute()
+    caches = os.environ.get("XDG_CACHE_HOME", "") or os.path.expanduser("~/.cache")
+    return Path(caches) / "uopc"
 
 
 def page_folder(options: Options) -> Path | None:
     """The folder for the page of each compile, or None where none is wanted (empty or 0)."""
-    return None if options.viz in ("", "0") else Path(options.viz).expanduser()
+    return None if options.viz in ("", "0") else _expanded("viz", options.viz)
+
+
+def _expanded(name: str, path: str) -> Path:
+    """The path with the folder of a user in place of `~`. UserError where there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"option {name}: no home folder is known for {path!r}") from None
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)

@@ -40,6 +40,10 @@ class Unusable(Exception):
     """The cache, or an entry of it, cannot be used, for the reason given."""
 
 
+class Missing(Unusable):
+    """There is no such folder, or no such entry in it."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A file of the cache: its name, size, and when it was last used."""
@@ -54,7 +58,8 @@ def _reasons(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unusable(f"{what}: {error.strerror or error}") from error
+        kind = Missing if isinstance(error, FileNotFoundError) else Unusable
+        raise kind(f"{what}: {error.strerror or error}") from error
 
 
 def _check_owner(
@@ -80,6 +85,8 @@ class Store:
         """A descriptor of the folder with the entries, checked; with `make`, it is created."""
         if not _CHECKABLE:
             raise Unusable("this system cannot say who owns a folder")
+        if not self.root.is_absolute():
+            raise Unusable(f"{self.root} is not an absolute path: set HOME or UOPC_CACHE_DIR")
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         with _reasons(str(self.folder)):
             if make:
@@ -129,25 +136,22 @@ class Store:
 
     def read(self, name: str, touch: bool = True) -> bytes | None:
         """The content of an entry, or None; Unusable when damaged. `touch`: it counts as used."""
-        if not self.folder.is_dir():
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            with self._opened(make=False) as folder, _reasons(name):
+                file = os.open(name + _SUFFIX, flags, dir_fd=folder)
+                with os.fdopen(file, "rb") as opened:
+                    found = os.fstat(file)
+                    if not stat.S_ISREG(found.st_mode):
+                        raise Unusable(f"{name} is not a file")
+                    _check_owner(found, name, 0o022)
+                    content = checked(opened.read(), name)
+                if touch:
+                    with contextlib.suppress(OSError):  # on a read-only disk
+                        os.utime(name + _SUFFIX, dir_fd=folder)
+                return content
+        except Missing:
             return None
-        with self._opened(make=False) as folder:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with _reasons(name):
-                try:
-                    file = os.open(name + _SUFFIX, flags, dir_fd=folder)
-                except FileNotFoundError:
-                    return None
-            with _reasons(name), os.fdopen(file, "rb") as opened:
-                found = os.fstat(file)
-                if not stat.S_ISREG(found.st_mode):
-                    raise Unusable(f"{name} is not a file")
-                _check_owner(found, name, 0o022)
-                content = checked(opened.read(), name)
-            if touch:
-                with contextlib.suppress(OSError):  # on a read-only disk
-                    os.utime(name + _SUFFIX, dir_fd=folder)
-            return content
 
     def write(self, name: str, content: bytes) -> None:
         """Store an entry in one step, and drop the least recently used ones beyond the limit."""
@@ -179,19 +183,22 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """The entries, last used first."""
-        if not self.folder.is_dir():
+        try:
+            with self._opened(make=False) as folder, _reasons(str(self.folder)):
+                found = [e for e in _listed(folder) if e.name.endswith(_SUFFIX)]
+        except Missing:
             return []
-        with self._opened(make=False) as folder, _reasons(str(self.folder)):
-            found = [e for e in _listed(folder) if e.name.endswith(_SUFFIX)]
         found = [Entry(e.name.removesuffix(_SUFFIX), e.nbytes, e.used) for e in found]
         return sorted(found, key=lambda e: (-e.used, e.name))
 
     def clear(self) -> tuple[int, int]:
         """Remove all entries and unfinished files: the number of files, and their bytes."""
-        if not self.folder.is_dir():
-            return 0, 0
         count = nbytes = 0
-        with self._opened(make=False) as folder, _reasons(str(self.folder)):
+        with (
+            contextlib.suppress(Missing),
+            self._opened(make=False) as folder,
+            _reasons(str(self.folder)),
+        ):
             for entry in _listed(folder):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.name, dir_fd=folder)

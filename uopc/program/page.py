@@ -21,12 +21,13 @@ def write(program: Program) -> Path:
     request, stages = program._request, program._stages
     folder, name = config.page_folder(request.options), request.name or "program"
     assert folder is not None
+    stem = re.sub(r"\W+", "_", name)
+    stages_and_code = stages.backend.dump(stages.lowered, request.options.target_cpu)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        files = (folder / f"{stem}{f'_{n}' if n else ''}.html" for n in count())
+        file = next(f for f in files if not f.exists())
+        html.write(file, name, stages_and_code)
     except OSError as error:
         raise UserError(f"option viz: {folder}: {error.strerror or error}") from None
-    stem = re.sub(r"\W+", "_", name)
-    files = (folder / f"{stem}{f'_{n}' if n else ''}.html" for n in count())
-    file = next(f for f in files if not f.exists())
-    html.write(file, name, stages.backend.dump(stages.lowered, request.options.target_cpu))
     return file
