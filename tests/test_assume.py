@@ -1,4 +1,4 @@
-"""`given`: right where its condition holds, and what intervals leave open, no rule decides."""
+"""`assuming`: results hold under the condition, and intervals decide all that the rules decide."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import itertools
 from functools import reduce
 
 import numpy as np
-from hypothesis import given as tried
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uopc.ir.builder.fold import combine
@@ -18,7 +17,7 @@ from uopc.ir.core.evaluate import evaluate
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.ir.symbolic.assume import Place, _below, given, put_in
+from uopc.ir.symbolic.assume import Context, _below, assuming, put_in
 from uopc.ir.symbolic.conditions import clauses_of, limits_of, negation
 from uopc.ir.symbolic.simplify import simplify
 
@@ -77,11 +76,11 @@ def operations(u: UOp) -> int:
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@tried(VALUES, CONDITIONS, st.booleans())
+@given(VALUES, CONDITIONS, st.booleans())
 def test_values_under_conditions(value: UOp, condition: UOp, holds: bool) -> None:
     with arena():
         value, condition = simplify(value), simplify(condition)
-        made = given(value, condition, holds)
+        made = assuming(value, condition, holds)
         where = evaluate(condition, AT)[0] == holds
         if made is not None:
             old, new = [evaluate(u, AT)[0] for u in (value, made)]
@@ -89,7 +88,7 @@ def test_values_under_conditions(value: UOp, condition: UOp, holds: bool) -> Non
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@tried(st.one_of(VALUES, CONDITIONS), CONDITIONS, st.booleans())
+@given(st.one_of(VALUES, CONDITIONS), CONDITIONS, st.booleans())
 def test_what_intervals_leave_open_no_rule_decides(u: UOp, condition: UOp, holds: bool) -> None:
     with arena():
         u, condition = simplify(u), simplify(condition)
@@ -97,9 +96,9 @@ def test_what_intervals_leave_open_no_rule_decides(u: UOp, condition: UOp, holds
         below = _below(u)
         if below is None or any(c in below for c in clauses):
             return
-        place = Place(limits_of(clauses if holds else list(map(negation, clauses))), below)
-        if not place.decides(u):
-            made = put_in(u, place.facts.values(), {})
+        context = Context(limits_of(clauses if holds else list(map(negation, clauses))), below)
+        if not context.decides(u):
+            made = put_in(u, context.facts.values(), {})
             assert made is None or operations(made) >= operations(u)
 
 
@@ -115,7 +114,7 @@ def test_something_is_decided() -> None:
         combine(Ops.MAX, (total, affine.add(five, k))),
         combine(Ops.WHERE, (compare.less(affine.add(total, k), affine.const(16)), k, i)),
     ):
-        made = given(value, mask)
+        made = assuming(value, mask)
         assert made is not None, value
     for value in itertools.chain(RANGES, [affine.floormod(k, five), compare.less(j, i)]):
-        assert given(value, mask) is None
+        assert assuming(value, mask) is None

@@ -70,7 +70,7 @@ def _simplify(u: UOp) -> UOp:
     from uopc.ir.symbolic import shorten
     from uopc.ir.symbolic.simplify import simplify
 
-    return shorten.compact(simplify(u), u)
+    return shorten.shorten(simplify(u), u)
 
 
 def _render(u: UOp, simplify: bool = True) -> str:

@@ -1,10 +1,10 @@
-"""Values simplified for the case that a condition holds.
+"""Simplify a value under the assumption that a condition holds.
 
-Its clauses bound sums of dtype index. Where a bound is tighter than what is known of a sum anyway,
-a variable with that bound stands for the sum: `given` puts it in, simplifies, and takes it out.
-That makes a value twice, and of 99 in 100 nothing comes. So intervals are asked first, without
-making any of it: whether the bounds decide a comparison, a quotient, a remainder, the greater of
-two. What they leave open, the rules leave as it is.
+The clauses of the condition limit sums of dtype index. If a limit is tighter than the known bounds
+of a sum, a variable with that limit takes its place: `assuming` puts it in, simplifies, and puts
+the sum back. That builds the value twice, and rarely makes it simpler. So `Context.decides` first
+asks, by intervals alone, whether the limits decide a comparison, quotient, remainder, maximum or
+minimum. If they decide nothing, no rule can use them either.
 """
 
 from __future__ import annotations
@@ -31,42 +31,41 @@ from uopc.ir.symbolic.conditions import (
     within,
 )
 
-# Larger values are not simplified for a condition.
+# Larger values are not simplified under assumptions.
 _MOST_NODES = 100
-# Conditions inside of a value, each looked at under all those around it.
-_MOST_PLACES = 100
-# An access happens under any condition, since both branches are computed, and a loop is as long
-# under any: they stay as they are, and so does a value that shares with them what would change.
+# The most contexts inside one value: a part of a condition has one, under all others around it.
+_MOST_CONTEXTS = 100
+# Both branches are computed, so an access happens under any condition, and the length of a loop
+# does not depend on one. These stay as they are, and so does a value that shares a changed part.
 _AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
 _CONDITIONAL = frozenset((Ops.WHERE, Ops.AND, Ops.OR))
 _COMPARISONS = frozenset(COMPARISONS)
 
 
-def given(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
-    """`u` simplified for the case that the condition holds (or not); None when it gets no smaller.
-
-    Inside u, each clause is True, and what the clauses bound is as they say.
-    """
+def assuming(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
+    """`u` simplified under the assumption that the condition holds (or not); None if it gets no
+    smaller. Inside u each clause is True, and values keep to the limits of the clauses."""
     return under(u, clauses_of(condition, Ops.AND if holds else Ops.OR), holds)
 
 
 def under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
-    """`given`, for clauses that all hold, or none of them."""
+    """`assuming`, for clauses that all hold, or of which none holds."""
     below = _below(u)
     if below is None:
         return None
     known = {c: intern(Ops.CONST, c.dtype, (), holds) for c in clauses if c in below}
-    place = Place(_limits(clauses, holds), below)
-    if not (known or place.decides(u)):
+    context = Context(_limits(clauses, holds), below)
+    if not (known or context.decides(u)):
         return None
     accesses = [s for v in below if v.op in _AS_IS for s in v.src]
-    if any([place.decides(s) for s in accesses]) or (known and _is_there(clauses, accesses)):
+    if any([context.decides(s) for s in accesses]) or (known and _any_below(clauses, accesses)):
         return None
-    return put_in(u, place.facts.values(), known)
+    return put_in(u, context.facts.values(), known)
 
 
 def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
-    """`u` simplified with what stands for the totals of the facts, and the known values, put in."""
+    """`u` simplified with the variables of the facts and the known values put in; None if it gets
+    no smaller."""
     there, back = dict(known), {}
     for fact in facts:
         found, put = solved(fact.total, fact.value)
@@ -74,13 +73,13 @@ def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
         if fact.value.op is Ops.VARIABLE:
             back[fact.value] = fact.total
     made = fixpoint.replaced(fixpoint.replaced(u, there, _AS_IS), back)
-    # Only what is smaller counts, or two equal forms take turns.
+    # A result of the same size is dropped: two equal forms would take turns.
     return made if len(walk.toposort(made)) < len(walk.toposort(u)) else None
 
 
 @memo
 def _below(u: UOp) -> dict[UOp, None] | None:
-    """The nodes that conditions may change in u, and u; None where they are too many."""
+    """u and the nodes below it that assumptions may change; None if there are too many."""
     found: dict[UOp, None] = {}
     walk.toposort(u, lambda v: v.op not in _AS_IS and len(found) <= _MOST_NODES, found)
     return found if len(found) <= _MOST_NODES else None
@@ -88,13 +87,13 @@ def _below(u: UOp) -> dict[UOp, None] | None:
 
 @memo
 def _outside(u: UOp) -> tuple[UOp, ...]:
-    """u and what is below it, sources first, as far as the same bounds hold everywhere."""
+    """u and the nodes below it, sources first, up to nested conditions."""
     stops = _AS_IS | _CONDITIONAL
     return tuple(walk.toposort(u, lambda v: v.op not in stops))
 
 
-def _is_there(clauses: list[UOp], roots: list[UOp]) -> bool:
-    """Whether one of the clauses stands below one of the roots."""
+def _any_below(clauses: list[UOp], roots: list[UOp]) -> bool:
+    """Whether one of the clauses is below one of the roots."""
     found: dict[UOp, None] = {}
     for root in roots:
         walk.toposort(root, done=found)
@@ -106,15 +105,15 @@ def _limits(clauses: list[UOp], holds: bool) -> Limits:
 
 
 def variable(u: UOp, low: int, high: int) -> UOp:
-    """What stands for u where it is low ≤ u ≤ high: a constant, or a variable of its own."""
+    """A stand-in for u if low ≤ u ≤ high: a constant, or a variable with these bounds."""
     if low == high:
         return affine.const(low)
     return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{u.seq}", low, high))
 
 
 def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
-    """total = value as a statement on one of its monomials: k·m + rest = v  ⇒  m = k·(v − rest)
-    for k = ±1. Where the sum occurs, it is the value then."""
+    """total = value solved for a monomial: k·m + rest = value  ⇒  m = k·(value − rest) if k = ±1.
+    Putting in the monomial then turns the sum into the value."""
     m, k = _pivot(total)
     if m is total or abs(k) != 1 or m.op is Ops.MUL:
         return total, value
@@ -123,26 +122,26 @@ def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
 
 
 def _pivot(total: UOp) -> tuple[UOp, int]:
-    """The monomial of a sum that it tells about, and its coefficient."""
+    """The monomial to solve a sum for, and its coefficient."""
     terms = affine.form(total)[1]
     simple = ((m, k) for m, k in terms.items() if abs(k) == 1 and m.op is not Ops.MUL)
     return next(simple, None) or next(iter(terms.items()), (total, 1))
 
 
-# ---------------------------------------------------------------- what bounds decide
+# ---------------------------------------------------------------- decided by bounds
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """total = value, a variable with the bounds that the total has here."""
+    """total = value, a variable with the bounds of the total under the assumptions."""
 
     total: UOp
     value: UOp
-    pivot: UOp  # the monomial of the total that it tells about
+    pivot: UOp  # the monomial that the fact is solved for
     factor: int
 
 
 @memo
 def _fact(total: UOp, limit: Interval) -> Fact | None:
-    """None where the limit says nothing new, or cannot hold."""
+    """The fact that a limit states; None if it says nothing new, or cannot hold."""
     if total.dtype is not dtypes.index:
         return None
     own = affine.interval(*affine.form(total))
@@ -152,16 +151,16 @@ def _fact(total: UOp, limit: Interval) -> Fact | None:
     return Fact(total, variable(total, low, high), *_pivot(total))
 
 
-class Place:
-    """A part of a graph where some values have tighter bounds than elsewhere."""
+class Context:
+    """The limits that hold in a part of a graph, where some values have tighter bounds."""
 
     def __init__(
-        self, limits: Limits, below: dict[UOp, None], places: itertools.count[int] | None = None
+        self, limits: Limits, below: dict[UOp, None], counter: itertools.count[int] | None = None
     ) -> None:
         self.limits = limits
         self.facts: dict[UOp, Fact] = {}  # by pivot
-        self._places = itertools.count() if places is None else places
-        # What depends on the facts, and the variables for those of them whose bounds are tighter.
+        self._counter = itertools.count() if counter is None else counter
+        # Values that depend on the facts; variables for those of them with tighter bounds.
         self._touched: set[UOp] = set()
         self._derived: dict[UOp, UOp] = {}
         for bound in limits.items():
@@ -170,7 +169,7 @@ class Place:
                 self.facts.setdefault(fact.pivot, fact)
 
     def decides(self, u: UOp) -> bool:
-        """Whether the bounds may make anything in u simpler; False is certain."""
+        """Whether the limits may make a part of u simpler. True may be wrong, False never is."""
         if not self.facts:
             return False
         touched = self._touched
@@ -189,9 +188,9 @@ class Place:
         return False
 
     def _decides_inside(self, u: UOp) -> bool:
-        """The same for a selection or a junction, each part of it under what it adds."""
+        """`decides` for a selection or a junction: each part has a context of its own."""
         below = _below(u)
-        if below is None or next(self._places) > _MOST_PLACES:
+        if below is None or next(self._counter) > _MOST_CONTEXTS:
             return True
         if self.facts.keys().isdisjoint(below):
             return False
@@ -209,15 +208,15 @@ class Place:
             for part in parts
         )
 
-    def _with(self, clauses: list[UOp], holds: bool, u: UOp) -> Place:
-        """The place of u, where more clauses hold (or do not)."""
+    def _with(self, clauses: list[UOp], holds: bool, u: UOp) -> Context:
+        """The context of u, where more clauses hold (or do not)."""
         limits = dict(self.limits)
         for total, limit in _limits(clauses, holds).items():
             limits[total] = meet(limits[total], limit) if total in limits else limit
-        return Place(limits, _below(u) or {}, self._places)
+        return Context(limits, _below(u) or {}, self._counter)
 
     def form(self, u: UOp) -> Form:
-        """The sum that u is here: multiples of what is bounded replaced by what stands for it."""
+        """u as a sum, with the limited totals in it replaced by their variables."""
         constant, terms = affine.form(u)
         out = dict(terms)
         for m, f in terms.items():
@@ -232,7 +231,7 @@ class Place:
         return constant, out
 
     def _decides_node(self, v: UOp) -> bool:
-        """The same for one node whose sources depend on the facts."""
+        """`decides` for one node whose sources depend on the facts."""
         op = v.op
         if v.src[0].dtype.kind != "index":
             return False
@@ -244,7 +243,7 @@ class Place:
                 return True
         elif op is Ops.MUL:
             if v not in affine.form(v)[1]:
-                return False  # a part of a sum, which is looked at as a whole
+                return False  # a part of a sum, which is asked as a whole
         elif op is not Ops.MAX and op is not Ops.MIN:
             return op is Ops.CAST
         operands = [affine.interval(*self.form(s)) for s in v.src]
@@ -270,5 +269,5 @@ class Place:
 
 
 def _overlap(x: intervals.Interval, y: intervals.Interval) -> bool:
-    """Whether neither is below the other, apart from an end they share."""
+    """Whether the intervals share more than one end."""
     return bool(x[0] < y[1] and y[0] < x[1])

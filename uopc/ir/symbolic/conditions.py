@@ -1,7 +1,7 @@
-"""Conjunctions of comparisons, and what they say about the values in them.
+"""Clauses of a condition, and the limits that they set to values.
 
-A clause `lhs < constant` bounds its left side. Clauses on one left side merge to an interval, and a
-clause that the others imply is dropped.
+A clause `lhs < constant` limits its left side. The limits of clauses on one left side meet in one
+interval.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 
-Interval = tuple[int | None, int | None]  # greatest lower and least upper bound, inclusive
+Interval = tuple[int | None, int | None]  # inclusive; None: no bound on this side
 Limits = dict["UOp", Interval]
 
 
 def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
-    """The operands of a tree of one logical op, left to right, each once."""
+    """The distinct operands of a tree of one logical op, left to right."""
     out: dict[UOp, None] = {}
     stack = [u]
     while stack:
@@ -32,7 +32,7 @@ def clauses_of(u: UOp, op: Op = Ops.AND) -> list[UOp]:
 
 @memo
 def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
-    """What a comparison of integers bounds, and how: Σ < c or c < Σ; else None."""
+    """The sum and its limit if a clause is Σ < c or c < Σ on integers, else None."""
     if clause.op is not Ops.CMPLT or not clause.src[0].dtype.is_integral:
         return None
     a, b = clause.src
@@ -42,7 +42,7 @@ def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
         return b, (a.arg + 1, None)
     if a.dtype.kind != "index":
         return None
-    # Terms on both sides: one sum, whose first term is positive
+    # Terms on both sides become one sum whose first term is positive.
     constant, terms = affine.form(affine.sub(a, b))
     if not terms:
         return None
@@ -52,14 +52,14 @@ def bound_of(clause: UOp) -> tuple[UOp, Interval] | None:
 
 
 def meet(a: Interval, b: Interval) -> Interval:
-    """Both bounds at once."""
+    """The interval where both limits hold."""
     lows = [v for v in (a[0], b[0]) if v is not None]
     highs = [v for v in (a[1], b[1]) if v is not None]
     return max(lows, default=None), min(highs, default=None)
 
 
 def limits_of(clauses: list[UOp]) -> Limits:
-    """What the clauses together say about each left side."""
+    """The limit that the clauses together set to each left side."""
     out: Limits = {}
     for clause in clauses:
         bound = bound_of(clause)
@@ -70,7 +70,7 @@ def limits_of(clauses: list[UOp]) -> Limits:
 
 
 def within(bounds: tuple[int, int], limit: Interval) -> tuple[int, int]:
-    """The bounds where the limit holds; empty where low > high."""
+    """The bounds narrowed to the limit; empty if low > high."""
     (low, high), (first, last) = bounds, limit
     return (
         low if first is None else max(low, first),
@@ -79,7 +79,7 @@ def within(bounds: tuple[int, int], limit: Interval) -> tuple[int, int]:
 
 
 def range_of(u: UOp, limits: Limits) -> tuple[int, int]:
-    """The bounds of an index value whose monomials have these limits."""
+    """The bounds of an index value if its monomials keep to these limits."""
     low = high = affine.form(u)[0]
     for m, f in affine.form(u)[1].items():
         a, b = within(bounds.bounds(m), limits.get(m, (None, None)))
@@ -88,7 +88,7 @@ def range_of(u: UOp, limits: Limits) -> tuple[int, int]:
 
 
 def junction(op: Op, clauses: list[UOp]) -> UOp:
-    """All of the clauses (or any of them), at least one."""
+    """The clauses joined by one logical op. There is at least one."""
     out = clauses[0]
     for clause in clauses[1:]:
         out = combine(op, (out, clause))
@@ -97,7 +97,7 @@ def junction(op: Op, clauses: list[UOp]) -> UOp:
 
 @memo
 def negation(clause: UOp) -> UOp:
-    """not clause, a comparison of index values turned around."""
+    """The opposite of a clause; of a comparison, the comparison turned around."""
     if clause.op is Ops.NEG:
         return clause.src[0]
     if clause.op is Ops.CMPLT and clause.src[0].dtype.kind == "index":
@@ -108,7 +108,7 @@ def negation(clause: UOp) -> UOp:
 
 
 def _turned(a: UOp, b: UOp) -> UOp:
-    """not a < b for integers that may wrap: with a constant strict, as comparisons are kept."""
+    """b <= a for integers that may wrap, strict if one side is a constant, as in normal form."""
     low, high = a.dtype.bounds
     if affine.is_const(a) and a.arg < high:
         return make(Ops.CMPLT, b, a.arg + 1)

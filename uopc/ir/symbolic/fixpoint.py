@@ -1,10 +1,10 @@
-"""The walk of `simplify`: a graph in normal form, by the index forms and the rule sets.
+"""The walk of `simplify`: bring a graph into normal form by folding and by rules.
 
-The folding builders make each node again on its simplified sources (constants, identities, index
-arithmetic in the form of `affine.py`); then the rules are tried on it, until nothing changes. The
-node keeps its result, so a second look is free. `simplify.py` lists the rule sets.
+Each node is made again on its simplified sources, which folds constants, identities and index
+arithmetic. Then rules are tried on it until none fits. A node keeps its result, so simplifying it
+again costs nothing. `simplify.py` lists the rule sets.
 
-A sum of dtype index is read as a whole down to its atoms: its inner nodes are never built.
+A sum of dtype index is read at once, down to its atoms: no inner node of it is simplified.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from uopc.ir.rewrite.engine import EndlessRewriteError, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.rules import ANY, Numbers, RuleSet, matcher
 
-# The rules by the kind of numbers: few of the rules for an op hold for those that a node computes
-# with. Some rules simplify in turn, so the rule sets stand above this file and are handed in.
+# The rules by the kind of numbers that a node computes with: few rules hold for all kinds. Some
+# rules call `simplify`, so their files import this one, and `simplify.py` hands the rules in.
 _RULES_FOR: dict[str, PatternMatcher] = {}
 
 
@@ -40,17 +40,17 @@ def use(sets: Iterable[RuleSet]) -> None:
 
 
 def rules_for(u: UOp) -> PatternMatcher:
-    """Those of the rules that may fit the node."""
+    """The rules that may fit the node."""
     return _RULES_FOR[_numbers(u)]
 
 
 def _numbers(u: UOp) -> str:
-    """The kind of what a node computes with: of what it compares, or else of its value."""
+    """The kind of the numbers that a node compares, or else of its value."""
     return u.src[0].dtype.kind if u.op.dtype == "bool" else u.dtype.kind
 
 
 _LINEAR = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
-# More rewrites of one node, one after the other, mean that two rules undo each other.
+# More rewrites of one node in a row mean that rules undo each other.
 _LONGEST_CHAIN = 1000
 
 
@@ -67,11 +67,11 @@ def simplify(root: UOp) -> UOp:
 
 
 def _simplify(root: UOp) -> None:
-    """Fill `_simple` of `root` and what it needs."""
+    """Set `_simple` of `root` and of all nodes that it needs."""
     tables = {kind: statistics.table_of(rules) for kind, rules in _RULES_FOR.items()}
     listener = current_listener()
     stack = [root]
-    # node → what it turned into, while that is not simplified yet
+    # node → the node it became, until that is simplified
     became: dict[UOp, UOp] = {}
     chain: dict[UOp, int] = {}
     while stack:
@@ -107,7 +107,7 @@ def _simplify(root: UOp) -> None:
 
 
 def _follow(u: UOp, to: UOp, became: dict[UOp, UOp], stack: list[UOp]) -> None:
-    """`u` will be what `to` simplifies to."""
+    """The result for `u` is the result for `to`."""
     if to.origin is None:
         to.origin = u.origin
     became[u] = to
@@ -119,14 +119,14 @@ def is_sum(u: UOp) -> bool:
 
 
 def needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
-    """The nodes that must be simplified before u: its sources, or the atoms of a sum."""
+    """The nodes to simplify before u: its sources, or the atoms of a sum."""
     if not is_sum(u):
         return u.src
     return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
 
 
 def _on_simple(u: UOp) -> bool:
-    """Whether all that u needs is simplified to itself."""
+    """Whether all nodes that u needs are in normal form."""
     return all([s._simple is True for s in needed(u)])
 
 
@@ -145,7 +145,7 @@ def _remade(u: UOp) -> UOp:
 
 
 def _resummed(u: UOp) -> UOp:
-    """A sum on the simplified forms of its atoms, in the shape it had."""
+    """A sum of simplified atoms, in the shape of u."""
     made, dims = _collected(u), shapes.shape(u)
     return made if shapes.shape(made) == dims else leaves.filled(made, dims)
 
@@ -167,7 +167,7 @@ def _term(m: UOp, k: int) -> UOp:
 
 
 def _selected(parts: list[UOp]) -> UOp:
-    """The sum of the parts, their constants and sums through one condition put together.
+    """The sum of the parts; constants and selections under one condition are added up.
 
     p.where(x, 0)·3 + y + p.where(z, 1) → p.where(3·x + z, 1) + y
     """
@@ -198,5 +198,6 @@ def _all_const(a: UOp, b: UOp, i: int) -> bool:
 
 
 def replaced(root: UOp, mapping: Mapping[UOp, UOp], as_is: frozenset[Op] = frozenset()) -> UOp:
-    """`root` with every key of the mapping replaced, but below nodes of some ops, simplified."""
+    """`root` with every key of the mapping replaced, except below nodes of the ops `as_is`, then
+    simplified."""
     return simplify(substitute(root, mapping, walk=True, as_is=as_is))

@@ -1,7 +1,7 @@
-"""Rules for arithmetic, comparison, shifts, the greater and the lesser, and casts.
+"""Rules for arithmetic, comparison, shifts, maximum and minimum, and casts.
 
-Sums and products of dtype index are in the normal form of `affine.py` before these rules run, and
-constants with constants, x + 0, x * 1 and the like are folded by the builders: neither is repeated.
+The builders bring sums and products of dtype index into the normal form of `affine.py`, and fold
+constants, x + 0, x * 1 and the like. So no rule here is about these.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice
 # ---------------------------------------------------------------- bounds and comparisons
 @rule_fn("one-value", UPat(_BOUNDED, name="u"))
 def _one_value(u: UOp) -> UOp | None:
-    """a < b → True where bounds say so; the same for any integer or bool with one possible value"""
+    """a < b → True if bounds decide it; the same for any integer or bool with one possible value"""
     low, high = bounds.bounds(u)
     return like(u, low) if low == high and not is_partial(u) else None
 
@@ -158,7 +158,7 @@ COMPARISONS = RuleSet("comparisons", over=INTEGERS, rules=[
     _constant_aside,
 ])  # fmt: skip
 
-# ---------------------------------------------------------------- greater and lesser
+# ---------------------------------------------------------------- maximum and minimum
 GREATER = RuleSet("greater", over=INTEGERS, rules=[
     rule("max-itself",          x.maximum(x),                   x),
     rule("min-itself",          x.minimum(x),                   x),
@@ -306,7 +306,7 @@ def _compare_casts(x: UOp, y: UOp, u: UOp) -> UOp | None:
 
 
 def _narrowed(s: UOp, t: DType) -> UOp | None:
-    """`s` in the dtype t, when it is a widening cast from t, or an integer constant of it."""
+    """`s` in the dtype t if it is a widening cast from t, or a constant that t represents."""
     if s.op is Ops.CAST and s.src[0].dtype.scalar is t and _holds_all(s.src[0], s.dtype.scalar):
         return s.src[0]
     if s.op is not Ops.CONST or type(s.arg) is not int or t.is_float:

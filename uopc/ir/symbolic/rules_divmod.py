@@ -1,7 +1,7 @@
 """Rules for quotients and remainders of integers that may wrap.
 
-Those of dtype index are in the normal form of `division.py`. Here a divisor and its multiples must
-fit the dtype; a division by zero gives 0, so that divisors must be shown not to be zero.
+Those of dtype index have the normal form of `affine.py`. Here a divisor and its multiples must fit
+the dtype. Division by zero gives 0, so a rule that cancels a divisor must show that it is not 0.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ DIVMOD = RuleSet("divmod", over=WRAPPING, rules=[
     _divide_product, _remainder_product, _divide_sum, _remainder_sum, _remainder_shifted,
 ])
 
-# Truncating division of what is not negative is flooring division, of which more is known.
+# Truncating division of natural numbers is flooring division, which has more rules.
 TRUNCATING = RuleSet("truncating", over=INTEGERS, rules=[
     rule("quotient",        x.alu(Ops.CDIV, y),      x // y,       when=[*_NATURAL]),
     rule("remainder",       x.alu(Ops.CMOD, y),      x % y,        when=[*_NATURAL]),

@@ -1,4 +1,4 @@
-"""Rules for bits and logic, and conjunctions and disjunctions of comparisons, merged."""
+"""Rules for bits and logic; they merge the clauses of conjunctions and disjunctions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from uopc.ir.symbolic.conditions import (
     range_of,
 )
 
-# Longer conjunctions are left as they are: merging compares clauses with each other.
+# Longer conditions are not merged: merging compares clauses with each other.
 _MOST_CLAUSES = 64
 _MOST_COMPARED = 8
 
@@ -100,7 +100,7 @@ def _clauses(u: UOp) -> UOp | None:
 )
 def _either_clause(u: UOp) -> UOp | None:
     """(x < 5) | (x < 7) → x < 7, (x < 5) | (3 < x) → True"""
-    return same_kind(u, united(u))
+    return same_kind(u, merged(u))
 
 
 @rule_fn("not-comparison", no(UPat((Ops.CMPLT, Ops.CMPLE), src=(x, y), name="u")))
@@ -121,35 +121,38 @@ CLAUSES = RuleSet("clauses", over=BOOL, rules=[
 
 
 def merged(u: UOp) -> UOp | None:
-    """A conjunction without repeated, implied or contradicting clauses; None when it has none.
+    """An AND or OR without repeated, implied or contradicting clauses; None if it has none.
 
     p & p → p;  (x < 5) & (x < 7) → x < 5;  (x < 5) & (7 < x) → False;
-    (i < 5) & (4·i + j < 24) → i < 5 where j < 4;  (i < 3) & ((i + 11) % 14 < 12) → i < 1.
+    (i < 5) & (4·i + j < 24) → i < 5 where j < 4;  (i < 3) & ((i + 11) % 14 < 12) → i < 1;
+    (x < 5) | (x < 7) → x < 7;  (x < 5) | (3 < x) → True;  p | not p → True.
     """
-    clauses = clauses_of(u)
+    op = u.op
+    clauses = clauses_of(u, op)
     if len(clauses) > _MOST_CLAUSES:
         return None
-    limits = limits_of(clauses)
+    # An OR holds unless the negations of its clauses all hold.
+    said = clauses if op is Ops.AND else [negation(c) for c in clauses]
+    limits = limits_of(said)
     kept: list[UOp] = []
-    for clause in clauses:
-        verdict = _verdict(clause, limits)
+    for clause, meaning in zip(clauses, said):
+        verdict = _verdict(meaning, limits)
         if verdict is False or _is_denied(clause, clauses):
-            return leaves.const_like(u, False)
+            return leaves.const_like(u, op is Ops.OR)
         if verdict is None:
             kept.append(clause)
-    simpler = _each_under_the_others(kept)
-    return (
-        None if simpler == kept and len(kept) == _count(u, Ops.AND) else junction(Ops.AND, simpler)
-    )
+    simpler = _each_under_the_others(kept) if op is Ops.AND else kept
+    unchanged = simpler == kept and len(kept) == _count(u, op)
+    return None if unchanged else junction(op, simpler)
 
 
 def _is_denied(clause: UOp, clauses: list[UOp]) -> bool:
-    """Whether the opposite of a clause stands beside it; bounds contradict each other as bounds."""
+    """Whether the opposite of a clause is another clause. Bounds are compared as limits instead."""
     return bound_of(clause) is None and negation(clause) in clauses
 
 
 def _each_under_the_others(clauses: list[UOp]) -> list[UOp]:
-    """Clauses on more than one value, each simplified for the case that all others hold."""
+    """The clauses, each on more than one value simplified under the assumption of all others."""
     if not 1 < len(clauses) <= _MOST_COMPARED:
         return clauses
     out = list(clauses)
@@ -164,7 +167,7 @@ _COMPOUND = frozenset((Ops.ADD, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD))
 
 
 def _count(u: UOp, op: Op) -> int:
-    """How many operands a tree of one op has, repeated ones counted."""
+    """The number of operands of a tree of one op, with repeated ones."""
     count, stack = 0, [u]
     while stack:
         v = stack.pop()
@@ -175,28 +178,8 @@ def _count(u: UOp, op: Op) -> int:
     return count
 
 
-def united(u: UOp) -> UOp | None:
-    """A disjunction without repeated or covered clauses; None when it has none.
-
-    (x < 5) | (x < 7) → x < 7;  (x < 5) | (3 < x) → True;  p | not p → True.
-    """
-    clauses = clauses_of(u, Ops.OR)
-    if len(clauses) > _MOST_CLAUSES:
-        return None
-    # The complement of each side is what none of its clauses allows.
-    limits = limits_of([negation(c) for c in clauses])
-    kept: list[UOp] = []
-    for clause in clauses:
-        verdict = _verdict(negation(clause), limits)
-        if verdict is False or _is_denied(clause, clauses):
-            return leaves.const_like(u, True)
-        if verdict is None:
-            kept.append(clause)
-    return None if len(kept) == _count(u, Ops.OR) else junction(Ops.OR, kept)
-
-
 def _verdict(clause: UOp, limits: Limits) -> bool | None:
-    """What the other clauses make of one: always so, never so, or None: it says something new."""
+    """True if the limits imply a clause, False if they contradict it, None if they do neither."""
     bound = bound_of(clause)
     if bound is None:
         return _equality_verdict(clause, limits)
@@ -205,7 +188,7 @@ def _verdict(clause: UOp, limits: Limits) -> bool | None:
     if first is not None and last is not None and first > last:
         return False
     if (low is not None and low != first) or (high is not None and high != last):
-        return True  # another clause on the same left side says more
+        return True  # another clause on the same left side is stricter
     if lhs.dtype.kind != "index" or lhs.op is not Ops.ADD:
         return None
     least, most = range_of(lhs, {m: i for m, i in limits.items() if m is not lhs})
@@ -216,7 +199,7 @@ def _verdict(clause: UOp, limits: Limits) -> bool | None:
 
 
 def _equality_verdict(clause: UOp, limits: Limits) -> bool | None:
-    """a = b or a ≠ b where the clauses keep a and b apart."""
+    """The verdict on a = b or a ≠ b if the limits keep a and b apart."""
     if clause.op not in (Ops.CMPEQ, Ops.CMPNE) or clause.src[0].dtype.kind != "index":
         return None
     low, high = range_of(affine.sub(*clause.src), limits)

@@ -1,7 +1,7 @@
-"""Rules for selection: a WHERE whose branches are alike becomes arithmetic or logic.
+"""Rules for selection: a WHERE with similar branches becomes arithmetic or logic.
 
-INVALID, "no value", is not a matter of rules: `combine.py` moves p.where(a, INVALID) outward
-through arithmetic and selections until a store or an index takes it.
+No rule here moves INVALID: `builder/fold.py` moves p.where(a, INVALID) outward through arithmetic
+and selections until a store or an index takes it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from uopc.ir.rewrite.rules import (
     y,
     z,
 )  # fmt: skip
-from uopc.ir.symbolic.assume import given
+from uopc.ir.symbolic.assume import assuming
 
 _ELEMENTWISE = [op for op in Op.all() if op.is_alu and op is not Ops.WHERE]
 _UNARY = tuple([op for op in _ELEMENTWISE if op.arity == 1])
@@ -78,7 +78,7 @@ SELECT_GREATER = RuleSet("select-greater", over=INTEGERS, rules=[
     ],
 )
 def _max_of_forms(p: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
-    """(y - z < 0).where(y, z) → min(y, z), also when the condition is written another way"""
+    """(y - z < 0).where(y, z) → min(y, z), also for other forms of the condition"""
     if y.op is Ops.INVALID or z.op is Ops.INVALID or p.src[0].dtype.kind != "index":
         return None
     gap, cond = affine.sub(y, z), affine.sub(*p.src)  # the condition is cond < 0
@@ -104,11 +104,11 @@ def _max_of_forms(p: UOp, y: UOp, z: UOp, u: UOp) -> UOp | None:
     ],
 )
 def _under_condition(p: UOp, x: UOp, y: UOp, u: UOp) -> UOp | None:
-    """(i < 5).where(i % 5, y) → (i < 5).where(i, y): each branch is simplified for its condition"""
+    """(i < 5).where(i % 5, y) → (i < 5).where(i, y): branches are simplified under the condition"""
     if p.op is Ops.CONST or not (x.src or y.src):
         return None
-    a = given(x, p) if x.src else None
-    b = given(y, p, holds=False) if y.src else None
+    a = assuming(x, p) if x.src else None
+    b = assuming(y, p, holds=False) if y.src else None
     if a is None and b is None:
         return None
     return same_kind(u, select(p, x if a is None else a, y if b is None else b))

@@ -1,15 +1,15 @@
-"""A value in normal form, written with fewer nodes: what `u.simplify()` and `render` show.
+"""Write a value with fewer nodes than its normal form has, for `u.simplify()` and `render`.
 
-Passes work on the normal form of `affine.py`, where equal values are one object. To write a value
-short, sums of dtype index are put together again: common factors are taken out, what is subtracted
-is subtracted, a quotient takes in its multiples, a comparison chooses its sides.
+Passes work on the normal form of `affine.py`, where equal values are one object. The short form
+factors sums of dtype index, subtracts negative terms, moves multiples into quotients, and chooses
+the sides of comparisons.
 
     a*16 + c*16          →  (a + c)*16             ((a*-1)%15)*-1     →  a % -15
     a*-3 + b + 5         →  b - a*3 + 5            (a*-1)//3 + a*2    →  (a*5)//3
     a*a*4 + a*-1         →  a*(a*4 - 1)            a < b + 1          →  a <= b
 
-Each step is an identity of whole numbers. Of all that are possible the one that saves most nodes is
-taken, then the next, as long as one saves any.
+Each step is an identity of whole numbers. The step that saves most nodes is taken first, then the
+next, as long as a step saves any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uopc.ir.index import affine
 from uopc.ir.index.affine import Form, Terms, is_const
 from uopc.ir.symbolic import simplify
 
-# Candidates are counted node by node: larger graphs stay in normal form.
+# Larger graphs stay in normal form: the nodes of every candidate are counted.
 MOST_NODES = 150
 _MOST_TERMS = 10  # longer sums stay as they are
 _MOST_COMPARED = 4  # longer comparisons keep their sides
@@ -34,7 +34,7 @@ _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE))
 _SUMS = frozenset((Ops.ADD, Ops.SUB))
 
 
-def compact(root: UOp, original: UOp) -> UOp:
+def shorten(root: UOp, original: UOp) -> UOp:
     """An equal graph of no more nodes than `root`, the normal form of `original`."""
     if max(size(root), size(original)) > MOST_NODES:
         return root
@@ -51,13 +51,13 @@ def compact(root: UOp, original: UOp) -> UOp:
 
 
 def size(u: UOp) -> int:
-    """How many nodes a graph has."""
+    """The number of nodes of a graph."""
     return len(walk.toposort(u))
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A sum in other terms; one of them may be a product, of `inner` and something."""
+    """A sum in other terms. One of them may be a product of `inner` and another factor."""
 
     form: Form
     product: UOp | None = None
@@ -65,9 +65,9 @@ class _Step:
 
 
 class _Writer:
-    """Writes the nodes of one graph, sources first. `short` is what each became.
+    """Writes the nodes of one graph, sources first. `short` maps each node to its short form.
 
-    What an earlier writer made of the rest of the graph is there already: it costs nothing.
+    Nodes that an earlier writer made for other parts of the graph cost nothing.
     """
 
     def __init__(self, root: UOp, original: UOp, earlier: _Writer | None) -> None:
@@ -95,8 +95,8 @@ class _Writer:
         return self.short[root]
 
     def _elsewhere(self, u: UOp) -> set[UOp]:
-        """What is in the graph however u is written: below its atoms, and (as it was written
-        before) everywhere else."""
+        """The nodes that do not depend on the form of u: those below its atoms, and those that the
+        earlier writer made outside of u."""
         there: dict[UOp, None] = {}
         if self.earlier is not None:
             own, top = self.earlier.short[u], self.earlier.short[self.root]
@@ -112,7 +112,7 @@ class _Writer:
         return set(there)
 
     def cost(self, u: UOp) -> int:
-        """How many nodes u has that are not there already."""
+        """The number of nodes that u adds to the graph."""
         there = self.there
         return sum([v not in there for v in walk.toposort(u, gate=lambda v: v not in there)])
 
@@ -129,13 +129,13 @@ class _Writer:
         if _is_division(u):
             return self._divided(u)
         if u.op is Ops.STORE and len(u.src) == 2 and _value(u.src[1]) is u.src[0]:
-            return intern(Ops.NOOP, u.dtype)  # what is there already
+            return intern(Ops.NOOP, u.dtype)  # the stored value is the old one
         src = tuple([self.short[s] for s in u.src])
         return u if src == u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
 
     # ------------------------------------------------------------ sums
     def sum(self, constant: int, terms: Terms) -> UOp:
-        """A sum with the fewest nodes that single steps, each the best one, lead to."""
+        """The shortest sum that a chain of best steps leads to."""
         key = (constant, *terms.items())
         found = self.sums.get(key)
         if found is None:
@@ -156,7 +156,7 @@ class _Writer:
         return best
 
     def _steps(self, constant: int, terms: Terms) -> Iterator[_Step]:
-        """The same sum in other terms."""
+        """Steps to the same sum in other terms."""
         for m, f in terms.items():
             if m.op is Ops.FLOORMOD and _is_division(m):
                 yield _Step((constant, _without(terms, m) | {_turned(m): -f}))
@@ -212,7 +212,7 @@ class _Writer:
         return _Step((rest[0], rest[1] | {product: sign}), product, inner)
 
     def _refined(self, step: _Step) -> Form:
-        """A step that is taken: what is inside of its product is written as short as it goes."""
+        """The terms after a step, the inside of its product written short."""
         constant, terms = step.form
         if step.product is None:
             return constant, terms
@@ -221,11 +221,11 @@ class _Writer:
         return constant, {product if m is step.product else m: f for m, f in terms.items()}
 
     def _atoms(self, m: UOp) -> list[UOp]:
-        """The factors of a monomial; what is written already is one."""
+        """The factors of a monomial; a written node is one factor."""
         return [m] if m in self.short else affine.factors(m)
 
     def _shared_atoms(self, terms: Terms) -> list[UOp]:
-        """Atoms that occur in more than one monomial."""
+        """The atoms of more than one monomial."""
         seen: dict[UOp, int] = {}
         for m in terms:
             for a in dict.fromkeys(self._atoms(m)):
@@ -235,7 +235,7 @@ class _Writer:
     def _known_part(
         self, constant: int, terms: Terms, part: UOp, c: int, inside: Terms
     ) -> Iterator[Form]:
-        """A sum that is written anyway, as one term; part = Σ inside + c."""
+        """Forms with a sum that is in the graph anyway as one term; part = Σ inside + c."""
         first = next(iter(inside), None)
         k = terms.get(first, 0) // inside[first] if first is not None else 0
         known = len(inside) > 1 or c
@@ -247,7 +247,7 @@ class _Writer:
                 yield constant - k * c, rest | {part: k}
 
     def _written(self, constant: int, terms: Terms) -> UOp:
-        """Terms added in order; those with negative factors subtracted, or their products added."""
+        """The terms added in order; negative ones subtracted, or added as products."""
         made = self._plain(constant, terms, Ops.SUB)
         if any([f < -1 for f in terms.values()]):
             made = self.cheapest((made, self._plain(constant, terms, Ops.ADD)))
@@ -339,7 +339,7 @@ def _is_division(u: UOp) -> bool:
 
 
 def _value(u: UOp) -> UOp:
-    """The address that a value is read from."""
+    """The address of a loaded value, else the value."""
     return u.src[0] if u.op is Ops.LOAD and len(u.src) == 1 else u
 
 

@@ -1,4 +1,4 @@
-"""`simplify`: its rule sets in the order of trying; `symbolic/fixpoint.py` has the walk."""
+"""`simplify`, and its rule sets in the order in which they are tried."""
 
 from __future__ import annotations
 
