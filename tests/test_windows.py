@@ -60,6 +60,13 @@ def test_what_invalid_was_stored_to_has_no_value() -> None:
     assert a.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int32, dtypes.float64])
+def test_the_bits_of_what_is_invalid_are_invalid(dtype: dtypes.DType) -> None:
+    nothing = uop.checked(Ops.INVALID, dtypes.float32, (), None, None).expand(4)
+    f = uopc.compile(nothing.bitcast(dtype).contiguous(), verify=True)
+    assert not f.kernels
+
+
 @pytest.mark.parametrize("dtype", [dtypes.fp8e4m3, dtypes.fp8e5m2])
 def test_rounding_gives_one_nan(dtype: dtypes.DType) -> None:
     x = uopc.param("x", (1,), dtype)

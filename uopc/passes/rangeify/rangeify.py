@@ -29,6 +29,7 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -88,7 +89,8 @@ class _Lowering:
     def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Step:
         keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         src = tuple((yield keys))
-        made = _with_invalid(u, src) if any([_may_be_invalid(s) for s in src]) else remake(u, src)
+        bits = u.op is Ops.BITCAST
+        made = _bitcast(src[0], u.dtype) if bits else remake(u, src)
         if made.origin is None:
             made.origin = u.origin
         return made
@@ -136,23 +138,19 @@ class _Lowering:
             n = affine.const(source.itemsize // target.itemsize)
             whole, part = affine.divmod_(index[-1], n)
             value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
-            if value.op is Ops.INVALID:
-                return intern(Ops.INVALID, target)
             shift = fold.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
-            piece = alu.alu(fold.bitcast(value, a), Ops.SHR, shift)
-            return fold.bitcast(fold.cast(piece, b), target)
+            piece = alu.alu(_bitcast(value, a), Ops.SHR, shift)
+            return _bitcast(fold.cast(piece, b), target)
         count = target.itemsize // source.itemsize
         first = affine.mul(index[-1], affine.const(count))
         places = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
         total: UOp | None = None
         for i, value in enumerate((yield [(u.src[0], p, guard) for p in places])):
-            if value.op is Ops.INVALID:
-                return intern(Ops.INVALID, target)
-            wide = fold.cast(fold.bitcast(value, a), b)
+            wide = fold.cast(_bitcast(value, a), b)
             shifted = alu.alu(wide, Ops.SHL, 8 * source.itemsize * i)
             total = shifted if total is None else alu.alu(total, Ops.OR, shifted)
         assert total is not None
-        return fold.bitcast(total, target)
+        return _bitcast(total, target)
 
     def _parts(self, u: UOp, index: Index, guard: UOp) -> Step:
         """STACK and CAT: the part that the index falls in."""
@@ -181,33 +179,13 @@ class _Lowering:
         return result
 
 
-def _may_be_invalid(u: UOp) -> bool:
-    return u.op is Ops.INVALID or (
-        u.op is Ops.WHERE and (u.src[1].op is Ops.INVALID or u.src[2].op is Ops.INVALID)
-    )
-
-
-def _with_invalid(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Arithmetic on values that are INVALID somewhere: plain where valid, elsewhere INVALID."""
-    parts = [_valid_part(s) for s in src]
-    valid = parts[0][1]
-    if u.op is Ops.WHERE:
-        condition, (a, a_valid), (b, b_valid) = parts[0][0], parts[1], parts[2]
-        never = leaves.const(dtypes.bool_, False)
-        only_a = index_maps.both(condition, a_valid)
-        arms = only_a if b_valid is never else alu.where(condition, a_valid, b_valid)
-        valid = index_maps.both(valid, arms)
-        # An arm that is never valid is never read.
-        parts = [parts[0], (b if a.op is Ops.INVALID else a, a_valid)]
-        parts.append((a if b.op is Ops.INVALID else b, b_valid))
-    else:
-        for _, v in parts[1:]:
-            valid = index_maps.both(valid, v)
-    plain = tuple([p for p, _ in parts])
-    nowhere = valid.op is Ops.CONST and not valid.arg
-    if nowhere or any(p.op is Ops.INVALID for p in plain):
-        return intern(Ops.INVALID, u.dtype)
-    return index_maps.gated((remake(u, plain),), valid)[0]
+def _bitcast(value: UOp, t: DType) -> UOp:
+    """The bits of a scalar as another dtype of the same size; INVALID where the value is."""
+    plain, valid = _valid_part(value)
+    if plain.op is Ops.INVALID:
+        return intern(Ops.INVALID, t)
+    made = plain if plain.dtype is t else intern(Ops.BITCAST, t, (plain,))
+    return index_maps.gated((made,), valid)[0]
 
 
 def _valid_part(u: UOp) -> tuple[UOp, UOp]:
@@ -216,8 +194,6 @@ def _valid_part(u: UOp) -> tuple[UOp, UOp]:
         return u, leaves.const(dtypes.bool_, False)
     if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
         return u.src[1], u.src[0]
-    if u.op is Ops.WHERE and u.src[1].op is Ops.INVALID:
-        return u.src[2], alu.alu(u.src[0], Ops.XOR, leaves.const(dtypes.bool_, True))
     return u, index_maps.true()
 
 
