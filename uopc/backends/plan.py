@@ -6,7 +6,7 @@ Storage has *base* numbers: first the arguments, then the fresh results in order
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -137,3 +137,15 @@ class Plan:
     def arena_base(self) -> int:
         """The base number of the arena."""
         return len(self.arguments) + len(self.fresh)
+
+    def contained(self, results: Sequence[object]) -> object:
+        """The results of a call in the structure that the program returns."""
+        match self.structure:
+            case "single":
+                return results[0]
+            case "tuple":
+                return tuple(results)
+            case "list":
+                return list(results)
+            case "dict":
+                return dict(zip(self.keys, results, strict=True))

@@ -7,7 +7,7 @@ writes to is never copied.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,6 +31,26 @@ class Bound:
     values: dict[str, int]
     outs: list[AnyArray | None]
     out_objects: list[object]
+
+    def results(
+        self,
+        plan: Plan,
+        shapes: Iterable[tuple[int, ...]],
+        made: Iterable[object],
+        array: Callable[[int], Any],
+    ) -> object:
+        """The value of the call: `made` are the fresh results, `array` gives argument i."""
+        fresh = iter(made)
+        results = []
+        for result, shape, given in zip(plan.results, shapes, self.out_objects, strict=True):
+            if result.source is None:
+                made_here = next(fresh)
+                results.append(made_here if given is None else given)
+            elif result.shape == plan.arguments[result.source].shape:
+                results.append(self.objects[result.source])
+            else:  # a view of the caller's array
+                results.append(array(result.source).reshape(shape))
+        return plan.contained(results)
 
 
 def number(dim: Dim, values: Mapping[str, int]) -> int:

@@ -117,17 +117,13 @@ class Arena:
         if token is self:
             self._flag[0] = 0
 
-    def abandon(self) -> None:
-        """Free the arena in the child, after a fork: the call that used it is not here."""
-        self._flag[0] = 0
-
 
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
     for arena in _arenas:
-        arena.abandon()
+        arena.give_back(arena)  # the call that used it is not in the child
 
 
 if hasattr(os, "register_at_fork"):
@@ -148,6 +144,10 @@ class _Call(NamedTuple):
     bound: Bound
     sizes: Sizes
     outs: list[AnyArray]
+
+    def results(self, plan: Plan) -> object:
+        """The results, once the call has run."""
+        return self.bound.results(plan, self.sizes.shapes, self.outs, self.bound.arrays.__getitem__)
 
 
 class Runner:
@@ -195,7 +195,7 @@ class Runner:
             run(call.sizes.table.address, bases.buffer_info()[0])
         finally:
             self.arena.give_back(token)
-        return self._assemble(call.bound, call.outs)
+        return call.results(self.plan)
 
     def trace(
         self, positional: tuple[object, ...], named: dict[str, object]
@@ -213,7 +213,7 @@ class Runner:
                 times.append((launch.kernel, time.perf_counter() - begin))
         finally:
             self.arena.give_back(token)
-        return self._assemble(call.bound, call.outs), times
+        return call.results(self.plan), times
 
     def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
         if is_stale():
@@ -230,37 +230,3 @@ class Runner:
     def _bases(self, call: _Call, arena_address: int) -> packed[int]:
         addresses = [data_address(array) for array in (*call.bound.arrays, *call.outs)]
         return packed("q", addresses + self.base_template(arena_address))
-
-    def _reshaped(self, bound: Bound) -> list[tuple[int, ...]]:
-        """The shapes of results that are arguments under another shape, in order."""
-        given = self.sizes(bound.values).shapes
-        return [
-            shape
-            for shape, result in zip(given, self.plan.results, strict=True)
-            if result.source is not None
-            and result.shape != self.plan.arguments[result.source].shape
-        ]
-
-    def _assemble(self, bound: Bound, outs: list[AnyArray]) -> object:
-        made = iter(outs)
-        shapes = iter(self._reshaped(bound))
-        results: list[object] = []
-        for result, given in zip(self.plan.results, bound.out_objects, strict=True):
-            if result.source is not None:
-                source = bound.objects[result.source]
-                if result.shape != self.plan.arguments[result.source].shape:
-                    # A reshape of the caller's array: a view of it.
-                    source = bound.arrays[result.source].reshape(next(shapes))
-                results.append(source)
-            else:
-                array = next(made)
-                results.append(array if given is None else given)
-        match self.plan.structure:
-            case "single":
-                return results[0]
-            case "tuple":
-                return tuple(results)
-            case "list":
-                return results
-            case "dict":
-                return dict(zip(self.plan.keys, results, strict=True))

@@ -104,6 +104,11 @@ class _Call:
     back: list[tuple[int, int, int]]  # device copies to undo an alignment: to, from, bytes
     on_device: bool = True
 
+    def array(self, i: int) -> AnyArray | DeviceArray:
+        """Argument i where the caller has it: on the device or on the host."""
+        on_device = is_on_device(self.bound.objects[i])
+        return self.given[i] if on_device else self.bound.arrays[i]
+
 
 class CudaRunner:
     """All that one program needs to run on a device."""
@@ -231,7 +236,7 @@ class CudaRunner:
         arena = take(usual.arena) if usual.arena else None
         bases.append(arena.address if arena is not None else 0)
         self._launch(usual.sizes, (*bases, *usual.tail))
-        return outs[0] if self.plan.structure == "single" else self._contained(outs)
+        return outs[0] if self.plan.structure == "single" else self.plan.contained(outs)
 
     # -------------------------------------------------------- before
     def sizes(self, values: Mapping[str, int]) -> _Sizes:
@@ -376,29 +381,17 @@ class CudaRunner:
     def _finish(self, call: _Call) -> object:
         for to, source, nbytes in call.back:
             driver().memcpy_dtod(to, source, nbytes)
+        outs: Sequence[object] = call.outs
         if not call.on_device or call.home:
-            results = self._to_host(call)
-        else:
-            results = self._results(call, call.outs)
+            outs = self._to_host(call)
+        results = call.bound.results(self.plan, call.sizes.shapes, outs, call.array)
         if call.used:
             self.device.synchronize()
             self.device.release(call.used)
-        return self._contained(results)
-
-    def _contained(self, results: Sequence[object]) -> object:
-        """The results in the container that was asked for."""
-        match self.plan.structure:
-            case "single":
-                return results[0]
-            case "tuple":
-                return tuple(results)
-            case "list":
-                return list(results)
-            case "dict":
-                return dict(zip(self.plan.keys, results, strict=True))
+        return results
 
     def _to_host(self, call: _Call) -> list[object]:
-        """Copy results of host arrays to the host, and wait for them."""
+        """The fresh results, where host arrays get copies on the host; waits for these copies."""
         download = self.device.download
         home = [(array, download(where, array.nbytes, call.used)) for array, where in call.home]
         outs: list[object] = list(call.outs)
@@ -410,20 +403,4 @@ class CudaRunner:
         for i, data in enumerate(raw):
             made = call.outs[i]
             outs[i] = np.array(data).view(made.dtype).reshape(made.shape)
-        return self._results(call, outs)
-
-    def _results(self, call: _Call, outs: Sequence[object]) -> list[object]:
-        made, results = iter(outs), []
-        shapes = call.sizes.shapes
-        for result, shape, given in zip(self.plan.results, shapes, call.bound.out_objects):
-            if result.source is None:
-                array = next(made)
-                results.append(array if given is None else given)
-                continue
-            source = call.bound.objects[result.source]
-            if result.shape != self.plan.arguments[result.source].shape:
-                host = not is_on_device(source)
-                array = call.bound.arrays[result.source] if host else call.given[result.source]
-                source = array.reshape(shape)
-            results.append(source)
-        return results
+        return outs

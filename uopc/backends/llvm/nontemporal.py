@@ -41,30 +41,25 @@ def streamed(kernel: UOp) -> dict[UOp, UOp]:
 
 
 class _Version(CpuEmitter):
-    """The version for any storage."""
+    """A version: with non-temporal `stores` for aligned storage, without them for any storage."""
+
+    def __init__(self, name: str, kernel: UOp, stores: dict[UOp, UOp]) -> None:
+        super().__init__(name, kernel)
+        self.stores = stores
 
     def head(self) -> str:
         return f"define internal {super().head().removeprefix('define ')}"
 
-
-class _Streaming(_Version):
-    """The version for aligned storage."""
-
-    def __init__(self, name: str, kernel: UOp, stores: dict[UOp, UOp]) -> None:
-        super().__init__(f"{name}.streaming", kernel)
-        self.stores = stores
-
     def rule(self, u: UOp) -> Rule | None:
         return _stream if u in self.stores else super().rule(u)
 
-    def run(self) -> str:
-        self.load_words()
-        self.emit(self.kernel.src)
-        fence = _FENCES.get(platform.machine())
-        if fence is not None:
-            self.intrinsic("void", fence, ())
-        self.declared[_HINT] = None
-        return self.definition()
+    def definition(self) -> str:
+        if self.stores:
+            fence = _FENCES.get(platform.machine())
+            if fence is not None:
+                self.intrinsic("void", fence, ())
+            self.declared[_HINT] = None
+        return super().definition()
 
 
 def _stream(e: Emitter, u: UOp) -> str | None:
@@ -74,29 +69,27 @@ def _stream(e: Emitter, u: UOp) -> str | None:
     return None
 
 
-class _Chooser(CpuEmitter):
+def _choose(e: CpuEmitter, streaming: Emitter, plain: Emitter, stores: dict[UOp, UOp]) -> str:
     """The kernel itself, which calls one of its versions."""
-
-    def choose(self, streaming: Emitter, plain: Emitter, stores: dict[UOp, UOp]) -> str:
-        places, bits = storage.word_places(self.kernel), ""
-        for param in dict.fromkeys(stores.values()):
-            address = self.value(f"ptrtoint ptr {self.word('ptr', places[param])} to i64")
-            bits = self.value(f"or i64 {bits}, {address}") if bits else address
-        rest = self.value(f"and i64 {bits}, {ALIGNMENT - 1}")
-        test = self.value(f"icmp eq i64 {rest}, 0")
-        self.effect(f"br i1 {test}, label %aligned, label %other")
-        for label, version in (("aligned", streaming), ("other", plain)):
-            if label == "other":
-                self.effect("br label %done")
-            self.label(label)
-            self.effect(f"call void @{version.name}(ptr %words, i64 %chunk)")
-        self.effect("br label %done")
-        self.label("done")
-        return self.definition()
+    places, bits = storage.word_places(e.kernel), ""
+    for base in dict.fromkeys(stores.values()):
+        address = e.value(f"ptrtoint ptr {e.word('ptr', places[base])} to i64")
+        bits = e.value(f"or i64 {bits}, {address}") if bits else address
+    rest = e.value(f"and i64 {bits}, {ALIGNMENT - 1}")
+    test = e.value(f"icmp eq i64 {rest}, 0")
+    e.effect(f"br i1 {test}, label %aligned, label %other")
+    for label, version in (("aligned", streaming), ("other", plain)):
+        e.label(label)
+        e.effect(f"call void @{version.name}(ptr %words, i64 %chunk)")
+        e.effect("br label %done")
+    e.label("done")
+    return e.definition()
 
 
 def render(name: str, kernel: UOp, stores: dict[UOp, UOp]) -> tuple[str, list[str]]:
     """The functions of a linear kernel with non-temporal stores, and the declarations they need."""
-    streaming, plain = _Streaming(name, kernel, stores), _Version(f"{name}.plain", kernel)
-    texts = [streaming.run(), plain.run(), _Chooser(name, kernel).choose(streaming, plain, stores)]
+    streaming = _Version(f"{name}.streaming", kernel, stores)
+    plain = _Version(f"{name}.plain", kernel, {})
+    kernel_itself = _choose(CpuEmitter(name, kernel), streaming, plain, stores)
+    texts = [streaming.run(), plain.run(), kernel_itself]
     return "\n\n".join(texts), list(streaming.declared | plain.declared)
