@@ -104,6 +104,7 @@ def files(package):
 
 TABLES = {
     "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
+    "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),
     "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),

@@ -263,7 +263,7 @@ def test_the_stub_of_uop_is_current(blessed):
 
 def test_files_named_in_the_documentation_exist():
     for page in ("uopc/ir/README.md", "uopc/passes/README.md", "uopc/program/README.md",
-                 "tests/README.md"):
+                 "uopc/backends/cpu/README.md", "tests/README.md"):
         for name in re.findall(r"`([\w/]+\.(?:py|md|uop))`", (ROOT / page).read_text()):
             assert any(ROOT.glob(f"*/**/{name}")) or (ROOT / name).exists(), f"{page}: {name}"
 
