@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from uopc.backends.cpu.elf_loader import Image
+from uopc.backends.cpu.elf_loader import Image, function_address
 from uopc.backends.cpu.layout import data_address, is_layout_known
 from uopc.backends.cpu.native import RECORD, STATE, STRUCTURES, install
 from uopc.backends.cpu.runner import Runner
@@ -108,7 +108,7 @@ def _native_subtype(base: Any) -> Any:
     )
     slots = (_Slot * 3)(
         _Slot(_TP_MEMBERS, ctypes.addressof(members)),
-        _Slot(_TP_CALL, _address("PyVectorcall_Call")),
+        _Slot(_TP_CALL, function_address(ctypes.pythonapi, "PyVectorcall_Call")),
     )
     name = f"{base.__module__}.{base.__name__}".encode()
     spec = _Spec(name, offset + _NATIVE_FIELDS, 0, _HAVE_VECTORCALL, ctypes.addressof(slots))
@@ -120,12 +120,6 @@ def _native_subtype(base: Any) -> Any:
     subtype.__doc__ = base.__doc__
     subtype.__module__, subtype.__qualname__ = base.__module__, base.__qualname__
     return subtype
-
-
-def _address(name: str) -> int:
-    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
 
 
 def _numpy_function(index: int) -> int:
@@ -172,7 +166,7 @@ def native_calls_work() -> bool:
         return False
     runtime = install()
     for name, function in _FUNCTIONS.items():
-        runtime.set_global(name, _address(function))
+        runtime.set_global(name, function_address(ctypes.pythonapi, function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
     runtime.set_global("instance", ProgramBase.__basicsize__)
     objects = {"ndarray": np.ndarray, "tuple": tuple, "list": list, "out": _OUT}

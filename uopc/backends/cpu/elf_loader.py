@@ -59,6 +59,13 @@ def address_of(memory: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
+def function_address(library: ctypes.CDLL, name: str) -> int:
+    """Where a function of a library begins."""
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
 class _Section(NamedTuple):
     name: int
     kind: int
@@ -196,7 +203,7 @@ class _Layout:
         for name in self.imports:
             stub, slot = self.stub[name], self.slot[name]
             struct.pack_into("<i", image, stub + 2, slot - (stub + 6))
-            struct.pack_into("<Q", image, slot, _import_address(name))
+            struct.pack_into("<Q", image, slot, function_address(_process(), name))
         for key, slot in self.slot.items():
             if isinstance(key, int):
                 struct.pack_into("<Q", image, slot, base + self.target(key))
@@ -228,14 +235,6 @@ class _Layout:
 @cache
 def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
-
-
-@cache
-def _import_address(name: str) -> int:
-    address = ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value
-    if address is None:
-        raise Unsupported(f"this process has no function {name}")
-    return address
 
 
 def _is_own_format(data: bytes) -> bool:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 
-from uopc.backends.cpu.elf_loader import address_of, map_private
+from uopc.backends.cpu.elf_loader import address_of, function_address, map_private
 from uopc.backends.cpu.native import CLOSED, POOL, POOL_LINE, Runtime, install
 from uopc.backends.detect import MOST_CORES
 from uopc.ir.core.arena import NativeThread
@@ -22,12 +22,6 @@ from uopc.ir.core.arena import NativeThread
 # keep a core from other processes.
 SPIN_SECONDS = 100e-6
 MAX_WORKERS = MOST_CORES - 1  # beside the caller
-
-
-def _function_address(name: str, library: ctypes.CDLL = ctypes.pythonapi) -> int:
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
 
 
 def _new_held_lock() -> int:
@@ -72,9 +66,9 @@ class Pool:
         self._threads: list[threading.Thread] = []
         self._put("word", CLOSED)
         self._put("spin", _spins(runtime, SPIN_SECONDS))
-        self._put("acquire", _function_address("PyThread_acquire_lock"))
-        self._put("release", _function_address("PyThread_release_lock"))
-        self._put("yield", _function_address("sched_yield", ctypes.CDLL(None)))
+        self._put("acquire", function_address(ctypes.pythonapi, "PyThread_acquire_lock"))
+        self._put("release", function_address(ctypes.pythonapi, "PyThread_release_lock"))
+        self._put("yield", function_address(ctypes.CDLL(None), "sched_yield"))
 
     def _word(self, field: str, extra: int = 0) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self.address + POOL[field] + extra)

@@ -7,6 +7,7 @@ default stream; for another stream the call waits.
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import ml_dtypes
@@ -62,10 +63,7 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        count = self.dtype.itemsize
-        for d in self.shape:
-            count *= d
-        return count
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def ndim(self) -> int:
@@ -181,10 +179,13 @@ def from_device(label: str, value: Any, device: Device, expected: AnyDtype) -> D
         found = _from_interface(label, value, device, expected)
     else:
         found = _from_dlpack(label, value, device)
-    if found.device is not device:
-        here, there = device.ordinal, found.device.ordinal
-        raise UserError(f"{label} is on cuda:{there}, the program runs on cuda:{here}")
+    _check_ordinal(label, found.device.ordinal, device)
     return found
+
+
+def _check_ordinal(label: str, ordinal: int, device: Device) -> None:
+    if ordinal != device.ordinal:
+        raise UserError(f"{label} is on cuda:{ordinal}, the program runs on cuda:{device.ordinal}")
 
 
 def _from_interface(label: str, value: Any, device: Device, expected: AnyDtype) -> DeviceArray:
@@ -194,8 +195,7 @@ def _from_interface(label: str, value: Any, device: Device, expected: AnyDtype) 
         dtype = expected
     shape = tuple(int(d) for d in facts["shape"])
     strides = facts.get("strides")
-    if strides is not None and not _is_contiguous(shape, strides, dtype.itemsize):
-        raise UserError(f"{label}: an array on the device must be contiguous")
+    _check_contiguous(label, shape, strides, dtype.itemsize)
     if facts.get("mask") is not None:
         raise UserTypeError(f"{label}: a masked array is not accepted")
     if facts.get("stream") not in (None, _LEGACY_STREAM):
@@ -203,12 +203,14 @@ def _from_interface(label: str, value: Any, device: Device, expected: AnyDtype) 
     return DeviceArray(int(facts["data"][0] or 0), shape, dtype, device, value)
 
 
-def _is_contiguous(shape: tuple[int, ...], strides: Any, step: int) -> bool:
+def _check_contiguous(label: str, shape: tuple[int, ...], strides: Any, step: int) -> None:
+    """Raise UserError where strides in bytes, if there are any, leave gaps between elements."""
+    if strides is None or 0 in shape:
+        return
     for size, stride in zip(reversed(shape), reversed(tuple(strides))):
         if size != 1 and stride != step:
-            return 0 in shape
+            raise UserError(f"{label}: an array on the device must be contiguous")
         step *= size
-    return True
 
 
 class _Taken:
@@ -223,10 +225,7 @@ class _Taken:
 
 
 def _from_dlpack(label: str, value: Any, device: Device) -> DeviceArray:
-    kind, ordinal = value.__dlpack_device__()
-    if (kind, ordinal) != (_CUDA, device.ordinal):
-        here = device.ordinal
-        raise UserError(f"{label} is on cuda:{ordinal}, the program runs on cuda:{here}")
+    _check_ordinal(label, value.__dlpack_device__()[1], device)
     capsule = value.__dlpack__(stream=_LEGACY_STREAM)
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.argtypes, get.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
@@ -239,8 +238,7 @@ def _from_dlpack(label: str, value: Any, device: Device) -> DeviceArray:
     dtype = _numpy_type(label, t.dtype)
     shape = tuple(t.shape[i] for i in range(t.ndim))
     strides = [t.strides[i] * dtype.itemsize for i in range(t.ndim)] if t.strides else None
-    if strides is not None and not _is_contiguous(shape, strides, dtype.itemsize):
-        raise UserError(f"{label}: an array on the device must be contiguous")
+    _check_contiguous(label, shape, strides, dtype.itemsize)
     return DeviceArray((t.data or 0) + t.byte_offset, shape, dtype, device, owner)
 
 
