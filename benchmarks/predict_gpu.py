@@ -143,7 +143,7 @@ def count(program: Any, launch: Any) -> Counts:
 def rows_of(w: Workload, part: str) -> list[list[str]]:
     """A row a kernel: grid, block, what it asks for, what ptxas says, and its bound in time."""
     program = w.compiled(f"cuda:{part}")
-    gpu = target.part(part).gpu
+    gpu = target.gpu_target(part).gpu
     assert gpu is not None
     kernels = {k.name: k for k in program.kernels}
     kinds = {k.name: tensor_kind(k.asm) for k in program.kernels}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from uopc.backends import detect
-from uopc.target import KNOWN, Target
+from uopc.target import CPUS, Target
 
 KIB, MIB = 1 << 10, 1 << 20
 DEFAULT = "laptop"
@@ -22,7 +22,7 @@ THIS = "this"  # the machine that runs the tests
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor of KNOWN, the bytes of its three caches, its cores, and more features."""
+    """A processor of CPUS, the bytes of its three caches, its cores, and more features."""
 
     cpu: str
     caches: tuple[int, int, int]
@@ -32,7 +32,7 @@ class Machine:
     @property
     def target(self) -> Target:
         """What `detect.this_machine` answers on such a machine."""
-        bits, registers, _ = KNOWN[self.cpu]
+        bits, registers, _ = CPUS[self.cpu]
         return Target("host", "cpu", bits, registers, self.cpu, self.features, *self.caches)
 
 
@@ -50,7 +50,7 @@ _OWN, _OWN_CORES = detect.this_machine, detect.cores
 def executable(machine: Machine) -> Target:
     """The machine without the features that this one lacks, or this one with its caches."""
     wanted, own = machine.target, _OWN()
-    if all(map(own.has, KNOWN[machine.cpu][2])):
+    if all(map(own.has, CPUS[machine.cpu][2])):
         features = [f for f in wanted.features.split(",") if own.has(f[1:])]
         return dataclasses.replace(wanted, features=",".join(features))
     l1, l2, last = machine.caches
@@ -58,9 +58,9 @@ def executable(machine: Machine) -> Target:
 
 
 def runnable(*cpus: str) -> tuple[str, ...]:
-    """Those of some CPUs of KNOWN whose code the machine of the tests runs; "" is its own."""
+    """Those of some CPUs of CPUS whose code the machine of the tests runs; "" is its own."""
     has = detect.this_machine().has
-    return tuple(cpu for cpu in cpus if not cpu or all(map(has, KNOWN[cpu][2])))
+    return tuple(cpu for cpu in cpus if not cpu or all(map(has, CPUS[cpu][2])))
 
 
 @contextlib.contextmanager

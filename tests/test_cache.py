@@ -12,7 +12,7 @@ import pytest
 
 import uopc
 from uopc import Ops, PatternMatcher, UPat, cache, dtypes
-from uopc.cache.memory import Memory
+from uopc.cache.memory import MemoryCache
 from uopc.ir.core import arena
 from uopc.ir.core.args import FunctionArg, ParamArg
 from uopc.ir.core.serialize import fingerprint
@@ -349,7 +349,7 @@ def test_a_node_stays_one_while_other_threads_compile():
 
 def test_an_error_is_not_kept():
     """A compile that fails is tried again, and others wait for nothing."""
-    memory, calls = Memory(), []
+    memory, calls = MemoryCache(), []
 
     def fail():
         calls.append(1)

@@ -171,7 +171,7 @@ def test_at_llvm_and_asm(run, softmax):
 
 def test_at_rangeify_tells_why_values_are_stored(run, softmax):
     text = good(run("dump", softmax, "--at", "rangeify"))
-    lines = text[text.index("// what place-stages decided") :].splitlines()
+    lines = text[text.index("// decisions of place-stages") :].splitlines()
     columns = re.split(r"  +", lines[1])
     assert columns == ["// node", "consumers", "shape", "read at", "stored?"]
     rows = {c[0]: c[1:] for c in (re.split(r"  +", s[3:]) for s in lines[2:])}
@@ -678,7 +678,7 @@ def test_one_rule_set(run):
 def test_check(run):
     text = good(run("check", "divmod", "--seed", "3"))
     assert re.match(r"divmod +\d+ rules, +\d+ graphs, +\d+ places, over wrapping\n", text)
-    assert text.endswith("rules: every one keeps the values\n")
+    assert text.endswith("rules: all rules preserve values\n")
 
 
 def test_check_shows_what_is_wrong(run, monkeypatch):

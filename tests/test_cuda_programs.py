@@ -22,7 +22,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.tensor import creation
 
-PARTS = ("sm_80", "sm_90a")
+GPUS = ("sm_80", "sm_90a")
 
 
 def param(name, *shape, dtype=dtypes.float32):
@@ -141,7 +141,7 @@ def arrays_of(value):
     return list(value) if isinstance(value, tuple) else [value]
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, part):
     graph = PROGRAMS[name]()
@@ -209,7 +209,7 @@ def test_random_shapes(data):
     ]))  # fmt: skip
     on_cpu = uopc.compile(graph)
     given_arrays = arrays(on_cpu)
-    with module.installed(data.draw(st.sampled_from(PARTS))):
+    with module.installed(data.draw(st.sampled_from(GPUS))):
         got = uopc.compile(graph, device="cuda")(*given_arrays)
     assert close(got, on_cpu(*given_arrays))
 
@@ -217,7 +217,7 @@ def test_random_shapes(data):
 def test_parts_of_one_element():
     """LLVM chooses between the places of two arguments, and reads the chosen one."""
     x, y = param("x", 1), param("y", 1)
-    for part in PARTS:
+    for part in GPUS:
         with module.installed(part):
             f = uopc.compile(uopc.cat(x, y).flip(0), device="cuda")
             assert f(np.float32([1]), np.float32([2])).tolist() == [2, 1]
@@ -291,7 +291,7 @@ def test_a_store_waits_until_all_threads_have_read():
         opts=(Opt("LOCAL", 1, columns), Opt("GRID", 0, 0)),
     )
     old, factors = np.arange(rows, dtype=np.float32), np.ones((rows, columns), np.float32)
-    for part in PARTS:
+    for part in GPUS:
         with module.installed(part):
             program = uopc.compile(graph, device="cuda", verify=True)
             (k,) = program.kernels

@@ -21,7 +21,7 @@ from uopc import cache, config
 from uopc.backends import detect
 from uopc.backends.cpu import native
 from uopc.cache import disk
-from uopc.cache.disk import Store, Unusable
+from uopc.cache.disk import DiskCache, Unusable
 from uopc.cli import main as cli
 from uopc.errors import UserError
 from uopc.ir.core.serialize import fingerprint
@@ -179,10 +179,10 @@ def test_everything_that_changes_code_is_in_the_key(monkeypatch, stored):
     """Another processor, another version, other options: each is a miss, not a wrong hit."""
     with uopc.options(target_cpu="x86-64-v3"):
         assert compiled().stats["cache"] == ""
-    parts = dict(key.process_parts())
+    parts = dict(key.process_components())
     for part in parts:
         changed = tuple((parts | {part: "another"}).items())
-        monkeypatch.setattr(key, "process_parts", lambda changed=changed: changed)
+        monkeypatch.setattr(key, "process_components", lambda changed=changed: changed)
         assert compiled().stats["cache"] == ""
     monkeypatch.undo()
     assert compiled().stats["cache"] == "disk"
@@ -190,7 +190,7 @@ def test_everything_that_changes_code_is_in_the_key(monkeypatch, stored):
 
 def test_the_source_is_in_the_key():
     """The digest is of the content of every file of the package."""
-    assert key.source_digest() == dict(key.process_parts())["uopc"]
+    assert key.source_digest() == dict(key.process_components())["uopc"]
     env = dict(os.environ, PYTHONPATH=str(ROOT))
     code = "from uopc.program import key; print(key.source_digest())"
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
@@ -199,18 +199,18 @@ def test_the_source_is_in_the_key():
 
 def test_an_entry_of_another_key_is_refused(stored, folder):
     """Even under the right name and with the right digest."""
-    store = Store(folder, 1 << 20)
+    store = DiskCache(folder, 1 << 20)
     request_key = the_key()
     content = store.read(request_key.digest)
-    other = key.Key(tuple((dict(request_key.parts) | {"threads": "77"}).items()))
+    other = key.Key(tuple((dict(request_key.components) | {"threads": "77"}).items()))
     with pytest.raises(Unusable, match="threads differ"):
         record.decode(content, other, ObjectCode)
 
 
 def the_key():
     request = prepare(graph(), None, True, None, None, config.current())
-    parts = key.request_parts(request, detect.host(), fingerprint(request.graph))
-    return key.Key((*key.process_parts(), *parts))
+    parts = key.request_components(request, detect.host(), fingerprint(request.graph))
+    return key.Key((*key.process_components(), *parts))
 
 
 def test_rules_of_the_user_are_not_stored(folder):
@@ -264,7 +264,7 @@ def test_a_record_that_makes_no_sense(seed, stored, folder):
     """With a right digest, as a defect of ours would write it: refused, not run, not fatal."""
     rng = np.random.default_rng(seed)
     whole = the_key()
-    content = bytearray(Store(folder, 1 << 20).read(whole.digest))
+    content = bytearray(DiskCache(folder, 1 << 20).read(whole.digest))
     end = 8 + int.from_bytes(content[:8], "little")
     at = int(rng.integers(0, end))
     content[at : at + 1] = [b"", b"0", b"[", b"null", b"\xff"][seed % 5]
@@ -279,7 +279,7 @@ def test_a_record_that_makes_no_sense(seed, stored, folder):
 def test_code_that_is_none(stored, folder):
     """Machine code that no loader takes: an entry made with the right digests."""
     whole = the_key()
-    store = Store(folder, 1 << 20)
+    store = DiskCache(folder, 1 << 20)
     made = record.decode(store.read(whole.digest), whole, ObjectCode)
     made.code = made.code[:100]
     store.write(whole.digest, record.encode(whole, zip(made.names, made.sources()), made))
@@ -506,7 +506,7 @@ def test_no_descriptor_is_left_open(stored):
 
 # ---------------------------------------------------------------- several processes
 def _write_many(folder, name, number):
-    store = Store(folder, 1 << 24)
+    store = DiskCache(folder, 1 << 24)
     content = bytes([number]) * 200_000
     for _ in range(30):
         store.write(name, content)
@@ -519,7 +519,7 @@ def test_concurrent_writers_and_a_reader(folder):
     writers = [spawn.Process(target=_write_many, args=(folder, "same", i)) for i in (1, 2, 3)]
     for p in writers:
         p.start()
-    store, seen = Store(folder, 1 << 24), set()
+    store, seen = DiskCache(folder, 1 << 24), set()
     while any(p.is_alive() for p in writers):
         content = store.read("same")
         if content is not None:
@@ -533,7 +533,7 @@ def test_concurrent_writers_and_a_reader(folder):
 
 # ---------------------------------------------------------------- size
 def test_the_least_used_entries_go(folder):
-    store = Store(folder, 10_000)
+    store = DiskCache(folder, 10_000)
     for i in range(6):
         store.write(f"e{i}", bytes(2_000))
         os.utime(folder / disk.FOLDER / f"e{i}.entry", (1000 + i, 1000 + i))
@@ -547,7 +547,7 @@ def test_the_least_used_entries_go(folder):
 
 
 def test_what_dead_processes_left_goes(folder):
-    store = Store(folder, 10_000)
+    store = DiskCache(folder, 10_000)
     store.write("a", b"content")
     old, young = [folder / disk.FOLDER / f"{n}.tmp" for n in ("old", "young")]
     for path in (old, young):
@@ -622,7 +622,7 @@ def test_why_names_the_component(command, tmp_path, monkeypatch):
     uopc.compile((x * 2.0).sum(axis=1), threads=7)
     here = config.current().threads or detect.cores()
     assert f"(the same code): threads {here} here, 7 there" in command("why", str(file))
-    monkeypatch.setattr(key, "process_parts", lambda: (("uopc", "other"),))
+    monkeypatch.setattr(key, "process_components", lambda: (("uopc", "other"),))
     assert "uopc differs" in command("why", str(file))
 
 

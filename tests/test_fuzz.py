@@ -10,16 +10,16 @@ import pytest
 from tests.fuzz import check, generate, vocabulary
 from uopc.ir.core.ops import Ops
 
-PARTS = 6
+GPUS = 6
 CASES = -(-len(vocabulary.pairs()) // generate.FOCUSES)  # every op on every dtype once
 
 
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, PARTS))]
+    "part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, GPUS))]
 )
 def test_random_graphs(part):
     """Compiled, not optimised, for another processor, interpreted: the same each time."""
-    for i in range(part, CASES, PARTS):
+    for i in range(part, CASES, GPUS):
         verdict = check.check(generate.draw(0, i))
         again = f"python -m tests.fuzz --first {i} --count 1"
         assert not verdict.failures, f"{again}: {verdict.failures}"

@@ -102,7 +102,7 @@ def test_what_is_on_its_way_is_counted(scripts):
 def test_occupancy(scripts, used, threads, want):
     import predict_gpu
 
-    gpu = target.part("sm_90a").gpu
+    gpu = target.gpu_target("sm_90a").gpu
     assert gpu is not None
     assert predict_gpu.occupancy(gpu, threads, used.registers, used.shared) == pytest.approx(want)
 

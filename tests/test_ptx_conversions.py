@@ -10,7 +10,7 @@ import uopc
 from tests.standin import module
 from uopc import dtypes, target
 
-PARTS = tuple(target.PARTS)
+GPUS = tuple(target.GPUS)
 NARROW = (
     dtypes.float16, dtypes.bfloat16, dtypes.fp8e4m3, dtypes.fp8e5m2, dtypes.fp8e4m3fnuz,
     dtypes.fp8e5m2fnuz,
@@ -63,18 +63,18 @@ def on(part, graph, *arrays):
 
 
 @pytest.mark.parametrize("t", NARROW, ids=lambda t: t.name)
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 def test_rounding_of_float32(part, t):
     x = hard_singles(t)
     graph = uopc.param("x", x.shape).cast(t)
     got, text = on(part, graph, x)
     assert same(got, rounded(x, t))
-    native = t in target.part(part).native_floats
+    native = t in target.gpu_target(part).native_floats
     assert native == (t in _INSTRUCTION and _INSTRUCTION[t] in text)
 
 
 @pytest.mark.parametrize("t", NARROW, ids=lambda t: t.name)
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 def test_widening_of_all_values(part, t):
     x = all_values(t)
     got, _ = on(part, uopc.param("x", x.shape, t).cast(dtypes.float32), x)

@@ -14,14 +14,14 @@ from tests.conformance.runner import FAILED, Outcome
 from tests.ptx.__main__ import is_too_large, judged, sample
 
 SELECTION = Path(__file__).parent / "conformance" / "selection"
-PARTS = ("sm_80", "sm_90a")
+GPUS = ("sm_80", "sm_90a")
 COUNT = 48
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 def test_recorded_graphs(part):
-    places = sample(SELECTION, None)[PARTS.index(part) :: len(PARTS)][: COUNT // len(PARTS)]
+    places = sample(SELECTION, None)[GPUS.index(part) :: len(GPUS)][: COUNT // len(GPUS)]
     assert len({p.group for p in places}) >= 8
     outcomes = [judged(workers.run_one(p, f"cuda:{part}")) for p in places]
     bad = [f"{o.group}/{o.id}: {o.reason}" for o in outcomes

@@ -20,7 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter
 
-PARTS = tuple(target.PARTS)
+GPUS = tuple(target.GPUS)
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
 
 
@@ -33,7 +33,7 @@ def softmax():
     return uopc.param("x", (6, 70)).softmax(-1)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 def test_every_part_has_text(part):
     _, ptx = ptx_of(softmax(), f"cuda:{part}")
     assert f".target {part}\n" in ptx and ".visible .entry r_6_70" in ptx
@@ -56,7 +56,7 @@ OF_EVERY_PART = {
 
 @needs_ptxas
 @pytest.mark.parametrize("name", OF_EVERY_PART)
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 def test_every_part_assembles(part, name):
     make, instruction = OF_EVERY_PART[name]
     _, ptx = ptx_of(make(), f"cuda:{part}")
@@ -67,14 +67,14 @@ def test_every_part_assembles(part, name):
 
 @needs_ptxas
 @pytest.mark.parametrize("t", [dtypes.fp8e4m3, dtypes.fp8e5m2])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", GPUS)
 def test_conversions_of_8_bits_are_the_parts_own(part, t):
     """An instruction from sm_89 on, integer arithmetic before; no call either way."""
     x, y = uopc.param("x", (512,)), uopc.param("y", (512,), t)
     _, ptx = ptx_of((x.cast(t), y.cast(dtypes.float32)), f"cuda:{part}")
     kind = t.name.removeprefix("fp8")
     native = (f"cvt.rn.satfinite.{kind}x2.f32" in ptx, f"cvt.rn.f16x2.{kind}x2" in ptx)
-    assert native == ((target.PARTS[part].version >= 89,) * 2) and "call" not in ptx
+    assert native == ((target.GPUS[part].version >= 89,) * 2) and "call" not in ptx
     assemble(ptx_module(ptx), part)
 
 
@@ -92,7 +92,7 @@ def test_conversions_of_8_bits_are_the_parts_own(part, t):
 def test_what_ends_the_process_inside_llvm_is_refused_before(part, name, words):
     """Intrinsics that LLVM cannot select abort: none reaches it that the table does not have."""
     program, _ = ptx_of(softmax(), f"cuda:{part}")
-    emitter = GpuEmitter("k", program.kernels[0].uops, target.part(part), Calls())
+    emitter = GpuEmitter("k", program.kernels[0].uops, target.gpu_target(part), Calls())
     with pytest.raises(uopc.Unsupported, match=words):
         emitter.intrinsic("float", name, [("float", "%x")])
 
@@ -104,7 +104,7 @@ def test_calling_text_is_refused():
 
 
 def test_unknown_part_is_refused():
-    with pytest.raises(uopc.UserError, match=r"no GPU part 'sm_10'; there are sm_80"):
+    with pytest.raises(uopc.UserError, match=r"unknown GPU 'sm_10'; choose sm_80"):
         uopc.compile(softmax(), device="cuda:sm_10")
 
 

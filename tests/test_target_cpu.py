@@ -32,9 +32,9 @@ def test_a_cpu_that_does_not_exist():
 
 @pytest.mark.machine("this")
 def test_code_that_does_not_run_here_is_shown_only(monkeypatch):
-    bits, registers, needs = target.KNOWN["x86-64-v3"]
+    bits, registers, needs = target.CPUS["x86-64-v3"]
     later = {"x86-64-v3": (bits, registers, (*needs, "avx1024"))}
-    monkeypatch.setattr(target, "KNOWN", target.KNOWN | later)
+    monkeypatch.setattr(target, "CPUS", target.CPUS | later)
     with uopc.options(target_cpu="x86-64-v3"):
         with pytest.raises(UserError, match="has no avx1024; `uopc dump` shows it"):
             uopc.compile(X + 1.0)

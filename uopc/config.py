@@ -37,8 +37,8 @@ class Options:
     match_stats: bool = False
     threads: int = 0  # 0: one per CPU that this process may use
     cache_dir: str = AUTO  # the folder of compiled programs; empty or 0: none
-    cache_mib: int = 512  # the most that they may take there
-    programs: int = 256  # the most that are kept in memory
+    cache_mib: int = 512  # size limit of that folder
+    programs: int = 256  # most programs in memory
     target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     no_color: bool = False
@@ -109,7 +109,7 @@ def cache_folder(options: Options) -> Path | None:
 
 
 def page_folder(options: Options) -> Path | None:
-    """The folder for the page of each compile, or None where none is wanted (empty or 0)."""
+    """The folder for the page of each compile, or None where the option is off (empty or 0)."""
     return None if options.viz in ("", "0") else _expanded("viz", options.viz)
 
 
@@ -143,16 +143,16 @@ def options(**fields: Any) -> Iterator[Options]:
     )
     wanted = [switch for on, switch in switches if on]
     token = _current.set(made)
-    _turn(wanted, 1)
+    _switch(wanted, 1)
     try:
         yield made
     finally:
         _current.reset(token)
-        _turn(wanted, -1)
+        _switch(wanted, -1)
 
 
 def at_import() -> None:
-    """Turn on what the environment asks for before the first call. Called when uopc is imported."""
+    """Turn on the switches that the environment sets. Called when uopc is imported."""
     asked = os.environ.get
     switches = (
         (asked("UOPC_SPEC") == "2", _check_nodes),
@@ -160,18 +160,18 @@ def at_import() -> None:
         (asked("UOPC_ORIGINS") == "0", _skip_origins),
     )
     wanted = [switch for on, switch in switches if on]
-    _turn(wanted, 1)
+    _switch(wanted, 1)
     if _count_matches in wanted:
-        atexit.register(_turn, [_count_matches], -1)
+        atexit.register(_switch, [_count_matches], -1)
 
 
 # ---------------------------------------------------------------- switches of the whole process
 Switch = Callable[[bool], None]
 _lock = threading.Lock()
-_users: Counter[Switch] = Counter()  # how many blocks want each switch on
+_users: Counter[Switch] = Counter()  # number of blocks that want each switch on
 
 
-def _turn(switches: Sequence[Switch], more: int) -> None:
+def _switch(switches: Sequence[Switch], more: int) -> None:
     """Count blocks in (1) or out (-1): a switch is on while at least one block wants it."""
     with _lock:
         for switch in switches:

@@ -1,4 +1,4 @@
-"""What a machine can do, as data: read by the heuristic, the decompositions and the emitter."""
+"""Machines as data: vectors, registers, caches and features of CPUs and GPUs, by name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 
-# Narrow floats that GPUs round float32 to, and since which part; the 8-bit ones saturate.
+# Narrow floats that GPUs can round float32 to, from which version on; the 8-bit ones saturate.
 _CONVERTED = ((dtypes.bfloat16, 80), (dtypes.fp8e4m3, 89), (dtypes.fp8e5m2, 89))
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A part of a GPU family: what a block and a multiprocessor (SM) hold. Memory is in bytes."""
+    """A GPU architecture: the limits of a block and of a multiprocessor (SM), memory in bytes."""
 
     multiprocessors: int
     shared_per_block: int
@@ -36,8 +36,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: `vector_bits` of a register (or of one access to memory), how many registers,
-    and LLVM's name and features for it. `gpu` is there where blocks of threads run."""
+    """A machine: bits of a vector register (or of one memory access), the number of registers,
+    and LLVM's name and features for it. `gpu` is set for machines that run blocks of threads."""
 
     name: str
     device: str
@@ -48,27 +48,27 @@ class Target:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     last_cache_bytes: int = 32 << 20  # the last level, all cores'
-    stream_bytes: int = 16  # what stores past the caches are aligned to: as NumPy's arrays are
+    stream_bytes: int = 16  # alignment of stores past the caches: that of NumPy's arrays
     gpu: Gpu | None = None
 
     @property
     def fuses(self) -> bool:
-        """Whether MULACC is an instruction, for floats."""
+        """MULACC of floats is an instruction."""
         return not self._lacks("fma")
 
     @property
     def rounds(self) -> bool:
-        """Whether FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
+        """FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
         return not self._lacks("sse4.1")
 
     @property
     def scales(self) -> bool:
-        """Whether SCALE is an instruction (AVX-512)."""
+        """SCALE is an instruction (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 
     @property
     def masks_apart(self) -> bool:
-        """Whether masks of lanes have registers of their own (AVX-512)."""
+        """Masks of lanes have registers of their own (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 
     @property
@@ -79,40 +79,40 @@ class Target:
         return frozenset(found if self._lacks("f16c") else found | {dtypes.float16})
 
     def has(self, feature: str) -> bool:
-        """Whether this is an x86 processor with a feature, by LLVM's name for it."""
-        listed = self.cpu in KNOWN and feature in KNOWN[self.cpu][2]
+        """True for an x86 processor with a feature, by LLVM's name for it."""
+        listed = self.cpu in CPUS and feature in CPUS[self.cpu][2]
         return listed or f"+{feature}" in self.features.split(",")
 
     def _lacks(self, feature: str) -> bool:
-        """Whether this is an x86 processor without a feature. False for any other machine."""
-        if self.cpu in KNOWN:
+        """True for an x86 processor without a feature, False for any other machine."""
+        if self.cpu in CPUS:
             return not self.has(feature)
         return f"-{feature}" in self.features.split(",")
 
     def lanes(self, bits: int) -> int:
-        """How many values of this many bits a register holds."""
+        """The number of values of this width that a register holds."""
         return max(1, self.vector_bits // max(8, bits))
 
 
-# Named CPUs of LLVM with the widest vectors they have, and what a machine that runs their code has.
+# LLVM's CPU names: vector bits, registers, and the features that code for them may use.
 _V2 = ("sse2", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-KNOWN = {
+CPUS = {
     "x86-64": (128, 16, ("sse2",)), "x86-64-v2": (128, 16, _V2), "x86-64-v3": (256, 16, _V3),
     "x86-64-v4": (512, 32, _V4),
 }  # fmt: skip
 
 
 @functools.cache
-def named(cpu: str) -> Target:
-    """A machine with the CPU of KNOWN called `cpu`, and caches of the usual sizes."""
-    bits, registers, _ = KNOWN[cpu]
+def cpu_target(cpu: str) -> Target:
+    """The machine that CPUS names, with caches of the usual sizes."""
+    bits, registers, _ = CPUS[cpu]
     return Target(cpu, "cpu", bits, registers, cpu, "")
 
 
-# NVIDIA parts by name: SMs of the usual card, shared memory, threads and blocks of an SM, versions.
-PARTS: dict[str, Gpu] = {
+# NVIDIA architectures: SMs of the usual card, shared memory, threads and blocks of an SM, versions.
+GPUS: dict[str, Gpu] = {
     "sm_80": Gpu(108, 163 << 10, 164 << 10, 2048, 32, 80, 70),
     "sm_86": Gpu(84, 99 << 10, 100 << 10, 1536, 16, 86, 71),
     "sm_89": Gpu(128, 99 << 10, 100 << 10, 1536, 24, 89, 81),
@@ -122,20 +122,20 @@ PARTS: dict[str, Gpu] = {
 
 
 @functools.cache
-def part(name: str) -> Target:
-    """The GPU that PARTS names; UserError for another name."""
-    gpu = PARTS.get(name)
+def gpu_target(name: str) -> Target:
+    """The machine that GPUS names; UserError for another name."""
+    gpu = GPUS.get(name)
     if gpu is None:
-        raise UserError(f"no GPU part {name!r}; there are {', '.join(PARTS)}")
+        raise UserError(f"unknown GPU {name!r}; choose {', '.join(GPUS)}")
     registers, features = gpu.registers_per_thread, f"+ptx{gpu.ptx}"
     return Target(name, f"cuda:{name}", 128, registers, name, features, l2_bytes=40 << 20, gpu=gpu)
 
 
-def part_of(capability: tuple[int, int]) -> str:
-    """The name of the best part that a device of this compute capability runs, 9.0 for sm_90a."""
+def gpu_name(capability: tuple[int, int]) -> str:
+    """The best name in GPUS for a device of this compute capability: sm_90a for (9, 0)."""
     version = 10 * capability[0] + capability[1]
-    exact = [name for name, gpu in PARTS.items() if gpu.version == version]
-    older = [name for name, gpu in PARTS.items() if gpu.version <= version and name[-1].isdigit()]
+    exact = [name for name, gpu in GPUS.items() if gpu.version == version]
+    older = [name for name, gpu in GPUS.items() if gpu.version <= version and name[-1].isdigit()]
     if not older:
         raise Unsupported(f"a device of compute capability {version / 10}; the least is 8.0")
     return exact[-1] if exact else older[-1]

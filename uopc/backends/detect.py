@@ -96,15 +96,15 @@ def _processor_quota() -> float:
 
 
 def host(cpu: str = "") -> Target:
-    """This machine, or the CPU named `cpu`: one of KNOWN, or the machine's own.
+    """This machine, or the CPU named `cpu`: one of CPUS, or the machine's own.
 
     Raises UserError for any other name.
     """
-    if cpu in target.KNOWN:
-        return target.named(cpu)
+    if cpu in target.CPUS:
+        return target.cpu_target(cpu)
     own = this_machine()
     if cpu not in ("", own.cpu):  # LLVM ends the process over a name that it does not know
-        known = ", ".join(target.KNOWN)
+        known = ", ".join(target.CPUS)
         raise UserError(f"target_cpu: no CPU {cpu!r}; there are {known} and {own.cpu}, this")
     return own
 
@@ -112,7 +112,7 @@ def host(cpu: str = "") -> Target:
 def check_runs(cpu: str) -> None:
     """Raise UserError where this machine cannot run code for the CPU named `cpu`."""
     host(cpu)
-    known = target.KNOWN
+    known = target.CPUS
     lacks = [f for f in known[cpu][2] if not this_machine().has(f)] if cpu in known else []
     if lacks:
         raise UserError(
@@ -122,7 +122,7 @@ def check_runs(cpu: str) -> None:
 
 
 def for_device(device: str, cpu: str = "") -> Target:
-    """The target that a device's name means: the part of `cuda:sm_90` or of `cuda:0`, or the host.
+    """The target of a device name: the GPU of `cuda:sm_90` or of `cuda:0`, or the host.
 
     `cpu` names a CPU other than the host's own, as for `host`.
     """
@@ -132,5 +132,5 @@ def for_device(device: str, cpu: str = "") -> Target:
     if not name.startswith("sm_"):
         from uopc.backends.cuda import device as devices
 
-        name = target.part_of(devices.device(int(name or 0)).capability)
-    return target.part(name)
+        name = target.gpu_name(devices.device(int(name or 0)).capability)
+    return target.gpu_target(name)

@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 MAGIC = b"uopc cache\n"
 _DIGEST = 32
-# The subfolder that holds the entries: the cache's folder may hold other things.
+# The subfolder of the entries. `config.cache_folder` says where the cache's folder is.
 FOLDER = "programs"
 _SUFFIX = ".entry"
 _UNFINISHED = ".tmp"
 # Seconds after which an unfinished file counts as left behind by a process that died.
 _ABANDONED = 3600.0
-# Whether this system knows owners of files, and opens a file relative to an open folder.
+# True where files have owners and a file can be opened relative to an open folder.
 _CHECKABLE = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 
 
@@ -72,7 +72,7 @@ def _check_owner(
         raise Unusable(f"{what} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
 
 
-class Store:
+class DiskCache:
     """The entries under a folder, which take at most `limit` bytes."""
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -172,7 +172,7 @@ class Store:
             self._shrink(folder)
 
     def _shrink(self, folder: int) -> None:
-        """Drop the least recently used entries beyond the limit, and what dead processes left."""
+        """Drop the least recently used entries beyond the limit and leftovers of dead processes."""
         total, now = 0, time.time()
         for entry in sorted(_listed(folder), key=lambda e: -e.used):
             left = entry.name.endswith(_UNFINISHED)
@@ -221,7 +221,7 @@ def _listed(folder: int) -> list[Entry]:
 
 
 def checked(data: bytes, name: str) -> bytes:
-    """The content of a file. Unusable when a byte of it has changed."""
+    """The content of an entry's file. Unusable when a byte of it has changed."""
     head = len(MAGIC) + _DIGEST
     content = data[head:]
     whole = data[: len(MAGIC)] == MAGIC

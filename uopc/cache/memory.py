@@ -24,10 +24,10 @@ class Sized(Protocol):
 
 
 T = TypeVar("T", bound=Sized)
-_memories: weakref.WeakSet[Memory[Any]] = weakref.WeakSet()
+_memories: weakref.WeakSet[MemoryCache[Any]] = weakref.WeakSet()
 
 
-class Memory(Generic[T]):
+class MemoryCache(Generic[T]):
     """Thread-safe. When several threads want the same object at once, one makes it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from uopc import config, driver
-from uopc.cache.disk import Entry, Store, Unusable
+from uopc.cache.disk import DiskCache, Entry, Unusable
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump.columns import count
@@ -27,7 +27,7 @@ _LONGEST = 60  # characters of a component that is shown; a longer one only "dif
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """An action, and the graph that `why` is asked about."""
+    """An action, and the graph that `why` explains."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("ls", help="list the entries, last used first")
     why = actions.add_parser("why", help="say why each kernel is or is not cached")
@@ -37,20 +37,20 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Run the action."""
-    place = reuse.store(config.current())
-    if place is None:
+    disk = reuse.disk_cache(config.current())
+    if disk is None:
         out.line("the cache on disk is off: UOPC_CACHE_DIR is empty or 0")
         return 0
     try:
-        {"ls": _list, "why": _why, "clear": _clear}[args.action](place, args, out)
+        {"ls": _list, "why": _why, "clear": _clear}[args.action](disk, args, out)
     except Unusable as problem:
         raise UserError(f"the cache on disk is not used: {problem}") from None
     return 0
 
 
-def _clear(place: Store, args: Namespace, out: Output) -> None:
-    files, nbytes = place.clear()
-    out.line(f"{place.root}: {files} files with {_size(nbytes)} removed")
+def _clear(disk: DiskCache, args: Namespace, out: Output) -> None:
+    files, nbytes = disk.clear()
+    out.line(f"{disk.root}: {files} files with {_size(nbytes)} removed")
 
 
 def _size(nbytes: int) -> str:
@@ -58,15 +58,15 @@ def _size(nbytes: int) -> str:
 
 
 # ---------------------------------------------------------------- ls
-Known = tuple[Entry, record.Head | str]  # what an entry says of itself, or why it cannot be used
+Known = tuple[Entry, record.Head | str]  # its head, or the reason why it cannot be used
 
 
-def _known(place: Store) -> list[Known]:
+def _known(disk: DiskCache) -> list[Known]:
     """Every entry, last used first. Looking does not count as use."""
     found: list[Known] = []
-    for entry in place.entries():
+    for entry in disk.entries():
         try:
-            content = place.read(entry.name, touch=False)
+            content = disk.read(entry.name, touch=False)
             if content is not None:
                 found.append((entry, record.read_head(content)))
         except Unusable as problem:
@@ -74,10 +74,10 @@ def _known(place: Store) -> list[Known]:
     return found
 
 
-def _list(place: Store, args: Namespace, out: Output) -> None:
-    entries = _known(place)
-    total, most = sum(e.nbytes for e, _ in entries), _size(place.limit)
-    out.line(f"{place.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
+def _list(disk: DiskCache, args: Namespace, out: Output) -> None:
+    entries = _known(disk)
+    total, most = sum(e.nbytes for e, _ in entries), _size(disk.limit)
+    out.line(f"{disk.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
     for e, head in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.used))
         what = f"unusable: {head}" if isinstance(head, str) else _kernels(head)
@@ -91,7 +91,7 @@ def _kernels(head: record.Head) -> str:
 
 
 # ---------------------------------------------------------------- why
-def _why(place: Store, args: Namespace, out: Output) -> None:
+def _why(disk: DiskCache, args: Namespace, out: Output) -> None:
     found = load.load(args.source)
     if found.start != INPUT:
         raise UserError(f"{args.source}: only whole graphs are cached, and this is a later stage")
@@ -101,14 +101,14 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
     )
     backend = driver.backend_of(request.device)
     machine = backend.target(request.device, options.target_cpu)
-    parts = key.request_parts(request, machine, fingerprint(request.graph))
-    whole = key.Key((*key.process_parts(), *parts))
-    entries = _known(place)
+    components = key.request_components(request, machine, fingerprint(request.graph))
+    whole = key.Key((*key.process_components(), *components))
+    entries = _known(disk)
     exact = {e.name: head for e, head in entries}.get(whole.digest)
     hit = isinstance(exact, record.Head) and not whole.differs(exact.key)
     out.line(f"{found.name}: {'hit' if hit else 'miss'}, entry {whole.digest[:_SHOWN]}", "bold")
     if exact is not None and not hit:
-        reason = exact if isinstance(exact, str) else "it is of another key"
+        reason = exact if isinstance(exact, str) else "it has another key"
         out.line(f"  that entry cannot be used: {reason}")
     others = [(e, h) for e, h in entries if isinstance(h, record.Head) and "graph" in h.key]
     lowered = lower(request, machine)
@@ -118,7 +118,7 @@ def _why(place: Store, args: Namespace, out: Output) -> None:
 
 
 def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, record.Head]]) -> str:
-    """Why a kernel is not there: how its key differs from the nearest entry's."""
+    """Why a kernel is not cached: how its key differs from the nearest entry's."""
     digest = record.digest_of(source)
 
     def distance(known: tuple[Entry, record.Head]) -> tuple[int, int, float]:
@@ -131,10 +131,10 @@ def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, reco
         return "miss: there are no entries"
     entry, head = near = min(others, key=distance)
     what = ("the same code", "other code", "no such kernel")[distance(near)[0]]
-    mine, said = dict(whole.parts), []
-    for part in whole.differs(head.key):
-        here, there = mine.get(part, "nothing"), head.key.get(part, "nothing")
-        short = max(len(here), len(there)) <= _LONGEST and part not in ("graph", "uopc")
-        said.append(f"{part} {here} here, {there} there" if short else f"{part} differs")
+    mine, said = dict(whole.components), []
+    for component in whole.differs(head.key):
+        here, there = mine.get(component, "nothing"), head.key.get(component, "nothing")
+        short = max(len(here), len(there)) <= _LONGEST and component not in ("graph", "uopc")
+        said.append(f"{component} {here} here, {there} there" if short else f"{component} differs")
     differing = "; ".join(said) or "nothing differs"
     return f"miss: nearest is {entry.name[:_SHOWN]} ({what}): {differing}"

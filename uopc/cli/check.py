@@ -1,6 +1,6 @@
 """uopc check: test every simplification rule on numbers.
 
-Each rule is applied to random graphs that fit it, and both sides are computed. The exit code is 1
+uopc applies each rule to random graphs that fit it and computes both sides. The exit code is 1
 when a rule changes a value, fires on no graph, or is hidden by an earlier rule.
 
 examples:
@@ -20,9 +20,9 @@ from uopc.ir.symbolic import simplify
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """A rule set, and what the random graphs begin with."""
+    """A rule set, and the seed of the random graphs."""
     rules_command.arguments(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of the random graphs (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the graphs (default: 0)")
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
@@ -43,6 +43,6 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         complaints += [f"{late.name}: hidden by {early.name}" for late, early in hidden]
     for text in complaints:
         out.line(text, "red")
-    wrong = count(len(complaints), "complaint") if complaints else "every one keeps the values"
+    wrong = count(len(complaints), "complaint") if complaints else "all rules preserve values"
     out.line(f"{count(total, 'rule')}: {wrong}")
     return int(bool(complaints))

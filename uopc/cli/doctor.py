@@ -1,7 +1,7 @@
 """uopc doctor: say what works on this machine, and why the rest does not.
 
-Each check tries the thing itself. Programs for a CPU need the required ones; a GPU, its driver,
-pycuda and the assembler matter only with --device cuda.
+The checks compile and run small programs. A GPU, its driver, pycuda and the assembler matter only
+with --device cuda.
 
 examples:
   uopc doctor
@@ -201,7 +201,7 @@ def _device() -> str:
                      for d in found)  # fmt: skip
 
 
-# name, whether a CPU program needs it, the check
+# the name, True if CPU programs need it, the check
 _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
     ("python", True, _python),
     ("llvmlite", True, _llvmlite),

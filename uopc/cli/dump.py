@@ -79,7 +79,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
             error.add_note(f"replay: uopc dump {file}")
         raise
     machine = lowered.context.target
-    named = config.current().target_cpu or machine.name in target.KNOWN
+    named = config.current().target_cpu or machine.name in target.CPUS
     _show(args, out, found.name, backend.dump(lowered, machine.cpu if named else "", args.kernel))
     return 0
 
@@ -92,7 +92,7 @@ def _context(found: load.Source, backend: Backend, device: str) -> Context:
     if not threads and noted.get("threads", "").isdecimal():
         threads = min(config.MOST_THREADS, int(noted["threads"]))
     cpu = options.target_cpu
-    if not cpu and noted.get("cpu") in target.KNOWN:
+    if not cpu and noted.get("cpu") in target.CPUS:
         cpu = noted["cpu"]
     tf32 = options.tf32 or noted.get("tf32") == "yes"
     return Context(backend.target(device, cpu), optimize, threads or detect.cores(), tf32)

@@ -1,6 +1,6 @@
 """The command line: `uopc COMMAND …`. Each command is a module here with `arguments` and `run`.
 
-Exit code 0; 1 when the input is bad (the message is on stderr); 2 for a wrong usage. Output is
+Exit code 0; 1 when the input is bad (the message is on stderr); 2 for wrong usage. Output is
 coloured on a terminal unless NO_COLOR is set, and plain otherwise.
 """
 
@@ -29,9 +29,9 @@ COMMANDS = {
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace, Any]:
-    """The module of the command, its options, and the function that refuses a wrong usage.
+    """The module of the command, its options, and the function that reports wrong usage.
 
-    Only the module of the command that is asked for is imported.
+    Only the module of the requested command is imported.
     """
     parser = argparse.ArgumentParser(
         "uopc", description="A tensor compiler whose every stage can be read."
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Error as error:
         print(f"uopc: {error}", *getattr(error, "__notes__", ()), sep="\n  ", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code

@@ -1,7 +1,7 @@
 """uopc ops: list the ops, or describe one in full.
 
 examples:
-  uopc ops            every op, with the levels that it is legal at
+  uopc ops            every op, with the levels at which it is legal
   uopc ops reduce     operands, argument, dtype and shape rules of one op
 """
 

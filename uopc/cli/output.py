@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from uopc import config
 from uopc.dump.columns import columns
 
-Refuse = Callable[[str], NoReturn]  # ends the process: a wrong usage
+Refuse = Callable[[str], NoReturn]  # reports wrong usage and ends the process
 
 
 class Output:
@@ -19,7 +19,7 @@ class Output:
     def __init__(self) -> None:
         self._console: Any = None
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # an arrow is no reason to fail
+            sys.stdout.reconfigure(errors="replace")  # replace a character that the terminal lacks
         if sys.stdout.isatty() and not config.current().no_color:
             from rich.console import Console
 

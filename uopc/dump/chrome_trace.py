@@ -22,7 +22,7 @@ def write(file: Path, source: str, dump: Dump) -> None:
     events = [{"name": "process_name", "ph": "M", "pid": 1, "tid": 1, "args": name}]
     end = 0.0
     begins = [(run.begin - first) * 1e6 for run in runs] + [0.0] * (len(rows) - len(runs))
-    for row, begin in list(zip(rows, begins))[1:]:  # the first is the input
+    for row, begin in list(zip(rows, begins))[1:]:  # the first row is the input
         start = max(end, begin)
         end = start + row.seconds * 1e6
         events.append(_slice(row, start))

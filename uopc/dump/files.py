@@ -55,7 +55,7 @@ def write(dump: Dump, folder: Path) -> list[Path]:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file. UserError if that is not possible."""
+    """Write a file. UserError if it cannot be written."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,7 +1,7 @@
 """Why each value of a tensor graph is stored or computed again: the notes of place-stages as text.
 
-One line per node: its readers, its shape, the index of each read, and the decision. An index is
-made of the reader's loops: `r0_1` is the loop over axis 1 of the stored value that is being
+One line per node: its readers, its shape, the index of each read, and the decision. An index
+combines the reader's loops: `r0_1` is the loop over axis 1 of the stored value that is being
 computed, `r3` the loop of a reduce.
 """
 
@@ -45,7 +45,7 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
         reads = _reads(u, notes["demands"], known)
         name, decision = f"{names.name(u)} {u.op.name}", _decision(u, notes)
         rows.append((name, readers, texts[dims], reads, decision))
-    title = "what place-stages decided, node by node (names as at canonicalize):"
+    title = "decisions of place-stages, node by node (names as in canonicalize):"
     return [title, *columns(rows)]
 
 

@@ -2,7 +2,7 @@
 
 A node that a pass left alone is the same object and keeps its name. A new node takes the name of
 the old node it stands for: the one with its op and element type whose operands its own operands
-stand for. Nodes that only lead to a value (movement, storage, loads) stand for the value. A node
+stand for. Nodes that only forward a value (movement, storage, loads) stand for the value. A node
 without such an old node gets a name of its own.
 """
 
@@ -14,42 +14,42 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.printer import Namer
 
-# Ops that lead to their first operand's value. An AFTER leads to the value that its effect stored.
-_WAYS = frozenset((
+# Ops that forward their first operand's value. An AFTER forwards the value that its effect stored.
+_FORWARDING = frozenset((
     Ops.INDEX, Ops.LOAD, Ops.STAGE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.STACK, Ops.LANE,
 ))  # fmt: skip
 _MOST_TRIED = 16  # users of one value that are compared
 
 
-def hand_names_on(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> None:
+def carry_names_over(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> None:
     """Give new nodes the names of the old ones they stand for. Both come sources first."""
-    heirs = _Heirs(old, {u for u in old if u not in new})
+    successors = _Successors(old, {u for u in old if u not in new})
     for u in new:
         if u.op is Ops.CALL and u not in old:
-            heirs.stand_params(u)
+            successors.stand_params(u)
     for u in new:
         if u in old:
-            heirs.stands_for[u] = u
+            successors.stands_for[u] = u
         else:
-            taken = heirs.find(u)
+            taken = successors.find(u)
             if taken is not None:
                 names.hand_on(taken, u)
 
 
-class _Heirs:
+class _Successors:
     """The old node that each new one stands for, and the names that are still free."""
 
     def __init__(self, old: dict[UOp, None], free: set[UOp]) -> None:
         self.free = free
         self.stands_for: dict[UOp, UOp] = {}
         self.users: dict[UOp, list[UOp]] = {}
-        self.ways: dict[tuple[Op, object, UOp], UOp] = {}
+        self.forwarding: dict[tuple[Op, object, UOp], UOp] = {}
         self.params: dict[UOp, list[UOp]] = {}  # by kernel
         value: dict[UOp, UOp] = {}
         for u in old:
-            value[u] = value[way] if (way := _leads_to(u)) is not None else u
+            value[u] = value[forwarded] if (forwarded := _forwarded(u)) is not None else u
             if value[u] is not u:
-                self.ways.setdefault((u.op, u.arg, value[u]), u)
+                self.forwarding.setdefault((u.op, u.arg, value[u]), u)
             else:
                 for s in dict.fromkeys([value[s] for s in u.src]):
                     self.users.setdefault(s, []).append(u)
@@ -57,12 +57,12 @@ class _Heirs:
 
     def find(self, u: UOp) -> UOp | None:
         """The old node whose name a new one takes. Notes what the new one stands for."""
-        way = _leads_to(u)
-        if way is not None:
-            if way not in self.stands_for:
+        forwarded = _forwarded(u)
+        if forwarded is not None:
+            if forwarded not in self.stands_for:
                 return None
-            value = self.stands_for[u] = self.value[self.stands_for[way]]
-            return self._take(self.ways.get((u.op, u.arg, value)))
+            value = self.stands_for[u] = self.value[self.stands_for[forwarded]]
+            return self._take(self.forwarding.get((u.op, u.arg, value)))
         sources = [self._source(s) for s in u.src]
         best = self._most_alike(u, sources)
         if best is None:
@@ -116,7 +116,7 @@ class _Heirs:
         return 2 * same + (c in self.free) if same else 0
 
 
-def _leads_to(u: UOp) -> UOp | None:
+def _forwarded(u: UOp) -> UOp | None:
     op: Op = u.op
     if not u.src:
         return None
@@ -125,4 +125,4 @@ def _leads_to(u: UOp) -> UOp | None:
         while effect.op in (Ops.END, Ops.AFTER) and effect.src:
             effect = effect.src[0]
         return effect.src[1] if effect.op is Ops.STORE else u.src[0]
-    return u.src[0] if op.movement or op in _WAYS else None
+    return u.src[0] if op.movement or op in _FORWARDING else None

@@ -16,8 +16,8 @@ from typing import Any
 
 from uopc import target
 from uopc.dump import fusion_report
-from uopc.dump.name_tracking import hand_names_on
-from uopc.dump.table import Row, level_change, places
+from uopc.dump.name_tracking import carry_names_over
+from uopc.dump.table import Row, level_change, source_lines
 from uopc.errors import UserError
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
@@ -54,18 +54,18 @@ def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
     now: dict[UOp, UOp] = {}
     for i, run in enumerate(runs):
         if i and run.name in _OF_KERNELS and program is not None:
-            now = now or _called(program)
+            now = now or _kernels_called(program)
             became = dict(zip(run.before, run.after))
             now = {k: became[n] for k, n in now.items()}
             calls = tuple([c.replace(src=(now[c.src[0]], *c.src[1:])) for c in program.src])
             out.append(Stage(run, program.replace(src=calls), now))
         else:
-            now = _called(run.after[0])
+            now = _kernels_called(run.after[0])
             out.append(Stage(run, run.after[0], now))
     return out
 
 
-def _called(whole: UOp) -> dict[UOp, UOp]:
+def _kernels_called(whole: UOp) -> dict[UOp, UOp]:
     """The kernels that a program calls; none for a graph that is not yet cut into kernels."""
     calls = whole.src if whole.op is Ops.LINEAR else ()
     return {c.src[0]: c.src[0] for c in calls if c.op is Ops.CALL}
@@ -100,7 +100,7 @@ class Dump:
         self._report: list[str] = []
         self._order: dict[UOp, None] = {}  # of the stage that came last
 
-    def find(self, name: str) -> int:
+    def position(self, name: str) -> int:
         """The position of a stage. UserError when the run has none of that name."""
         names = [s.run.name for s in self.stages]
         if name not in names:
@@ -130,7 +130,7 @@ class Dump:
                 self._report = fusion_report.report(stage.run.before[0], notes, self._names)
             before, self._order = self._order, walk.toposort(stage.whole)
             if i:
-                hand_names_on(before, self._order, self._names)
+                carry_names_over(before, self._order, self._names)
             shown = self.shown(stage)
             order = self._order if shown is stage.whole else None
             self._bodies.append(printer.print_graph(shown, self._names, order))
@@ -145,7 +145,7 @@ class Dump:
             "level": run.level.text,
             "optimize": "yes" if context.optimize else "no",
             "threads": str(context.threads),
-            "cpu": machine.name if machine.name in target.KNOWN else "",  # not this machine
+            "cpu": machine.name if machine.name in target.CPUS else "",  # not this machine
             "device": "" if machine.gpu is None else machine.device,
             "tf32": "yes" if context.tf32 else "",
         }
@@ -155,7 +155,7 @@ class Dump:
         """The file of a stage; at rangeify with the reasons why each value is stored or not."""
         if name in (LLVM, ASM):
             return "\n".join(self.code(name).values())
-        at = self.find(name)
+        at = self.position(name)
         body = self.header(at) + self.body(at) + "\n"
         if name == _PLACED and self._report:
             body += "\n" + "\n".join([f"// {line}".rstrip() for line in self._report]) + "\n"
@@ -178,7 +178,7 @@ class Dump:
 
     def diff(self, name: str) -> str:
         """A stage's changes as a unified diff; empty if there are none."""
-        at = self.find(name)
+        at = self.position(name)
         if at == 0:
             raise UserError(f"{name} is the first stage of this run: it changed nothing")
         before, after = self.body(at - 1), self.body(at)
@@ -221,7 +221,7 @@ class Dump:
                 "name": k.arg.name,
                 "launches": launches.count(k),
                 "opts": [str(o) for o in k.arg.opts or ()],
-                "origin": places(self.run.located(k)),
+                "origin": source_lines(self.run.located(k)),
             }
             for k in self.kernels
         ]

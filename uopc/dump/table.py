@@ -1,4 +1,4 @@
-"""The words of the stage table: its rows, the levels of a stage, and the user's source lines."""
+"""Rows of the stage table, the levels of a stage, and the user's source lines as text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def level_change(before: str, after: str) -> str:
     return after if before == after else f"{before} → {after}"
 
 
-def places(nodes: Sequence[UOp]) -> list[str]:
+def source_lines(nodes: Sequence[UOp]) -> list[str]:
     """The user's source lines of nodes that have some, by file: `model.py:12-14,20`."""
     lines: dict[str, set[int]] = {}
     for u in nodes:

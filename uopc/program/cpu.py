@@ -11,7 +11,7 @@ from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
 from uopc.backends.cpu.callables import make_callable
 from uopc.backends.llvm import jit
-from uopc.cache.disk import Store
+from uopc.cache.disk import DiskCache
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.passes.pass_manager import Lowered
@@ -42,7 +42,7 @@ class ObjectCode(Artifact):
 
 @dataclass
 class _Runtime:
-    """The object file that calls programs: one for all of them."""
+    """The object file with the code that calls programs; all programs share it."""
 
     code: bytes
 
@@ -76,24 +76,24 @@ def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> P
     if options.target_cpu:
         detect.check_runs(options.target_cpu)
     if not native.is_installed():
-        _install_runtime(reuse.store(options))
+        _install_runtime(reuse.disk_cache(options))
     return make_callable(
         found.plan_for(request, arrays), found.image(), Program, options.plain_call
     )
 
 
-def _install_runtime(store: Store | None) -> None:
+def _install_runtime(disk: DiskCache | None) -> None:
     """Load the process's runtime from the disk, or store it there once it is compiled."""
-    if store is None:
-        return  # it is compiled when the first program is made
+    if disk is None:
+        return  # the first program compiles it
     text = native.source()
-    parts = ("runtime", record.digest_of(text)), key.machine_part(detect.host())
-    whole = key.Key((*key.process_parts(), *parts))
-    store.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
+    components = ("runtime", record.digest_of(text)), key.machine_component(detect.host())
+    whole = key.Key((*key.process_components(), *components))
+    disk.load(whole.digest, lambda data: native.install(record.decode(data, whole, _Runtime).code))
     if not native.is_installed():
         code = jit.compile_object(text)
         native.install(code)
-        store.save(whole.digest, record.encode(whole, [("runtime", text)], _Runtime(code)))
+        disk.save(whole.digest, record.encode(whole, [("runtime", text)], _Runtime(code)))
 
 
 BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compiled, _load)

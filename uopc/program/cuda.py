@@ -1,4 +1,4 @@
-"""Programs for a GPU: PTX for each kernel, and the plan that a runtime launches them by."""
+"""Programs for a GPU: PTX for each kernel, and the plan by which the runtime launches them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class GpuKernel(Kernel):
 
 
 class _NotLaunched:
-    """The runner of a program for a GPU part: it refuses, because there is only text."""
+    """The runner of a program for `cuda:sm_90`: it refuses, because there is only PTX text."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -127,14 +127,14 @@ def _load(request: Request, found: PtxCode, arrays: Mapping[str, Array]) -> GpuP
 
 
 def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
-    """The runner of a program: on a numbered device, or one that refuses for the name of a part."""
-    part = device.partition(":")[2]
-    if part.startswith("sm_"):
+    """The runner of a program: for a numbered device, or one that refuses (`cuda:sm_90`)."""
+    name = device.partition(":")[2]
+    if name.startswith("sm_"):
         return _NotLaunched(device)
     from uopc.backends.cuda import device as devices
     from uopc.backends.cuda.runner import CudaRunner
 
-    return CudaRunner(plan, ptx_of, devices.device(int(part or 0)))
+    return CudaRunner(plan, ptx_of, devices.device(int(name or 0)))
 
 
 BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compiled, _load)

@@ -1,4 +1,4 @@
-"""UOPC_DEBUG: print on stderr what a compile does, and the calls of its program. Levels add up.
+"""UOPC_DEBUG: print on stderr what a compile and its program do. Each level adds to the ones below.
 
     1  one line per compile: device, kernels, launches, milliseconds
     2  each call, kernel by kernel: microseconds, GFLOP/s, GB/s, its operations, the user's lines
@@ -27,7 +27,7 @@ from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.callables import run_traced
 from uopc.dump.columns import count
 from uopc.dump.stages import Dump
-from uopc.dump.table import places
+from uopc.dump.table import source_lines
 from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.ops import Ops
@@ -63,12 +63,10 @@ def _summary(program: Program) -> str:
     request, lowered, stats = program._request, program._stages.lowered, program.stats
     machine = lowered.context.target
     passes = sum(stats["passes"].values())
-    again = len(lowered.calls) - len(program.kernels)
-    reused = f" ({again} of a kernel that another one made)" if again else ""
     return (
         f"uopc: {request.name or 'program'} for {machine.device} {machine.cpu},"
         f" {request.threads} threads: {count(len(program.kernels), 'kernel')} in"
-        f" {count(len(lowered.calls), 'launch', 'launches')}{reused};"
+        f" {count(len(lowered.calls), 'launch', 'launches')};"
         f" {stats['total'] * 1e3:.1f} ms: passes {passes * 1e3:.1f},"
         f" LLVM {stats['llvm'] * 1e3:.1f}"
     )
@@ -126,7 +124,7 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
         size = dim_uop(shapes.size(shapes.shape(p)))
         nbytes += accesses.minimum(size) * p.dtype.itemsize
     work = DimValue.of(operations), DimValue.of(nbytes)
-    return Work(*work, floats, " ".join(names), ", ".join(places(nodes)))
+    return Work(*work, floats, " ".join(names), ", ".join(source_lines(nodes)))
 
 
 class TimedProgram(Program):

@@ -21,23 +21,23 @@ FORMAT = 2
 class Key:
     """The components by name. `digest` names the entry; the components are compared in full."""
 
-    parts: tuple[tuple[str, str], ...]
+    components: tuple[tuple[str, str], ...]
 
     @property
     def digest(self) -> str:
-        text = "".join([f"{name}={value}\n" for name, value in self.parts])
+        text = "".join([f"{name}={value}\n" for name, value in self.components])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def differs(self, other: dict[str, str]) -> list[str]:
         """The components in which another key differs."""
-        mine = dict(self.parts)
+        mine = dict(self.components)
         return [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
 
 
-def request_parts(
+def request_components(
     request: Request, machine: Target, printed: Fingerprint
 ) -> tuple[tuple[str, str], ...]:
-    """The components of a request. Its graph no longer has the bound values of variables."""
+    """The components of a request, whose graph has no bound values any more."""
     params = [p.arg.name for p in request.params]
     return (
         ("graph", printed.digest),
@@ -47,17 +47,17 @@ def request_parts(
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),
         ("tf32", str(request.options.tf32)),
-        machine_part(machine),
+        machine_component(machine),
     )
 
 
-def machine_part(machine: Target) -> tuple[str, str]:
+def machine_component(machine: Target) -> tuple[str, str]:
     """The machine that code is for."""
     return "machine", f"{sys.platform} {platform.machine()} {machine!r}"
 
 
 @cache
-def process_parts() -> tuple[tuple[str, str], ...]:
+def process_components() -> tuple[tuple[str, str], ...]:
     """The components that all requests of this process share, but not all processes."""
     import llvmlite
     import llvmlite.binding as llvm

@@ -15,7 +15,7 @@ from uopc.program.program import Program
 def write(program: Program) -> Path:
     """Write the page of a program's stages, rewrites and code into the folder of `options.viz`.
 
-    The file has the program's name, with a number behind it if that file exists. UserError when it
+    The file has the program's name, followed by a number if that file exists. UserError when it
     cannot be written.
     """
     request, stages = program._request, program._stages

@@ -35,39 +35,39 @@ from uopc.program.request import Request
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
 
-# An op, the value of a constant or the name of a variable, and the operands by step number.
-Step = tuple[str, int | str | None, tuple[int, ...]]
+# An op, the value of a constant or the name of a variable, and the operands by instruction number.
+Instruction = tuple[str, int | str | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class DimValue(SymbolicDim):
-    """A number known at the call: an index expression over variables, step by step."""
+    """A number known at the call: an index expression over variables, as a list of instructions."""
 
-    steps: tuple[Step, ...]
+    instructions: tuple[Instruction, ...]
     _order: list[Op] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_order", [Op.by_name(name) for name, _, _ in self.steps])
+        object.__setattr__(self, "_order", [Op.by_name(name) for name, _, _ in self.instructions])
 
     @staticmethod
     def of(u: UOp) -> DimValue:
         """The number that an index expression has."""
-        place: dict[UOp, int] = {}
-        steps: list[Step] = []
+        number_of: dict[UOp, int] = {}
+        instructions: list[Instruction] = []
         for n in walk.toposort(u):
-            place[n] = len(place)
+            number_of[n] = len(number_of)
             known = n.arg if n.op is Ops.CONST else n.arg.name if n.op is Ops.VARIABLE else None
-            steps.append((n.op.name, known, tuple([place[s] for s in n.src])))
-        return DimValue(tuple(steps))
+            instructions.append((n.op.name, known, tuple([number_of[s] for s in n.src])))
+        return DimValue(tuple(instructions))
 
     @property
     def variable(self) -> str | None:
-        op, known, _ = self.steps[-1]
+        op, known, _ = self.instructions[-1]
         return str(known) if op == Ops.VARIABLE.name else None
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         known: list[int] = []
-        for op, (_, given, src) in zip(self._order, self.steps):
+        for op, (_, given, src) in zip(self._order, self.instructions):
             if op is Ops.CONST:
                 known.append(int(given or 0))
             elif op is Ops.VARIABLE:
@@ -165,7 +165,7 @@ class Planner:
         return tuple(made)
 
     def plan(self) -> Plan:
-        """The plan, but for what belongs to one request: arrays, and the container of results."""
+        """The plan without what one request adds: constant arrays and the container of results."""
         request = self.request
         arguments = tuple(
             Argument(
@@ -204,7 +204,7 @@ def _chunks(kernel: UOp) -> int:
 
 
 def _work(kernel: UOp) -> float:
-    """About how many operations a run of a linear kernel takes: its ops times their loops."""
+    """Roughly the number of operations in one run of a linear kernel: its ops times their loops."""
     total, times, stack = 0.0, 1.0, []
     for u in kernel.src:
         if u.op is Ops.RANGE:

@@ -1,4 +1,4 @@
-"""Program: the callable that `compile` returns, and how a backend's parts are put together."""
+"""Program: the callable that `compile` returns, and the functions that a backend supplies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Value:
+class ArraySpec:
     """An input or output of a program."""
 
     name: str
@@ -61,9 +61,8 @@ class Value:
 
 
 @dataclass
-class Stages:
-    """The lowered request, made again on demand: graphs take more memory than code, and time to
-    keep."""
+class LazyLowered:
+    """The lowered request, made again on demand, because graphs take more memory than code."""
 
     request: Request
     backend: Backend
@@ -85,7 +84,7 @@ class Kernel:
 
     name: str
     source: str
-    _stages: Stages = field(repr=False)
+    _stages: LazyLowered = field(repr=False)
     _assembly: str = field(default="", repr=False)
 
     @property
@@ -129,24 +128,24 @@ class Program(ProgramBase):
     _kernel: type[Kernel] = Kernel
     _request: Request
     _artifact: Artifact
-    _stages: Stages
+    _stages: LazyLowered
     _build: Callable[[Request], Program]  # makes the program of a pickle
 
     @cached_property
-    def inputs(self) -> tuple[Value, ...]:
+    def inputs(self) -> tuple[ArraySpec, ...]:
         """The arrays to pass, in order."""
         params = self._request.params
-        return tuple([Value(p.arg.name, shapes.shape(p), p.dtype) for p in params])
+        return tuple([ArraySpec(p.arg.name, shapes.shape(p), p.dtype) for p in params])
 
     @cached_property
-    def outputs(self) -> tuple[Value, ...]:
+    def outputs(self) -> tuple[ArraySpec, ...]:
         """The arrays that a call returns, in order; none for a kernel written by hand."""
         request = self._request
         if request.structure == "kernel":
             return ()
         values = [v for v in request.graph.src if v.dtype.kind != "void"]
         keys = request.keys or range(len(values))
-        return tuple([Value(str(k), shapes.shape(v), v.dtype) for k, v in zip(keys, values)])
+        return tuple([ArraySpec(str(k), shapes.shape(v), v.dtype) for k, v in zip(keys, values)])
 
     @cached_property
     def kernels(self) -> list[Kernel]:
@@ -202,7 +201,7 @@ def program_for(
         found, where = reuse.obtain(request, machine, printed, backend.artifact, make)
     program = backend.load(request, found, printed.arrays)
     program._request, program._artifact, program._build = request, found, build
-    program._stages = Stages(request, backend, fresh[0] if looked_at else None)
+    program._stages = LazyLowered(request, backend, fresh[0] if looked_at else None)
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
         **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),

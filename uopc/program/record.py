@@ -1,4 +1,4 @@
-"""An artifact as bytes, and back: JSON, then pieces of bytes that the JSON refers to by number.
+"""An artifact as bytes, and back: JSON, then blobs that the JSON refers to by number.
 
 The JSON follows from the fields of the dataclasses: an object is a list of the name of its class
 and its fields. Reading checks every value against the type of its field.
@@ -26,7 +26,7 @@ from uopc.program.key import Key
 from uopc.program.planner import DimValue
 
 T = TypeVar("T")
-Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the pieces
+Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the blobs
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ def digest_of(source: str) -> str:
 # ---------------------------------------------------------------- writing
 def encode(key: Key, kernels: Iterable[tuple[str, str]], made: Any) -> bytes:
     """The record of a dataclass, with the names and sources of the kernels in it."""
-    pieces: list[bytes] = []
+    blobs: list[bytes] = []
 
     def plain(value: Any) -> Any:
         if isinstance(value, bytes):
-            pieces.append(value)
-            return len(pieces) - 1
+            blobs.append(value)
+            return len(blobs) - 1
         if isinstance(value, np.ndarray):
             return [value.dtype, value.shape, value.tobytes()]
         if isinstance(value, np.dtype):
@@ -59,9 +59,9 @@ def encode(key: Key, kernels: Iterable[tuple[str, str]], made: Any) -> bytes:
 
     body = json.dumps(made, separators=(",", ":"), default=plain)
     digests = [(name, digest_of(source)) for name, source in kernels]
-    head = json.dumps((dict(key.parts), digests, [len(p) for p in pieces]))
+    head = json.dumps((dict(key.components), digests, [len(p) for p in blobs]))
     text = f"[{head},{body}]".encode()
-    return b"".join([struct.pack("<Q", len(text)), text, *pieces])
+    return b"".join([struct.pack("<Q", len(text)), text, *blobs])
 
 
 # ---------------------------------------------------------------- reading
@@ -81,28 +81,28 @@ def read_head(content: bytes) -> Head:
 
 def decode(content: bytes, key: Key, kind: type[T]) -> T:
     """The object of a record. Unusable when it is no record, or has another key or class."""
-    head, pieces, body = _parts(content)
+    head, blobs, body = _parts(content)
     if differing := key.differs(head.key):
-        raise Unusable(f"the entry is of another key: {', '.join(differing)} differ")
+        raise Unusable(f"the entry has another key: {', '.join(differing)} differ")
     with _refused():
         hint: Any = kind
-        found: T = _reader(hint)(body, pieces)
+        found: T = _reader(hint)(body, blobs)
         return found
 
 
 def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
-    """The head, the pieces, and the JSON of the object."""
+    """The head, the blobs, and the JSON of the object."""
     with _refused():
         (length,) = struct.unpack_from("<Q", content)
         (key, kernels, lengths), body = json.loads(content[8 : 8 + length])
-        pieces, at = [], 8 + length
+        blobs, at = [], 8 + length
         for nbytes in lengths:
-            pieces.append(content[at : at + nbytes])
+            blobs.append(content[at : at + nbytes])
             at += nbytes
         if at != len(content):
             raise ValueError(f"{at} bytes expected, {len(content)} found")
         digests = [(str(name), str(digest)) for name, digest in kernels]
-        return Head({str(k): str(v) for k, v in key.items()}, digests), pieces, body
+        return Head({str(k): str(v) for k, v in key.items()}, digests), blobs, body
 
 
 # Classes of fields whose type is a base class or a protocol.
@@ -115,33 +115,33 @@ def _reader(hint: Any) -> Reader:
     arguments = get_args(hint)
     if get_origin(hint) is tuple and arguments[-1] is ...:
         item = _reader(arguments[0])
-        return lambda value, pieces: tuple([item(v, pieces) for v in value])
+        return lambda value, blobs: tuple([item(v, blobs) for v in value])
     if get_origin(hint) is tuple:
         items = [_reader(a) for a in arguments]
-        return lambda value, pieces: tuple(
-            [read(v, pieces) for read, v in zip(items, value, strict=True)]
+        return lambda value, blobs: tuple(
+            [read(v, blobs) for read, v in zip(items, value, strict=True)]
         )
     if get_origin(hint) is Literal:
-        return lambda value, pieces: arguments[arguments.index(value)]
+        return lambda value, blobs: arguments[arguments.index(value)]
     kinds = arguments if isinstance(hint, UnionType) else (hint,)
     plain = [k for k in kinds if k in (int, str, bool, NoneType)]
     made: list[Any] = [k for k in kinds if is_dataclass(k)]
     made += [c for c in _SUBCLASSES if any(k in c.__mro__ for k in kinds)]
     classes = {c.__name__: (c, [_reader(h) for h in _hints(c)]) for c in made}
 
-    def read(value: Any, pieces: list[bytes]) -> Any:
+    def read(value: Any, blobs: list[bytes]) -> Any:
         if type(value) in plain:
             return value
         if bytes in kinds:
-            return pieces[value]
+            return blobs[value]
         if AnyDtype in kinds:
             return dtypes.by_name(value).numpy
         if AnyArray in kinds:
             name, shape, at = value
-            return np.frombuffer(pieces[at], dtypes.by_name(name).numpy).reshape(shape)
+            return np.frombuffer(blobs[at], dtypes.by_name(name).numpy).reshape(shape)
         name, *values = value
         c, readers = classes[name]
-        return c(*[r(v, pieces) for r, v in zip(readers, values, strict=True)])
+        return c(*[r(v, blobs) for r, v in zip(readers, values, strict=True)])
 
     return read
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from uopc import config
-from uopc.cache.disk import Store
-from uopc.cache.memory import Memory
+from uopc.cache.disk import DiskCache
+from uopc.cache.memory import MemoryCache
 from uopc.ir.core.serialize import Fingerprint
 from uopc.program import key, record
 from uopc.program.artifact import Artifact
@@ -15,13 +15,13 @@ from uopc.program.request import Request
 from uopc.target import Target
 
 A = TypeVar("A", bound=Artifact)
-programs: Memory[Artifact] = Memory()
+programs: MemoryCache[Artifact] = MemoryCache()
 
 
-def store(options: config.Options) -> Store | None:
+def disk_cache(options: config.Options) -> DiskCache | None:
     """The cache on disk, or None when it is turned off."""
     folder = config.cache_folder(options)
-    return None if folder is None else Store(folder, options.cache_mib << 20)
+    return None if folder is None else DiskCache(folder, options.cache_mib << 20)
 
 
 def obtain(
@@ -32,17 +32,17 @@ def obtain(
 
     printed: the content of the request's graph. kind: how the backend reads a record.
     """
-    parts = key.request_parts(request, machine, printed)
+    components = key.request_components(request, machine, printed)
     where = "memory"
 
     def find() -> Artifact:
         nonlocal where
         where = ""
         # Rules are functions: no other process can know that they are equal.
-        disk = store(request.options) if request.rules is None else None
+        disk = disk_cache(request.options) if request.rules is None else None
         if disk is None:
             return make()
-        whole = key.Key((*key.process_parts(), *parts))
+        whole = key.Key((*key.process_components(), *components))
         found = disk.load(whole.digest, lambda data: record.decode(data, whole, kind).check())
         if found is not None:
             where = "disk"
@@ -52,4 +52,4 @@ def obtain(
         return made
 
     most, rules = request.options.programs, request.rules
-    return programs.obtain((parts, id(rules)), find, most, rules), where
+    return programs.obtain((components, id(rules)), find, most, rules), where
