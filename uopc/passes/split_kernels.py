@@ -24,7 +24,6 @@ write its inputs, and before those that overwrite its inputs; a circular wait is
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -39,6 +38,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
 from uopc.passes.analysis.views import stores_in
 from uopc.passes.contract import Context, Pass
@@ -202,35 +202,12 @@ def launch_order(launches: _Launches) -> list[_Launch]:
         for p in launch.writes:  # no order is given: as found
             for w in writers[p.root].following(p.seen, p.begin, p.end, found_after=e):
                 before[w].add(e)
-    return [launches.found[e] for e in _stable_order(before | joins, place)]
-
-
-def _stable_order(before: dict[UOp, set[UOp]], place: dict[UOp, int]) -> list[UOp]:
-    """The effects, each as early as possible. Nodes that join versions take no time."""
-    names = list(place)
-    users: dict[UOp, list[UOp]] = {e: [] for e in before}
-    waiting = {e: len(b) for e, b in before.items()}
-    for e, b in before.items():
-        for w in b:
-            users[w].append(e)
-    ready = [place[e] for e in place if not waiting[e]]
-    heapq.heapify(ready)
-    joined = [e for e, n in waiting.items() if not n and e not in place]
-    out: list[UOp] = []
-    while ready or joined:
-        e = joined.pop() if joined else names[heapq.heappop(ready)]
-        if e in place:
-            out.append(e)
-        for u in users[e]:
-            waiting[u] -= 1
-            if waiting[u] == 0:
-                if u in place:
-                    heapq.heappush(ready, place[u])
-                else:
-                    joined.append(u)
-    if len(out) < len(place):
-        raise UserError(_circle([e for e in place if waiting[e] > 0]))
-    return out
+    # Nodes that join versions take no time.
+    order = [e for e in stable_order(before | joins, lambda e: place.get(e, -1)) if e in place]
+    if len(order) < len(place):
+        done = set(order)
+        raise UserError(_circle([e for e in place if e not in done]))
+    return [launches.found[e] for e in order]
 
 
 def _circle(stuck: list[UOp]) -> str:

@@ -7,14 +7,13 @@ operands of BRANCHes need stands inside their IF.
 
 from __future__ import annotations
 
-import heapq
-
 from uopc.errors import InvalidIR
 from uopc.ir.builder.rebuild import rebuild, renamed_ranges
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.branches import waits
+from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.linearize.list_schedule import by_latency
 
 _MOVED = 3  # in the axis of a range: a copy for another place in the nest
@@ -206,34 +205,18 @@ class Blocks:
         place = {u: i for i, u in enumerate(items)}
         for u in items:
             if u in before and any([place.get(s, -1) >= place[u] for s in before[u]]):
-                items = self._reordered(self.blocks[block], before)
+                items = self._reordered(place, before)
                 break
         return items if self.gpu else by_latency(items, block)
 
-    def _reordered(self, items: list[UOp], before: dict[UOp, set[UOp]]) -> list[UOp]:
+    def _reordered(self, place: dict[UOp, int], before: dict[UOp, set[UOp]]) -> list[UOp]:
         """The items of a block whose order is not that of the depth-first walk."""
-        members = set(items)
-        users: dict[UOp, list[UOp]] = {u: [] for u in items}
-        waiting: dict[UOp, int] = {}
-        for u in items:
+        needed: dict[UOp, list[UOp]] = {}
+        for u in place:
             operands = () if u in self.closed else [s for s in u.src if s.op is not Ops.RANGE]
-            needed = [s for s in {*before.get(u, ()), *operands} if s in members]
-            waiting[u] = len(needed)
-            for s in needed:
-                users[s].append(u)
-        rank = self.rank
-        ready = [(rank[u], i) for i, u in enumerate(items) if not waiting[u]]
-        number = {u: i for i, u in enumerate(items)}
-        heapq.heapify(ready)
-        out: list[UOp] = []
-        while ready:
-            u = items[heapq.heappop(ready)[1]]
-            out.append(u)
-            for v in users[u]:
-                waiting[v] -= 1
-                if not waiting[v]:
-                    heapq.heappush(ready, (rank[v], number[v]))
-        if len(out) < len(items):
+            needed[u] = [s for s in {*before.get(u, ()), *operands} if s in place]
+        out = stable_order(needed, place.__getitem__)
+        if len(out) < len(place):
             raise InvalidIR("linearize: loops that share a range wait for each other")
         return out
 
