@@ -416,7 +416,7 @@ def asked(action):
 with uopc.options(cache_dir=""):
     answers(x * 2.0)
     asked("ls")
-key.process_parts()
+key.process_components()
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
