@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from uopc.ir.builder import leaves
+from uopc.ir.builder.fold import select
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import ParamArg, VariableArg
 from uopc.ir.core.constants import const_value
@@ -151,3 +153,11 @@ def test_random_graphs_keep_their_values(seed: int) -> None:
         for v in u.toposort():
             assert simplify.rules_for(v).rewrite(v) is simplify.RULES.rewrite(v), render(v)
     assert smaller > 200
+
+
+def test_a_decided_selection_leaves_a_scalar_that_repeats() -> None:
+    vector = leaves.const(dtypes.float32, (1.0, 2.0))
+    scalar = leaves.const(dtypes.float32, 0.0)
+    no = leaves.const(dtypes.bool_, False)
+    assert select(no, vector, scalar) is scalar
+    assert select(no, scalar, vector) is vector

@@ -199,8 +199,10 @@ def select(p: UOp, a: UOp, b: UOp) -> UOp:
         chosen = a if p.arg else b
         if chosen.op is Ops.INVALID and shapes.shape(made) == ():
             return intern(Ops.INVALID, t)
-    kept = None if chosen is None else same_kind(made, chosen)
-    return made if kept is None else kept
+    if chosen is None or chosen.dtype.scalar is not t.scalar:
+        return made
+    # A scalar may stand for a vector: it repeats.
+    return chosen if shapes.shape(chosen) == shapes.shape(made) else made
 
 
 def _select_partial(p: UOp, a: UOp, b: UOp, nothing: UOp) -> UOp:
