@@ -37,7 +37,7 @@ _MOST_NODES = 100
 _MOST_CONTEXTS = 100
 # Both branches are computed, so an access happens under any condition, and the length of a loop
 # does not depend on one. These stay as they are, and so does a value that shares a changed part.
-_AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
+AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
 _CONDITIONAL = frozenset((Ops.WHERE, Ops.AND, Ops.OR))
 _COMPARISONS = frozenset(COMPARISONS)
 
@@ -57,7 +57,7 @@ def under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
     context = Context(_limits(clauses, holds), below)
     if not (known or context.decides(u)):
         return None
-    accesses = [s for v in below if v.op in _AS_IS for s in v.src]
+    accesses = [s for v in below if v.op in AS_IS for s in v.src]
     if any([context.decides(s) for s in accesses]) or (known and _any_below(clauses, accesses)):
         return None
     return put_in(u, context.facts.values(), known)
@@ -72,7 +72,7 @@ def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
         there.setdefault(found, put)
         if fact.value.op is Ops.VARIABLE:
             back[fact.value] = fact.total
-    made = fixpoint.replaced(fixpoint.replaced(u, there, _AS_IS), back)
+    made = fixpoint.replaced(fixpoint.replaced(u, there, AS_IS), back)
     # A result of the same size is dropped: two equal forms would take turns.
     return made if len(walk.toposort(made)) < len(walk.toposort(u)) else None
 
@@ -81,14 +81,14 @@ def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
 def _below(u: UOp) -> dict[UOp, None] | None:
     """u and the nodes below it that assumptions may change; None if there are too many."""
     found: dict[UOp, None] = {}
-    walk.toposort(u, lambda v: v.op not in _AS_IS and len(found) <= _MOST_NODES, found)
+    walk.toposort(u, lambda v: v.op not in AS_IS and len(found) <= _MOST_NODES, found)
     return found if len(found) <= _MOST_NODES else None
 
 
 @memo
 def _outside(u: UOp) -> tuple[UOp, ...]:
     """u and the nodes below it, sources first, up to nested conditions."""
-    stops = _AS_IS | _CONDITIONAL
+    stops = AS_IS | _CONDITIONAL
     return tuple(walk.toposort(u, lambda v: v.op not in stops))
 
 

@@ -236,56 +236,26 @@ def _add_loop(limits: Limits, r: UOp) -> None:
 
 
 def bounds_under(x: UOp, limits: Limits) -> tuple[int, int]:
-    """Bounds of an integer whose parts are within limits: the narrowest that single steps find."""
-    low, high = bounds.bounds(x)
-    if x in limits:
-        low, high = conditions.within((low, high), limits[x])
+    """Bounds of an integer whose parts are within limits.
+
+    The limited parts are replaced by variables with these bounds: the atoms and one sum at a time.
+    """
+    low, high = conditions.within(bounds.bounds(x), limits.get(x, (None, None)))
     if x.dtype.kind != "index":
         return low, high
-    for candidate in _rewritten(x, limits):
-        low, high = _met((low, high), affine.interval(*affine.form(candidate)))
-        low, high = _met((low, high), bounds.bounds(candidate))
-    for lhs, limit in limits.items():
-        low, high = _met((low, high), _by_multiple(x, lhs, limit, limits))
-    return low, high
-
-
-def _rewritten(x: UOp, limits: Limits) -> Iterator[UOp]:
-    """x with limited parts replaced by variables of such bounds: all atoms, then each sum too."""
     named = {u: _variable(u, limit) for u, limit in limits.items() if u.dtype.kind == "index"}
     atoms = {u: v for u, v in named.items() if u.op is not Ops.ADD}
-    yield simplify.replaced(x, atoms)
-    for u, v in named.items():
-        if u.op is Ops.ADD:
-            found, put = assume.solved(u, v)
-            yield simplify.replaced(simplify.replaced(x, {found: put}), atoms)
+    sums = [dict([assume.solved(u, v)]) for u, v in named.items() if u.op is Ops.ADD]
+    for total in ({}, *sums):
+        found = simplify.replaced(simplify.replaced(x, total, assume.AS_IS), atoms, assume.AS_IS)
+        for a, b in (affine.interval(*affine.form(found)), bounds.bounds(found)):
+            low, high = max(low, a), min(high, b)
+    return low, high
 
 
 def _variable(u: UOp, limit: conditions.Interval) -> UOp:
     low, high = conditions.within(affine.interval(*affine.form(u)), limit)
-    if low > high:  # the guard never holds
-        return affine.const(low)
-    return assume.variable(u, low, high)
-
-
-def _by_multiple(x: UOp, lhs: UOp, limit: conditions.Interval, limits: Limits) -> tuple[Any, Any]:
-    """x = k·lhs + rest, with lhs within its limit."""
-    nothing = float("-inf"), float("inf")
-    if lhs.dtype.kind != "index":
-        return nothing
-    terms, inside = affine.form(x)[1], affine.form(lhs)[1]
-    first = next(iter(inside), None)
-    k = 0 if first is None else terms.get(first, 0) // inside[first]
-    if k == 0:
-        return nothing
-    a, b = conditions.within(affine.interval(*affine.form(lhs)), limit)
-    rest = affine.sub(x, affine.scaled(lhs, k))
-    low, high = conditions.range_of(rest, {u: i for u, i in limits.items() if u is not lhs})
-    return low + min(k * a, k * b), high + max(k * a, k * b)
-
-
-def _met(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
-    return max(a[0], b[0]), min(a[1], b[1])
+    return assume.variable(u, low, max(low, high))  # low > high where the guard never holds
 
 
 def _as_arithmetic(root: UOp) -> UOp:
