@@ -555,7 +555,7 @@ def test_ops(run):
 
 def test_one_op(run):
     text = good(run("ops", "ADD"))
-    assert text.startswith("add a b\n  Sum; integers wrap; or for bool.\n")
+    assert text.startswith("add a b\n  Sum. Integers wrap; logical or for bool.\n")
     assert "properties commutes" in text and "symbol     +" in text
     assert "2 to 3" in good(run("ops", "store"))
     assert "Did you mean 'add'?" in run("ops", "addd").err

@@ -30,9 +30,9 @@ class ParamArg:
 
 @dataclass(frozen=True, slots=True)
 class BufferArg:
-    """Storage of `size` elements made by the program; `slot` tells buffers apart. `stages`: of how
-    many iterations it shall hold what is filled in a loop, while the first of them is read.
-    `swizzle`: the length of its rows, if each has its pieces in another order in shared memory."""
+    """Storage of `size` elements made by the program; `slot` tells buffers apart. `stages`:
+    the number of iterations whose data it holds at once, for a pipelined loop. `swizzle`: the
+    length of its rows, if shared memory has the pieces of each row in another order."""
 
     slot: int
     dims: Dims
@@ -62,14 +62,14 @@ class VariableArg:
 
 @dataclass(frozen=True, slots=True)
 class NumberArg:
-    """A number that a kernel is called with: its slot, among those of the PARAMs."""
+    """The slot, among those of the PARAMs, of a number that calls of the kernel give."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class RangeArg:
-    """A loop: its place in the nest (lexicographic order, outer first) and what becomes of it."""
+    """A loop: its place in the nest (lexicographic order, outer first) and its kind."""
 
     axis: tuple[int, ...]
     kind: AxisKind = "loop"
@@ -121,7 +121,7 @@ class StageArg:
 
 @dataclass(frozen=True, slots=True)
 class KernelArg:
-    """What a SINK knows of its kernel: a name, and the Opts applied or asked for."""
+    """The name of a kernel, and the Opts applied or asked for."""
 
     name: str = ""
     opts: tuple[Opt, ...] | None = None
@@ -129,7 +129,7 @@ class KernelArg:
 
 @dataclass(frozen=True, slots=True)
 class FunctionArg:
-    """A graph called with arguments: its name, and whether it is scheduled on its own."""
+    """The name of a graph that CALLs call; `precompile`: it is scheduled on its own."""
 
     name: str = ""
     precompile: bool = False

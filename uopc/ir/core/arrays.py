@@ -12,7 +12,7 @@ import numpy.typing as npt
 from uopc.errors import InvalidIR
 from uopc.ir.core.args import DataArg
 
-# Every DataArg alive, by content hash: how text that names an array finds it again.
+# Every DataArg alive, by content hash, for text that names an array.
 _alive: weakref.WeakValueDictionary[str, DataArg] = weakref.WeakValueDictionary()
 _bounds: weakref.WeakKeyDictionary[DataArg, tuple[int, int]] = weakref.WeakKeyDictionary()
 
@@ -31,7 +31,7 @@ def register(array: npt.NDArray[Any]) -> DataArg:
 
 
 def bounds(arg: DataArg) -> tuple[int, int]:
-    """The least and the greatest of some integers, and 0: what is read where a guard says no."""
+    """The least and greatest of the integers and 0, which a read with a false guard gives."""
     found = _bounds.get(arg)
     if found is None:
         low, high = int(arg.array.min(initial=0)), int(arg.array.max(initial=0))

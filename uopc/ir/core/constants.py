@@ -14,7 +14,7 @@ from uopc.ir.core.dtypes import DType
 
 
 def const_value(dtype: DType, value: Any) -> Any:
-    """`value` converted to the dtype as a Python bool, int or float (a tuple: one a lane)."""
+    """`value` converted to the dtype as a Python bool, int or float (a tuple: one per lane)."""
     if isinstance(value, tuple):
         return tuple([const_value(dtype.scalar, v) for v in value])
     kind = dtype.kind
@@ -60,7 +60,7 @@ def round_float(dtype: DType, value: float) -> float:
 
 
 def const_key(arg: Any) -> Any:
-    """What tells constants of one dtype apart: 0.0 from -0.0, and one NaN for all."""
+    """A key that tells constants of one dtype apart: 0.0 from -0.0; all NaNs are one."""
     if type(arg) is float and (arg == 0.0 or arg != arg):
         return repr(arg)
     if type(arg) is tuple:

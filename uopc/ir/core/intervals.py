@@ -1,8 +1,8 @@
 """Interval arithmetic: from the least and greatest values of operands to those of a result.
 
 The rows of the op table name these functions. Each takes the scalar dtype of the first operand and
-an interval per operand, and gives an interval, or None where nothing is known. A result may lie
-outside of its dtype: the caller knows that it wraps then.
+an interval per operand, and gives an interval, or None where nothing is known. A result outside of
+its dtype wraps; the caller handles that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def same(t: DType, x: Interval, *_: Interval) -> Interval:
 
 
 def either(t: DType, x: Interval, y: Interval) -> Interval:
-    """The values of both."""
+    """The least interval around both."""
     return min(x[0], y[0]), max(x[1], y[1])
 
 
@@ -96,7 +96,7 @@ def minimum(t: DType, x: Interval, y: Interval) -> Interval:
 
 
 def comparison(certain: Callable[[Interval, Interval], tuple[bool, bool]]) -> Rule:
-    """The rule of a comparison; `certain` says whether it always holds, and whether it can."""
+    """The rule of a comparison; `certain` gives (it always holds, it can hold)."""
 
     def rule(t: DType, x: Interval, y: Interval) -> Interval:
         always, ever = (False, True) if t.is_float else certain(x, y)

@@ -1,7 +1,7 @@
-"""THE op table: one row an op, and everything known about it. No logic here.
+"""The op table: one row per op, with everything known about the op. No logic here.
 
-Derived from a row: the verifier's checks, constant folding, the interpreter, printing and parsing,
-the documentation table (`uopc ops`), the random graphs of the tests.
+A row names rules by their names in `dtype_rules.py` and `shapes.py`. The constructor, the verifier,
+constant folding, the interpreter, the text form, `uopc ops` and the tests read the rows.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Op:
         self.commutes: bool = row.get("commutes", False)
         self.effect: bool = row.get("effect", False)
         self.movement: bool = row.get("movement", False)
-        # At level linear: whether a block of statements begins, or ends, here.
+        # At level linear: a block of statements begins, or ends, here.
         self.opens: bool = row.get("opens", False)
         self.closes: bool = row.get("closes", False)
         self.symbol: str | None = row.get("symbol")
-        # NumPy meaning of an elementwise op; `fold` is the same over exact Python integers.
+        # An elementwise op on NumPy arrays; `fold` is the same on exact Python integers.
         self.evaluate: Callable[..., Any] | None = row.get("evaluate")
         self.fold: Callable[..., Any] | None = row.get("fold")
-        # The interval of a result from those of its operands; more rules stand in bounds.py.
+        # The interval of a result from those of its operands; `bounds.py` has more rules.
         self.bounds: intervals.Rule | None = row.get("bounds")
         self.is_alu: bool = self.evaluate is not None
         self.dtype: DTypeRule = row.get("dtype", "common" if self.is_alu else "first")
@@ -89,7 +89,7 @@ class Op:
         self.cost: float = row.get("cost", 1.0 if self.is_alu else 0.0)
         # Cycles until a float result can be used; an integer result takes at most one.
         self.latency: int = row.get("latency", 4)
-        # How many nodes `decompose` makes of it, in 32 and in 64 bits.
+        # The number of nodes that `decompose` makes of it, in 32 and in 64 bits.
         self.expansion: tuple[int, int] = row.get("expansion", (1, 1))
         self.arity: Arity = row.get("arity", self._count())
         _registry[name] = self
@@ -146,28 +146,28 @@ class Ops:
     """Every op, by its upper-case name."""
 
     # Leaves
-    CONST = Op("const", "", "A value of the dtype; a tuple gives one value a lane. Scalar shape.",
+    CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.",
                arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const")
-    INVALID = Op("invalid", "", "No value: arithmetic keeps it, STORE skips it, WHERE picks around it; as an index it means no access (reads 0).",
+    INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.",
                dtype="given", shape="scalar")
     VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
                arg=(args.VariableArg,), dtype="index", shape="scalar")
-    NUMBER = Op("number", "", "A constant that the kernel is called with, in a slot: what calls of one kernel differ in.",
+    NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.",
                arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
                arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
-    BUFFER = Op("buffer", "*dims", "Storage made by the program; contents undefined until stored.",
+    BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.",
                arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     DATA = Op("data", "", "Storage that holds a constant array.",
                arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
                arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota")
-    LANES = Op("lanes", "", "The integers 0 … n-1, one a lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count")
+    LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count")
     SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.",
                arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name")
 
     # Unary
-    NEG = Op("neg", "a", "Minus a; integers wrap; not a for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
+    NEG = Op("neg", "a", "-a. Integers wrap; logical not for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
     ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=semantics.absolute, fold=abs, bounds=intervals.absolute, **_UNARY)
     EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
     EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
@@ -184,14 +184,14 @@ class Ops:
     FLOOR = Op("floor", "a", _FLOAT + "Rounds toward −∞.", evaluate=semantics.float_unary("floor"), **_UNARY)
     CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.float_unary("ceil"), **_UNARY)
     ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.float_unary("rint"), **_UNARY)
-    CAST = Op("cast", "a", "Converts the value to the node's dtype: to bool ≠ 0; float to integer truncates, saturates, NaN gives 0; integers wrap; to fp8 saturates.",
+    CAST = Op("cast", "a", "Converts a to the node's dtype. To bool: a ≠ 0. Float to integer: truncates and saturates; NaN gives 0. Integers wrap. To fp8: saturates.",
               dtype="cast", shape="first", levels=TENSOR | SCALAR, cost=1.0, pure=True)
     BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="bitcast", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0, pure=True)
 
     # Binary
-    ADD = Op("add", "a b", "Sum; integers wrap; or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
+    ADD = Op("add", "a b", "Sum. Integers wrap; logical or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
     SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-", bounds=intervals.sub)
-    MUL = Op("mul", "a b", "Product; integers wrap; and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
+    MUL = Op("mul", "a b", "Product. Integers wrap; logical and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
     FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", cost=4.0, latency=13, **_UNARY)
     FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0, bounds=intervals.quotient(_floordiv))
     FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0, bounds=intervals.floormod)
@@ -212,11 +212,11 @@ class Ops:
     CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=", bounds=intervals.unequal)
 
     # Ternary
-    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other is not looked at.", evaluate=semantics.where, dtype="where")
-    BRANCH = Op("branch", "a condition b", "b where the condition, one bool for all lanes, holds, else a. What only b needs is computed only where it holds.",
+    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other one has no effect.", evaluate=semantics.where, dtype="where")
+    BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.",
                 levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True)
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
-    SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is an integer as a float. What some machines do in one instruction.",
+    SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.",
                evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
@@ -224,30 +224,30 @@ class Ops:
     EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True, bounds=intervals.same, kind="dims")
     PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
     FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
-    PAD = Op("pad", "a *dims", "arg = begins then sizes: a placed at begin in a result of that size, zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, kind="window")
-    SHRINK = Op("shrink", "a *dims", "arg = begins then sizes: the part of a from begin. Where variables reach out of a there is nothing: zeros are read, stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same, kind="window")
-    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value a lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True)
-    CAT = Op("cat", "*a", "Values one after the other along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None), dtype="cat", field="axis")
+    PAD = Op("pad", "a *dims", "arg = begins, then sizes: a result of these sizes with a at begin and zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, kind="window")
+    SHRINK = Op("shrink", "a *dims", "arg = begins, then sizes: the part of a of these sizes from begin on. Outside of a, where variables may reach, reads give 0 and stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same, kind="window")
+    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value per lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True)
+    CAT = Op("cat", "*a", "The values, joined along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None), dtype="cat", field="axis")
 
     # Reduction and access
-    REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources. Any order. Empty: the identity.",
+    REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources, in any order. No values: the identity.",
                 arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce")
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="hreduce", shape="scalar", levels=VECTOR | LINEAR, kind="hreduce", pure=True)
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="lane", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same, kind="lane", field="at", pure=True)
-    SHUFFLE = Op("shuffle", "a b", "Lanes of a and, numbered after them, of b: those in the arg, in its order.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
-    INDEX = Op("index", "a *indices", "Element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. At storage it is an address, and its value as an operand. INVALID index: no access, reads 0.",
+    SHUFFLE = Op("shuffle", "a b", "The lanes in the arg, in its order. The lanes of b are numbered after those of a.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
+    INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.",
                dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1)
-    EXCHANGE = Op("exchange", "a", "The value in the thread of the warp whose number differs in the bits of the arg. All threads of a warp take part.",
+    EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
-    LOAD = Op("load", "address *gate", "Reads memory; with a gate, 0 where it is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
-    STORE = Op("store", "target value *gate", "Writes the value (where the gate holds; INVALID is not written). With arg `async`, some time before a BARRIER that waits for its COMMIT; with `stream`, past the caches where the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
-    AFTER = Op("after", "a *effects", "a, once the effects happened; a RANGE as effect means inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
+    LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
+    STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: it is written before a BARRIER that waits for its COMMIT. arg `stream`: past the caches, if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
+    AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
 
     # Storage and scheduling
-    CONTIGUOUS = Op("contiguous", "a", "The same value, stored on its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR, bounds=intervals.same, kind="opts", field="opts")
+    CONTIGUOUS = Op("contiguous", "a", "a, in storage of its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR, bounds=intervals.same, kind="opts", field="opts")
     CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=TENSOR)
     DETACH = Op("detach", "a", "The same value.", shape="first", levels=TENSOR, bounds=intervals.same)
-    COPY = Op("copy", "a", "The same value on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
+    COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=TENSOR, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
@@ -261,22 +261,22 @@ class Ops:
     NOOP = Op("noop", "*a", "Nothing.", dtype="any", shape="none", levels=EVERYWHERE, arity=(0, None))
 
     # Control
-    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that reach it are inside the loop until END or REDUCE closes it.",
+    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.",
                arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range")
-    END = Op("end", "effect *ranges", "The effect, with the ranges closed (indexed: the arg may hold Opts for its kernel; linear: carried pairs follow the range).", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
-    CARRY = Op("carry", "initial range", "A value carried through the loop: initial first, what END gives it next, the last after the loop.",
+    END = Op("end", "effect *ranges", "Closes the ranges around the effect. Indexed: the arg may hold Opts for its kernel. Linear: after the range, each CARRY with its next value.", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
+    CARRY = Op("carry", "initial range", "A value carried through the loop: initial in the first iteration, then the value that END gives; after the loop, the last one.",
                arg=(int,), shape="scalar", levels=LINEAR, field="id")
-    IF = Op("if", "condition", "The condition; statements up to its ENDIF are done only where it holds. A BRANCH behind that joins a value from before and one from inside.",
+    IF = Op("if", "condition", "The condition. Statements up to its ENDIF run only if it holds. A BRANCH after that joins a value from before the IF and one from inside.",
             arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")
-    ENDIF = Op("endif", "if", "The end of what is done under a condition.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
-    COMMIT = Op("commit", "*effects", "The async STOREs of this thread since the last COMMIT are a group.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
-    BARRIER = Op("barrier", "*effects", "All work-items have done the effects. arg = of how many groups, the newest, each thread need not wait for the async STOREs.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None), field="open", takes_storage=inf)
+    ENDIF = Op("endif", "if", "Ends the statements of an IF.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
+    COMMIT = Op("commit", "*effects", "Groups the async STOREs of this thread since its last COMMIT.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
+    BARRIER = Op("barrier", "*effects", "Waits until all threads of the block have done the effects. arg = the number of newest groups of async STOREs that may still be open.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None), field="open", takes_storage=inf)
     GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
     SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
     LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None), takes_storage=inf)
-    TILE_LOAD = Op("tile_load", "address lane", "What a lane of a warp has of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them; row i % 8 of matrix i // 8 is at the address of lane i. arg = how many matrices, and whether rows and columns are exchanged.", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | Level.LINEAR, field="matrices", is_access=True)
-    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b, plus c, of a tile (m, n, k) in the arg: a, b and c are what the 32 lanes of a warp have of it, together.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR, field="tile")
-    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The product of a, which moves with row and depth, and b, which moves with depth and column, in the dtype of the node. A tensor core adds it up over depth, a tile (m, n, k) at a time.", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL, field="tile")
+    TILE_LOAD = Op("tile_load", "address lane", "A lane's part of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them. The address of lane i is that of row i % 8 of matrix i // 8. arg = (number of matrices, whether to transpose them).", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | Level.LINEAR, field="matrices", is_access=True)
+    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b + c for a tile, arg = (m, n, k). The 32 lanes of a warp together hold a, b and c.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR, field="tile")
+    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The sum of a·b over depth, in the node's dtype; a depends on row and depth, b on depth and column. A tensor core computes it a tile at a time, arg = (m, n, k).", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL, field="tile")
 # fmt: on
 
 

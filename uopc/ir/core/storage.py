@@ -63,8 +63,8 @@ def read_slots(kernel: UOp) -> list[int]:
 
 
 def word_places(kernel: UOp) -> dict[UOp, int]:
-    """Where a linear kernel finds what it is called with: storage and numbers by slot, then the
-    variables that it still has, by name."""
+    """The places of a linear kernel's arguments: storage and numbers by slot, then its remaining
+    variables by name."""
     slots = {u: int(u.arg.slot) for u in kernel.src if u.op in (Ops.PARAM, Ops.NUMBER)}
     known = 1 + max(slots.values(), default=-1)
     named = sorted((u for u in kernel.src if u.op is Ops.VARIABLE), key=lambda u: str(u.arg.name))

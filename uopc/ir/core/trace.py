@@ -1,7 +1,7 @@
-"""Who wants to know of rewrites: listeners of this thread, and what they are told.
+"""Report rewrites to a listener of this thread.
 
-A rule of a PatternMatcher, or the function of a pass that changed a node, is named by its place in
-the source. It costs nothing while nobody listens.
+A rewrite names its cause, a rule of a PatternMatcher or the function of a pass, by the place in the
+source. Without a listener it costs nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uopc.ir.core.uop import UOp
 
 
 class Cause(Protocol):
-    """What made a rewrite: a rule, or a function of a pass."""
+    """The cause of a rewrite: a rule, or a function of a pass."""
 
     @property
     def place(self) -> str:
@@ -36,7 +36,7 @@ class Step:
 
     @property
     def _plain(self) -> Callable[..., UOp | None]:
-        """The function that was written down, where some of its arguments are given already."""
+        """The function itself, without the arguments of a `partial`."""
         found = self.function
         while isinstance(found, functools.partial):
             found = found.func
@@ -74,7 +74,7 @@ _listener: contextvars.ContextVar[Listener | None] = contextvars.ContextVar("tra
 
 @contextlib.contextmanager
 def tracing(listener: Listener) -> Iterator[None]:
-    """Call `listener` with every rewrite made meanwhile by this thread; `list.append` will do."""
+    """Call `listener`, `list.append` for one, with every rewrite of this thread in the block."""
     token = _listener.set(listener)
     try:
         yield
@@ -83,5 +83,5 @@ def tracing(listener: Listener) -> Iterator[None]:
 
 
 def current_listener() -> Listener | None:
-    """Who is to be told of rewrites in this thread."""
+    """The listener of this thread, or None."""
     return _listener.get()

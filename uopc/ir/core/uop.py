@@ -115,14 +115,14 @@ def _make_node(key: Key, arg: Any) -> UOp:
     return made
 
 
-# What `intern` makes a node with; `check_construction` puts a checking one in its place.
+# `intern` makes a node with it; `check_construction` puts a checking one in its place.
 _make: Callable[[Key, Any], UOp] = _make_node
 
 
 def check_construction(check: Callable[[UOp], None] | None) -> None:
-    """Call `check` on every node made from now on, in the whole process; None: no more.
+    """From now on, call `check` on every new node of the process; None turns it off.
 
-    A node that it raises on is not kept in the table.
+    A node that `check` raises on is not kept in the table.
     """
     global _make
     if check is None:

@@ -1,7 +1,7 @@
 """Scalar expressions as Python would write them: `((n*4)+r0)`.
 
-Variables, parameters and ranges by name; every operator in parentheses. What has no such form
-(movement, reductions, effects), or would be too long because its parts are shared, has none.
+Variables, parameters and ranges appear by name; every operator is in parentheses. Movement,
+reductions and effects have no such form, nor do expressions that sharing makes too long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values in the text form: how an arg, a tag or a constant reads, and the reader of one line.
+"""Values in the text form (args, tags, constants), and the reader of one line.
 
     value  = "none" | "true" | "false" | number | word | string | tuple | call
     tuple  = "(" [value {"," value} [","]] ")"
@@ -34,7 +34,7 @@ RECORDS: dict[str, type] = {
     if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls is not args.DataArg
 }
 _WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
-_CALLS = frozenset((*RECORDS, *_WORDS, "dtype", "opaque"))  # what an Opt may not be printed as
+_CALLS = frozenset((*RECORDS, *_WORDS, "dtype", "opaque"))  # names that an Opt must not print as
 _DEEPEST = 50  # nested values: far more than any arg has, far less than Python's stack
 
 
@@ -58,7 +58,7 @@ def write_value(value: Any) -> str:
     if kind.__name__ in RECORDS:
         inner = ", ".join([f"{k}={write_value(v)}" for k, v in written_fields(value)])
         return f"{kind.__name__}({inner})"
-    return f"opaque({write_string(repr(value))})"  # shows what it is; the reader refuses it
+    return f"opaque({write_string(repr(value))})"  # for people; the reader refuses it
 
 
 def _is_word(text: str) -> bool:
@@ -171,14 +171,14 @@ class Reader:
         return self.tokens[self._at + 1][1] if self.tokens[self._at] is not _END else ""
 
     def take(self) -> str:
-        """The text of the next token, which is passed."""
+        """Take the next token; its text."""
         token = self.tokens[self._at]
         if token is not _END:
             self._at += 1
         return token[1]
 
     def accept(self, mark: str) -> bool:
-        """Whether the next token is this mark or word; if so, it is passed."""
+        """Take the next token if it is this mark or word; False if it is another."""
         kind, text, _ = self.tokens[self._at]
         if text == mark and kind in ("mark", "word"):
             self._at += 1
@@ -190,7 +190,7 @@ class Reader:
             self.expected(repr(mark))
 
     def column(self) -> int:
-        """Where the next token stands."""
+        """The column of the next token."""
         at = self.tokens[self._at][2]
         return self._stop if at < 0 else at
 
@@ -203,7 +203,7 @@ class Reader:
 
     # ------------------------------------------------------------ values
     def value(self, hole: Callable[[], Any] | None = None) -> Any:
-        """A value. `hole` reads what stands for a symbolic dimension, where one may."""
+        """A value. `hole` reads a symbolic dimension, where one may stand."""
         kind, text = self.peek()
         if hole is not None and (kind == "name" or (kind == "number" and self.ahead() == ":")):
             return hole()
@@ -238,7 +238,7 @@ class Reader:
         return str(text)
 
     def deeper(self, by: int) -> None:
-        """Count a bracket opened or closed: what nests too deep is refused, not recursed into."""
+        """Count a bracket opened or closed. InvalidIR where values nest too deep."""
         self._depth += by
         if self._depth > _DEEPEST:
             self.fail(f"values nest deeper than {_DEEPEST}")

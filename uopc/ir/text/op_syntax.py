@@ -1,16 +1,17 @@
-"""How each op reads in the text form: one `Form` an op, with both directions side by side.
+"""The text form of each kind of arg: a `Form` writes and reads a statement.
 
 A statement without its name and type is
 
     op ["." suffix] [label] [operands] [dims] ["over" operands] {field "=" value}
 
-and a form says which of these parts hold the operands and the arg. Where a form cannot express a
-node (an arg that is not as the op's row says), the operands and `arg=value` are written in full.
+and a form says which of these parts hold the operands and the arg. A node that its form cannot
+express, since the arg is not as the op's row says, shows all operands and `arg=value`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Parts:
     arrays: Arrays = dataclasses.field(default_factory=dict)
 
     def leftover(self) -> str | None:
-        """A part that no form took, as the reader should call it."""
+        """The name, for messages, of a part that no form took."""
         if self.operands:
             return "operands"
         if self.suffix is not None:
@@ -76,9 +77,9 @@ class Form(NamedTuple):
 
 
 def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
-    """The parts of a node's statement; `operand` names what stands inside them.
+    """The parts of a node's statement; `operand` gives the text of an operand.
 
-    Where the type cannot show the shape, storage shows its dimensions itself.
+    If the type cannot show the shape, storage shows its dimensions itself.
     """
     made = FORMS[u.op].write(u, operand) if shape_known or u.op.kind not in _IN_TYPE else None
     if made is None:
@@ -89,7 +90,7 @@ def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
 
 
 def read(parts: Parts) -> UOp:
-    """The node that a statement says. InvalidIR without a place; the caller knows it."""
+    """The node of a statement. InvalidIR; the caller adds the line and column."""
     tag = parts.fields.pop("tag", None)
     if "arg" in parts.fields:
         src, arg = _operands(parts), parts.fields.pop("arg")
@@ -130,7 +131,7 @@ def constant(value: Any, dtype: DType | None) -> UOp:
 
 
 def _check_constant(numbers: tuple[Any, ...], dtype: DType) -> None:
-    """A literal must be of its dtype: nothing is truncated or wrapped behind the writer's back."""
+    """InvalidIR for a literal that is not a value of its dtype: nothing is truncated or wrapped."""
     for v in numbers:
         if dtype.is_float:
             fits = type(v) is float or (type(v) is int and abs(v) < 1 << 1000)
@@ -192,12 +193,12 @@ def _hole(u: UOp, operand: OperandText) -> str:
 
 
 def _is_dim(u: UOp) -> bool:
-    """Whether a tuple or a type can show this source: a number of dtype index, or a node."""
+    """True if a tuple or a type can show this source: a number of dtype index, or a node."""
     return not is_literal(u) or (u.dtype is dtypes.index and type(u.arg) is int)
 
 
 def is_literal(u: UOp) -> bool:
-    """Whether a node is written as a constant wherever it is an operand."""
+    """True if a node is written as a constant wherever it is an operand."""
     return (u.op is Ops.CONST or u.op is Ops.INVALID) and u.tag is None and not u.src
 
 
@@ -243,7 +244,7 @@ def _read_window(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
 
 
 def _as_in_row(u: UOp) -> bool:
-    """Whether the arg is the record that the op's row asks for."""
+    """True if the arg is the record that the op's row asks for."""
     return type(u.arg) is u.op.arg[-1]
 
 
@@ -262,30 +263,6 @@ def _from_type(parts: Parts) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
         if isinstance(d, str):
             raise InvalidIR(f"expected a number or a node as a dimension, got {d}")
     return _filled(parts.type_dims)
-
-
-def _write_storage(u: UOp, operand: OperandText) -> Written | None:
-    if not _as_in_row(u) or not _in_type(u.arg.dims, u.src, operand):
-        return None
-    head, fields = u.op.name, written_fields(u.arg)
-    if fields[0][0] == "name":
-        head += " " + write_string(fields.pop(0)[1])
-    rest = [f" {k}={write_value(v)}" for k, v in fields if k != "dims"]
-    return Written(head + "".join(rest), ())
-
-
-def _read_storage(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    dims, symbolic = _from_type(parts)
-    fields = _with_label(parts) | {"dims": dims}
-    return symbolic, make_record(parts.op.arg[0], fields)
-
-
-def _with_label(parts: Parts) -> dict[str, Any]:
-    """The fields, with the label as the name."""
-    fields, parts.fields = parts.fields, {}
-    if parts.label is not None:
-        fields["name"], parts.label = parts.label, None
-    return fields
 
 
 def _write_iota(u: UOp, operand: OperandText) -> Written | None:
@@ -320,27 +297,43 @@ def _array(key: str, given: Arrays) -> DataArg:
     return arg
 
 
-# Records: the fields of the arg by name.
+# Records: the fields of the arg by name. A name that must be given stands first, without `name=`.
+@functools.cache
+def has_label(op: Op) -> bool:
+    """True if the first field of the arg is a name that must be given."""
+    cls = op.arg[-1]
+    first = dataclasses.fields(cls)[0] if dataclasses.is_dataclass(cls) else None
+    return first is not None and first.name == "name" and first.default is dataclasses.MISSING
+
+
 def _write_record(u: UOp, operand: OperandText) -> Written | None:
     if u.arg is None and type(None) in u.op.arg:
         return Written(u.op.name, u.src)
     if not _as_in_row(u):
         return None
-    fields = written_fields(u.arg)
+    head, src, fields = u.op.name, u.src, written_fields(u.arg)
+    if u.op.is_storage:
+        if not _in_type(u.arg.dims, src, operand):
+            return None
+        src, fields = (), [(k, v) for k, v in fields if k != "dims"]
     if not fields and type(None) in u.op.arg:  # tell an arg of defaults from no arg
         fields = [(f.name, f.default) for f in dataclasses.fields(u.arg)[:1]]
-    head = u.op.name
-    if u.op is Ops.VARIABLE:
+    if has_label(u.op):
         head += " " + write_string(fields.pop(0)[1])
-    return Written(head, u.src, "".join([f" {k}={write_value(v)}" for k, v in fields]))
+    return Written(head, src, "".join([f" {k}={write_value(v)}" for k, v in fields]))
 
 
 def _read_record(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    fields = _with_label(parts) if parts.op is Ops.VARIABLE else parts.fields
-    parts.fields = {}
+    fields, parts.fields = parts.fields, {}
+    if has_label(parts.op) and parts.label is not None:
+        fields["name"], parts.label = parts.label, None
+    if parts.op.is_storage:
+        fields["dims"], src = _from_type(parts)
+    else:
+        src = _operands(parts)
     if not fields and type(None) in parts.op.arg:
-        return _operands(parts), None
-    return _operands(parts), make_record(parts.op.arg[-1], fields)
+        return src, None
+    return src, make_record(parts.op.arg[-1], fields)
 
 
 def _write_range(u: UOp, operand: OperandText) -> Written | None:
@@ -371,7 +364,7 @@ def _read_reduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
 def _suffix(parts: Parts) -> str:
     suffix, parts.suffix = parts.suffix, None
     if suffix is None:
-        raise InvalidIR(f"expected what {parts.op.name} combines with, such as .add")
+        raise InvalidIR(f"{parts.op.name} needs the op that combines, such as .add")
     return suffix
 
 
@@ -388,7 +381,7 @@ _MOVED = Form(_write_moved, _read_moved)
 _FORMS: dict[ArgKind, Form] = {
     "none": Form(_write_plain, _read_plain),
     "const": Form(_write_const, _read_const),
-    "storage": Form(_write_storage, _read_storage),
+    "storage": Form(_write_record, _read_record),
     "data": Form(_write_data, _read_data),
     "iota": Form(_write_iota, _read_iota),
     "dims": _MOVED,

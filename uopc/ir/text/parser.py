@@ -29,7 +29,7 @@ _OPS: dict[str, Op] = {op.name: op for op in Op.all()}
 
 
 def parse(text: str, arrays: Arrays | None = None) -> UOp:
-    """The root of the graph that the text says: the node of its last line.
+    """The root of the graph in the text: the node of the last line.
 
     `arrays` holds constant arrays by content hash; others must be alive in the process.
     InvalidIR, with the line and a caret, where the text is not in the grammar, where an operand is
@@ -41,7 +41,7 @@ def parse(text: str, arrays: Arrays | None = None) -> UOp:
 
 
 def parse_header(text: str) -> dict[str, str]:
-    """What the `// key: value` lines before the first statement say."""
+    """The `// key: value` lines before the first statement, as a dictionary."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("//"):
@@ -64,7 +64,7 @@ class _Parser:
         self.arrays = arrays
         self.nodes: dict[str, UOp] = {}
         self.names: dict[UOp, str] = {}
-        self.operands: dict[str, UOp] = {}  # what a plain operand means: names and constants
+        self.operands: dict[str, UOp] = {}  # by their text: names, constants
         self.types = TypeText(self.names)
         self.type_texts: dict[str, tuple[DType, tuple[Any, ...]]] = {}
         self.block: _Block | None = None
@@ -179,7 +179,7 @@ class _Parser:
         return u
 
     def _plain(self, body: str, op: Op) -> tuple[UOp, ...] | None:
-        """The operands of a statement of nothing but known operands; None where there is more."""
+        """The operands of a statement with known operands only; None if there is more to read."""
         if type(None) not in op.arg:
             return None
         known = self.operands
@@ -297,7 +297,7 @@ class _Parser:
         return text.replace(" ", "")
 
     def _check_type(self, u: UOp, text: str, column: int) -> None:
-        """The type says what the operands give, if not in the same words."""
+        """InvalidIR if the type differs from that of the operands, apart from its wording."""
         given = self.types.text(u)
         _, dims = self._type(text, column)
         shape = u._shape
@@ -312,12 +312,11 @@ class _Parser:
 
 
 def _is_labelled(op: Op, kind: str, text: str) -> bool:
-    """Whether the token after the op is its label and not an operand."""
+    """True if the token after the op is its label and not an operand."""
     if op is Ops.CONST:
         return kind in ("number", "word") or kind == "mark"
-    return (op is Ops.PARAM or op is Ops.VARIABLE) and (
-        kind == "string" or (kind == "word" and text not in RESERVED)
-    )
+    is_name = kind == "string" or (kind == "word" and text not in RESERVED)
+    return is_name and op_syntax.has_label(op)
 
 
 def _dotted(reader: Reader) -> tuple[int, ...]:

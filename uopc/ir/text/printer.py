@@ -52,8 +52,8 @@ __all__ = ["Namer", "parse", "parse_header", "print_graph", "render", "tree"]
 
 _TREE_LINES = 60
 _TREE_NODES = 10_000  # beyond this many a summary says "more than"
-_LISTS = frozenset((Ops.CALL, Ops.LINEAR, Ops.SINK))  # what may be, or refer to, a section
-_INLINE = frozenset((Ops.CONST, Ops.INVALID, Ops.INDEX))  # what may be written inside of lines
+_LISTS = frozenset((Ops.CALL, Ops.LINEAR, Ops.SINK))  # ops that are, or refer to, a section
+_INLINE = frozenset((Ops.CONST, Ops.INVALID, Ops.INDEX))  # ops that may be written inside of lines
 _INSIDE = 60  # characters of an infix expression inside a line of a tree
 
 
@@ -80,8 +80,8 @@ class Namer:
 
 # ---------------------------------------------------------------- printing
 def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | None = None) -> str:
-    """The graph below `u` as text, whose nodes are in this order, where it is known; a fresh Namer
-    numbers them in the order of the lines."""
+    """The graph below `u` as text. `order`: its nodes, if the caller knows them. Without `names`
+    the nodes are numbered in the order of the lines."""
     nodes = walk.toposort(u) if order is None else order
     lists = [s for s in nodes if s.op in _LISTS]
     called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
@@ -129,7 +129,7 @@ class _Section:
         self.lines: list[str] = []
 
     def order(self) -> dict[UOp, None]:
-        """The nodes of this section, sources first, and the roots of those it refers to."""
+        """The nodes of this section, sources first, and the roots of sections that it refers to."""
         return walk.toposort(self.root, lambda u: u not in self.inner)
 
     def write(self, order: dict[UOp, None]) -> None:
@@ -143,7 +143,7 @@ class _Section:
                 self._line(u)
 
     def _inline(self, u: UOp) -> bool:
-        """Note how `u` is written inside other lines; False when it needs a line of its own."""
+        """Note the text of `u` inside other lines; False if it needs a line of its own."""
         if op_syntax.is_literal(u):
             self.operands[u] = op_syntax.literal(u)
             return True
@@ -180,7 +180,7 @@ class _Section:
 
     # ------------------------------------------------------------ LINEAR
     def _block(self, order: dict[UOp, None]) -> None:
-        """The list in its order; before it what it needs and does not depend on it."""
+        """The list in its order; before it the nodes that it needs and that do not depend on it."""
         within: set[UOp] = set(self.listed)
         for u in order:
             if u in within or u is self.root:
@@ -217,7 +217,7 @@ class _Section:
 
 # ---------------------------------------------------------------- one expression, one tree
 def render(u: UOp) -> str:
-    """An infix expression such as `(a+(b*4))`; what has no infix form prints as `str` does."""
+    """An infix expression such as `(a+(b*4))`; the text of the graph if there is none."""
     found = infix(u)
     return print_graph(u) if found is None else found
 
@@ -241,7 +241,7 @@ def tree(u: UOp) -> str:
 
 
 def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
-    """Depth, node, and whether it was printed before; the nodes printed; whether that is all."""
+    """Rows of depth, node, and whether it was printed before; the nodes printed; are these all?"""
     rows: list[tuple[int, UOp, bool]] = []
     seen: set[UOp] = set()
     stack = [(0, u)]
@@ -266,12 +266,12 @@ def _tree_line(u: UOp, types: TypeText) -> str:
 
 
 def _shown_inside(u: UOp) -> bool:
-    """Whether the operands are constants, which stand in the line itself."""
+    """True if all operands are constants, which stand in the line itself."""
     return bool(u.src) and all(op_syntax.is_literal(s) for s in u.src)
 
 
 def _summary(u: UOp, printed: set[UOp]) -> str:
-    """How many nodes of a big graph are not shown, without walking over all of a huge one."""
+    """The number of nodes that are not shown, counted up to a limit."""
     found = {u}
     stack = [u]
     while stack and len(found) <= _TREE_NODES:

@@ -18,7 +18,7 @@ _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
 
 
 def _fits(u: UOp) -> bool:
-    """Whether the dtype is as the op's rule says."""
+    """True if the dtype is the one that the op's rule gives."""
     try:
         return derived(u.op, u.dtype, u.src, u.arg) is u.dtype
     except InvalidIR:
@@ -26,9 +26,9 @@ def _fits(u: UOp) -> bool:
 
 
 class TypeText:
-    """Types in one text. `names` says what a symbolic dimension is called there, if it has a name.
+    """Types in one text. `names` has the names of symbolic dimensions there.
 
-    `!` is put after a dtype that the op's rule does not give, `[?]` for a shape that cannot be.
+    `!` follows a dtype that the op's rule does not give; `[?]` is a shape that fails.
     """
 
     def __init__(self, names: Mapping[UOp, str]) -> None:
@@ -61,7 +61,7 @@ class TypeText:
         try:
             return shapes.shape(u)
         except Exception:
-            # A broken graph is printed to report it, so its text must not fail as its shape does.
+            # Messages about broken graphs print them: their shapes may fail, their text must not.
             self._broken.add(u)
             return None
 

@@ -1,10 +1,9 @@
-"""Whether every access to storage of known size stays inside of it, under its guards.
+"""Check that every access to storage of known size stays inside of it, under its guards.
 
-An access is proved inside by the bounds of its index, closed under what its guards say. Where no
-proof is found, a place outside is looked for: among all values of loops and variables where these
-are few, which proves it too, else among their ends. So each access
-is *inside* (proved), *outside* (with values at which it happens), or *not proved*: an index that is
-loaded from memory, say. What is called inside never leaves the storage.
+The bounds of an index under its guards may prove that the access is inside. Else the check tries
+values of loops and variables: all of them if they are few, which is a proof too, else mostly the
+least and greatest. Each access is *inside* (proved), *outside* (with values at which it happens) or
+*not proved*, such as an index that is loaded from memory.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from uopc.ir.symbolic.conditions import Limits
 from uopc.ir.verify import verifier
 from uopc.ir.verify.nodes import describe, origin
 
-_POINTS = 512  # places that are tried
-_EVERY = 4096  # all places are, if there are no more
+_POINTS = 512  # points that are tried
+_EVERY = 4096  # up to so many points all are tried
 
 
 class Verdict(enum.Enum):
-    """What is known of an access."""
+    """The result for one access."""
 
     INSIDE = "inside"
     OUTSIDE = "outside"
@@ -51,7 +50,7 @@ class Verdict(enum.Enum):
 class Access:
     """One index of one access: `index` into `size` elements of `address`'s storage by `user`.
 
-    `low` and `high` are the bounds that were proved; `at` are values at which it is outside.
+    `low` and `high` are the proved bounds of the index; at the values `at` it is outside.
     """
 
     user: UOp
@@ -74,16 +73,16 @@ class Access:
 
 
 def verify_with_bounds(graph: UOp, level: Level, stage: str = "") -> None:
-    """`verify`, and where the graph is a kernel, that no access of it is outside."""
+    """`verify`; then, for a kernel, `verify_bounds`."""
     verifier.verify(graph, level, stage)
     if level & SCALAR:
         verify_bounds(graph, stage)
 
 
 def verify_bounds(graph: UOp, stage: str = "") -> list[Access]:
-    """The accesses of a kernel (level indexed to linear) that are not proved to be inside.
+    """The accesses of a kernel (level indexed to linear) that are not proved.
 
-    InvalidIR for one that is outside: the access, its index with its bounds, the storage's size.
+    InvalidIR if one is outside, with its index, the bounds of the index and the storage's size.
     """
     left = []
     for access in accesses(graph):
@@ -131,7 +130,7 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
                 yield s, s, None
 
 
-# What names an address and reads nothing.
+# Ops that name an address and read nothing.
 _LISTS = frozenset((Ops.LINEAR, Ops.AFTER))
 
 
@@ -181,7 +180,7 @@ def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Ac
 
 
 def _is_never(condition: UOp) -> bool:
-    """Whether a guard is a constant that holds in no lane."""
+    """True for a constant guard that holds in no lane."""
     lanes = condition.arg if type(condition.arg) is tuple else (condition.arg,)
     return condition.op is Ops.CONST and not any(lanes)
 
@@ -196,9 +195,9 @@ def _below(x: UOp, high: int, size: Dim, limits: Limits) -> bool:
     return affine.at_most(x, last) or bounds_under(affine.sub(x, last), limits)[1] <= 0
 
 
-# ---------------------------------------------------------------- what guards say
+# ---------------------------------------------------------------- guards
 def limits_under(condition: UOp | None) -> Limits:
-    """What a condition says about the integers in it."""
+    """The limits that a condition sets for the integers in it."""
     parts = [] if condition is None else conditions.clauses_of(condition)
     limits = conditions.limits_of(parts)
     for part in parts:
@@ -218,7 +217,7 @@ def limits_under(condition: UOp | None) -> Limits:
 
 
 def _add_loop(limits: Limits, r: UOp) -> None:
-    """The loop runs: r < end, for each operand of a minimum, where the end is not a number."""
+    """Add r < end, for each operand of the end that is a minimum. Numbers are known already."""
     for end in conditions.clauses_of(simplify.simplify(r.src[0]), Ops.MIN):
         if affine.is_const(end):
             continue
@@ -291,7 +290,7 @@ _LEAVES = frozenset((Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.LANES))
 def _tried(
     x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
 ) -> tuple[Verdict, dict[str, int]]:
-    """What values of loops and variables say, and those at which the access is outside."""
+    """The verdict from values of loops and variables, and values at which the access is outside."""
     end = leaves.dim_uop(size)
     roots = [x, end, *([] if condition is None else [condition]), *loops]
     below = order(roots)
@@ -319,7 +318,7 @@ Places = tuple[dict["UOp", Array], Array]  # values, and where all loops run
 
 
 def _all_places(free: list[UOp]) -> Places | None:
-    """All values together, unless there are too many or a loop's length depends on others."""
+    """All combinations; None if they are too many, or a loop's length depends on others."""
     known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
     spans = [range(low, high + 1) for low, high in map(bounds.bounds, free)]
     count = math.prod([len(s) for s in spans])
@@ -340,14 +339,14 @@ def _some_places(free: list[UOp]) -> Places:
 
 
 def _is_known(u: UOp) -> bool:
-    """Whether the value follows from loops and variables alone."""
+    """True if the value follows from loops and variables alone."""
     if u.op is Ops.CONST:
         return type(u.arg) is not tuple  # a lane of it follows from the lane
     return u.op in _LEAVES or u.op is Ops.CAST or u.op.is_alu
 
 
 def _drawn(u: UOp, values: dict[UOp, Array], rng: random.Random) -> tuple[Array, Array]:
-    """Values of a loop or variable, mostly its ends; and where the loop runs at all."""
+    """Values of a loop or variable, mostly least and greatest; and where the loop runs at all."""
     if u.op is Ops.VARIABLE or u.op is Ops.LANES:
         low, high = bounds.bounds(u)
         first, last = np.full(_POINTS, low), np.full(_POINTS, high)

@@ -1,4 +1,4 @@
-"""The checks of one node, by invariant: what its op's row says about it."""
+"""The checks of one node against the row of its op, by invariant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 
-Problem = tuple[str, str]  # the invariant, and what is wrong with what was expected
+Problem = tuple[str, str]  # the invariant; the fault and what was expected
 _REDUCES: Final = ("add", "mul", "max", "min")
 _WIDE: Final = ("upcast", "unroll", "lane")
 
@@ -38,7 +38,7 @@ def describe(u: UOp, root: UOp | None = None) -> str:
 
 
 def origin(u: UOp) -> str:
-    """Where the user made a node, as the end of a message; nothing when that is not known."""
+    """The line of user code that made a node, as the end of a message; "" if it is not known."""
     if u.origin is None:
         return ""
     code, line = u.origin
@@ -69,7 +69,7 @@ def _const_arg(u: UOp) -> str | None:
     kind = {"bool": bool, "float": float}.get(u.dtype.kind, int)
     values = u.arg if type(u.arg) is tuple else (u.arg,)
     if type(u.arg) is tuple and len(values) != u.dtype.lanes:
-        return f"{len(values)} values, expected {u.dtype.lanes}: one a lane"
+        return f"{len(values)} values, expected {u.dtype.lanes}: one per lane"
     bad = [v for v in values if type(v) is not kind]
     return f"the value is {bad[0]!r}, expected {kind.__name__}" if bad else None
 

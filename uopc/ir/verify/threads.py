@@ -1,4 +1,4 @@
-"""Invariants of kernels that run on blocks of threads: where threads meet, and where storage is."""
+"""Invariants of kernels that run on blocks of threads: barriers and spaces of storage."""
 
 from __future__ import annotations
 

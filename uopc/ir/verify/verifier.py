@@ -1,8 +1,7 @@
-"""Checks that a graph is what its level says: the op table's rows and the named invariants.
+"""Check that a graph obeys its level: the rows of the op table and the named invariants.
 
-One walk over the graph, each check once a node. What is *not* checked: that indices are in bounds
-(see `in_bounds.py`), that reads and stores are ordered (the interpreter finds it), what user
-code put in tags.
+One walk over the graph, with each check once per node. Not checked here: indices in bounds
+(`in_bounds.py`), the order of reads and stores (the interpreter), and tags.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def verify(graph: UOp, level: Level, stage: str = "") -> None:
 
 
 def _body_level(body: UOp, caller: Level) -> Level:
-    """The level of what a CALL calls: a kernel is called before and after its lanes are chosen."""
+    """The levels of the body of a CALL. A program calls kernels before and after `expand`."""
     if body.op is Ops.LINEAR:
         return LINEAR
     return caller if body.op is Ops.FUNCTION else KERNEL | VECTOR
@@ -74,7 +73,7 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
 
 
 def _holds(name: str, level: Level) -> bool:
-    """Whether an invariant holds at a level (at all of them, if there are several)."""
+    """True if an invariant holds at a level (at all of them, if there are several)."""
     return INVARIANTS[name][0] & level == level
 
 
@@ -112,7 +111,7 @@ def _closed(root: UOp, nodes: list[UOp]) -> Found:
 
 
 def _nested(root: UOp, nodes: list[UOp]) -> Found:
-    """ranges-nest: what closes a range says which ranges are around it; they must agree."""
+    """ranges-nest: all nodes that close a range agree on the ranges around it."""
     around: dict[UOp, set[UOp]] = {}
     for u in nodes:
         closed = ranges.closed_ranges(u)
@@ -148,7 +147,7 @@ def _placed(root: UOp) -> Found:
                 )
             elif s.src and s.op is not Ops.CARRY and home[s] not in running:
                 if u.op is Ops.BRANCH and i > 0 and u.src[1].op is Ops.IF:
-                    continue  # it joins what was computed inside
+                    continue  # it joins a value from inside
                 yield _found(
                     u, "defined-before-use", f"operand {i}, {s.op.name}, is in an ended block"
                 )
@@ -199,7 +198,7 @@ def _carries(end: UOp) -> Found:
 
 
 def _calls(root: UOp, nodes: list[UOp]) -> Found:
-    """The arguments of calls fit the parameters of what is called."""
+    """The arguments of calls fit the parameters of their bodies."""
     params: dict[UOp, list[UOp]] = {}
     for u in nodes:
         if u.op is not Ops.CALL:
