@@ -48,11 +48,6 @@ class ProgramBase:
 AnyProgram = TypeVar("AnyProgram", bound=ProgramBase)
 
 
-def _call_slowly(program: ProgramBase, /, *arrays: object, **named: object) -> object:
-    """The slow path of the native entry, which handles only the usual call."""
-    return program._runner.call(arrays, named)
-
-
 def run_traced(
     program: ProgramBase, /, *arrays: object, **named: object
 ) -> tuple[object, list[tuple[str, float]]]:
@@ -169,8 +164,10 @@ def native_calls_work() -> bool:
         runtime.set_global(name, function_address(ctypes.pythonapi, function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
     runtime.set_global("instance", ProgramBase.__basicsize__)
-    objects = {"ndarray": np.ndarray, "tuple": tuple, "list": list, "out": _OUT}
-    for name, kept in (objects | {"slow": _call_slowly}).items():
+    # The entry leaves all but the usual call to the method of the base.
+    slow: object = ProgramBase.__call__
+    objects = {"ndarray": np.ndarray, "tuple": tuple, "list": list, "out": _OUT, "slow": slow}
+    for name, kept in objects.items():
         runtime.set_global(name, id(kept))
     return _subtype_is_sound()
 

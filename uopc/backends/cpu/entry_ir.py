@@ -84,9 +84,8 @@ check_flags:
 dim:
   loop %d = 0 to %want_ndim from %check_flags, %check_dim do %check_dim else %accepted
 check_dim:
-  %want_dim_at = getelementptr i64, ptr %want_dims, i64 %d
   %size = item i64 %dims %d
-  %want_size = load i64, ptr %want_dim_at
+  %want_size = item i64 %want_dims %d
   if eq i64 %size, %want_size then %dim else %slow
 accepted:
   %data = field i64 %array {data}

@@ -155,22 +155,20 @@ publish:
   store atomic i64 %open_word, ptr %word_at seq_cst, align 8
   br label %waking
 waking:
-  loop %i = 0 to %useful from %publish, %woken do %look else %help
+  loop %i = 0 to %useful from %publish, %look, %claim_waking, %wake do %look else %help
 look:
   %line = mul i64 %i, {line}
   %worker_offset = add i64 %line, {p.workers}
   %asleep_at = getelementptr i8, ptr %pool, i64 %worker_offset
   %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
-  if ne i64 %asleep, 0 then %claim_waking else %woken
+  if ne i64 %asleep, 0 then %claim_waking else %waking
 claim_waking:
   %was = atomicrmw xchg ptr %asleep_at, i64 0 seq_cst
-  if ne i64 %was, 0 then %wake else %woken
+  if ne i64 %was, 0 then %wake else %waking
 wake:
   %lock = field ptr %asleep_at 8
   %release = field ptr %pool {p.release}
   call void %release(ptr %lock)
-  br label %woken
-woken:
   br label %waking
 help:
   call void @claim(ptr %pool, i64 %epoch)
