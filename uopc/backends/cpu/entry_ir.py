@@ -132,13 +132,14 @@ take_arena:
 outputs:
   %new_count = add i64 %fresh_count, 1
   %new = alloca ptr, i64 %new_count, align 16
+  %incref = field ptr @globals {g.incref}
   br i1 %fresh_made, label %output, label %given_output
 given_output:
   loop %h = 0 to %fresh_count from %outputs, %hold do %hold else %fixed_bases
 hold:
   %held_number = add i64 %n, %h
   %held = item ptr %arrays %held_number
-  api void incref(ptr %held)
+  call void %incref(ptr %held)
   put ptr %held %new %h
   br label %given_output
 output:
@@ -150,7 +151,7 @@ make_output:
   %f_ndim = field i64 %f_record {r.ndim}
   %f_ndim_narrow = trunc i64 %f_ndim to i32
   %f_dims = field ptr %f_record {r.dims}
-  api void incref(ptr %f_dtype)
+  call void %incref(ptr %f_dtype)
   %made = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim_narrow, ptr %f_dims,
                               ptr null, ptr null, i32 0, ptr null)
   if eq ptr %made, null then %failed else %output_made
@@ -200,7 +201,7 @@ hand_new:
   ret ptr %result
 hand_argument:
   %argument_result = item ptr %arrays %source
-  api void incref(ptr %argument_result)
+  call void %incref(ptr %argument_result)
   ret ptr %argument_result
 hand_many:
   %results = field i64 %state {s.results}
@@ -231,7 +232,7 @@ pick:
   if sge i64 %item_source, 0 then %pick_argument else %pick_new
 pick_argument:
   %picked_argument = item ptr %arrays %item_source
-  api void incref(ptr %picked_argument)
+  call void %incref(ptr %picked_argument)
   br label %picked
 pick_new:
   %picked_new = item ptr %new %handed
