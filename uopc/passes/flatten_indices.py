@@ -34,7 +34,7 @@ _STORAGE = (Ops.PARAM, Ops.BUFFER)
 
 
 def flatten_indices(kernel: UOp, context: Context) -> UOp:
-    """The kernel with one flat index an access; itself where that is so already."""
+    """The kernel with one flat index per access; the kernel itself if it has that already."""
     order = walk.order(kernel)
     if any([u.op is Ops.END and u.arg is not None for u in order]):
         raise UserError("end: the Opts of a kernel written by hand stand on its SINK")

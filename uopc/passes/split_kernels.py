@@ -290,13 +290,8 @@ def make_kernel(launch: _Launch, slices: Mapping[UOp, _Slice]) -> UOp:
         mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *index))
     closed, opts = rebuild.rebuild(effect, mapping, launch.nodes), effect.arg
     if opts is not None:  # the SINK has them from here on
-        closed = _without_opts(closed)
+        closed = intern(Ops.END, dtypes.void, closed.src) if len(closed.src) > 1 else closed.src[0]
     return intern(Ops.SINK, dtypes.void, (closed,), KernelArg(opts=opts))
-
-
-def _without_opts(end: UOp) -> UOp:
-    """The END without its Opts; around no ranges it is the effect."""
-    return intern(Ops.END, dtypes.void, end.src) if len(end.src) > 1 else end.src[0]
 
 
 def _tile(buffer: UOp, slot: int) -> UOp:

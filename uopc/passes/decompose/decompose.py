@@ -32,6 +32,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.float_division import float_division
@@ -243,19 +244,11 @@ def _may_change(u: UOp) -> bool:
 def _change(native: Native, u: UOp, src: Source) -> UOp:
     """The decomposition of `u` on the operands `src`, at the width of the node."""
     made = _decomposed(u, src, native)
-    return _renewed(u, src) if made is None else _as_wide(u, made)
+    return _renewed(u, src) if made is None else splat(made, u.dtype.lanes)
 
 
 def _renewed(u: UOp, src: Source) -> UOp:
-    return u if src == u.src else _as_wide(u, rebuild.as_written(u, src))
-
-
-def _as_wide(u: UOp, made: UOp) -> UOp:
-    """`made` at the width of `u`: a value that became one scalar for all lanes is repeated."""
-    lanes = u.dtype.lanes
-    if made.dtype.lanes == lanes:
-        return made
-    return intern(Ops.STACK, made.dtype.vec(lanes), (made,) * lanes)
+    return u if src == u.src else splat(rebuild.as_written(u, src), u.dtype.lanes)
 
 
 def decompose(kernel: UOp, context: Context) -> UOp:

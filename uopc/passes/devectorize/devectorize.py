@@ -27,7 +27,7 @@ from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.lanes import MOST_STEP
+from uopc.passes.analysis.lanes import MOST_STEP, splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.devectorize import transpose as transposed_loads
 from uopc.passes.devectorize.gather import first_inside, some_place
@@ -148,7 +148,7 @@ class _Memory:
         The gate stays one vector, not one condition per load."""
         place = some_place(flat, shapes.size(shapes.shape(u.src[0])))
         if place is None:
-            place = gate.where(_splat(flat, u.dtype.lanes), affine.const(0))
+            place = gate.where(splat(flat, u.dtype.lanes), affine.const(0))
         scalar = u.dtype.scalar
         places = [fold.cast(self.lane(place, i), dtypes.index) for i in range(u.dtype.lanes)]
         parts = [_load(u, scalar, i, None) for i in places]
@@ -171,7 +171,7 @@ class _Memory:
         if lanes == 1:
             return _store(storage, flat, value, gate, u.arg)
         if lane_step(flat) == 1:
-            first, value = self.lane(flat, 0), _splat(value, lanes)
+            first, value = self.lane(flat, 0), splat(value, lanes)
             pieces = None if gate is None or self.masks_apart else self.pieces(gate)
             if pieces is None:
                 return _store(storage, first, value, gate, u.arg)
@@ -209,7 +209,7 @@ class _Memory:
     def part(self, value: UOp, first: int, count: int) -> UOp:
         """Some neighbouring lanes of a value."""
         if count == 1 or value.dtype.lanes == 1:
-            return self.lane(value, first) if count == 1 else _splat(value, count)
+            return self.lane(value, first) if count == 1 else splat(value, count)
         if count == value.dtype.lanes:
             return value
         lanes = tuple(range(first, first + count))
@@ -323,12 +323,6 @@ def lane_step(flat: UOp) -> int | None:
     return step
 
 
-def _splat(value: UOp, lanes: int) -> UOp:
-    if value.dtype.lanes == lanes:
-        return value
-    return intern(Ops.STACK, value.dtype.vec(lanes), (value,) * lanes)
-
-
 def _reversed(value: UOp, lanes: int) -> UOp:
     if value.dtype.lanes == 1:
         return value
@@ -364,7 +358,7 @@ def _gate(gate: UOp | None) -> tuple[UOp, ...]:
 def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
     """A LOAD of `dtype` (its lanes are neighbours) from the storage of the INDEX `u`."""
     if gate is not None and bounds.bounds(gate)[1] == 0:
-        return _splat(leaves.const(dtype.scalar, 0), dtype.lanes)
+        return splat(leaves.const(dtype.scalar, 0), dtype.lanes)
     address = intern(Ops.INDEX, dtype, (u.src[0], flat))
     made = intern(Ops.LOAD, dtype, (address, *_gate(gate)))
     made.origin = u.origin

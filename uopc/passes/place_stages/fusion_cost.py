@@ -143,8 +143,8 @@ _ONCE = Choice(False, "computed once where it is read")
 
 
 def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -> Choice:
-    """True if a value is stored, given the `evaluations` of elements if each of the `reads` readers
-    computes its own. `apart` is the number of these that no register tile can share."""
+    """The choice to store a value or not, given the `evaluations` of elements if each of the
+    `reads` readers computes its own. No register tile can share `apart` of the evaluations."""
     elements, cost = value.elements, value.cost
     if evaluations <= elements:
         return _ONCE
@@ -160,7 +160,7 @@ def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -
 
 
 def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
-    """True if a value is stored whose evaluations share nothing: `whole` is the cost of one."""
+    """The choice for a value whose evaluations share nothing: `whole` is the cost of one."""
     stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
     if whole <= LONG_VALUE or evaluations * whole <= stored:
         return choice
@@ -168,7 +168,7 @@ def choose_scattered(value: Value, whole: float, evaluations: float, choice: Cho
 
 
 def choose_tiling(value: Value, choice: Choice) -> Choice:
-    """True if a contraction is stored that is read in the loop of another reduce, or at several
+    """The choice for a contraction that is read in the loop of another reduce, or at several
     indices."""
     saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL
     if choice.stored or saved <= 0.0:

@@ -237,7 +237,7 @@ class _Placement:
             mapped = index_maps.broadcast_index(place, shapes.shape(s))
             self._demand(s, demand.moved(mapped, loops))
             gathered.append(closed_index(s, mapped))
-        read = demand.gathered or any(map(_is_read, gathered))
+        read = demand.gathered or any([x.op is Ops.INDEX for x in gathered])
         place = *gathered, *rest
         self._demand(u.src[0], Demand(demand.reader, place, loops, demand.share, read))
 
@@ -328,10 +328,6 @@ def _measured(graph: UOp, tiles: bool) -> Measures:
     facts = Measures(graph, walk.nodes(graph))
     operands = computed_operands(facts) if tiles else {}
     return Measures(graph, facts.order, operands) if operands else facts
-
-
-def _is_read(index: UOp) -> bool:
-    return index.op is Ops.INDEX
 
 
 def explained(

@@ -11,7 +11,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, make_range, reduces_over
-from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free
+from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_outermost
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, stripped
 
 # A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
@@ -26,8 +26,7 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     check_amount(chunks)
     if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
         raise Refused("the kernel is shared among threads already")
-    if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
-        raise Refused("the range is not around the whole kernel")
+    check_outermost(kernel, r)
     most = bounds.bounds(r.src[0])[1]
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:

@@ -49,6 +49,12 @@ def check_free(kernel: UOp, r: UOp) -> None:
             raise Refused("the length of another loop depends on this range")
 
 
+def check_outermost(kernel: UOp, r: UOp) -> None:
+    """Refused if something in the kernel is not inside the range."""
+    if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
+        raise Refused("the range is not around the whole kernel")
+
+
 def check_unordered(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of the range must keep their order."""
     if any([is_overwritten(u, r) for u in parts(kernel).stores]):

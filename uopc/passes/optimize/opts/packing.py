@@ -122,8 +122,8 @@ def windows(value: UOp) -> list[UOp]:
 
 
 def _step(value: UOp, q: UOp) -> int:
-    """By how many elements an index moves with a loop. If all indices are quotients or the like of
-    sums with the loop, by how much such a sum moves. 0 if none does."""
+    """The growth of an index per iteration of a loop, in elements. If no index is affine in the
+    loop, the growth of a sum inside of one. 0 if there is none."""
     sums = []
     for u in walk.toposort(value):
         if q not in ranges.ranges(u):
@@ -157,7 +157,7 @@ def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
 
 
 def _role(q: UOp) -> str:
-    """True if a loop is around a reduce, the reduce itself, or copies inside of it."""
+    """The role of a loop: `around` a reduce, the `reduce` itself, or `copies` inside of it."""
     if q.arg.kind in _REDUCED:
         return "reduce"
     return "around" if q.arg.kind == "loop" else "copies"

@@ -43,7 +43,7 @@ class Turn:
 
 
 def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Split r, in blocks of n, before and behind the blocks in which a comparison turns."""
+    """Split r, in blocks of n, before and after the blocks in which a comparison turns."""
     check_amount(n)
     length = r.src[0]
     if not affine.is_multiple(length, n):

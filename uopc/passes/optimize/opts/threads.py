@@ -17,7 +17,13 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, make_range, parts, reduces_over
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together, loops_around
-from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_unordered
+from uopc.passes.optimize.opts.legality import (
+    Refused,
+    check_amount,
+    check_free,
+    check_outermost,
+    check_unordered,
+)  # fmt: skip
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, strip, stripped
 
 # The most threads that share a reduce. Threads that are far apart read each other's values one by
@@ -32,8 +38,7 @@ def grid(kernel: UOp, r: UOp, n: int) -> UOp:
     _check_output(kernel, r)
     if ranges.ranges(r.src[0]):
         raise Refused("its length differs from iteration to iteration")
-    if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
-        raise Refused("the range is not around the whole kernel")
+    check_outermost(kernel, r)
     made = make_range(r.src[0], r.arg.axis, "global")
     return stripped(kernel, Strip(r, made, (made,)))
 
