@@ -78,7 +78,7 @@ class _Nest:
 
     def _deep(self) -> set[UOp]:
         """Values computed from tables, or from divisions of divisions."""
-        # What a reduce counts may have a closed form.
+        # The values that a reduce counts may have a closed form.
         most = lookup_tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
         found: set[UOp] = set()
         for u in self.order:

@@ -99,8 +99,8 @@ def is_final_storage(v: UOp, effects: Effects) -> bool:
 def placed_outputs(
     old: tuple[UOp, ...], values: tuple[UOp, ...], effects: Effects
 ) -> tuple[UOp, ...]:
-    """The outputs, with a STAGE where storage of their own is needed. What an assignment returns is
-    the caller's array."""
+    """The outputs, with a STAGE where storage of their own is needed. The result of an
+    assignment is the caller's array."""
     out: list[UOp] = []
     taken: set[UOp] = set()
     for i, (before, v) in enumerate(zip(old, values)):

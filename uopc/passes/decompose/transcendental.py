@@ -1,8 +1,8 @@
 """Transcendental functions as straight-line expressions over UOps, for float32 and float64.
 
-Arithmetic, integer shifts and selects only (no memory or call), so that they vectorise; and one
-branch, for huge angles. Results are IEEE over the whole format: subnormals, signed
-zeros, infinities, NaN. Folding `(x + c) - c` or reassociating breaks them; contracting a product
+They consist of arithmetic, integer shifts and selects, with no memory access or call, so they
+vectorise; only rare arguments (huge angles, unusual logarithms) take a branch. Results are IEEE
+over the whole format: subnormals, signed zeros, infinities, NaN. Folding `(x + c) - c` or reassociating breaks them; contracting a product
 into an addition does not.
 
 Worst error in ulp, measured (float32 of one argument: every input), and number of operations:
@@ -10,11 +10,10 @@ Worst error in ulp, measured (float32 of one argument: every input), and number 
     float32  0.91  0.88  0.88  0.96  1.00  1.00  2.04  2.57  1.79  0.68   19-35 operations, pow 66
     float64  0.89  0.85  0.86  0.87  1.49  1.49  2.57  2.57  1.69  1.96   24-42, pow 119
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
-sum; with a bias added beforehand these are the exponent field of 2^n; where the machine has SCALE,
-that multiplies by 2^n. Arguments are reduced with
-fused multiply-adds (Cody and Waite 1980), huge ones in `payne_hanek.py`: 100 operations, where
-needed. float64 log is FDLIBM's. erf is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
-`python -m tests.ulp` measures, with --coefficients it prints the tables.
+sum; with a bias added beforehand these bits are the exponent field of 2^n. A machine with SCALE
+multiplies by 2^n directly. Fused multiply-adds reduce the arguments (Cody and Waite 1980);
+`payne_hanek.py` reduces huge ones, in 100 operations. float64 log is FDLIBM's. erf is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
+`python -m tests.ulp` measures the errors; with --coefficients it prints the tables.
 """
 
 from __future__ import annotations
@@ -129,8 +128,8 @@ def _bounded(x: UOp, limits: tuple[float, float], scales: bool) -> UOp:
 def _scaled(value: UOp, rounded: UOp, n: UOp, scales: bool) -> UOp:
     """value * 2^n, where `rounded` is n + 2*bias + round: two factors, so that it rounds once.
 
-    A masked score, say -1e30, is to be times 0 and no underflow, which costs 23 cycles a vector on
-    Zen 4: both factors of the least n are 0, or the value is made 0."""
+    A masked score, say -1e30, must be multiplied by 0 and not underflow, which costs 23 cycles per
+    vector on Zen 4: both factors of the least n are 0, or the value becomes 0."""
     f = _format(value)
     if scales:
         value = (n < -2.0 * f.bias).where(0.0, value)
@@ -213,7 +212,7 @@ def _exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
 
 
 def _log_limits(x: UOp, result: UOp) -> UOp:
-    """The logarithm at 0, below 0, at infinity and NaN put in."""
+    """`result` with the logarithm at 0, below 0, at infinity and at NaN."""
     result = (x < math.inf).where(result, x)
     edge = x.eq(0.0).where(-math.inf, x.const_like(math.nan))
     complete: UOp = (x <= 0.0).where(edge, result)
@@ -229,8 +228,8 @@ def _log1p_tail(f: UOp) -> UOp:
 
 
 def _complete(x: UOp, logarithm: Callable[[UOp, bool], UOp]) -> UOp:
-    """A logarithm of positive normal numbers, under a branch one of all; `logarithm` is told
-    whether there are subnormals. One comparison of bits tells them apart."""
+    """A logarithm of positive normal numbers; a branch computes that of all others. `logarithm`
+    takes a flag for subnormals. One comparison of bits tells them apart."""
     f = _format(x)
     least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
     unusual = (bits_of(x) - least) >= infinite - least
@@ -328,14 +327,14 @@ def _cos_64(x: UOp) -> UOp:
 def _tan_64(x: UOp) -> UOp:
     """|x| = n pi/2 + r; r N(r^2) / D(r^2), or for odd n minus its reciprocal; the sign of x.
 
-    What r lost in rounding, c, counts twice where tan is about 1. So the numerator gets 1.4 c: that
-    is right there, and closer than nothing everywhere else.
+    The rounding error of r, c, counts twice where tan is about 1. So the numerator gets 1.4 c,
+    which is right there, and better than no correction everywhere else.
     """
     half_pi = [part / 2 for part in PI_64]
     rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
     n = rounded - _F64.round
     near = _reduced_64(abs(x), n, half_pi)
-    # |x| - n half_pi[0] is exact, and near at most 2^-14 off it: what is lost is right if not both
+    # |x| - n half_pi[0] is exact, and near at most 2^-14 off it: `lost` is right unless both
     # are small.
     lost = n.mulacc(-half_pi[1], n.mulacc(-half_pi[0], abs(x)) - near)
     lost = (abs(near) > 2.0**-8).where(lost, 0.0)

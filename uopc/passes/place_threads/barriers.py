@@ -18,7 +18,7 @@ from uopc.passes.place_threads.pipelined_tiles import Pipelined, can_be_pipeline
 
 
 def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
-    """The kernel with a barrier behind the fill of each tile, and one before it is filled again.
+    """The kernel with a barrier after the fill of each tile, and one before it is filled again.
     Tiles with several stages are filled ahead (`pipelined_tiles.py`)."""
     groups: dict[tuple[UOp, ...], list[UOp]] = {}
     alone: list[UOp] = []
@@ -53,7 +53,7 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
 
 
 def _waiting(end: UOp) -> UOp:
-    """The fill, behind a barrier after the reads of the iteration before."""
+    """The fill, after a barrier that follows the reads of the iteration before."""
     loops = loops_around(end)
     if not loops:
         return end

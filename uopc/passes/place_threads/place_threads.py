@@ -250,7 +250,7 @@ class _Placement:
 
 
 def _after_reads(src: tuple[UOp, ...]) -> UOp:
-    """The address of a store, after a barrier behind all loads from its storage."""
+    """The address of a store, after a barrier that follows all loads from its storage."""
     storage, *index = src[0].src
     below: dict[UOp, None] = {}
     for s in src:
