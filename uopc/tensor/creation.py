@@ -1,4 +1,4 @@
-"""Where graphs begin: parameters, constants, ranges of numbers, storage."""
+"""Beginnings of graphs: parameters, constants, ranges of numbers, storage."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def sign(a: UOp) -> UOp:
         return a
     if a.dtype.kind == "uint":
         return cast(alu.binary(Ops.CMPNE, a, 0), a.dtype)
-    # What is neither above nor below zero is ±0 (whose magnitude is 0) or NaN.
+    # A value that is neither above nor below zero is ±0, whose magnitude is 0, or NaN.
     rest = alu.alu(a, Ops.ABS) if a.dtype.is_float else leaves.const(a.dtype.scalar, 0)
     below = alu.where(alu.binary(Ops.CMPLT, a, 0), leaves.const(a.dtype.scalar, -1), rest)
     return alu.where(alu.binary(Ops.CMPLT, 0, a), leaves.const(a.dtype.scalar, 1), below)

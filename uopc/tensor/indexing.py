@@ -31,8 +31,8 @@ _BLOCK: Final = -3  # the axes of the index arrays, in a layout
 
 @dataclass(slots=True)
 class _Axis:
-    """What a key takes of one axis: a window (read backwards for a negative step), of it `count`
-    elements `step` apart, or those at `index`. `dropped`: it takes one and the axis goes."""
+    """The part of one axis that a key selects: of a window (read backwards for a negative step),
+    `count` elements `step` apart, or those at `index`. `dropped`: one element, without the axis."""
 
     begin: Dim
     size: Dim
@@ -46,8 +46,8 @@ class _Axis:
 def getitem(a: UOp, key: Any) -> UOp:
     """Elements by ints, slices, None, Ellipsis and arrays of indices, as in NumPy.
 
-    Bounds of slices may be UOps of dtype index; what they take must provably lie inside where its
-    length is fixed, otherwise it is cut off as NumPy does. Masks are Unsupported.
+    Bounds of slices may be UOps of dtype index. A slice of fixed length must provably lie in the
+    axis; any other is clipped, as in NumPy. Masks are Unsupported.
     """
     dims = shapes.shape(a)
     axes, layout = _parse(key, dims)
@@ -67,7 +67,7 @@ def getitem(a: UOp, key: Any) -> UOp:
 
 
 def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
-    """What is taken of each axis, and the axes in the order of the key, with _NEW and _GAP."""
+    """The part of each axis, and the axes in the order of the key, with _NEW and _GAP."""
     items = list(key) if isinstance(key, tuple) else [key]
     used = len([i for i in items if i is not None and i is not Ellipsis])
     if used > len(dims):

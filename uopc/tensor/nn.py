@@ -135,7 +135,7 @@ def _pair(value: Any, who: str, least: int) -> tuple[int, int]:
 
 
 def _positions(size: Dim, kernel: Dim, stride: int, dilation: int, who: str) -> Dim:
-    """How many windows fit on an axis."""
+    """The number of windows that fit on an axis."""
     span = size - dilation * (kernel - 1) - 1
     if isinstance(span, int) and span < 0:
         raise UserError(f"{who}: a window of {kernel} (dilation {dilation}) exceeds {size}")
@@ -179,7 +179,7 @@ def conv2d(
     py, px = _pair(padding, "conv2d: padding", 0)
     oh = _positions(height + 2 * py, kh, sy, dy, "conv2d")
     ow = _positions(width + 2 * px, kw, sx, dx, "conv2d")
-    # Axes: batch, (group,) out, oh, ow | channel, kh, kw; the last three are summed.
+    # Axes: batch, (group,) out, oh, ow | channel, kh, kw. The last three are summed.
     row = _axis_index(oh, sy, 4, alu.binary(Ops.MUL, _place(kh, 1), dy))
     column = _axis_index(ow, sx, 3, alu.binary(Ops.MUL, _place(kw, 0), dx))
     channel = _place(depth, 2)
@@ -201,7 +201,7 @@ def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
     wanted = depth * groups
     if wanted is not channels and wanted != channels:
         raise UserError(
-            f"conv2d: {channels} channels in {groups} groups, but the weight has {depth} a group"
+            f"conv2d: {channels} channels in {groups} groups, but the weight has {depth} per group"
         )
     if groups > 1 and (not isinstance(outs, int) or outs % groups):
         raise UserError(f"conv2d: {outs} outputs do not split in {groups} groups")

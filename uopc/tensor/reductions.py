@@ -1,4 +1,4 @@
-"""Reductions along axes, and what is built of them.
+"""Reductions along axes: sums, means, variances, argmax, running sums.
 
 `axis` is None (all axes), one axis or a tuple. sum and prod of bool and small integers accumulate
 in int32 (uint32), of float16, bfloat16 and fp8 in float32 and are rounded once to the input dtype.
@@ -19,7 +19,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp
 
-# A running sum costs one masked addition per element and block element: short blocks, more levels.
+# A running sum costs one masked addition per element and element of a block, so blocks are short.
 _BLOCK = 32
 _DIRECT = 64
 
@@ -62,7 +62,7 @@ def all_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
 
 # ---------------------------------------------------------------- means
 def count(dims: Shape, axes: tuple[int, ...]) -> Dim:
-    """How many elements a reduction over the axes combines."""
+    """The number of elements that a reduction over the axes combines."""
     return shapes.size(tuple([dims[i] for i in axes]))
 
 
@@ -91,7 +91,7 @@ def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
 
 
 def _variance(x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
-    """Two passes: the squares are of the distances from the mean."""
+    """The mean square distance from the mean, in two passes."""
     dims = shapes.shape(x)
     axes = normal_axes(axis, len(dims), "var")
     away = alu.binary(Ops.SUB, x, average(x, axes, keepdims=True))
@@ -172,7 +172,8 @@ def cumsum(a: UOp, axis: int | None = None) -> UOp:
 
 
 def _running_sum(x: UOp) -> UOp:
-    """Along the last axis. Long axes: inside blocks, plus the running sum of the blocks before."""
+    """Running sums along the last axis. A long axis is cut into blocks: the sums inside each block,
+    plus the running sum of the blocks before it."""
     *rest, n = shapes.shape(x)
     if isinstance(n, int) and n <= 1:
         return x
@@ -193,7 +194,7 @@ def _running_sum(x: UOp) -> UOp:
 
 
 def _short_running_sum(x: UOp) -> UOp:
-    """Every sum on its own, of the elements that are not behind it."""
+    """Each sum computed separately, from the elements up to it."""
     *rest, n = shapes.shape(x)
     i = leaves.iota(n)
     taken = alu.alu(i, Ops.CMPLE, along(i, 1))

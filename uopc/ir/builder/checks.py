@@ -1,4 +1,4 @@
-"""What users give to the methods, checked: the error names the method and what it got."""
+"""Checks of the arguments of users: the error names the method and the value."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from uopc.ir.core.dtypes import DType
 
 
 def element_dtype(dtype: Any) -> DType:
-    """A dtype that arrays have."""
+    """The dtype, if arrays may have it; UserTypeError otherwise."""
     if not isinstance(dtype, DType) or dtype not in dtypes.ARRAY_TYPES:
         raise UserTypeError(f"expected one of uopc.dtypes, got {dtype!r}")
     return dtype
 
 
 def any_dtype(who: str, dtype: Any) -> DType:
-    """A dtype."""
+    """The dtype; UserTypeError otherwise."""
     if not isinstance(dtype, DType):
         raise UserTypeError(f"{who}: expected a dtype, got {dtype!r}")
     return dtype
 
 
 def flag(who: str, name: str, value: Any) -> bool:
-    """True or False."""
+    """The value as a bool; UserTypeError if it is none."""
     if not isinstance(value, (bool, np.bool_)):
         raise UserTypeError(f"{who}: {name} must be True or False, got {value!r}")
     return bool(value)
 
 
 def number(who: str, value: Any) -> float:
-    """A finite real number."""
+    """The value as a finite float; UserTypeError otherwise."""
     try:
         found = float(value) if not isinstance(value, str) else math.nan
     except (TypeError, ValueError, OverflowError):
@@ -46,7 +46,7 @@ def number(who: str, value: Any) -> float:
 
 
 def pairs(who: str, given: Any, rank: int) -> Sequence[tuple[Any, Any]]:
-    """A pair for each dimension."""
+    """The sequence, if it has a pair per dimension; UserError otherwise."""
     if not isinstance(given, (tuple, list)) or any(
         not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in given
     ):

@@ -1,7 +1,7 @@
-"""How an index into a value maps to an index into its source, for every movement op.
+"""Access maps: from an index into a movement op to the index into its source.
 
 An index is a tuple of UOps of dtype index in normal form, one per dimension. A guard is a bool UOp:
-where it is false the access does not happen (a PAD outside of its source).
+where it is false there is no access (in a PAD, outside of its source).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
 
 @memo
 def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
-    """The index of a stored value, with a range for each axis longer than 1; those ranges.
+    """The index of a stored value and its ranges, one per axis longer than 1.
 
     `first` numbers the loops of a second nest in one kernel.
     """
@@ -65,7 +65,7 @@ def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
 
 
 def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tuple[UOp, ...]]:
-    """The index into the source of a REDUCE, with a new range for each axis; those ranges."""
+    """The index into the source of a REDUCE, and its ranges, one per reduced axis."""
     rest = iter(index)
     out: list[UOp] = []
     made: list[UOp] = []
@@ -80,8 +80,8 @@ def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tupl
 
 
 def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    """The index into the source of a movement op, and the guard that a PAD adds, or a SHRINK by
-    variables that may reach out of its source (or None)."""
+    """The index into the source of a movement op, and a guard or None. A PAD adds a guard, and so
+    does a SHRINK by variables that may leave its source."""
     return _MOVEMENT[u.op](u, index)
 
 
@@ -90,7 +90,7 @@ def _reshape(u: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 
 def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
-    """Flatten an index over `outer` and take it apart over `inner`, group by matching group."""
+    """Flatten an index over `outer` and split it over `inner`, by matching groups of dimensions."""
     if [d for d in outer if d != 1] == [d for d in inner if d != 1]:
         rest = iter([x for d, x in zip(outer, index) if d != 1])
         return tuple([zero() if d == 1 else next(rest) for d in inner])
@@ -106,7 +106,7 @@ def _reshaped(outer: Shape, inner: Shape, index: Index) -> Index:
 
 
 def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index, Shape]]:
-    """Cut both shapes where their leading products agree."""
+    """Cut both shapes into groups of dimensions with equal products."""
     groups = []
     o = i = 0
     while o < len(outer) or i < len(inner):
@@ -240,7 +240,7 @@ _MOVEMENT: dict[Op, Callable[[UOp, Index], tuple[Index, UOp | None]]] = {
 
 
 def gated(index: Index, guard: UOp) -> Index:
-    """The index with the guard put on its first component: INVALID where there is no access."""
+    """The index, its first component INVALID where the guard is false."""
     if guard.op is Ops.CONST and guard.arg is True:
         return index
     first = index[0] if index else zero()
@@ -286,7 +286,7 @@ def storage_index(u: UOp) -> tuple[UOp, Index, UOp]:
 
 
 def plain_index(index: Index, guard: UOp) -> tuple[Index, UOp]:
-    """The components without their guards; `guard` and all of these together."""
+    """The components without guards, and `guard` joined with all of them."""
     plain: list[UOp] = []
     for component in index:
         x, condition = ungated(component)

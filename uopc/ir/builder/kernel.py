@@ -1,4 +1,4 @@
-"""Builders of kernels written by hand: ranges, loads and stores, and what closes them."""
+"""Builders of hand-written kernels: ranges, loads, stores, and the ends of loops."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def end(effect: UOp, *ranges: UOp) -> UOp:
 
 
 def after(u: UOp, *effects: UOp) -> UOp:
-    """`u`, once the effects happened."""
+    """`u` after the effects."""
     return located(intern(Ops.AFTER, u.dtype, (u, *effects))) if effects else u
 
 
 def sink(*roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None) -> UOp:
-    """The roots as one graph; a kernel written by hand gets a name, and may fix its Opts."""
+    """The roots as one graph. A hand-written kernel has a name, and may fix its Opts."""
     arg = KernelArg(name, opts) if name or opts is not None else None
     return located(intern(Ops.SINK, dtypes.void, roots, arg))
 

@@ -15,12 +15,12 @@ from uopc.ir.index import affine
 
 Scalar = bool | int | float
 _record_origins = True
-_MOST_PLACES = 10_000  # kept alive: the code of as many lines at most
-_places: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
+_MOST_LINES = 10_000  # each keeps a code object alive
+_lines: dict[tuple[CodeType, int], tuple[CodeType, int]] = {}
 
 
 def record_origins(on: bool) -> None:
-    """Whether public builders note the user's source line on new nodes."""
+    """Turn on or off that public builders note the user's source line on new nodes."""
     global _record_origins
     _record_origins = on
 
@@ -32,15 +32,15 @@ def located(u: UOp) -> UOp:
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
             frame = frame.f_back
         place = (frame.f_code, frame.f_lineno)
-        if len(_places) > _MOST_PLACES:
-            _places.clear()
-        u.origin = _places.setdefault(place, place)  # the nodes of one line share it
+        if len(_lines) > _MOST_LINES:
+            _lines.clear()
+        u.origin = _lines.setdefault(place, place)  # the nodes of one line share it
     return u
 
 
 # ---------------------------------------------------------------- constants
 def const(dtype: DType, value: Any) -> UOp:
-    """A constant, its value converted to the dtype; a tuple gives one value a lane."""
+    """A constant, its value converted to the dtype. A tuple has one value per lane."""
     if isinstance(value, tuple):
         dtype = dtype.vec(len(value))
     return intern(Ops.CONST, dtype, (), const_value(dtype, value))

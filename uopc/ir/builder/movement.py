@@ -1,4 +1,4 @@
-"""Builders of movement, reduction and access: the primitive spellings, checked and folded."""
+"""Builders of movement ops, REDUCE and INDEX, checked and folded."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def _moved(op: Op, a: UOp, dims: Shape) -> UOp:
 
 
 def _uniform(a: UOp) -> UOp | None:
-    """The scalar that every element of `a` is, when that is plain to see."""
+    """The scalar that fills `a`, if `a` is a constant or an EXPAND of a scalar."""
     if a.op is Ops.EXPAND and not shapes.shape(a.src[0]):
         return a.src[0]
     return a if a.op is Ops.CONST and type(a.arg) is not tuple else None
 
 
 def reshape(a: UOp, *new_shape: Any) -> UOp:
-    """The same elements in row-major order under `new_shape`; one -1 is worked out."""
+    """The same elements in row-major order under `new_shape`. A dimension of -1 follows from
+    the others."""
     dims = [as_dim(d) for d in flat_args(new_shape)]
     old = shapes.shape(a)
     if any(isinstance(d, int) and d == -1 for d in dims):
@@ -169,7 +170,7 @@ def normal_axis(axis: Any, rank: int, who: str) -> int:
 
 
 def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
-    """None (all), one axis or several, counted from the front, sorted, without repetition."""
+    """The axes, sorted and counted from the front. `axis` is None (all), one axis, or several."""
     if axis is None:
         return tuple(range(rank))
     chosen = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -235,8 +236,8 @@ def _promoted(values: tuple[Any, ...]) -> list[UOp]:
 
 
 def index(a: UOp, *indices: Any) -> UOp:
-    """Element of `a` at integer indices, one a dimension or fewer (a row); arrays of indices
-    broadcast together and give an array (as NumPy's integer indexing). No bounds are checked."""
+    """The element of `a` at integer indices, one per dimension; fewer give a row. Arrays of indices
+    broadcast and give an array, as NumPy's integer indexing. No bounds are checked."""
     chosen = []
     for i in flat_args(indices):
         u = operands.as_uop(i, dtypes.index)

@@ -33,7 +33,7 @@ def as_dim(d: Any) -> shapes.Dim:
 
 
 def variable(name: str, low: int, high: int) -> UOp:
-    """A named integer with inclusive bounds: a symbolic size or a scalar argument."""
+    """A named integer with inclusive bounds, for a symbolic size or a scalar argument."""
     if not isinstance(name, str) or not name.isidentifier():
         raise UserError(f"variable: the name must be an identifier, got {name!r}")
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
@@ -45,7 +45,7 @@ def variable(name: str, low: int, high: int) -> UOp:
 
 # ---------------------------------------------------------------- operands
 def as_uop(value: Operand, like: DType | None = None) -> UOp:
-    """A UOp from anything an operator accepts. Python scalars are weak: they take `like`."""
+    """An operand as a UOp. Python scalars are weak: they take the dtype `like`."""
     if isinstance(value, UOp):
         return value
     if isinstance(value, (bool, int, float)) and type(value) in (bool, int, float):

@@ -1,4 +1,4 @@
-"""Rebuilding a graph with some nodes replaced: constants fold, index arithmetic stays normal."""
+"""Make nodes again on other sources: constants fold, index arithmetic keeps its normal form."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` on other sources, with sums of indices as they stand: once a quotient is spelled out, its
-    users share it, where a normal form would look through it and add up its parts for each."""
+    """`u` on other sources, index arithmetic not normalised: the users of a quotient that was
+    spelled out share it, whereas the normal form would add up its parts for each user."""
     if u.op in compare.OPS and all([s.dtype.kind == "index" for s in src]):
         return intern(u.op, u.dtype, src, u.arg, u.tag)
     return remake(u, src)
 
 
 def rebuild(root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None = None) -> UOp:
-    """`root` with every key of the mapping replaced; what lies below a key is not visited, unless
-    `order` gives the nodes below `root`, sources first."""
+    """`root` with every key of the mapping replaced. Nodes below a key are not visited, unless
+    `order` lists the nodes below `root`, sources first."""
     done: dict[UOp, UOp] = dict(mapping)
     nodes = walk.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
     return _replaced(root, done, nodes)
 
 
 def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
-    """The same loops under other axes. Where the length of one depends on another of them, it
-    depends on the renamed one."""
+    """Each range with its axis replaced. If its length depends on another of the ranges, the new
+    length depends on the new range."""
     order: dict[UOp, None] = {}
     for r in axes:
         walk.toposort(r, done=order)
@@ -61,8 +61,8 @@ def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
 
 
 def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
-    """`rebuild` by what was replaced so far, to which this adds what it makes. What is below a root
-    is to be replaced before it: of places that are read one by the other, each is made once."""
+    """`rebuild` by the replacements so far, to which this adds all nodes that it makes. Replace the
+    nodes below a root before the root: then each node is made once."""
     return _replaced(root, done, walk.toposort(root, gate=lambda u: u not in done))
 
 
@@ -79,7 +79,7 @@ def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
 
 
 def _fixed_shape(u: UOp) -> shapes.Shape | None:
-    """The shape, where it was asked for before and does not depend on variables."""
+    """The shape if it is cached and does not depend on variables."""
     dims: shapes.Shape | None = u._shape
     return dims if dims is not None and all([type(d) is int for d in dims]) else None
 
@@ -91,13 +91,13 @@ def rewritten(
     renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
     only: Container[UOp] | None = None,
 ) -> UOp:
-    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep it; it
-    is asked about `only` these, if they are given.
+    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep u. If
+    `only` is given, `change` is asked about those nodes alone.
 
-    With `outside_kernels`, bodies of hand-written kernels stay as they are. What is kept on other
-    sources is made by `renew`. A listener is told of the changes.
+    `renew` makes a kept node on its new sources. With `outside_kernels`, the bodies of hand-written
+    kernels do not change. A listener hears of each change.
     """
-    done: dict[UOp, UOp] = {}  # what is not the same any more
+    done: dict[UOp, UOp] = {}  # replaced node → new node
     unchanged, get = done.keys().isdisjoint, done.get
     listener, step = trace.current_listener(), trace.Step(change)
     for u in walk.nodes(root) if outside_kernels else walk.order(root):
@@ -117,6 +117,6 @@ def rewritten(
             if made.origin is None:
                 made.origin = u.origin
             if outside_kernels and made._shape is None:
-                made._shape = _fixed_shape(u)  # its readers rely on that
+                made._shape = _fixed_shape(u)  # its readers rely on the shape
             done[u] = made
     return get(root, root)

@@ -1,4 +1,4 @@
-"""The loops that a value is inside of. Cached on the node, never recursive."""
+"""The loops around a value. Cached on the node, never recursive."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
 
-# ---------------------------------------------------------------- ranges
 NO_RANGES: frozenset[UOp] = frozenset()
 
 
 def ranges(u: UOp) -> frozenset[UOp]:
-    """The loops a value is inside of: those it reaches, less those closed on the way."""
+    """The loops around a value: the ranges below it, except those closed on the way."""
     if u._ranges is None:
         if None in [s._ranges for s in u.src]:
             return sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ def toposort(
 
 @memo_last
 def order(root: UOp) -> Mapping[UOp, None]:
-    """`toposort(root)`, kept."""
+    """`toposort(root)`; the last result is kept."""
     return toposort(root)
 
 
@@ -49,7 +49,7 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
 def sweep(
     root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
 ) -> Any:
-    """Fill `slot` below `root` where it is None; some stand `alone`."""
+    """Set `slot` of `root` and the nodes below it. If `alone(u)`, u does not need its sources."""
     stack = [root]
     while stack:
         u = stack[-1]
@@ -77,7 +77,7 @@ V = TypeVar("V")
 def computed(
     root: K, step: Callable[[K], V | Generator[list[K], list[V], V]], memo: dict[K, V]
 ) -> V:
-    """The value of `root`; `memo` keeps those of all keys met on the way, also between calls."""
+    """The value of `root`. `memo` keeps the values of all keys on the way, also between calls."""
     stack: list[tuple[K, Generator[list[K], list[V], V], list[K]]] = []
 
     def enter(key: K) -> None:
@@ -98,7 +98,7 @@ def computed(
         for k in wanted:
             if k not in memo:
                 enter(k)
-                if len(stack) > depth:  # it waits for others
+                if len(stack) > depth:  # k waits for other keys
                     break
         else:
             try:
@@ -111,11 +111,11 @@ def computed(
 
 @memo_last
 def nodes(root: UOp) -> list[UOp]:
-    """The nodes, sources first."""
+    """The nodes outside of hand-written kernels, sources first."""
     return list(toposort(root, outside_kernels(root)))
 
 
 @memo_last
 def ops(root: UOp) -> frozenset[Op]:
-    """The ops that there are: a pass that has nothing to do with any of them is done."""
+    """The ops of the graph: a pass whose ops are not among them has nothing to do."""
     return frozenset([u.op for u in nodes(root)])

@@ -6,7 +6,7 @@ with the constant last. Atoms are ranges, variables, and whatever the form canno
 quotients and remainders, loads, selections. Integers of dtype index never wrap.
 
 `form(u)` reads a UOp as that sum; `add`, `mul`, `floordiv`, `floormod`, `less`, `equal` build
-canonical UOps (quotients and remainders: `division.py`). Sums are collected n-ary, so a long chain
+canonical UOps (`less` and `equal` are in `compare.py`). A chain of additions is read at once, so it
 costs its length, not its square.
 """
 
@@ -81,7 +81,7 @@ def product(atoms: list[UOp]) -> UOp:
 
 
 def node(op: Op, a: UOp, b: UOp) -> UOp:
-    """The op on two index values, as it is."""
+    """The op on two index values, not normalised."""
     t = a.dtype if a.dtype.lanes >= b.dtype.lanes else b.dtype
     made = intern(op, t, (a, b))
     if a._shape == () == b._shape:
@@ -110,7 +110,7 @@ def _unread(u: UOp) -> bool:
 
 
 def _read(root: UOp) -> Form:
-    """Collect a graph of + - · at once. Products first, then sums, each node once."""
+    """Read a graph of + - · at once: products first, then sums, each node once."""
     order = list(walk.toposort(root, gate=_unread))
     for u in order:
         if u.op is Ops.MUL and u._form is None and not _scaled(u):
@@ -191,7 +191,6 @@ def build(constant: int, terms: Terms) -> UOp:
     """The canonical UOp of a sum."""
     mods = [m for m in terms if m.op is Ops.FLOORMOD]
     if mods and len(terms) > 1:
-
         extra, terms = recombine(dict(terms), mods)
         constant += extra
     if not terms:
@@ -333,7 +332,7 @@ def is_symbolic(terms: Terms) -> bool:
 
 
 def at_most(a: UOp, b: UOp) -> bool:
-    """Whether a ≤ b is proved by bounds, symbolically where it takes it."""
+    """Whether bounds, as numbers or as expressions, prove a ≤ b."""
     gap = sub(b, a)
     if interval(*form(gap))[0] >= 0:
         return True
@@ -356,7 +355,7 @@ Pair = tuple["UOp", "UOp"]
 def divmod_(a: UOp, n: UOp) -> Pair:
     """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
     if not is_const(n):
-        # Where n may be 0 both are 0 by definition, and no identity holds.
+        # If n may be 0, no identity holds: both results are 0 for n = 0.
         return _by_symbol(a, n) if bounds.bounds(n)[0] > 0 else _signed_symbol(a, n)
     if n.arg > 0:
         return _by_const(a, n.arg)
@@ -378,7 +377,7 @@ def _opaque(a: UOp, n: UOp) -> Pair:
 # ---------------------------------------------------------------- by a constant
 @memo
 def _by_const(a: UOp, n: int) -> Pair:
-    """Multiples of n leave for the quotient; what stays has |fᵢ| < n and 0 ≤ c < n."""
+    """Multiples of n go to the quotient; the rest has |fᵢ| < n and 0 ≤ c < n."""
     if n == 1:
         return a, const(0)
     constant, terms = form(a)
@@ -411,7 +410,7 @@ def _rest(a: UOp, n: int) -> Pair:
 
 
 def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
-    """The whole answer where other residues of the coefficients give all values one quotient."""
+    """Both results if other residues of the coefficients give all values one quotient."""
     choice = _one_quotient(constant, terms, n)
     if choice is None:
         return None
@@ -439,7 +438,7 @@ def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
 
 
 def _least_width(residues: Terms, n: int) -> int:
-    """How far apart values of the sum are at least, over all choices of residues."""
+    """The least width of the interval of the sum, over all choices of residues."""
     width = 0
     for m, f in residues.items():
         low, high = bounds.bounds(m)
@@ -462,7 +461,7 @@ def _common(constant: int, terms: Terms, n: int) -> Pair | None:
 
 
 def _common_factor(constant: int, terms: Terms, n: int) -> int:
-    """The greatest g | n for which what g leaves of the coefficients stays within 0 ≤ b < g."""
+    """The greatest g | n for which the coefficients modulo g give a sum 0 ≤ b < g."""
     for g in sorted({math.gcd(f, n) for f in terms.values()} - {1}, reverse=True):
         low, high = interval(constant % g, {m: f % g for m, f in terms.items() if f % g})
         if low >= 0 and high < g:
@@ -471,7 +470,7 @@ def _common_factor(constant: int, terms: Terms, n: int) -> int:
 
 
 def is_decided(constant: int, terms: Terms, n: int) -> bool:
-    """Whether a sum divided by n > 0 has a simpler quotient or remainder than the op says."""
+    """Whether a sum divided by n > 0 has a simpler quotient or remainder."""
     rest = {m: f % n if f > 0 else -(-f % n) for m, f in terms.items() if f % n}
     constant %= n
     low, high = interval(constant, rest)
@@ -496,13 +495,13 @@ def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
 
 
 def _mixed(terms: Terms, quotient: UOp) -> bool:
-    """Whether the remainder of the same division is in the sum: a reshape to a shape that does not
-    fit. Nothing cancels in a longer quotient then; it is one division more, of larger numbers."""
+    """Whether the remainder of the same division is in the sum, as after a reshape to dimensions
+    that do not divide. Then merging quotients cancels nothing and adds a division."""
     return any([w.op is Ops.FLOORMOD and w.src == quotient.src for w in terms])
 
 
 def _remainder(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
-    """f·(e % k) ≡ f·e (mod n) where n | f·k: a remainder inside a remainder goes."""
+    """f·(e % k) ≡ f·e (mod n) where n | f·k: an inner remainder drops out."""
     inner = {m: f for m, f in terms.items() if _is_inner_mod(m, f, n)}
     if not inner:
         return node(Ops.FLOORMOD, a, const(n))
@@ -527,12 +526,12 @@ def _positive_divisor(m: UOp) -> int:
 
 # ---------------------------------------------------------------- by an expression
 def _by_symbol(a: UOp, n: UOp) -> Pair:
-    """n > 0 is not a constant: take out multiples of n as a polynomial, then a common factor."""
+    """For n > 0 that is not constant: split off polynomial multiples of n, then a common factor."""
     q = _multiples(form(a), form(n))
     r = sub(a, mul(q, n))
     if interval(*form(r))[0] >= 0 and at_most(r, plus(n, -1)):
         return q, r
-    if len(form(n)[1]) > 1 or form(n)[0]:  # only a whole division makes it simpler
+    if len(form(n)[1]) > 1 or form(n)[0]:  # only an exact division is simpler
         q, r = const(0), a
     more, r = _by_constant_quotient(r, n) or _over_common(r, n)
     return add(q, more), r
@@ -584,7 +583,7 @@ def _over_common(a: UOp, n: UOp) -> Pair:
 
 # ---------------------------------------------------------------- recombination
 def recombine(terms: Terms, mods: list[UOp]) -> Form:
-    """Put quotients and remainders of the same thing back together, as far as it goes.
+    """Join quotients and remainders of the same value.
 
     k·(e % n) + k·n·(e // n) → k·e;   k·(e % n) + k·n·((e // n) % d) → k·(e % (n·d)).
     """
@@ -594,7 +593,7 @@ def recombine(terms: Terms, mods: list[UOp]) -> Form:
         if k:
             c, gained = _put_back(m, k, terms)
             constant += c
-            if any([w.op in DIVMOD_OPS for w in gained]):  # what was tried may fit now
+            if any([w.op in DIVMOD_OPS for w in gained]):  # earlier ones may fit now
                 again = [w for w in terms if w.op is Ops.FLOORMOD]
                 c, terms = recombine(terms, again)
                 constant += c
@@ -602,7 +601,7 @@ def recombine(terms: Terms, mods: list[UOp]) -> Form:
 
 
 def _put_back(m: UOp, k: int, terms: Terms) -> Form:
-    """Try one k·(e % n); changes `terms`, gives the constant and the terms that came in."""
+    """Try one k·(e % n): changes `terms`, returns the constant and the terms that it adds."""
     e, n = m.src
     if not is_const(n):
         return _put_back_symbolic(m, k, terms)
@@ -623,7 +622,7 @@ def _put_back(m: UOp, k: int, terms: Terms) -> Form:
 
 
 def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
-    """The same where n is a product of atoms, so that n·(e // n) is a monomial."""
+    """`_put_back` if n is a product of atoms, so that n·(e // n) is a monomial."""
     e, n = m.src
     whole = node(Ops.FLOORDIV, e, n)
     if bounds.bounds(n)[0] <= 0 or n.op is Ops.ADD:
@@ -636,16 +635,15 @@ def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
     return _exchange(terms, {m: k, both: k * scale}, 0, e, k)
 
 
-# Divisors multiply where quotients nest. Beyond this they stay apart, so that no term of what is
-# divided comes near 64 bits.
+# Nested quotients with a product of divisors above this do not merge, so that no term of the
+# dividend comes near 64 bits.
 _LARGEST_DIVISOR = 1 << 24
 
 
 def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
-    """terms − out + k·into; the constant that comes with it, and the new terms.
+    """Make terms into terms − out + k·into; returns the constant it adds, and the new terms.
 
-    Refused where a term could come near 64 bits: coefficients grow through nested quotients
-    although the sum stays small, and the two sides of a comparison would wrap on their own.
+    Refused if a term could come near 64 bits, see LARGEST_TERM.
     """
     c, gained = form(into)
     after = dict(terms)

@@ -36,8 +36,8 @@ from uopc.ir.index.affine import (
 def less(a: UOp, b: UOp) -> UOp:
     """a < b as a bool UOp, folded by bounds.
 
-    What is left has one form: divided by the common factor of its terms, without terms too small
-    to matter, negative terms moved to the right side, the constant on the right if it has a choice.
+    An undecided comparison has one form: divided by the common factor of its terms, without terms
+    too small to matter, negative terms on the right side, constants on the right if possible.
     """
     gap = sub(a, b)  # a < b  ⇔  gap < 0
     constant, terms = form(gap)
@@ -55,7 +55,7 @@ def less(a: UOp, b: UOp) -> UOp:
 
 
 def _below(terms: Terms, limit: int) -> UOp:
-    """Σ < limit, where neither always nor never so."""
+    """Σ < limit, which bounds do not decide."""
     terms, limit = _coarse(terms, limit)
     whole = _undivided(terms, limit)
     return _compared(Ops.CMPLT, terms, limit) if whole is None else whole
@@ -89,7 +89,7 @@ def _compared(op: Op, terms: Terms, limit: int) -> UOp:
 
 
 def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
-    """g·A + r < limit with 0 ≤ r < g becomes A < ⌈limit / g⌉ where r cannot matter.
+    """g·A + r < limit with 0 ≤ r < g becomes A < ⌈limit / g⌉ if r cannot matter.
 
     With limit = g·q + s, 0 ≤ s < g: for s = 0 it is A < q; for r < s always, A < q + 1; for
     r ≥ s > 0 always, A < q.
@@ -142,7 +142,7 @@ def _negative(a: UOp) -> UOp:
     return scaled(a, -1)
 
 
-# What builds the canonical UOp of an op on operands of dtype index.
+# The builder of the canonical UOp, by op, for operands of dtype index.
 OPS: dict[Op, Callable[..., UOp]] = {
     Ops.ADD: add,
     Ops.SUB: sub,

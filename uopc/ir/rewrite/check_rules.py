@@ -1,4 +1,4 @@
-"""Rules checked by trying them: on small numbers, every instance must keep its value.
+"""Check rules by trying them: on small numbers, every instance must keep its value.
 
 `refuted(set)` makes graphs that fit the left side of each rule (constants and bounds of all kinds),
 applies the rule, and evaluates both sides over the numbers the set claims: index -7 … 7, int8 and
@@ -161,7 +161,7 @@ _BITS = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR))
 
 
 def _computes(op: Op, t: DType) -> bool:
-    """Whether the op takes values of the dtype."""
+    """Whether the op accepts values of the dtype."""
     if not op.is_alu or op is Ops.WHERE or op.dtype == "bool":
         return True
     if t.is_float:

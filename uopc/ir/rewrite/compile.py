@@ -1,4 +1,4 @@
-"""Patterns compiled to Python: one function a root op that tries all rules for that op.
+"""Patterns compiled to Python: one function per root op tries all rules for that op.
 
 A pattern with alternatives or unordered sources stands for several plain ones. Each plain pattern
 is a list of steps (look at the sources, test something); rules in a row that begin with the same

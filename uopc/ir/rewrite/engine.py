@@ -30,7 +30,7 @@ LONGEST_CHAIN = 10_000
 
 
 class Gate(Exception):
-    """Raised by a rule's function: leave this node and what lies below it as they are."""
+    """Raised by a rule's function: keep this node and all nodes below it."""
 
 
 class EndlessRewriteError(Error):
@@ -61,8 +61,8 @@ def _run(root: UOp, table: Table, ctx: Any, bottom_up: bool, walk: bool, name: s
     return run.nodes_first() if bottom_up else run.sources_first()
 
 
-# What `_Rewrite.state` says of a node that is not done: it is on the stack for the first time, it
-# waits for its sources, or for what it was rewritten to.
+# `_Rewrite.state` of a node that is not done: on the stack for the first time, waiting for its
+# sources, or waiting for the node it was rewritten to.
 _SCHEDULED: Final = 0
 _OPENED: Final = 1
 _FORWARDED: Final = 2
@@ -79,9 +79,9 @@ class _Rewrite:
         self.state: dict[UOp, Any] = {root: _SCHEDULED}
         # node → nodes that go on when it is done
         self.waiting: dict[UOp, list[UOp]] = {}
-        # node → what it was rewritten to, and by which rule (None: it got new sources)
+        # node → the node it was rewritten to, and the rule (None: it got new sources)
         self.became: dict[UOp, tuple[UOp, Rule | None]] = {}
-        # how many rewrites led to a node; those of the given graph are not in here
+        # node → number of rewrites that led to it; nodes of the given graph have no entry
         self.chain: dict[UOp, int] = {}
         self.longest = LONGEST_CHAIN
 
@@ -175,7 +175,7 @@ class _Rewrite:
         self._forward(u, made, None, then)
 
     def _forward(self, u: UOp, to: UOp, rule: Rule | None, then: int = _SCHEDULED) -> None:
-        """`u` will be whatever `to` becomes; a `to` not met before starts in the state `then`."""
+        """`u` becomes the result of `to`, which starts in the state `then` if it is new."""
         state = self.state
         self.became[u] = (to, rule)
         found = state.get(to)
@@ -189,7 +189,7 @@ class _Rewrite:
             self.stack.append(to)
 
     def _finish(self, u: UOp, final: UOp) -> None:
-        """`u` is done; those that waited for it go on."""
+        """`u` is done: nodes that waited for it continue."""
         state, waiting = self.state, self.waiting
         state[u] = final
         if u not in waiting:
@@ -204,7 +204,7 @@ class _Rewrite:
                     self.stack.append(w)
 
     def _fired(self, u: UOp, hit: Hit) -> tuple[UOp, Rule]:
-        """Check, count and report what a rule gave for `u`."""
+        """Check, count and report the node that a rule gave for `u`."""
         made, rule = hit
         self._report(u, made, rule)
         if made not in self.state:
@@ -289,13 +289,13 @@ class _Rewrite:
         return _endless(self.name, rules, u, "a rewritten node came back")
 
     def _check_length(self, u: UOp, rule: Rule, length: int) -> None:
-        """A chain longer than any that the size of the graph explains is endless."""
+        """Raise if a chain is longer than the size of the graph explains."""
         self.longest = max(LONGEST_CHAIN, 2 * len(walk.toposort(self.root)))
         if length > self.longest:
             raise _endless(self.name, self._cycle(u, rule), u, f"after {length} rewrites in a row")
 
     def _cycle(self, u: UOp, rule: Rule) -> list[Rule]:
-        """What repeats at the end of the chain of rules that led to `u`, and `rule` on it."""
+        """The rules that repeat at the end of the chain that led to `u`, then `rule`."""
         before = {to: (u, r) for u, (to, r) in self.became.items()}
         rules = [rule]
         while len(rules) < _LONGEST_CYCLE:
@@ -325,7 +325,7 @@ def _endless(name: str, rules: list[Rule], u: UOp, why: str) -> EndlessRewriteEr
 
 # ---------------------------------------------------------------- rebuilding
 def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` on other sources, nothing folded; where their dtypes differ, its own follows."""
+    """`u` on other sources, not folded: only the rules change nodes. Its dtype follows theirs."""
     dtype = u.dtype
     if [s.dtype for s in src] != [s.dtype for s in u.src]:
         dtype = uop.redtyped(u, src)

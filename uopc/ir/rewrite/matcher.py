@@ -32,13 +32,13 @@ class PatternMatcher:
         return [r for r in self.rules if r.roots is None or op in r.roots]
 
     def rewrite(self, u: UOp, ctx: Any = None) -> Any:
-        """What the first fitting rule gives for `u`, or None."""
+        """The replacement of `u` by the first rule that fits, or None."""
         function = self.table[u.op]
         hit = None if function is None else function(u, ctx)
         return None if hit is None else hit[0]
 
     def interpret(self, u: UOp, ctx: Any = None) -> Any:
-        """The same by the interpretive matcher: slow, for tests."""
+        """`rewrite` by the interpretive matcher: slow, for tests."""
         for r in self.rules:
             given = r.apply(u, ctx)
             if given is not None:
@@ -46,14 +46,14 @@ class PatternMatcher:
         return None
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return PatternMatcher, (self.rules,)  # what was compiled is compiled again
+        return PatternMatcher, (self.rules,)  # functions are compiled again
 
     def __repr__(self) -> str:
         return f"PatternMatcher({len(self.rules)} rules)"
 
 
 class _Compiled(dict[Op, MatchFunction | None]):
-    """The functions of a matcher by root op, compiled when asked for."""
+    """The functions of a matcher by root op, compiled on demand."""
 
     def __init__(self, matcher: PatternMatcher) -> None:
         self._matcher = matcher
@@ -67,7 +67,7 @@ class _Compiled(dict[Op, MatchFunction | None]):
 
 
 def as_rule(given: Rule | tuple[UPat, RuleFunction]) -> Rule:
-    """A Rule from what a PatternMatcher was given; UserError when it is none."""
+    """A (UPat, function) pair or a Rule as a Rule; UserError for anything else."""
     if isinstance(given, Rule):
         return given
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], UPat)):

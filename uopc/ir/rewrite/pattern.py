@@ -1,7 +1,7 @@
 """Patterns over nodes, and matchers: lists of (pattern, function), tried in order by root op.
 
 `UPat.match` interprets a pattern and lists every way it fits; it is slow, easy to read, and the
-oracle of the tests. `PatternMatcher` compiles its rules, one function a root op (see
+oracle of the tests. `PatternMatcher` compiles its rules, one function per root op (see
 `compile.py`), the first time it meets the op.
 """
 
@@ -242,7 +242,7 @@ class UPat:
         return found
 
     def fits(self, u: UOp) -> bool:
-        """Whether op, dtype, arg and tag are as described."""
+        """Whether op, dtype, arg and tag fit."""
         if self.ops is not None and u.op not in self.ops:
             return False
         t = u.dtype
@@ -297,7 +297,7 @@ def same_arg(a: Any, b: Any) -> bool:
 
 
 def shape_of(p: UPat) -> tuple[Any, ...]:
-    """What tells two patterns apart."""
+    """A key that is equal for equal patterns."""
     below = None if p.sources is None else tuple([shape_of(s) for s in p.sources])
     every = None if p.every is None else shape_of(p.every)
     fields = (p.ops, p.dtypes, const_key(p.arg), type(p.arg), p.name, p.longer, p.unordered)
@@ -327,7 +327,7 @@ class Rule:
         self.function = function
         self.location = location or pattern.location
         self.name = name or _function_name(function, self.location)
-        # What the function takes, in order, `ctx` too; None when it takes any name.
+        # The parameters of the function in order, with `ctx`; None if it takes any name.
         self.parameters: tuple[str, ...] | None = None
         self.by_keyword = False
         self.optional: frozenset[str] = frozenset()
@@ -382,7 +382,7 @@ class Rule:
         return self.place if self.place.endswith(self.name) else f"{self.name} ({self.place})"
 
     def apply(self, u: UOp, ctx: Any = None) -> Any:
-        """What the rule gives for `u`, found by the interpretive matcher; None when nothing."""
+        """The replacement of `u`, found by the interpretive matcher, or None."""
         for match in self.pattern.match(u):
             self.check_names(match)
             given = self.function(**match, ctx=ctx) if self.wants_ctx else self.function(**match)

@@ -39,7 +39,7 @@ from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller
 
 
 class Numbers(enum.Flag):
-    """What a rule set claims to hold for: the dtype of the values it computes with."""
+    """The numbers that a rule set holds for: the dtypes of the values that it computes with."""
 
     INDEX = enum.auto()
     WRAPPING = enum.auto()

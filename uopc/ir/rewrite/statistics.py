@@ -1,4 +1,4 @@
-"""Which rules work: per rule the attempts, matches and time, while collection is on.
+"""Statistics per rule: attempts, matches and time, while collection is on.
 
 Off by default. When on, matchers try their rules one by one with a clock around each, so the
 numbers compare rules with each other; the decision trees used otherwise are faster.
