@@ -103,7 +103,7 @@ class Driver:
     def set_attribute(self, function: int, attribute: int, value: int) -> None:
         """How much dynamic shared memory a kernel may be launched with."""
         declared = self.functions[function - 1].shared_bytes
-        part = target.gpu_target(target.part_of(self.capability)).gpu
+        part = target.gpu_target(target.gpu_name(self.capability)).gpu
         assert part is not None
         if attribute != MAX_DYNAMIC_SHARED or declared + value > part.shared_per_block:
             raise DriverError(INVALID_VALUE, "cuFuncSetAttribute")
