@@ -2,8 +2,8 @@
 
 They consist of arithmetic, integer shifts and selects, with no memory access or call, so they
 vectorise; only rare arguments (huge angles, unusual logarithms) take a branch. Results are IEEE
-over the whole format: subnormals, signed zeros, infinities, NaN. Folding `(x + c) - c` or reassociating breaks them; contracting a product
-into an addition does not.
+over the whole format: subnormals, signed zeros, infinities, NaN. Folding
+`(x + c) - c` or reassociating breaks them; contracting a product into an addition does not.
 
 Worst error in ulp, measured (float32 of one argument: every input), and number of operations:
              exp   exp2  log   log2  sin   cos   tan   tanh  erf   pow
@@ -12,7 +12,8 @@ Worst error in ulp, measured (float32 of one argument: every input), and number 
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
 sum; with a bias added beforehand these bits are the exponent field of 2^n. A machine with SCALE
 multiplies by 2^n directly. Fused multiply-adds reduce the arguments (Cody and Waite 1980);
-`payne_hanek.py` reduces huge ones, in 100 operations. float64 log is FDLIBM's. erf is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
+`payne_hanek.py` reduces huge ones, in 100 operations. float64 log is FDLIBM's. erf
+is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
 `python -m tests.ulp` measures the errors; with --coefficients it prints the tables.
 """
 
