@@ -29,10 +29,10 @@ Rule = Callable[[DType | None, Operands, Any], DType]
 
 def derived(op: Op, own: DType | None, src: Operands, arg: Any) -> DType:
     """The dtype of such a node: `own` where the rule leaves a choice. InvalidIR on a misfit."""
-    least = op.arity[0] if isinstance(op.arity, tuple) else op.arity
+    rule, least = _ROWS[op]
     if len(src) < least or not isinstance(arg, op.arg):  # a broken node
-        return _any(own, src, arg)
-    return RULES[op.dtype](own, src, arg)
+        rule = _any
+    return rule(own, src, arg)
 
 
 # ---------------------------------------------------------------- checks
@@ -80,9 +80,15 @@ def _any(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _given(own: DType | None, src: Operands, arg: Any) -> DType:
-    if own is dtypes.void:
-        raise InvalidIR("the dtype is void, expected a value's")
-    return _any(own, src, arg)
+    if own is None or own is dtypes.void:
+        raise InvalidIR("the dtype must be given, and must not be void")
+    return own
+
+
+def _common(own: DType | None, src: Operands, arg: Any) -> DType:
+    if own is not None and all([s.dtype is own for s in src]):
+        return own  # mostly
+    return _wide(_scalar(src), src)
 
 
 def _compared(own: DType | None, src: Operands, arg: Any) -> DType:
@@ -133,7 +139,8 @@ def _element(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _loaded(own: DType | None, src: Operands, arg: Any) -> DType:
-    return src[0].dtype if own is None else src[0].dtype.scalar.vec(own.lanes)
+    found = src[0].dtype
+    return found if own is None or own is found else found.scalar.vec(own.lanes)
 
 
 def _load(own: DType | None, src: Operands, arg: Any) -> DType:
@@ -180,7 +187,7 @@ RULES: dict[DTypeRule, Rule] = {
     "void": lambda own, src, arg: dtypes.void,
     "index": lambda own, src, arg: dtypes.index,
     "first": lambda own, src, arg: src[0].dtype,
-    "common": lambda own, src, arg: _wide(_scalar(src), src),
+    "common": _common,
     "bool": _compared,
     "where": _where,
     "branch": _branch,
@@ -199,4 +206,8 @@ RULES: dict[DTypeRule, Rule] = {
     "shuffle": lambda own, src, arg: _scalar(src).vec(len(arg)),
     "hreduce": _hreduce,
     "part": _part,
+}
+_ROWS: dict[Op, tuple[Rule, int]] = {
+    op: (RULES[op.dtype], op.arity[0] if isinstance(op.arity, tuple) else op.arity)
+    for op in Op.all()
 }

@@ -17,14 +17,6 @@ from uopc.ir.text.infix import infix
 _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
 
 
-def _fits(u: UOp) -> bool:
-    """True if the dtype is the one that the op's rule gives."""
-    try:
-        return derived(u.op, u.dtype, u.src, u.arg) is u.dtype
-    except InvalidIR:
-        return False
-
-
 class TypeText:
     """Types in one text. `names` has the names of symbolic dimensions there.
 
@@ -38,7 +30,10 @@ class TypeText:
 
     def text(self, u: UOp) -> str:
         """The type after ` : `, or an empty string where the op's rule gives void."""
-        mark = "" if _fits(u) else "!"
+        try:
+            mark = "" if derived(u.op, u.dtype, u.src, u.arg) is u.dtype else "!"
+        except InvalidIR:
+            mark = "!"
         if u.dtype is dtypes.void and not mark:
             return ""
         dims = self._shape(u)
