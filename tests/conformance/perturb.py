@@ -120,7 +120,7 @@ def interpret(
             found[f"out{k}"] = run.values[u]
             if u in run.masks:
                 found[f"valid{k}"] = np.broadcast_to(run.masks[u], run.values[u].shape)
-        for storage, contents in run.finals(graph.outputs).items():
+        for storage, contents in run.final_contents(graph.outputs).items():
             if storage.op is Ops.PARAM:
                 found["final" + storage.arg.name.removeprefix("in")] = contents
     return found

@@ -86,7 +86,7 @@ def bind(
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.get(key)
     if values is None:
-        values = known.keep(key, _bind_variables(plan, arrays, integers))
+        values = known.add(key, _bind_variables(plan, arrays, integers))
     bound = Bound(objects, arrays, values, [None] * len(plan.results), [None] * len(plan.results))
     if out is not None:
         bound.out_objects = _match_outs(plan, out, objects)
@@ -94,7 +94,7 @@ def bind(
     _check_overlaps(plan, bound)
     for index, argument in enumerate(plan.arguments):
         if not argument.writable:
-            arrays[index] = _in_order(arrays[index])
+            arrays[index] = _contiguous(arrays[index])
     return bound
 
 
@@ -358,7 +358,7 @@ def _share_memory(one: AnyArray, other: AnyArray) -> bool:
         return True
 
 
-def _in_order(array: AnyArray) -> AnyArray:
+def _contiguous(array: AnyArray) -> AnyArray:
     """Contiguous and aligned, copied only when it is not."""
     if array.flags.c_contiguous and array.flags.aligned:
         return array

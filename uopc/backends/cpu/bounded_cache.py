@@ -10,18 +10,18 @@ from uopc.backends.plan import Plan
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# Sets of variable values per program that are kept; with more, entries are computed again.
-SIZES_KEPT = 64
+# Most sets of variable values per program; with more, entries are computed again.
+MOST_SIZES = 64
 
 
 class BoundedMap(dict[K, V]):
     """A map that is cleared once it has `most` entries, which can all be computed again."""
 
-    def __init__(self, most: int = SIZES_KEPT) -> None:
+    def __init__(self, most: int = MOST_SIZES) -> None:
         super().__init__()
         self._most = most
 
-    def keep(self, key: K, value: V) -> V:
+    def add(self, key: K, value: V) -> V:
         """Add an entry that is not there yet."""
         if len(self) >= self._most:
             self.clear()
@@ -40,4 +40,4 @@ class SizesByValues(Generic[V]):
         """The result for these values, computed on first use."""
         key = tuple([values[name] for name in self._names])
         found = self._made.get(key)
-        return self._made.keep(key, make(values)) if found is None else found
+        return self._made.add(key, make(values)) if found is None else found

@@ -173,7 +173,7 @@ def native_calls_work() -> bool:
 
 
 def _subtype_is_sound() -> bool:
-    """Whether an instance is a whole Python object whose native fields start out empty."""
+    """True if an instance is a whole Python object whose native fields start out empty."""
     probe = object.__new__(_native_subtype(ProgramBase))
     size = type(probe).__basicsize__ - ProgramBase.__basicsize__
     at = id(probe) + ProgramBase.__basicsize__
@@ -187,7 +187,7 @@ def _subtype_is_sound() -> bool:
     return alive() is None
 
 
-def _is_usual(runner: Runner) -> bool:
+def _fits_native_entry(runner: Runner) -> bool:
     plan = runner.plan
     bases = plan.arena_base + 2 + len(plan.constants)
     widest = max((len(launch.words) for launch in plan.launches), default=0)
@@ -201,21 +201,21 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
     plan = runner.plan
     kept: list[object] = []
 
-    def place(words: list[int]) -> int:
+    def store_words(words: list[int]) -> int:
         array = np.array(words or [0], np.int64)
         kept.append(array)
         return data_address(array)
 
     records: list[int] = []
-    places: dict[tuple[int, ...], int] = {}  # of the words of a shape
+    dims_at: dict[tuple[int, ...], int] = {}  # of the words of a shape
     outer: list[Argument | Result] = [*plan.arguments, *plan.fresh]
     for shaped in outer:
         shape = [dim for dim in shaped.shape if isinstance(dim, int)]
         written = isinstance(shaped, Result) or shaped.writable
         dims = tuple(shape)
-        if dims not in places:
-            places[dims] = place(shape)
-        records += _encode_record(shaped.dtype, shape, written, places[dims])
+        if dims not in dims_at:
+            dims_at[dims] = store_words(shape)
+        records += _encode_record(shaped.dtype, shape, written, dims_at[dims])
     fresh = iter(range(len(plan.fresh)))
     sources = [-1 - next(fresh) if r.source is None else r.source for r in plan.results]
     # Names in calls are interned, so that one object stands for each.
@@ -232,18 +232,18 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
         "nogil": int(plan.nogil),
         "bases": len(bases),
         "table": runner.sizes({}).table.address,
-        "records": place(records),
-        "base_template": place(bases),
-        "sources": place(sources),
+        "records": store_words(records),
+        "base_template": store_words(bases),
+        "sources": store_words(sources),
         # With out= the outputs, which follow the arguments, are written as well.
-        "written": place([*written_arguments, *range(len(plan.arguments), plan.arena_base)]),
+        "written": store_words([*written_arguments, *range(len(plan.arguments), plan.arena_base)]),
         "written_count": len(written_arguments),
         "arena_flag": runner.arena.flag_address if plan.arena_bytes else 0,
-        "argument_names": place([id(name) for name in names]),
-        "keys": place([id(key) for key in plan.keys]),
+        "argument_names": store_words([id(name) for name in names]),
+        "keys": store_words([id(key) for key in plan.keys]),
     }
     assert tuple(state) == STATE
-    return place(list(state.values())), tuple(kept)
+    return store_words(list(state.values())), tuple(kept)
 
 
 def _encode_record(dtype: AnyDtype, shape: list[int], written: bool, dims: int) -> list[int]:
@@ -267,7 +267,7 @@ def make_callable(
     `plain` asks for the call through ctypes.
     """
     runner = Runner(plan, image)
-    if plain or not _is_usual(runner) or not native_calls_work():
+    if plain or not _fits_native_entry(runner) or not native_calls_work():
         program = object.__new__(cls)
         program._runner = runner
         return program

@@ -55,7 +55,7 @@ def map_private(size: int) -> mmap.mmap:
 
 
 def address_of(memory: mmap.mmap) -> int:
-    """Where mapped memory begins."""
+    """The address at which mapped memory begins."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
@@ -188,8 +188,8 @@ class _Layout:
             raise Unsupported(f"generated code calls {', '.join(unknown)}, which it must not")
         return names
 
-    def target(self, index: int) -> int:
-        """Where a symbol is, from the start of the image; imports are their stubs."""
+    def symbol_address(self, index: int) -> int:
+        """The offset of a symbol from the start of the image; for an import, of its stub."""
         symbol = self.elf.symbols[index]
         if symbol.section == _UNDEFINED:
             return self.stub[symbol.name]
@@ -206,15 +206,15 @@ class _Layout:
             struct.pack_into("<Q", image, slot, function_address(_process(), name))
         for key, slot in self.slot.items():
             if isinstance(key, int):
-                struct.pack_into("<Q", image, slot, base + self.target(key))
+                struct.pack_into("<Q", image, slot, base + self.symbol_address(key))
         for section, offset, kind, symbol, addend in self.elf.relocations:
             at = self.place[section] + offset
             if kind == _R_64:
-                struct.pack_into("<Q", image, at, base + self.target(symbol) + addend)
+                struct.pack_into("<Q", image, at, base + self.symbol_address(symbol) + addend)
             elif kind in _RELATIVE_32:
-                struct.pack_into("<i", image, at, self.target(symbol) + addend - at)
+                struct.pack_into("<i", image, at, self.symbol_address(symbol) + addend - at)
             elif kind == _R_PC64:
-                struct.pack_into("<q", image, at, self.target(symbol) + addend - at)
+                struct.pack_into("<q", image, at, self.symbol_address(symbol) + addend - at)
             elif kind in _THROUGH_SLOT:
                 name = self.elf.symbols[symbol].name
                 slot = self.slot[name] if name in self.slot else self.slot[symbol]

@@ -31,7 +31,7 @@ OFFSETS = {
 
 @cache
 def is_layout_known() -> bool:
-    """Whether live objects have the fields at the offsets in OFFSETS."""
+    """True if live objects have their fields at the offsets in OFFSETS."""
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     array = np.zeros((3, 5), np.float32)[1:, :]

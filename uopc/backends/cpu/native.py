@@ -185,7 +185,7 @@ _installing = threading.Lock()
 
 
 def is_installed() -> bool:
-    """Whether the process has its runtime."""
+    """True if the process has loaded its runtime."""
     return bool(_installed)
 
 

@@ -158,7 +158,7 @@ def _set_stale(stale: bool) -> None:
 
 
 def is_stale() -> bool:
-    """Whether a fork has lost the workers."""
+    """True if a fork has lost the workers."""
     return _stale
 
 

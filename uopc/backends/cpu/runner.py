@@ -23,7 +23,7 @@ from uopc.errors import InvalidIR
 
 
 def is_fixed(plan: Plan) -> bool:
-    """Whether every number of the plan is known before the call."""
+    """True if every number of the plan is known before the call."""
     dims = [plan.arena_bytes]
     outer: list[Argument | Result] = [*plan.arguments, *plan.results]
     for shaped in outer:
@@ -35,7 +35,7 @@ def is_fixed(plan: Plan) -> bool:
 
 
 def _check_plan(plan: Plan, image: Image) -> None:
-    """Refuse a plan whose launches name what is not there."""
+    """InvalidIR if a launch names a kernel or a base that does not exist."""
     bases = plan.arena_base + 1 + len(plan.constants)
     for launch in plan.launches:
         if launch.kernel not in image.symbols:

@@ -1,4 +1,4 @@
 """Running on an NVIDIA device: the assembler, the driver through pycuda, calls of programs.
 
-Nothing here is imported before a program for `cuda` is compiled; pycuda not before it is launched.
+This package is imported when a program for `cuda` is made, pycuda when such a program is loaded.
 """

@@ -164,7 +164,7 @@ _drop_capsule_in_c = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop_capsule)
 
 # ---------------------------------------------------------------- in
 def is_on_device(value: object) -> bool:
-    """Whether an argument's memory is on a device."""
+    """True if an argument's memory is on a device."""
     if isinstance(value, DeviceArray) or hasattr(value, "__cuda_array_interface__"):
         return True
     where = getattr(value, "__dlpack_device__", None)
@@ -213,7 +213,7 @@ def _check_contiguous(label: str, shape: tuple[int, ...], strides: Any, step: in
         step *= size
 
 
-class _Taken:
+class _Borrowed:
     """A DLPack tensor of another library, released with its last reference."""
 
     def __init__(self, managed: Any) -> None:
@@ -233,7 +233,7 @@ def _from_dlpack(label: str, value: Any, device: Device) -> DeviceArray:
     rename = ctypes.pythonapi.PyCapsule_SetName
     rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
     rename(capsule, _USED)
-    owner = _Taken(managed)
+    owner = _Borrowed(managed)
     t = managed.contents.tensor
     dtype = _numpy_type(label, t.dtype)
     shape = tuple(t.shape[i] for i in range(t.ndim))

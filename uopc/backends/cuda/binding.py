@@ -1,6 +1,6 @@
 """pycuda, imported for the first program for a device; its errors become ours.
 
-Everything asked of the driver goes through the module that `driver()` returns.
+All calls of the driver go through the module that `driver()` returns.
 """
 
 from __future__ import annotations

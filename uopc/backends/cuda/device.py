@@ -96,7 +96,7 @@ class Device:
         return buffer[:nbytes]
 
     def release(self, used: list[Any]) -> None:
-        """The copies that used these buffers are over."""
+        """Return buffers whose copies are done."""
         for buffer in used:
             self.pinned.give_back(buffer)
         used.clear()
@@ -132,7 +132,7 @@ def device(ordinal: int) -> Device:
 
 
 def close_all() -> None:
-    """At the end of the process, before the driver shuts down."""
+    """Close all devices at the end of the process, before the driver shuts down."""
     with _devices_lock:
         for opened in _devices.values():
             opened.close()

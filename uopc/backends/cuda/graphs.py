@@ -20,7 +20,7 @@ ENTRIES = (
     "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
     "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
 )  # fmt: skip
-_THIS_THREAD = 1  # what other threads ask of the driver meanwhile is no part of a capture
+_THIS_THREAD = 1  # a capture ignores calls of other threads
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
 _NOT_SUPPORTED = 801
 
@@ -41,7 +41,7 @@ class Graph:
             raise binding.failed("cuGraphLaunch", code)
 
     def __del__(self) -> None:
-        self._destroy(self._handle)  # where it still runs, the driver waits for its end
+        self._destroy(self._handle)  # the driver waits if it still runs
 
 
 class Graphs:

@@ -42,7 +42,7 @@ class Pool:
         self._free: dict[int, list[int]] = {}
         self._owned: dict[int, Any] = {}  # address → pycuda's allocation
         self._lock = threading.Lock()
-        self.held = 0  # bytes asked of the driver
+        self.held = 0  # bytes allocated by the driver
 
     def take(self, nbytes: int) -> Block:
         """A block of at least `nbytes`. Raises DeviceMemoryError where no memory is left."""
@@ -61,7 +61,7 @@ class Pool:
         try:
             made = drv.mem_alloc(size)
         except drv.Error:
-            self.trim()  # what lies unused may make room
+            self.trim()  # return unused blocks to the driver, then try again
             try:
                 made = drv.mem_alloc(size)
             except drv.Error as error:
@@ -75,7 +75,7 @@ class Pool:
         return address
 
     def give_back(self, address: int, size: int) -> None:
-        """The end of a block."""
+        """Make a block free for reuse."""
         with self._lock:
             self._free.setdefault(size, []).append(address)
 

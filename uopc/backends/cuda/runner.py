@@ -26,12 +26,12 @@ from uopc.errors import InvalidIR, UserError
 
 # Kernels may rely on this alignment of their arguments.
 ALIGNMENT = 16
-BUFFERS_KEPT = 16
+MOST_QUEUES = 16
 # From this number of launches on, a graph is worthwhile: one call of the driver starts them.
 LEAST_CAPTURED = 3
 
 
-class _Seen:
+class _NumPyView:
     """A device array as NumPy's checks see it; its memory is never read."""
 
     def __init__(self, array: DeviceArray) -> None:
@@ -43,11 +43,11 @@ class _Seen:
 
 def _shadow(array: DeviceArray) -> AnyArray:
     """An array whose shape, dtype and address are those of a device array."""
-    return np.asarray(_Seen(array)).view(array.dtype)
+    return np.asarray(_NumPyView(array)).view(array.dtype)
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _BoundLaunch:
     """One launch with known numbers: words are base numbers and offsets (-1: a plain number)."""
 
     name: str
@@ -63,13 +63,13 @@ class _Step:
 class _Sizes:
     """Grids, words and sizes for one set of variable values."""
 
-    steps: tuple[_Step, ...]
+    launches: tuple[_BoundLaunch, ...]
     arena_bytes: int
     shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Usual:
+class _FastPath:
     """The sizes for the fast path: all arguments are DeviceArrays that fit, and no variables."""
 
     arguments: tuple[tuple[AnyDtype, tuple[int, ...]], ...]
@@ -91,7 +91,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Call:
-    """One call on its way: what it was given, and the addresses its kernels see."""
+    """One call: its arguments, and the addresses that its kernels receive."""
 
     bound: Bound
     sizes: _Sizes
@@ -100,8 +100,8 @@ class _Call:
     bases: tuple[int, ...]
     outs: list[DeviceArray]
     used: list[Any]  # page-locked buffers
-    home: list[tuple[AnyArray, int]]  # host arrays that get what is at an address
-    back: list[tuple[int, int, int]]  # device copies to undo an alignment: to, from, bytes
+    copies_to_host: list[tuple[AnyArray, int]]  # host arrays, and the addresses to copy from
+    copies_back: list[tuple[int, int, int]]  # copies on the device after the call: to, from, bytes
     on_device: bool = True
 
     def array(self, i: int) -> AnyArray | DeviceArray:
@@ -123,8 +123,8 @@ class CudaRunner:
             self._permit_shared()
         self._known: KnownSizes = BoundedMap()
         self._sizes: SizesByValues[_Sizes] = SizesByValues(plan)
-        self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(BUFFERS_KEPT)
-        self._usual = self._find_usual()
+        self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(MOST_QUEUES)
+        self._fast_path = self._make_fast_path()
 
     def _permit_shared(self) -> None:
         """Allow kernels the shared memory that their launches request."""
@@ -135,7 +135,7 @@ class CudaRunner:
                 if kernel is not None:
                     kernel.set_attribute(most, launch.dynamic_shared)
 
-    def _find_usual(self) -> _Usual | None:
+    def _make_fast_path(self) -> _FastPath | None:
         """The fast path, if calls with DeviceArrays need no further checks; else None."""
         plan = self.plan
         if plan.variables or not plan.arguments or any(a.writable for a in plan.arguments):
@@ -146,7 +146,7 @@ class CudaRunner:
             nbytes = math.prod(shape) * result.dtype.itemsize
             fresh.append((size_class(nbytes), shape, result.dtype))
         sizes = self.sizes({})
-        return _Usual(
+        return _FastPath(
             tuple((a.dtype, shape_of(a.shape, {})) for a in plan.arguments),
             tuple(fresh),
             size_class(sizes.arena_bytes) if sizes.arena_bytes else 0,
@@ -160,9 +160,9 @@ class CudaRunner:
         device = self.device
         device.context.push()
         try:
-            usual = self._usual
-            if usual is not None and not named and self._fits(usual, positional):
-                return self._quick(usual, positional)
+            fast = self._fast_path
+            if fast is not None and not named and self._fits(fast, positional):
+                return self._call_fast(fast, positional)
             call = self._prepare(positional, named)
             self._launch(call.sizes, call.bases)
             return self._finish(call)
@@ -178,7 +178,7 @@ class CudaRunner:
         drv = driver()
         with self.device, failures(f"running {self.plan.name!r}"):
             call = self._prepare(positional, named)
-            marks = [(step.name, drv.Event(), drv.Event()) for step in call.sizes.steps]
+            marks = [(step.name, drv.Event(), drv.Event()) for step in call.sizes.launches]
             queue = self._prepared(call.sizes, call.bases)
             for (launch, *given), (_, begin, end) in zip(queue.launches, marks):
                 begin.record()
@@ -192,7 +192,7 @@ class CudaRunner:
         queue = self._ready.get((sizes, bases))
         if queue is None:
             queue = self._prepared(sizes, bases)
-        elif not queue.again:  # addresses that come back may come often
+        elif not queue.again:  # the same addresses a second time
             queue.again = True
             if len(queue.launches) >= LEAST_CAPTURED:
                 queue.graph = self.device.graphs.capture(queue.launches)
@@ -207,35 +207,35 @@ class CudaRunner:
         made = [
             (s.launch, s.grid, s.block, s.pack(*[bases[b] + offset for b, offset in s.words]),
              s.shared, None)
-            for s in sizes.steps
+            for s in sizes.launches
         ]
-        return self._ready.keep((sizes, bases), _Queue(made))
+        return self._ready.add((sizes, bases), _Queue(made))
 
-    def _fits(self, usual: _Usual, positional: Sequence[object]) -> bool:
-        """Whether these are arrays of ours as expected: then nothing else needs a look."""
-        if len(positional) != len(usual.arguments):
+    def _fits(self, fast: _FastPath, positional: Sequence[object]) -> bool:
+        """True if these are DeviceArrays as expected, so that nothing else needs a check."""
+        if len(positional) != len(fast.arguments):
             return False
         device = self.device
-        for value, (dtype, shape) in zip(positional, usual.arguments):
+        for value, (dtype, shape) in zip(positional, fast.arguments):
             if type(value) is not DeviceArray or value.shape != shape or value.dtype != dtype:
                 return False
             if value.device is not device or value.address % ALIGNMENT:
                 return False
         return True
 
-    def _quick(self, usual: _Usual, positional: Any) -> object:
-        """The usual call: memory for the results, and the launches."""
+    def _call_fast(self, fast: _FastPath, positional: Any) -> object:
+        """Run the fast path: take memory for the results, and launch."""
         device = self.device
         take = device.pool.take_class
         bases = [a.address for a in positional]
         outs = []
-        for size, shape, dtype in usual.fresh:
+        for size, shape, dtype in fast.fresh:
             block = take(size)
             bases.append(block.address)
             outs.append(DeviceArray(block.address, shape, dtype, device, block))
-        arena = take(usual.arena) if usual.arena else None
+        arena = take(fast.arena) if fast.arena else None
         bases.append(arena.address if arena is not None else 0)
-        self._launch(usual.sizes, (*bases, *usual.tail))
+        self._launch(fast.sizes, (*bases, *fast.tail))
         return outs[0] if self.plan.structure == "single" else self.plan.contained(outs)
 
     # -------------------------------------------------------- before
@@ -245,14 +245,14 @@ class CudaRunner:
 
     def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
         plan = self.plan
-        steps = [self._step(launch, values) for launch in plan.launches]
+        steps = [self._bind_launch(launch, values) for launch in plan.launches]
         return _Sizes(
             tuple([s for s in steps if s is not None]),
             number(plan.arena_bytes, values),
             tuple(shape_of(result.shape, values) for result in plan.results),
         )
 
-    def _step(self, launch: Any, values: Mapping[str, int]) -> _Step | None:
+    def _bind_launch(self, launch: Any, values: Mapping[str, int]) -> _BoundLaunch | None:
         assert isinstance(launch, GpuLaunch)
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
@@ -267,14 +267,15 @@ class CudaRunner:
         ])  # fmt: skip
         pack = struct.Struct(f"<{len(words)}Q").pack
         grid, start = (x, y, z), kernel._launch_kernel
-        return _Step(launch.kernel, start, grid, launch.block, launch.dynamic_shared, pack, words)
+        shared = launch.dynamic_shared
+        return _BoundLaunch(launch.kernel, start, grid, launch.block, shared, pack, words)
 
     def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
         """Check and convert all arguments, and start to copy host arrays to the device."""
         originals: dict[int, tuple[object, DeviceArray]] = {}
         kept: list[AnyArray] = []
 
-        def seen(label: str, value: object, dtype: AnyDtype) -> object:
+        def as_numpy(label: str, value: object, dtype: AnyDtype) -> object:
             if not is_on_device(value):
                 return value
             ours = from_device(label, value, self.device, dtype)
@@ -287,12 +288,12 @@ class CudaRunner:
         dtypes = {a.name: a.dtype for a in arguments}
         anything = np.dtype(np.uint8)
         positional = tuple([
-            seen(f"argument {i}", v, arguments[i].dtype if i < len(arguments) else anything)
+            as_numpy(f"argument {i}", v, arguments[i].dtype if i < len(arguments) else anything)
             for i, v in enumerate(positional)
         ])  # fmt: skip
         named = {
-            k: seen(f"argument {k!r}", v, dtypes.get(k, anything)) if k != "out"
-            else self._seen_outs(v, seen)
+            k: as_numpy(f"argument {k!r}", v, dtypes.get(k, anything)) if k != "out"
+            else self._outs_as_numpy(v, as_numpy)
             for k, v in named.items()
         }  # fmt: skip
         bound = bind(self.plan, positional, named, self._known)
@@ -305,17 +306,18 @@ class CudaRunner:
         self._upload(call)
         return self._allocate(call)
 
-    def _seen_outs(self, out: Any, seen: Any) -> Any:
+    def _outs_as_numpy(self, out: Any, as_numpy: Any) -> Any:
         dtypes = [r.dtype for r in self.plan.results]
         if isinstance(out, Mapping):
             pairs = zip(out.items(), dtypes)
-            return {k: seen(f"out[{k!r}]", v, t) for (k, v), t in pairs}
+            return {k: as_numpy(f"out[{k!r}]", v, t) for (k, v), t in pairs}
         if isinstance(out, (tuple, list)):
-            return type(out)([seen(f"out[{i}]", v, t) for i, (v, t) in enumerate(zip(out, dtypes))])
-        return seen("out", out, dtypes[0]) if dtypes else out
+            pairs = zip(out, dtypes)
+            return type(out)([as_numpy(f"out[{i}]", v, t) for i, (v, t) in enumerate(pairs)])
+        return as_numpy("out", out, dtypes[0]) if dtypes else out
 
     def _take_outs(self, call: _Call, originals: dict[int, tuple[object, DeviceArray]]) -> None:
-        """Results that have a place already: on the device, or on the host to be copied to."""
+        """Record the results whose memory the caller gave with `out=`."""
         bound, fresh = call.bound, len(self.plan.arguments)
         for i, result in enumerate(self.plan.results):
             known = originals.get(id(bound.out_objects[i]))
@@ -343,29 +345,29 @@ class CudaRunner:
             if ours is None:
                 self.device.upload(array, block.address, call.used)
                 if argument.writable:
-                    call.home.append((array, block.address))
-            elif nbytes:  # on the device, but where kernels could not read it by vectors
+                    call.copies_to_host.append((array, block.address))
+            elif nbytes:  # on the device, but not aligned for vector reads
                 driver().memcpy_dtod(block.address, ours.address, nbytes)
                 if argument.writable:
-                    call.back.append((ours.address, block.address, nbytes))
+                    call.copies_back.append((ours.address, block.address, nbytes))
 
     def _allocate(self, call: _Call) -> _Call:
         """Memory for the results and the arena, and the addresses of all bases."""
         plan, pool, given = self.plan, self.device.pool, call.given
-        place = len(plan.arguments)
-        bases = [given[i].address for i in range(place)]
+        base = len(plan.arguments)
+        bases = [given[i].address for i in range(base)]
         for result, shape, target in zip(plan.results, call.sizes.shapes, call.bound.outs):
             if result.source is not None:
                 continue
-            out = given.get(place)
+            out = given.get(base)
             if out is None:
                 block = pool.take(math.prod(shape) * result.dtype.itemsize)
                 out = DeviceArray(block.address, shape, result.dtype, self.device, block)
                 if target is not None:
-                    call.home.append((target, block.address))
+                    call.copies_to_host.append((target, block.address))
             call.outs.append(out)
             bases.append(out.address)
-            place += 1
+            base += 1
         if call.sizes.arena_bytes:
             arena = pool.take(call.sizes.arena_bytes)
             call.blocks.append(arena)
@@ -379,10 +381,10 @@ class CudaRunner:
 
     # -------------------------------------------------------- after
     def _finish(self, call: _Call) -> object:
-        for to, source, nbytes in call.back:
+        for to, source, nbytes in call.copies_back:
             driver().memcpy_dtod(to, source, nbytes)
         outs: Sequence[object] = call.outs
-        if not call.on_device or call.home:
+        if not call.on_device or call.copies_to_host:
             outs = self._to_host(call)
         results = call.bound.results(self.plan, call.sizes.shapes, outs, call.array)
         if call.used:
@@ -393,12 +395,12 @@ class CudaRunner:
     def _to_host(self, call: _Call) -> list[object]:
         """The fresh results, where host arrays get copies on the host; waits for these copies."""
         download = self.device.download
-        home = [(array, download(where, array.nbytes, call.used)) for array, where in call.home]
+        to_host = [(a, download(at, a.nbytes, call.used)) for a, at in call.copies_to_host]
         outs: list[object] = list(call.outs)
         wanted = [] if call.on_device else call.outs
         raw = [download(o.address, o.nbytes, call.used) for o in wanted]
         self.device.synchronize()
-        for array, data in home:
+        for array, data in to_host:
             array.reshape(-1).view(np.uint8)[:] = data
         for i, data in enumerate(raw):
             made = call.outs[i]

@@ -1,8 +1,8 @@
-"""The reference interpreter: the meaning of a graph, at every level, run on NumPy.
+"""The reference interpreter: runs a graph of any level on NumPy.
 
-Written to be read and trusted, not to be fast. It shares the evaluator of single nodes with
+It is written to be read and trusted, not to be fast. It shares the evaluator of single nodes with
 constant folding, and nothing with the passes. `tensor.py` runs tensor graphs, `machine.py` all
-graphs with ranges; this file takes care of the arguments.
+graphs with ranges; this file checks the arguments.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def evaluate_with_effects(
     with np.errstate(all="ignore"):
         run.run(roots)
         outputs = [_output(run, u) for u in roots if u in run.values]
-        finals = run.finals(roots)
+        finals = run.final_contents(roots)
     for storage, array in finals.items():
         if storage.op is Ops.PARAM:
             _write_back(storage, inputs[storage.arg.name], array)

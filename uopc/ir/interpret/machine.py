@@ -2,7 +2,7 @@
 
 While a loop runs, each of its ranges is an axis of every array that depends on it (or, where
 iterations depend on each other, one number at a time). REDUCE folds axes, a read takes the elements
-at an array of places, a store writes at an array of places in the order of the loops.
+at an array of offsets, a store writes at an array of offsets in the order of the loops.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, p
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables
-from uopc.ir.interpret.state import Find, State
-from uopc.ir.interpret.step_order import NUMBERS, Block, Loop, Planner, Step, linear, targets
+from uopc.ir.interpret.state import Arrays, State
+from uopc.ir.interpret.step_order import NUMBERS, Block, BlockBuilder, Loop, Step, linear, targets
 from uopc.ir.interpret.steps import STEPS
-from uopc.ir.interpret.threads import Launch, is_private
+from uopc.ir.interpret.threads import Grid, is_private
 from uopc.ir.interpret.views import without_views
 from uopc.ir.verify.nodes import describe
 
@@ -31,15 +31,15 @@ _BUDGET = 1 << 22
 _FEW_STEPS = 64  # blocks with fewer steps share the budget as if they had this many
 _MOST_AXES = 30  # NumPy 1 has 32, and a reduction of lanes takes one more
 
-# A value, and which of its elements exist (None: all).
-_Part = tuple[Array, Array | None]
+# A value, and a mask of the elements that exist (None: all).
+_Masked = tuple[Array, Array | None]
 
 
 class Machine:
     """Runs the steps of a plan on a state."""
 
-    def __init__(self, find: Find, variables: Variables, storages: dict[UOp, Array]) -> None:
-        self.state = State(find, variables, storages)
+    def __init__(self, argument: Arrays, variables: Variables, storages: dict[UOp, Array]) -> None:
+        self.state = State(argument, variables, storages)
         self.as_values: set[UOp] = set()  # addresses that mean the element there
 
     def run(self, root: UOp) -> None:
@@ -48,28 +48,28 @@ class Machine:
             plan = linear(root)
         else:
             root = without_views(root)
-            planner = Planner(root)
-            plan, self.as_values = planner.program(root), planner.as_values
+            builder = BlockBuilder(root)
+            plan, self.as_values = builder.program(root), builder.as_values
         specials = [u for u in walk.toposort(root) if u.op is Ops.SPECIAL]
         with np.errstate(all="ignore"):
             if specials:
-                self._launched(plan, specials)
+                self._run_grid(plan, specials)
             else:
                 self.block(plan)
 
-    def _launched(self, plan: Block, specials: list[UOp]) -> None:
+    def _run_grid(self, plan: Block, specials: list[UOp]) -> None:
         """Run a plan in every thread of a launch."""
         s = self.state
         for u in {v: None for special in specials for v in walk.toposort(special.src[0])}:
             self.step(u)
         specials.sort(key=lambda u: str(u.arg))
-        s.launch = launch = Launch({u: int(s.value(u.src[0]).max()) for u in specials})
-        for _ in launch.pieces(_BUDGET // max(_FEW_STEPS, len(plan.steps))):
-            s.extents = [launch.count, launch.width]
+        s.grid = grid = Grid({u: int(s.value(u.src[0]).max()) for u in specials})
+        for _ in grid.batches(_BUDGET // max(_FEW_STEPS, len(plan.steps))):
+            s.extents = [grid.count, grid.width]
             for u in [b for b in s.memory if is_private(b)]:
                 del s.memory[u], s.storages[u]
             self.block(plan)
-        s.extents, s.launch = [], None
+        s.extents, s.grid = [], None
 
     # ------------------------------------------------------------ blocks
     def block(self, block: Block) -> None:
@@ -130,7 +130,7 @@ class Machine:
         widths = self._widths(loop, counts)
         for carry, _ in loop.carries:
             s.set(carry, s.value(carry.src[0]), s.masks.get(carry.src[0]))
-        total: _Part | None = None
+        total: _Masked | None = None
         for starts in itertools.product(*[range(0, n, w) for n, w in zip(counts, widths)]):
             depth, guards = len(s.extents), len(s.guards)
             self._bind(loop, starts, widths, counts)
@@ -171,7 +171,7 @@ class Machine:
     def _bind(
         self, loop: Loop, starts: Sequence[int], widths: Sequence[int], counts: Sequence[int]
     ) -> None:
-        """Give the ranges of a loop their numbers in one piece of it."""
+        """Give the ranges of a loop their numbers in one batch of iterations."""
         s = self.state
         for r, start, width, count in zip(loop.ranges, starts, widths, counts):
             numbers = np.arange(start, min(start + width, count), dtype=np.int64)
@@ -185,8 +185,8 @@ class Machine:
                 s.guards.append(ok)
             s.set(r, numbers, ok)
 
-    def _folded(self, loop: Loop, depth: int, guards: int, total: _Part | None) -> _Part:
-        """The value of one piece of a REDUCE, folded over its axes, and combined with `total`."""
+    def _folded(self, loop: Loop, depth: int, guards: int, total: _Masked | None) -> _Masked:
+        """The value of one batch of a REDUCE, folded over its axes, and combined with `total`."""
         u, s = loop.node, self.state
         assert loop.fold is not None
         value, ok = s.value(loop.fold), s.masks.get(loop.fold)

@@ -1,4 +1,4 @@
-"""The state of a run: values of nodes, contents of storage, and which iterations happen.
+"""The state of a run: values of nodes, contents of storage, masks of iterations.
 
 An array of a value has the shape (…, second range, first range, lanes): each range that runs at
 once is an axis, a loop opened later stands further left, and NumPy's broadcasting lines them up.
@@ -19,18 +19,18 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
 from uopc.ir.interpret.step_order import indices, storage
-from uopc.ir.interpret.threads import THREADS, Launch
+from uopc.ir.interpret.threads import THREADS, Grid
 from uopc.ir.verify.nodes import describe
 
-# How a PARAM finds its array.
-Find = Callable[[UOp], Array]
+# From a PARAM to its array.
+Arrays = Callable[[UOp], Array]
 
 
 class State:
-    """`find` gives the arrays of PARAMs; BUFFERs are made when first needed."""
+    """`argument` gives the arrays of PARAMs; a BUFFER is made when it is first used."""
 
-    def __init__(self, find: Find, variables: Variables, storages: dict[UOp, Array]) -> None:
-        self.find = find
+    def __init__(self, argument: Arrays, variables: Variables, storages: dict[UOp, Array]) -> None:
+        self.argument = argument
         self.variables = variables
         self.storages = storages  # in the shape that the caller sees
         self.memory: dict[UOp, Array] = {}  # the same arrays, flat
@@ -40,7 +40,7 @@ class State:
         self.extents: list[int] = []  # of the axes of the loops that run, outer first
         self.guards: list[Array] = []  # iterations that happen, where the ends of ranges differ
         self.axes: dict[UOp, tuple[int, int]] = {}  # range → its axis and length
-        self.launch: Launch | None = None  # the threads that run, if there are any
+        self.grid: Grid | None = None  # the threads that run, if any
 
     # ------------------------------------------------------------ values
     def value(self, u: UOp) -> Array:
@@ -64,8 +64,8 @@ class State:
     def lane_axis(self, lane: UOp) -> tuple[int, int]:
         """The axis of the threads of warps, and their number. `lane` is the loop over them, or,
         where there are threads, the number of a thread in its warp."""
-        if self.launch is not None:
-            return THREADS, self.launch.width
+        if self.grid is not None:
+            return THREADS, self.grid.width
         if lane not in self.axes:
             raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
         return self.axes[lane]
@@ -91,10 +91,10 @@ class State:
         if base in self.storages:
             return self.storages[base]
         if base.op is Ops.BUFFER:
-            copies = 1 if self.launch is None else self.launch.copies(base)
+            copies = 1 if self.grid is None else self.grid.copies(base)
             dims = self.dims(base) if copies == 1 else [copies, *self.dims(base)]
             return undefined(base.dtype, dims)
-        array = self.find(base)
+        array = self.argument(base)
         check_array(base, array)
         return array
 
@@ -104,16 +104,16 @@ class State:
 
     # ------------------------------------------------------------ accesses
     def gate(self, gate: UOp | None) -> Array:
-        """Which iterations access memory: those that happen, and where the gate holds."""
+        """A mask of the iterations that access memory: they happen, and the gate holds."""
         ok = np.ones(1, np.bool_) if gate is None else self.value(gate)
         for guard in self.guards:
             ok = ok & guard
         return ok
 
-    def places(self, u: UOp, target: UOp, lanes: int, ok: Array) -> tuple[Array, Array]:
-        """The flat places of an address (`lanes` from each place if it is one), and which exist.
+    def offsets(self, u: UOp, target: UOp, lanes: int, ok: Array) -> tuple[Array, Array]:
+        """The flat offsets of an address (`lanes` from each if it is one) and their mask.
 
-        InvalidIR, naming `u`, when an existing place is outside of the storage.
+        InvalidIR, naming `u`, when an unmasked offset is outside of the storage.
         """
         base = storage(target)
         dims, found = self.dims(base), list(indices(target))
@@ -135,41 +135,41 @@ class State:
                     f" dimension {i} of size {size}"
                 )
             flat = flat * size + place
-        if self.launch is not None:
-            flat = flat + self.launch.offset(base, math.prod(dims))
+        if self.grid is not None:
+            flat = flat + self.grid.offset(base, math.prod(dims))
         return np.where(ok, flat, 0), ok
 
     def read(self, u: UOp, target: UOp, gate: UOp | None, lanes: int) -> Array:
-        """The elements at an address, `lanes` from each place; 0 where there is no access."""
+        """The elements at an address, `lanes` from each offset; 0 where there is no access."""
         ok = self.gate(gate)
         if gate is not None:
             ok = ok & self.masks.get(gate, np.True_)
-        flat, ok = self.places(u, target, lanes, ok)
+        flat, ok = self.offsets(u, target, lanes, ok)
         base = storage(target)
         array = self.array(base)
-        if self.launch is not None:
-            self.launch.touch(u, base, array.size, flat, ok, writes=False)
+        if self.grid is not None:
+            self.grid.touch(u, base, array.size, flat, ok, writes=False)
         if not ok.any():
             return np.zeros(flat.shape, array.dtype)
         value = array[flat]
         return value if ok.all() else np.where(ok, value, np.zeros((), array.dtype))
 
     def write(self, u: UOp) -> None:
-        """Run a STORE; where several iterations store to one place the last one wins."""
+        """Run a STORE; if several iterations store to one element, the last one wins."""
         target, value = u.src[:2]
         base = storage(target)
         ok = self.gate(u.src[2] if len(u.src) > 2 else None)
         ok = ok & self.masks.get(value, np.True_)
         data = self.value(value)
         lanes = max(data.shape[-1], before_effects(target).dtype.lanes)
-        flat, ok = self.places(u, target, lanes, ok)
+        flat, ok = self.offsets(u, target, lanes, ok)
         full = np.broadcast_shapes(flat.shape, data.shape, ok.shape, (*self.extents[::-1], 1))
         flat, data, ok = [np.broadcast_to(a, full) for a in (flat, data, ok)]
         array = self.array(base)
         if not array.flags.writeable:
             raise UserError(f"{name_of(base)} is stored to, but its array is read-only")
-        if self.launch is not None:
-            self.launch.touch(u, base, array.size, flat, ok, writes=True)
+        if self.grid is not None:
+            self.grid.touch(u, base, array.size, flat, ok, writes=True)
         # Later iterations overwrite earlier ones, so the outer loop must be the first axis.
         axes = (*reversed(range(len(full) - 1)), len(full) - 1)
         flat, data, ok = [a.transpose(axes) for a in (flat, data, ok)]

@@ -80,7 +80,7 @@ def indices(u: UOp) -> tuple[UOp, ...]:
 
 
 def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
-    """Addresses that mean the element there: operands of nodes that are not memory accesses."""
+    """Addresses that stand for their element: operands of nodes that are not memory accesses."""
     out: set[UOp] = set()
     for u in nodes:
         for i, s in enumerate(operands(u)):
@@ -96,7 +96,7 @@ def targets(call: UOp) -> set[UOp]:
 
 
 # ---------------------------------------------------------------- effects
-def leaves(effect: UOp) -> Iterator[UOp]:
+def effects_of(effect: UOp) -> Iterator[UOp]:
     """The STOREs, CALLs and ENDs in a bundle of effects."""
     stack = [effect]
     while stack:
@@ -115,7 +115,7 @@ def inner_sources(end: UOp) -> list[UOp]:
         u = stack.pop()
         if u.op is Ops.END:
             out.extend(u.src[1:])
-            stack.extend(leaves(u.src[0]))
+            stack.extend(effects_of(u.src[0]))
         else:
             out.extend(operands(u))
     return out
@@ -141,15 +141,15 @@ def _groups(loops: Sequence[UOp]) -> list[list[UOp]]:
 
 
 # ---------------------------------------------------------------- planning
-class Planner:
-    """Plans of graphs with ranges (levels indexed, kernel, vector)."""
+class BlockBuilder:
+    """Blocks of steps for graphs with ranges (levels indexed, kernel, vector)."""
 
     def __init__(self, root: UOp) -> None:
         self.as_values = used_as_values(order([root]))
 
     def program(self, root: UOp) -> Block:
-        """The plan of a whole SINK; InvalidIR when a range in it is not closed."""
-        effects = list(leaves(root))
+        """The block of a whole SINK; InvalidIR when a range in it is not closed."""
+        effects = list(effects_of(root))
         for e in effects:
             for r in _in_axis_order(list(ranges.ranges(e))):
                 raise InvalidIR(f"range {r.arg.axis} of {r.arg.kind} kind is never closed")
@@ -194,7 +194,7 @@ class Planner:
         """The nest of a closer: one Loop per group of ranges, the first one outermost."""
         group, *inner = groups
         inside = opened.union(group)
-        own = list(leaves(u.src[0])) if u.op is Ops.END and not inner else []
+        own = list(effects_of(u.src[0])) if u.op is Ops.END and not inner else []
         if inner:
             body = self.block(sources(u), inside, opened, frozenset())
             nest = self._loop(u, inner, inside)

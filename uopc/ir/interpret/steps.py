@@ -23,19 +23,19 @@ def _invalid(m: State, u: UOp) -> None:
 
 
 def _special(m: State, u: UOp) -> None:
-    assert m.launch is not None
-    m.set(u, m.launch.index(u))
+    assert m.grid is not None
+    m.set(u, m.grid.index(u))
 
 
 def _barrier(m: State, u: UOp) -> None:
-    if m.launch is not None:
-        m.launch.barrier(u, m.gate(None))
+    if m.grid is not None:
+        m.grid.barrier(u, m.gate(None))
 
 
 def _exchange(m: State, u: UOp) -> None:
-    if m.launch is None:
+    if m.grid is None:
         raise InvalidIR(f"{describe(u)}: there are no threads")
-    m.set(u, m.launch.exchange(u, m.value(u.src[0]), m.gate(None)))
+    m.set(u, m.grid.exchange(u, m.value(u.src[0]), m.gate(None)))
 
 
 def _tile(u: UOp) -> tensor_cores.Tile:
@@ -159,7 +159,7 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.CONST:    lambda m, u: m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1)),
     Ops.INVALID:  _invalid,
     Ops.VARIABLE: lambda m, u: m.set(u, np.asarray([m.variables[u]], np.int64)),
-    Ops.NUMBER:   lambda m, u: m.set(u, m.find(u).reshape(-1)),
+    Ops.NUMBER:   lambda m, u: m.set(u, m.argument(u).reshape(-1)),
     Ops.LANES:    lambda m, u: m.set(u, np.arange(u.arg, dtype=u.dtype.numpy)),
     Ops.SPECIAL:  _special,
     Ops.PARAM:    State.array,

@@ -23,7 +23,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, undefined
 from uopc.ir.interpret.machine import run_kernel
 
-# One write: the view it goes to, the values, and which of them exist (None: all).
+# One write: the target view, the values, and a mask of those that exist (None: all).
 Write = tuple[UOp, Array, Array | None]
 
 _LEAVES = frozenset((Ops.VARIABLE, Ops.BIND, Ops.IOTA, Ops.PARAM, Ops.BUFFER))
@@ -47,7 +47,7 @@ class TensorRun:
         self.values: dict[UOp, Array] = {}
         # Elements that exist, for the nodes where some do not (INVALID).
         self.masks: dict[UOp, Array] = {}
-        self.parts: dict[UOp, list[tuple[Array, Array | None]]] = {}  # of TUPLE and CALL
+        self.tuples: dict[UOp, list[tuple[Array, Array | None]]] = {}  # of TUPLE and CALL
         self.bases: dict[UOp, UOp] = {}  # views of storage → the storage
         # A version of storage is a set of effects, as bits: bit i stands for `effects[i]`.
         self.effects: list[UOp] = []
@@ -110,9 +110,9 @@ class TensorRun:
         elif u.op is Ops.CALL:
             self._call(u)
         elif u.op is Ops.TUPLE:
-            self.parts[u] = [(self.values[s], self.masks.get(s)) for s in u.src]
+            self.tuples[u] = [(self.values[s], self.masks.get(s)) for s in u.src]
         elif u.op is Ops.GETTUPLE:
-            self._set(u, *self.parts[u.src[0]][u.arg])
+            self._set(u, *self.tuples[u.src[0]][u.arg])
         elif u.op in _LEAVES:
             self._set(u, self._leaf(u))
         elif u.op is Ops.INVALID:
@@ -176,7 +176,7 @@ class TensorRun:
         self._set(u, evaluate.join(u, parts), masks)
 
     def reduced(self, u: UOp) -> tuple[Array, Array | None]:
-        """The value of a REDUCE, and which of its elements exist (None: all)."""
+        """The value of a REDUCE, and a mask of the elements that exist (None: all)."""
         ok = self.masks.get(u.src[0])
         value = evaluate.fold(u.arg.op, self.values[u.src[0]], u.arg.axes, u.dtype)
         return value, None if ok is None else np.asarray(ok.all(axis=u.arg.axes))
@@ -227,7 +227,7 @@ class TensorRun:
         ok = self.masks.get(value)
         if len(u.src) == 3:
             ok = self.values[u.src[2]] & (np.True_ if ok is None else ok)
-        self._wrote(u, {self.bases[target]: [(target, self.values[value], ok)]})
+        self._note_writes(u, {self.bases[target]: [(target, self.values[value], ok)]})
 
     def _after(self, u: UOp) -> None:
         base = self.bases.get(u)
@@ -237,9 +237,9 @@ class TensorRun:
         value = self.contents(base, self.versions[u])
         for v in self._path(u):
             value = self._move(v, value, 0)
-        self._set(u, value, self._left(u))
+        self._set(u, value, self._mask_after(u))
 
-    def _left(self, u: UOp) -> Array | None:
+    def _mask_after(self, u: UOp) -> Array | None:
         """The mask of a view after one STORE of INVALID to all of it: no element exists."""
         effect = u.src[1]
         if len(u.src) != 2 or effect.op is not Ops.STORE or effect.src[0] is not u.src[0]:
@@ -247,7 +247,7 @@ class TensorRun:
         ok = self.masks.get(effect.src[1])
         return None if ok is None or ok.any() else ok
 
-    def _wrote(self, u: UOp, writes: dict[UOp, list[Write]]) -> None:
+    def _note_writes(self, u: UOp, writes: dict[UOp, list[Write]]) -> None:
         """Note the writes of the effect that is evaluated, which is the latest one."""
         self.writes[u] = writes
         for base in writes:
@@ -272,7 +272,7 @@ class TensorRun:
 
     def _write(self, array: Array, target: UOp, value: Array, ok: Array | None) -> None:
         """Put `value` where `target`, a chain of views, looks at `array`."""
-        outer: list[tuple[Array, Array]] = []  # the operands of BITCASTs, and the places they show
+        outer: list[tuple[Array, Array]] = []  # the operands of BITCASTs, and the offsets they show
         places = np.arange(array.size).reshape(array.shape)
         for v in self._path(target):
             if v.op is not Ops.BITCAST:
@@ -287,7 +287,7 @@ class TensorRun:
             below.reshape(-1)[where] = evaluate.bitcast(array, below.dtype).reshape(where.shape)
             array = below
 
-    def finals(self, roots: Sequence[UOp]) -> dict[UOp, Array]:
+    def final_contents(self, roots: Sequence[UOp]) -> dict[UOp, Array]:
         """The last contents of every storage that an effect below the roots writes."""
         version = 0
         for root in roots:
@@ -305,7 +305,7 @@ class TensorRun:
         writes: dict[UOp, list[Write]] = {}
         for slot, array in written.items():
             writes.setdefault(self.bases[args[slot]], []).append((args[slot], array, None))
-        self._wrote(u, writes)
+        self._note_writes(u, writes)
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Evaluate a FUNCTION. Returns the new contents of the arguments it stores to, by slot."""
@@ -321,8 +321,8 @@ class TensorRun:
         inner = self.nested(argument, variables)
         inner.run(body.src)
         outputs = [s for s in body.src if s in inner.values]
-        self.parts[u] = [(inner.values[s], inner.masks.get(s)) for s in outputs]
-        written = inner.finals(body.src)
+        self.tuples[u] = [(inner.values[s], inner.masks.get(s)) for s in outputs]
+        written = inner.final_contents(body.src)
         return {b.arg.slot: a for b, a in written.items() if b.op is Ops.PARAM and b.arg.slot >= 0}
 
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:

@@ -26,11 +26,11 @@ THREADS = -3  # the axis of threads in every array; blocks and lanes follow
 
 
 def is_private(base: UOp) -> bool:
-    """Whether each block, or each thread, has its own copy of a storage."""
+    """True if each block, or each thread, has its own copy of a storage."""
     return base.op is Ops.BUFFER and base.arg.space != "global"
 
 
-class Launch:
+class Grid:
     """The threads that run now: those of blocks `first` … `first + count`.
 
     `extents`: the number of values of each SPECIAL, in the order x, y, z.
@@ -47,8 +47,8 @@ class Launch:
         """Threads in a block."""
         return math.prod(self.threads.values())
 
-    def pieces(self, room: int) -> Iterator[None]:
-        """Yield when the next blocks are set, so few that at most `room` threads run at once."""
+    def batches(self, room: int) -> Iterator[None]:
+        """Set the next blocks and yield, at most `room` threads at once."""
         total = math.prod(self.blocks.values())
         step = max(1, room // max(1, self.width))
         for self.first in range(0, total, step):
@@ -65,7 +65,7 @@ class Launch:
             if u is special:
                 return (numbers % n).reshape((-1, 1) if block else (-1, 1, 1))
             numbers = numbers // n
-        raise InvalidIR(f"{describe(special)}: not a place of this launch")
+        raise InvalidIR(f"{describe(special)}: not a dimension of this launch")
 
     # ------------------------------------------------------------ storage of a block or thread
     def copies(self, base: UOp) -> int:
@@ -75,7 +75,7 @@ class Launch:
         return self.count * (self.width if base.arg.space == "reg" else 1)
 
     def offset(self, base: UOp, size: int) -> Array:
-        """The place in memory where each thread's copy of a BUFFER begins."""
+        """The offset at which each thread's copy of a BUFFER begins."""
         if self.copies(base) == 1:
             return np.zeros(1, np.int64)
         block = np.arange(self.count).reshape(-1, 1)
@@ -103,20 +103,20 @@ class Launch:
 
     # ------------------------------------------------------------ threads together
     def barrier(self, u: UOp, active: Array) -> None:
-        """All threads of a block are here, or none."""
-        self._together(u, active, self.width, "block")
+        """InvalidIR unless all threads of a block are here, or none."""
+        self._check_convergence(u, active, self.width, "block")
         self.users = {}
 
     def exchange(self, u: UOp, value: Array, active: Array) -> Array:
         """The value in the thread whose number differs in the bits that are set in the arg."""
-        self._together(u, active, min(WARP, self.width), "warp")
+        self._check_convergence(u, active, min(WARP, self.width), "warp")
         other = np.arange(self.width) ^ u.arg
         if u.arg >= WARP or (other >= self.width).any():
             raise InvalidIR(f"{describe(u)}: there is no such thread in the warp")
         full = np.broadcast_to(value, np.broadcast_shapes(value.shape, (self.width, 1, 1)))
         return np.asarray(np.take(full, other, axis=THREADS))
 
-    def _together(self, u: UOp, active: Array, size: int, what: str) -> None:
+    def _check_convergence(self, u: UOp, active: Array, size: int, what: str) -> None:
         full = np.broadcast_to(active, np.broadcast_shapes(active.shape, (self.width, 1, 1)))
         for i in range(0, self.width, size):
             team = np.take(full, np.arange(i, min(i + size, self.width)), axis=THREADS)
@@ -131,7 +131,7 @@ class _Users:
         self.by = {writes: np.full(size, _NOBODY) for writes in (True, False)}
 
     def add(self, places: Array, threads: Array, writes: bool) -> tuple[int, int, int] | None:
-        """Note accesses. A race gives a place, the thread, and the thread that used it before."""
+        """Note accesses. Returns a race: an offset, the thread, and the earlier thread."""
         for kind in (True, False) if writes else (True,):
             race = self._race(places, threads, self.by[kind][places])
             if race is not None:

@@ -15,7 +15,7 @@ from uopc.ir.interpret.step_order import storage
 
 
 def without_views(root: UOp) -> UOp:
-    """The graph with an index into the storage itself for each access; itself where all have one.
+    """The graph with an index into the storage itself for each access; `root` if it has no views.
 
     InvalidIR where a view is of no storage, UserError where an index has too many components.
     """
@@ -26,7 +26,7 @@ def without_views(root: UOp) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u in changed:
             return _direct(u, src[0])
-        return src[0] if _is_view(u) else None  # the INDEX above has taken it into account
+        return src[0] if _is_view(u) else None  # the INDEX above accounts for it
 
     return rebuild.rewritten(root, change)
 
