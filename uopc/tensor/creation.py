@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, checks, fold, leaves, operands
+from uopc.ir.builder import alu, checks, fold, leaves, movement, operands
 from uopc.ir.builder.checks import element_dtype
 from uopc.ir.builder.leaves import iota, located, split_dims
 from uopc.ir.builder.operands import as_dim
@@ -103,8 +103,6 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
 
 def eye(n: Any, m: Any = None, dtype: DType = dtypes.float32) -> UOp:
     """Ones on the diagonal of an n × m matrix."""
-    from uopc.ir.builder import movement
-
     rows, columns = as_dim(n), as_dim(n if m is None else m)
     i = movement.reshape(iota(rows), (rows, 1))
     return fold.cast(alu.binary(Ops.CMPEQ, i, iota(columns)), dtype)

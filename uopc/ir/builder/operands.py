@@ -13,6 +13,7 @@ from uopc.ir.builder.checks import element_dtype
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import Scalar, const, located
 from uopc.ir.core import arrays, dtypes, shapes
+from uopc.ir.core.args import VariableArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -38,8 +39,6 @@ def variable(name: str, low: int, high: int) -> UOp:
         raise UserError(f"variable: the name must be an identifier, got {name!r}")
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
         raise UserError(f"variable {name}: needs integer bounds low ≤ high, got {low!r}, {high!r}")
-    from uopc.ir.core.args import VariableArg
-
     return located(intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high)))
 
 
