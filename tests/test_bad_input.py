@@ -116,7 +116,7 @@ COMPILES = {
     "rules": (TypeError, ["rules", "PatternMatcher"], lambda: uopc.compile(x, rules=[])),
     "name": (TypeError, ["name", "7"], lambda: uopc.compile(x, name=7)),
     "one name for two": (ValueError, ["'x'", "different"], lambda: uopc.compile(x + other_x)),
-    "option": (ValueError, ["no option 'debugg'"], lambda: uopc.options(debugg=1).__enter__()),
+    "option": (ValueError, ["unknown option 'debugg'"], lambda: uopc.options(debugg=1).__enter__()),
     "option value": (ValueError, ["debug", "9"], lambda: uopc.options(debug=9).__enter__()),
 }
 # fmt: on

@@ -504,11 +504,11 @@ def test_usage(run, arguments):
 
 
 def test_unknown_stage_is_answered_with_the_known(run, softmax):
-    assert "there are input, canonicalize, " in run("dump", softmax, "--at", "nosuch").err
+    assert "choose input, canonicalize, " in run("dump", softmax, "--at", "nosuch").err
 
 
 INPUT_IS_BAD = {
-    "--kernel 7": "no kernel '7'; there are: 0 r_16_10_32, 1 r_16_10_10_10",
+    "--kernel 7": "unknown kernel '7'; choose 0 r_16_10_32, 1 r_16_10_10_10",
     "--device cuda": "device 'cuda' needs pycuda",
     "--device tpu": "unknown device 'tpu'",
     "--diff input": "input is the first stage of this run",
@@ -652,7 +652,7 @@ def test_bench_runs_a_workload_on_every_installed_peer(tmp_path):
 
 def test_bench_refuses_a_script_that_is_not_there():
     result = command("bench", "kernel")
-    assert result.returncode == 2 and "no benchmark 'kernel'; there are " in result.stderr
+    assert result.returncode == 2 and "unknown benchmark 'kernel'; choose " in result.stderr
     result = command("bench", "kernels", "--workloads", "gem")
     assert result.returncode == 2 and "no gem; there are chain_4m" in result.stderr
 
@@ -672,7 +672,7 @@ def test_rules(run):
 def test_one_rule_set(run):
     lines = good(run("rules", "where-bool")).splitlines()
     assert lines[0] == "where-bool, over bool"
-    assert "no rule set 'were'; there are bounds, constants" in run("rules", "were").err
+    assert "unknown rule set 'were'; choose bounds, constants" in run("rules", "were").err
 
 
 def test_check(run):

@@ -204,5 +204,5 @@ def test_viz(tmp_path):
 def test_a_bad_value_is_named():
     with pytest.raises(UserError, match="UOPC_PROGRAMS must be a number, got 'many'"):
         config.from_environment({"UOPC_PROGRAMS": "many"})
-    with pytest.raises(UserError, match="no option 'debg'"), uopc.options(debg=1):
+    with pytest.raises(UserError, match="unknown option 'debg'"), uopc.options(debg=1):
         pass

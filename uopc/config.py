@@ -134,7 +134,8 @@ def options(**fields: Any) -> Iterator[Options]:
     """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name."""
     unknown = fields.keys() - _KINDS.keys()
     if unknown:
-        raise UserError(f"no option {sorted(unknown)[0]!r}; there are {', '.join(sorted(_KINDS))}")
+        known = ", ".join(sorted(_KINDS))
+        raise UserError(f"unknown option {sorted(unknown)[0]!r}; choose {known}")
     made = dataclasses.replace(current(), **fields)
     switches = (
         (made.spec >= 2, _check_nodes),

@@ -105,7 +105,7 @@ def host(cpu: str = "") -> Target:
     own = this_machine()
     if cpu not in ("", own.cpu):  # LLVM ends the process over a name that it does not know
         known = ", ".join(target.CPUS)
-        raise UserError(f"target_cpu: no CPU {cpu!r}; there are {known} and {own.cpu}, this")
+        raise UserError(f"unknown CPU {cpu!r}; choose {known} or {own.cpu} (this machine)")
     return own
 
 

@@ -31,5 +31,5 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     scripts = {p.stem: p for p in folder.glob("*.py") if "__main__" in p.read_text()}
     found = [s for s in scripts if s == args.name or s.startswith(f"{args.name}_")]
     if len(found) != 1:
-        refuse(f"no benchmark {args.name!r}; there are {', '.join(sorted(scripts))}")
+        refuse(f"unknown benchmark {args.name!r}; choose {', '.join(sorted(scripts))}")
     return subprocess.run([sys.executable, str(scripts[found[0]]), *args.arguments]).returncode

@@ -49,7 +49,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm)")
     parser.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
     parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: a number from 0, or a name")
-    parser.add_argument("--device", help="cpu (the default), or a GPU part for PTX: cuda:sm_90")
+    parser.add_argument("--device", help="cpu (the default), or a GPU for PTX: cuda:sm_90")
     parser.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
     parser.add_argument("--trace", metavar="FILE", help="write the times in Chrome's trace format")
@@ -61,7 +61,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     for option, known in (("at", (*STAGES, LLVM, ASM)), ("diff", STAGES)):
         stage = getattr(args, option)
         if stage is not None and stage not in known:
-            refuse(f"--{option}: no stage {stage!r}; there are {', '.join(known)}")
+            refuse(f"--{option}: unknown stage {stage!r}; choose {', '.join(known)}")
     if args.at and args.diff:
         refuse("--at and --diff: give one of them")
     found = load.load(args.source)

@@ -36,7 +36,7 @@ def chosen(name: str | None, refuse: Refuse) -> Sequence[RuleSet]:
     """The rule sets of `simplify`, or the one with this name."""
     found = [s for s in simplify.SETS if name in (None, s.name)]
     if not found:
-        refuse(f"no rule set {name!r}; there are {', '.join(s.name for s in simplify.SETS)}")
+        refuse(f"unknown rule set {name!r}; choose {', '.join(s.name for s in simplify.SETS)}")
     return found
 
 

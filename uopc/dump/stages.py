@@ -234,4 +234,4 @@ def _find_kernel(wanted: str, kernels: list[UOp]) -> UOp:
     if wanted.isdecimal() and int(wanted) < len(kernels):
         return kernels[int(wanted)]
     listed = ", ".join(f"{i} {n}" for i, n in enumerate(names)) or "none"
-    raise UserError(f"no kernel {wanted!r}; there are: {listed}")
+    raise UserError(f"unknown kernel {wanted!r}; choose {listed}")

@@ -16,7 +16,7 @@ from uopc.ir.core.dtypes import DType
 def element_dtype(dtype: Any) -> DType:
     """The dtype, if arrays may have it; UserTypeError otherwise."""
     if not isinstance(dtype, DType) or dtype not in dtypes.ARRAY_TYPES:
-        raise UserTypeError(f"expected one of uopc.dtypes, got {dtype!r}")
+        raise UserTypeError(f"expected a dtype such as uopc.dtypes.float32, got {dtype!r}")
     return dtype
 
 
