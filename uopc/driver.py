@@ -90,7 +90,7 @@ def lower_only(
 
 
 def backend_of(device: str) -> Backend:
-    """The backend that a device's name asks for. UserError for a device that does not exist."""
+    """The backend of a device name. UserError for a device that does not exist."""
     for names, _, module in BACKENDS:
         if re.fullmatch(names, device):
             found: Backend = import_module(module).BACKEND

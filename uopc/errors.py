@@ -32,4 +32,4 @@ class DeviceError(Error, RuntimeError):
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device has no room for what a program needs."""
+    """A device has too little memory for a program."""
