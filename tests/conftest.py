@@ -12,13 +12,20 @@ tried one by one. Without tests/test_rules.py it says which rules no program nee
 from __future__ import annotations
 
 import difflib
+import locale
 import os
 from pathlib import Path
 
 _SETTINGS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLUMNS", "LINES", "XDG_CACHE_HOME")
 for _name in [n for n in os.environ if n.startswith("UOPC_") or n in _SETTINGS]:
     del os.environ[_name]  # before uopc looks
-os.environ["PYTHONUTF8"] = "1"  # of workers and other processes, whatever the locale
+# Files and output of other processes are UTF-8 here, in workers and in processes of tests, whatever
+# the locale is.
+os.environ["PYTHONUTF8"] = "1"
+if locale.getpreferredencoding(False).lower() != "utf-8":
+    locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+_PATHS = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))  # other processes import this uopc
 os.environ["UOPC_CACHE_DIR"] = ""  # no test writes to the user's cache, or is made fast by it
 
 import machines

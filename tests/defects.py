@@ -101,8 +101,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "a gather without the check of its index", "uopc/passes/rangeify/rangeify.py",
-        "chosen, valid = indexing.plain_index(tuple((yield keys)), indexing.true())",
-        "chosen, valid = indexing.plain_index((yield keys), indexing.true())[0], indexing.true()",
+        "chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())",
+        "chosen, valid = index_maps.plain_index((yield keys), index_maps.true())[0], index_maps.true()",
     ),
     Defect(
         "a reversed load that begins at its end", "uopc/passes/devectorize/devectorize.py",
@@ -194,7 +194,7 @@ DEFECTS: Final = (
     Defect(
         "GPU: a shared tile that is filled again while it is read",
         "uopc/passes/place_threads/barriers.py",
-        "return remake.rebuild(end, addresses)", "return end",
+        "return rebuild.rebuild(end, addresses)", "return end",
         ("test_tensor_cores.py", "test_tensor_products.py"),
     ),
     Defect(

@@ -26,7 +26,7 @@ EXTENDING = ROOT / "docs" / "extending.md"  # performed by tests/test_extending.
 PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
 RUN = ("python", "pycon", "console")
 # Code for these does not depend on the machine, apart from the code of LLVM.
-SETTINGS = {"UOPC_THREADS": "1", "UOPC_TARGET_CPU": "x86-64-v3", "PYTHONPATH": str(ROOT)}
+SETTINGS = {"UOPC_THREADS": "1", "UOPC_TARGET_CPU": "x86-64-v3"}
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 _MASKS = (

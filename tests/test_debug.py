@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,10 +173,9 @@ def test_a_hand_written_kernel(capsys):
 
 # ---------------------------------------------------------------- the environment
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(__file__).parent.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     return subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path} | environment,
+        capture_output=True, text=True, env=os.environ | environment,
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ print(len(f.kernels), repr(f.stats["cache"]), seconds, sum(float(r.sum()) for r 
 
 
 def run_process(folder):
-    env = dict(os.environ, UOPC_CACHE_DIR=str(folder), PYTHONPATH=str(ROOT))
+    env = dict(os.environ, UOPC_CACHE_DIR=str(folder))
     done = subprocess.run(
         [sys.executable, "-c", PROCESS], env=env, capture_output=True, text=True, check=True
     )
@@ -191,9 +191,8 @@ def test_everything_that_changes_code_is_in_the_key(monkeypatch, stored):
 def test_the_source_is_in_the_key():
     """The digest is of the content of every file of the package."""
     assert key.source_digest() == dict(key.process_components())["uopc"]
-    env = dict(os.environ, PYTHONPATH=str(ROOT))
     code = "from uopc.program import key; print(key.source_digest())"
-    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == key.source_digest()
 
 
@@ -455,7 +454,7 @@ def test_folders_of_others(open_folder):
         del environments["no home"]
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, json.dumps(environments)], capture_output=True, text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True,
+        check=True,
     )  # fmt: skip
     for (name, *parts), wanted in zip(
         map(json.loads, done.stdout.splitlines()), environments, strict=True

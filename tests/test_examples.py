@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,10 +32,9 @@ def example(monkeypatch):
 
 
 def run(command, folder):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, *map(str, command)],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+        cwd=folder, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

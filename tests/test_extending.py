@@ -71,7 +71,7 @@ def test_the_walk_through_works(section, tmp_path):
     for block in SECTIONS[section]:
         change(block, tmp_path)
     environment = {k: v for k, v in os.environ.items() if k not in ("CI", "PYTEST_ADDOPTS")}
-    environment |= {"PYTHONPATH": str(tmp_path), "UOPC_CACHE_DIR": ""}
+    environment |= {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
     done = subprocess.run(
         [sys.executable, CHECK], cwd=tmp_path, env=environment, capture_output=True, text=True,
         timeout=300,

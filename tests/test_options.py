@@ -179,7 +179,7 @@ def test_origins():
 @pytest.mark.parametrize("value, noted", [("0", False), ("1", True)])
 def test_origins_of_a_process(value, noted):
     code = "import uopc; print((uopc.param('x', (4,)) * 2).origin is not None)"
-    environment = os.environ | {"UOPC_ORIGINS": value, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"UOPC_ORIGINS": value}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )  # fmt: skip
