@@ -102,7 +102,7 @@ DEFECTS: Final = (
     Defect(
         "a gather without the check of its index", "uopc/passes/rangeify/rangeify.py",
         "chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())",
-        "chosen, valid = index_maps.plain_index((yield keys), index_maps.true())[0], index_maps.true()",
+        "valid = index_maps.true(); chosen = index_maps.plain_index((yield keys), valid)[0]",
     ),
     Defect(
         "a reversed load that begins at its end", "uopc/passes/devectorize/devectorize.py",

@@ -305,3 +305,10 @@ def test_import_is_lazy(module):
     code = f"import sys, uopc; print({module!r} in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert found.stdout.strip() == "False", found.stdout + found.stderr
+
+
+def test_a_program_from_a_cache_needs_no_pass():
+    """The driver imports the passes once a graph has to be lowered."""
+    code = "import sys, uopc.driver; print([m for m in sys.modules if m.startswith('uopc.passes')])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
@@ -14,9 +14,11 @@ from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.uop import UOp
-from uopc.passes.pass_manager import Lowered, Verify
 from uopc.program.program import Backend, Program, program_for
 from uopc.program.request import Request, lower, prepare
+
+if TYPE_CHECKING:
+    from uopc.passes.pass_manager import Lowered, Verify
 
 # Names of a backend's devices, examples, and the module with its BACKEND: imported when needed.
 BACKENDS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
@@ -14,13 +14,15 @@ from uopc.backends.llvm import jit
 from uopc.cache.disk import DiskCache
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.passes.pass_manager import Lowered
 from uopc.program import key, record, reuse
 from uopc.program.artifact import Array, Artifact
 from uopc.program.planner import Planner
 from uopc.program.program import Backend, Program
 from uopc.program.request import Request
 from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered
 
 
 @dataclass

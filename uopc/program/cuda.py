@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
@@ -15,12 +15,14 @@ from uopc.backends.plan import GpuLaunch, Plan
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Array, Artifact, pack_texts, unpack_texts
 from uopc.program.planner import Planner, dim
 from uopc.program.program import Backend, Kernel, Program
 from uopc.program.request import Request
 from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered
 
 
 class PtxCode(Artifact):

@@ -6,22 +6,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
 from uopc.cache import statistics
-from uopc.dump.stages import Dump
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.passes.pass_manager import Lowered, Verify
 from uopc.program import reuse
 from uopc.program.artifact import Array, Artifact
 from uopc.program.request import Request, lower
 from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.dump.stages import Dump
+    from uopc.passes.pass_manager import Lowered, Verify
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends import detect
@@ -17,10 +17,12 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.contract import Context
-from uopc.passes.pass_manager import Lowered, Verify
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
+
+if TYPE_CHECKING:  # `import uopc.driver` loads no pass: a program from a cache needs none
+    from uopc.passes.contract import Context
+    from uopc.passes.pass_manager import Lowered, Verify
 
 
 @dataclass(frozen=True)
