@@ -412,9 +412,12 @@ def answers(graph):
 def asked(action):
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(said):
         return cli.main(["cache", action]), said.getvalue()
-with uopc.options(cache_dir=""):
-    answers(x * 2.0)
-    asked("ls")
+# All that is imported late is imported now: another user may be unable to read the checkout.
+for folder in ("", sys.argv[2]):
+    with uopc.options(cache_dir=folder):
+        answers(x * 2.0)
+        asked("ls")
+        asked("clear")
 key.process_components()
 if os.geteuid() == 0:
     os.setgroups([])
@@ -438,7 +441,7 @@ def open_folder():
         yield Path(made)
 
 
-def test_folders_of_others(open_folder):
+def test_folders_of_others(open_folder, tmp_path):
     """Whatever a home is like, the program is compiled, and a reason says why it is not stored."""
     folders = {"closed": 0o000, "unsearchable": 0o600, "read-only": 0o555}
     environments = {"no home": {}, "no folder": {"HOME": str(open_folder / "file")}}
@@ -453,8 +456,8 @@ def test_folders_of_others(open_folder):
         (open_folder / "read-only" / "cache").chmod(0o555)
         del environments["no home"]
     done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, json.dumps(environments)], capture_output=True, text=True,
-        check=True,
+        [sys.executable, "-c", AS_NOBODY, json.dumps(environments), str(tmp_path)],
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     for (name, *parts), wanted in zip(
         map(json.loads, done.stdout.splitlines()), environments, strict=True
