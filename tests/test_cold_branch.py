@@ -184,7 +184,8 @@ def test_a_list_with_an_if():
     ({"    endif %12\n": "    end %12\n"}, "END of a block that is not the innermost"),
     ({"  end %7\n": ""}, "is never ended, expected its END"),
     ({"%14 = branch %10, %12, %13": "%14 = add %10, %13"}, "operand 1, mul, is in an ended block"),
-    ({"%11 = cmplt 1.0:f32, %10 : bool": "%11 = cast %10 : i32", "id=1 : bool": "id=1 : i32!"},
+    ({"%11 = cmplt 1.0:f32, %10 : bool": "%11 = cast %10 : i32", "id=1 : bool": "id=1 : i32!",
+      "%13 : f32\n    %15": "%13 : f32!\n    %15"},
      "the condition is int32, expected one bool"),
 ])  # fmt: skip
 def test_lists_that_are_refused(changes, message):
