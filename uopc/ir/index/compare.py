@@ -107,9 +107,9 @@ def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
     return ({m: f // g for m, f in terms.items()}, -(-limit // g)) if g > 1 else (terms, limit)
 
 
-def has_small_terms(constant: int, terms: Terms) -> bool:
-    """Whether terms of Σ + constant < 0 are too small to matter."""
-    return len(_coarse(terms, -constant)[0]) < len(terms)
+def has_coarser_form(constant: int, terms: Terms) -> bool:
+    """Whether Σ + constant < 0 can be written with smaller factors or fewer terms."""
+    return _coarse(terms, -constant) != (terms, -constant)
 
 
 def equal(a: UOp, b: UOp) -> UOp:

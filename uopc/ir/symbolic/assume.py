@@ -198,12 +198,12 @@ class Context:
         if u.op is Ops.WHERE:
             p, x, y = u.src
             return (
-                self.decides(p)
+                any([self.decides(v) for v in u.src])
                 or self._with(clauses_of(p), True, x).decides(x)
                 or self._with(clauses_of(p, Ops.OR), False, y).decides(y)
             )
         parts = clauses_of(u, u.op)
-        return any(
+        return any([self.decides(part) for part in parts]) or any(
             self._with([q for q in parts if q is not part], u.op is Ops.AND, part).decides(part)
             for part in parts
         )
@@ -265,7 +265,7 @@ class Context:
         low, high = affine.interval(constant, terms)
         if v.op is Ops.CMPEQ or v.op is Ops.CMPNE:
             return low > 0 or high < 0
-        return low >= 0 or high < 0 or compare.has_small_terms(constant, terms)
+        return low >= 0 or high < 0 or compare.has_coarser_form(constant, terms)
 
 
 def _overlap(x: intervals.Interval, y: intervals.Interval) -> bool:
