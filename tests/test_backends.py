@@ -67,7 +67,10 @@ def load(request, found, arrays):
 def listing(monkeypatch, tmp_path):
     """A device of this name, in a cache of the test's own."""
     module = ModuleType("uopc.program.listing")
-    target = lambda device, cpu: replace(detect.host(cpu), device=device)  # noqa: E731
+
+    def target(device, cpu):
+        return replace(detect.host(cpu), device=device)
+
     module.BACKEND = Backend(target, render, assemble, Listing, compiled, load)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = (r"listing(:\d+)?", "listing", module.__name__)
