@@ -103,6 +103,25 @@ def test_parts_of_any_kernel_are_interpreted(case):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_branch_stays_whole(monkeypatch):
+    """No cut separates an IF, its ENDIF and the values that join behind it."""
+    x = uopc.param("x", (1,), dtypes.float64)
+    total = x
+    for i in range(6):
+        total = (total * (i + 2)).sin() + x
+    (kernel,) = lower_only(total, verify=False).kernels
+    crossing, whole = function_parts._crossing(kernel.src)
+    joined = [i for i, u in enumerate(kernel.src) if u.op is Ops.BRANCH]
+    assert joined and not any(
+        whole[k] for i in joined for k in range(kernel.src.index(kernel.src[i].src[1]) + 1, i + 1)
+    )
+    with uopc.options(cache_dir="", programs=0):
+        wanted = uopc.compile(total)(np.array([1e5]))
+    cut = compiled(total, monkeypatch, 8, 8)
+    assert ".part" in cut.kernels[0].source
+    np.testing.assert_array_equal(cut(np.array([1e5])), wanted)
+
+
 def test_too_much_that_crosses_is_not_cut(monkeypatch):
     (kernel,) = lower_only(scalars(3_500), verify=False).kernels
     monkeypatch.setattr(function_parts, "MOST_BYTES", 16)

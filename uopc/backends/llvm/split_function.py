@@ -2,7 +2,7 @@
 
 LLVM's time per statement grows with the length of a function (DECISIONS.md, 34). Values that a part
 computes for later parts go through memory, on the stack of the function that calls the parts. Loops
-are not cut.
+and branches are not cut.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _WITHOUT_CODE = frozenset((
 
 
 def cheapest_cuts(statements: tuple[UOp, ...], size: int = PART) -> list[int]:
-    """The indices at which to cut a list into parts of about `size`: outside of loops, where the
-    fewest values are computed before and used behind."""
+    """The indices at which to cut a list into parts of about `size`: outside of blocks, where
+    the fewest values are computed before and used behind."""
     crossing, whole = _crossing(statements)
     cuts: list[int] = []
     begin = 0
     while len(statements) - begin > size + size // 4:
         near = range(begin + size - size // 4, min(len(statements), begin + size + size // 4))
         found = [i for i in near if whole[i]]
-        if not found:  # inside of a loop: behind it
+        if not found:  # inside of a block: behind it
             found = list(itertools.islice((i for i in range(near.stop, len(whole)) if whole[i]), 1))
         if not found:
             break
@@ -46,7 +46,7 @@ def cheapest_cuts(statements: tuple[UOp, ...], size: int = PART) -> list[int]:
 
 
 def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
-    """For each statement: how many values cross the cut before it, and whether no loop does."""
+    """For each statement: how many values cross the cut before it, and whether no block does."""
     last: dict[UOp, int] = {}
     for i, u in enumerate(statements):
         for s in u.src:
@@ -56,6 +56,7 @@ def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
     ending = [0] * (len(statements) + 1)
     for u, i in last.items():
         ending[i] += u.op not in _WITHOUT_CODE
+    closing = [0] * len(statements)  # a block ends with the last use of the statement that opens it
     crossing: list[int] = []
     whole: list[bool] = []
     live = depth = 0
@@ -65,8 +66,8 @@ def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
         live += (u in last and u.op not in _WITHOUT_CODE) - ending[i]
         if u.op.opens and not _is_thread(u):
             depth += 1
-        elif u.op.closes and not _is_thread(u.src[0]):
-            depth -= 1
+            closing[last[u]] += 1
+        depth -= closing[i]
     return crossing, whole
 
 
