@@ -110,7 +110,7 @@ def test_a_branch_stays_whole(monkeypatch):
     for i in range(6):
         total = (total * (i + 2)).sin() + x
     (kernel,) = lower_only(total, verify=False).kernels
-    crossing, whole = function_parts._crossing(kernel.src)
+    _, whole = function_parts._crossing(kernel.src)
     joined = [i for i, u in enumerate(kernel.src) if u.op is Ops.BRANCH]
     assert joined and not any(
         whole[k] for i in joined for k in range(kernel.src.index(kernel.src[i].src[1]) + 1, i + 1)
