@@ -113,6 +113,13 @@ def test_two_kernels_that_change_the_same_version_are_an_error():
         uopc.compile((shown,))
 
 
+def test_a_kernel_on_two_changed_arrays_does_not_wait_for_itself():
+    a, b, c, d = params(4)
+    c, d = c.assign(c + 1), d.assign(d + 2)
+    shown = intern(Ops.AFTER, c.dtype, (c, called(True, c, d)))
+    assert check((shown, a.assign(b * 1), b.assign(a * 1)), 4) == 6
+
+
 def test_a_kernel_that_accumulates_is_not_given_lanes():
     """Rows are summed in one register: the rows cannot be lanes, and the last read is the sum."""
     out, a = [creation.kernel_param(slot, (n,), dtypes.int32) for slot, n in ((0, 16), (1, 256))]

@@ -39,18 +39,9 @@ from uopc.ir.core.storage import before_effects, read_slots, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.stable_order import stable_order
-from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
+from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
 from uopc.passes.analysis.views import stores_in
 from uopc.passes.contract import Context, Pass
-
-
-class _Span(NamedTuple):
-    """The elements of a storage from `begin` up to `end`, in the version `seen`."""
-
-    root: UOp
-    begin: float
-    end: float
-    seen: Version = NEW
 
 
 class _Slice(NamedTuple):
@@ -61,7 +52,7 @@ class _Slice(NamedTuple):
     length: shapes.Dim
 
 
-class _Access(NamedTuple):
+class _StorageUse(NamedTuple):
     """An INDEX into storage as a flat index with a guard. `gathered`: the index itself is read."""
 
     root: UOp
@@ -71,15 +62,12 @@ class _Access(NamedTuple):
 
 
 @dataclass
-class _Launch:
-    """One closed store or call: the spans it reads and writes, and the versions it must follow."""
+class _KernelCall(Footprint):
+    """One closed store or call."""
 
     effect: UOp
-    reads: list[_Span]
-    writes: list[_Span]
-    after: list[Version]
     nodes: list[UOp] = field(default_factory=list)
-    accesses: dict[UOp, _Access] = field(default_factory=dict)
+    accesses: dict[UOp, _StorageUse] = field(default_factory=dict)
 
 
 def body(effect: UOp) -> list[UOp]:
@@ -93,7 +81,7 @@ def is_local(storage: UOp) -> bool:
     return tile.op is Ops.BUFFER and tile.arg.space != "global"
 
 
-class _Launches:
+class _KernelCalls:
     """Every closed store and call, each after those whose results it reads."""
 
     def __init__(self, graph: UOp) -> None:
@@ -107,7 +95,7 @@ class _Launches:
             after = u.op is Ops.AFTER and not is_local(u)
             roots = u.src[1:] if after else u.src if u is graph else ()
             effects.update({e: None for e in roots if e.op in _CLOSED})
-        self.found: dict[UOp, _Launch] = {}
+        self.found: dict[UOp, _KernelCall] = {}
         for effect in effects:
             made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
             seen = self.versions.joined(effect, [w.seen for w in made.writes])
@@ -118,24 +106,24 @@ class _Launches:
         """The PARAM, BUFFER or DATA under AFTERs."""
         return before_effects(storage, self._roots) if storage.op is Ops.AFTER else storage
 
-    def _called(self, effect: UOp) -> _Launch:
+    def _called(self, effect: UOp) -> _KernelCall:
         """A call of a hand-written kernel, which may read and write all of its arguments."""
         written, read = written_slots(effect.src[0]), read_slots(effect.src[0])
         spans = [
-            _Span(self.root(a), 0, float("inf"), self.seen(a))
+            Span(self.root(a), 0, float("inf"), self.seen(a))
             for a in effect.src[1:]
             if a.op is not Ops.VARIABLE
         ]
         reads = [s for i, s in enumerate(spans) if i in read]
         writes = [s for i, s in enumerate(spans) if i in written]
-        return _Launch(effect, reads, writes, [s.seen for s in spans])
+        return _KernelCall(reads, writes, [s.seen for s in spans], effect)
 
-    def _stored(self, effect: UOp) -> _Launch:
+    def _stored(self, effect: UOp) -> _KernelCall:
         stores, nodes = stores_in(effect), body(effect)
         targets = dict.fromkeys([store.src[0] for store in stores])
         closed = set(stores)
-        accesses: dict[UOp, _Access] = {}
-        spans: dict[UOp, _Span] = {}
+        accesses: dict[UOp, _StorageUse] = {}
+        spans: dict[UOp, Span] = {}
         read: set[UOp] = set()  # used other than as the place of a store
         loaded: set[UOp] = set()  # depends on a value that is read
         for u in nodes:
@@ -143,17 +131,17 @@ class _Launches:
                 storage, index = u.src[0], u.src[1:]
                 root = self.root(storage)
                 flat, guard = self._flat(root, index)
-                accesses[u] = _Access(root, flat, guard, not loaded.isdisjoint(index))
+                accesses[u] = _StorageUse(root, flat, guard, not loaded.isdisjoint(index))
                 if not is_local(storage):
                     low, high = bounds.bounds(flat)
-                    spans[u] = _Span(root, low, high + 1, self.seen(storage))
+                    spans[u] = Span(root, low, high + 1, self.seen(storage))
                 loaded.add(u)
             elif not loaded.isdisjoint(u.src):
                 loaded.add(u)
             read.update(u.src[1:] if u in closed else u.src)
         reads = [s for u, s in spans.items() if u not in targets or u in read]
         after = [s.seen for s in spans.values()]
-        return _Launch(effect, reads, [spans[t] for t in targets], after, nodes, accesses)
+        return _KernelCall(reads, [spans[t] for t in targets], after, effect, nodes, accesses)
 
     def seen(self, storage: UOp) -> Version:
         """The version of a storage."""
@@ -180,34 +168,18 @@ class _Launches:
 _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 
-def launch_order(launches: _Launches) -> list[_Launch]:
+def launch_order(launches: _KernelCalls) -> list[_KernelCall]:
     """The launches in order: readers of a version before its overwriters, otherwise as found."""
-    versions = launches.versions
-    by_root: dict[UOp, list[tuple[UOp, tuple[float, float]]]] = {}
+    graph = LaunchGraph(launches.versions, launches.found)
     for e, launch in launches.found.items():
-        for p in launch.writes:
-            by_root.setdefault(p.root, []).append((e, (p.begin, p.end)))
-    writers = {root: Writers(versions, written) for root, written in by_root.items()}
-    before: dict[UOp, set[UOp]] = {}
-    for e, launch in launches.found.items():
-        before[e] = {u for v in launch.after for u in v.last}
-    joins = {u: set(last) for u, last in versions.waits.items() if u not in before}
-    place = {e: i for i, e in enumerate(launches.found)}
-    for e, launch in launches.found.items():
-        for p in launch.reads:
-            if p.root in writers:
-                for w in writers[p.root].following(p.seen, p.begin, p.end):
-                    if w is not e:
-                        before[w].add(e)
         for p in launch.writes:  # no order is given: as found
-            for w in writers[p.root].following(p.seen, p.begin, p.end, found_after=e):
-                before[w].add(e)
-    # Nodes that join versions take no time.
-    order = [e for e in stable_order(before | joins, lambda e: place.get(e, -1)) if e in place]
-    if len(order) < len(place):
-        done = set(order)
-        raise UserError(_circle([e for e in place if e not in done]))
-    return [launches.found[e] for e in order]
+            for w in graph.writers[p.root].following(*p[1:], found_after=e):
+                graph.before[w].add(e)
+    rank = {e: i for i, e in enumerate(launches.found)}
+    order = dict.fromkeys(stable_order(graph.before, lambda e: rank.get(e, -1)))
+    if stuck := [e for e in rank if e not in order]:
+        raise UserError(_circle(stuck))
+    return [launches.found[e] for e in order if e in rank]
 
 
 def _circle(stuck: list[UOp]) -> str:
@@ -227,7 +199,7 @@ class _Kernels:
         self.made: dict[int, UOp] = {}
         self.numbers: dict[Hashable, int] = {}
 
-    def of(self, launch: _Launch) -> tuple[UOp, list[UOp]]:
+    def of(self, launch: _KernelCall) -> tuple[UOp, list[UOp]]:
         """The kernel SINK of a closed store, and the storage it is called with, by slot."""
         written = stores_in(launch.effect)[0].src[0]
         by_root: dict[UOp, list[UOp]] = {launch.accesses[written].root: []}
@@ -247,7 +219,7 @@ class _Kernels:
             self.made[form] = make_kernel(launch, slices)
         return self.made[form], args
 
-    def _form(self, launch: _Launch, slices: Mapping[UOp, _Slice]) -> int:
+    def _form(self, launch: _KernelCall, slices: Mapping[UOp, _Slice]) -> int:
         """A number for a kernel; kernels that differ in their storage only have the same. A node
         without an access below it is in equal kernels one node, and so are local tiles and gathered
         indices."""
@@ -271,7 +243,7 @@ class _Kernels:
         return form[launch.effect]
 
 
-def make_kernel(launch: _Launch, slices: Mapping[UOp, _Slice]) -> UOp:
+def make_kernel(launch: _KernelCall, slices: Mapping[UOp, _Slice]) -> UOp:
     """The kernel SINK of a closed store, given the slice of each storage that it is called with."""
     effect = launch.effect
     named: dict[UOp, UOp] = {}  # storage -> its PARAM in the kernel
@@ -321,7 +293,7 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    launches, kernels = _Launches(graph), _Kernels()
+    launches, kernels = _KernelCalls(graph), _Kernels()
     for launch in launch_order(launches):
         effect = launch.effect
         if effect.op is Ops.CALL:

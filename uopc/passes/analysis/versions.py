@@ -7,7 +7,9 @@ another are a chain, so a version is a position in each chain: 10,000 updates of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import bisect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.core.uop import UOp
@@ -55,7 +57,7 @@ class Versions:
 
     def __init__(self) -> None:
         self.place: dict[UOp, Position] = {}
-        self.waits: dict[UOp, tuple[UOp, ...]] = {}  # node that joins versions -> last nodes
+        self.joins: dict[UOp, tuple[UOp, ...]] = {}  # node that joins versions -> last nodes
         self._lengths: list[int] = []
 
     def sees(self, version: Version, effect: UOp) -> bool:
@@ -85,7 +87,7 @@ class Versions:
         for v in found:
             for chain, length in v.chains().items():
                 chains[chain] = max(length, chains.get(chain, 0))
-        self.waits[node] = tuple([u for v in found for u in v.last])
+        self.joins[node] = tuple([u for v in found for u in v.last])
         return Version(chains, -1, 0, (node,), None)
 
     def _within(self, a: Version, b: Version) -> bool:
@@ -141,30 +143,65 @@ class Writers:
         self.hulls = Spans([self.spans[c].hull() for c in self.chains])
 
     def following(
-        self, seen: Version, begin: float, end: float, found_after: UOp | None = None
+        self, begin: float, end: float, seen: Version, found_after: UOp | None = None
     ) -> Iterator[UOp]:
         """In each chain, the first effect after the version that may write to [begin, end); later
         ones in the chain follow it. With `found_after`, only effects found after that one."""
+        places = self.versions.place
+        number = -1 if found_after is None else places[found_after].number
         at = self.hulls.first(0, begin, end)
         while at is not None:
             chain = self.chains[at]
             effects = self.effects[chain]
-            place = self._place(effects, seen.length(chain), found_after)
-            found = self.spans[chain].first(place, begin, end)
+            first = max(
+                bisect.bisect_left(effects, seen.length(chain), key=lambda e: places[e].at),
+                bisect.bisect(effects, number, key=lambda e: places[e].number),
+            )
+            found = self.spans[chain].first(first, begin, end)
             if found is not None:
                 yield effects[found]
             at = self.hulls.first(at + 1, begin, end)
 
-    def _place(self, effects: list[UOp], length: int, found_after: UOp | None) -> int:
-        """The number of effects of a chain among its first `length`, or not found after one."""
-        places = self.versions.place
-        number = -1 if found_after is None else places[found_after].number
-        low, high = 0, len(effects)
-        while low < high:
-            middle = (low + high) // 2
-            place = places[effects[middle]]
-            if place.at < length or place.number <= number:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+
+class Span(NamedTuple):
+    """The elements of a storage from `begin` up to `end`, in the version `seen`."""
+
+    root: UOp
+    begin: float
+    end: float
+    seen: Version = NEW
+
+
+@dataclass
+class Footprint:
+    """The spans that a launch reads and writes, and the versions that it must follow."""
+
+    reads: list[Span]
+    writes: list[Span]
+    after: list[Version]
+
+
+class LaunchGraph:
+    """The launches before each launch: it reads their results, or overwrites what they read.
+
+    Nodes that join versions are in the graph too; they take no time. `launches` lists effects in
+    the order of their versions.
+    """
+
+    def __init__(self, versions: Versions, launches: Mapping[UOp, Footprint]) -> None:
+        written: dict[UOp, list[tuple[UOp, tuple[float, float]]]] = {}
+        self.before: dict[UOp, set[UOp]] = {}
+        for e, launch in launches.items():
+            self.before[e] = {u for v in launch.after for u in v.last if u is not e}
+            for p in launch.writes:
+                written.setdefault(p.root, []).append((e, (p.begin, p.end)))
+        for u, last in versions.joins.items():
+            self.before.setdefault(u, set()).update(last)
+        self.writers = {root: Writers(versions, spans) for root, spans in written.items()}
+        self.overwriting: dict[UOp, set[UOp]] = {}  # launch -> those that overwrite what it reads
+        for e, launch in launches.items():
+            reads = [p for p in launch.reads if p.root in self.writers]
+            later = {w for p in reads for w in self.writers[p.root].following(*p[1:])} - {e}
+            self.overwriting[e] = later
+            for w in later:
+                self.before[w].add(e)

@@ -139,7 +139,7 @@ class _Placement:
         for root in {root: None for root, _ in writes}:
             for reader, index in self.demands.get(root, ()):
                 place = writes.get((root, reader), index)
-                if index != place and store_cycles.meet(root, index, place):
+                if index != place and store_cycles.may_overlap(root, index, place):
                     found.add(reader)
         return found
 

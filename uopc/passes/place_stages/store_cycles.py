@@ -9,8 +9,7 @@ A launch is anything that becomes a kernel: a STORE, a CALL, a stored value, a c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
@@ -19,7 +18,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.versions import NEW, Version, Versions, Writers
+from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
 from uopc.passes.analysis.views import root_index
 
 # A storage and its version.
@@ -27,37 +26,96 @@ Read = tuple["UOp", Version]
 # storage -> its reads, as (launch, index)
 Demands = Mapping["UOp", Iterable[tuple["UOp", Index]]]
 
+_WHOLE = [(0.0, float("inf"))]
 
-@dataclass
-class _Launch:
-    """A kernel with its inputs: versions to read, stored values, a version to change."""
 
-    reads: frozenset[Read]
-    needs: frozenset[UOp]
-    after: Version = NEW
+class _Launches:
+    """The footprints of all launches. Storing a value is the first effect on its storage."""
+
+    def __init__(
+        self, order: list[UOp], stored: Mapping[UOp, str], effects: Mapping[UOp, set[UOp]],
+        demands: Demands,
+    ) -> None:  # fmt: skip
+        self.stored, self.effects = stored, effects
+        self.versions = Versions()
+        self.found: dict[UOp, Footprint] = {}
+        self._root: dict[UOp, UOp] = {}
+        self._seen: dict[UOp, Version] = {}  # the version of storage, or of an effect
+        self._reads: dict[UOp, frozenset[Read]] = {}  # of a value, up to stored values
+        self._spans: dict[tuple[UOp, UOp], list[tuple[float, float]]] = {}  # (launch, root)
+        for root in effects:
+            for launch, index in demands.get(root, ()):
+                self._spans.setdefault((launch, root), []).append(_span(root, index))
+        written = {e for found in effects.values() for e in found}
+        for u in order:
+            if u.dtype is not dtypes.void:
+                self._visit_value(u)
+            else:
+                self._visit_effect(u, u in written)
+        known: dict[UOp, UOp] = {}
+        for root, found in effects.items():
+            for e in found:
+                begin, end = _written(e, known)
+                self.found[e].writes.append(Span(root, begin, end))
+
+    def add(self, u: UOp, sources: Iterable[UOp], after: Version = NEW) -> None:
+        """Add a launch that reads the sources and follows a version."""
+        reads = self._read(sources)
+        spans = [
+            Span(root, begin, end, seen)
+            for root, seen in reads
+            for begin, end in self._spans.get((u, root), _WHOLE)
+        ]
+        self.found[u] = Footprint(spans, [], [after, *[seen for _, seen in reads]])
+
+    def _read(self, sources: Iterable[UOp]) -> frozenset[Read]:
+        return frozenset[Read]().union(*[self._reads.get(s, frozenset()) for s in sources])
+
+    def _visit_value(self, u: UOp) -> None:
+        through = u.op.movement or u.op is Ops.AFTER
+        root = self._root[u] = self._root[u.src[0]] if through and u not in self.stored else u
+        if u in self.stored:
+            self.add(u, u.src)
+            self._seen[u] = self.versions.after(u, NEW)
+        elif through:
+            self._see(u, u.src if u.op is Ops.AFTER else u.src[:1])
+        if root in self.effects or root in self.stored:
+            self._reads[u] = frozenset(((root, self._seen.get(u, NEW)),))
+        elif not u.op.is_storage:
+            self._reads[u] = self._read(u.src[:1] if u.op is Ops.AFTER else u.src)
+
+    def _visit_effect(self, u: UOp, writes: bool) -> None:
+        self._see(u, u.src[:1] if u.op is Ops.STORE else u.src)
+        seen = self._seen.get(u, NEW)
+        if u.op is Ops.STORE:
+            self.add(u, u.src[1:], seen)
+        elif u.op is Ops.CALL:
+            slots = read_slots(u.src[0])
+            self.add(u, [a for i, a in enumerate(u.src[1:]) if i in slots], seen)
+        if writes:
+            self._seen[u] = self.versions.after(u, seen)
+
+    def _see(self, u: UOp, sources: Iterable[UOp]) -> None:
+        found = [self._seen[s] for s in sources if s in self._seen]
+        if found:
+            self._seen[u] = self.versions.joined(u, found)
 
 
 class _Waits:
-    """Per launch, the launches that come after it, and which of them overwrite what it reads."""
+    """The launches that are not in order yet, each with those before it that are not either."""
 
-    def __init__(self, launches: Iterable[UOp]) -> None:
-        self.following: dict[UOp, set[UOp]] = {u: set() for u in launches}
-        self.overwriting: dict[UOp, set[UOp]] = {u: set() for u in launches}
-        # For launches that are not in order yet: those before them that are not in order yet.
-        self.before: dict[UOp, dict[UOp, None]] = {}
-        self.ready: list[UOp] = []
-        self.left: Iterator[UOp] = iter(())
-        self.at: UOp | None = None
-
-    def begin(self) -> None:
-        """Start to put the launches in order."""
-        self.before = {u: {} for u in self.following}
-        for u, later in self.following.items():
-            for w in later:
-                self.before[w][u] = None
-        self.ready = [u for u, b in self.before.items() if not b]
-        self.left = iter(list(self.before))
-        self.at = next(self.left, None)
+    def __init__(self, graph: LaunchGraph) -> None:
+        self.overwriting = graph.overwriting
+        rank = {u: i for i, u in enumerate(graph.before)}
+        self.before = {
+            u: dict.fromkeys(sorted(found, key=rank.__getitem__))
+            for u, found in graph.before.items()
+        }
+        self.following: dict[UOp, set[UOp]] = {u: set() for u in self.before}
+        for u, found in self.before.items():
+            for v in found:
+                self.following[v].add(u)
+        self.ready = [u for u, found in self.before.items() if not found]
 
     def circle(self) -> list[UOp]:
         """Launches that wait for each other, each for the one before it; empty without a circle."""
@@ -66,10 +124,8 @@ class _Waits:
             del self.before[u]
             for w in self.following[u]:
                 self._drop(u, w)
-        while self.at is not None and self.at not in self.before:
-            self.at = next(self.left, None)
         path: dict[UOp, None] = {}
-        at = self.at
+        at = next(iter(self.before), None)
         while at is not None and at not in path:  # everything left waits for something left
             path[at] = None
             at = next(iter(self.before[at]))
@@ -78,8 +134,8 @@ class _Waits:
 
     def _drop(self, u: UOp, w: UOp) -> None:
         """Let `w` no longer wait for `u`."""
-        waits = self.before.get(w)
-        if waits is not None and u in waits:
+        waits = self.before.get(w, {})
+        if u in waits:
             del waits[u]
             if not waits:
                 self.ready.append(w)
@@ -88,9 +144,9 @@ class _Waits:
         """Make the value of STORE `u` a launch of its own, which reads; `u` waits for it."""
         value = u.src[1]
         later, self.overwriting[u] = self.overwriting[u], set()
-        self.following[u] -= later
-        self.following.setdefault(value, set()).update(later, (u,))
         self.overwriting.setdefault(value, set()).update(later)
+        self.following.setdefault(value, set()).update(later, (u,))
+        self.following[u] -= later
         if value in self.before:
             for w in (*later, u):
                 self.before[w][value] = None
@@ -98,101 +154,17 @@ class _Waits:
             self._drop(u, w)
 
 
-class _Reads:
-    """The reads of each value, up to stored values; and the launches."""
-
-    def __init__(
-        self, order: list[UOp], stored: Mapping[UOp, str], effects: Mapping[UOp, set[UOp]]
-    ) -> None:
-        self.stored, self.effects = stored, effects
-        self.written = {e for found in effects.values() for e in found}
-        self.versions = Versions()
-        self.root: dict[UOp, UOp] = {}
-        self.seen: dict[UOp, Version] = {}  # the version of storage, or of an effect
-        self.reads: dict[UOp, frozenset[Read]] = {}
-        self.needs: dict[UOp, frozenset[UOp]] = {}
-        self.launches: dict[UOp, _Launch] = {}
-        for u in order:
-            self._visit(u)
-
-    def launch(self, sources: Iterable[UOp], after: Version = NEW) -> _Launch:
-        found = list(sources)
-        reads = frozenset[Read]().union(*[self.reads.get(s, frozenset()) for s in found])
-        needs = frozenset["UOp"]().union(*[self.needs.get(s, frozenset()) for s in found])
-        return _Launch(reads, needs, after)
-
-    def _visit(self, u: UOp) -> None:
-        if u.dtype is dtypes.void:
-            self._visit_effect(u)
-            return
-        through = u.op.movement or u.op is Ops.AFTER
-        self.root[u] = self.root[u.src[0]] if through and u not in self.stored else u
-        if through:
-            self._see(u, u.src if u.op is Ops.AFTER else u.src[:1])
-        if u in self.stored:
-            self.launches[u] = self.launch(u.src)
-            self.seen.pop(u, None)
-        self._set_reads(u)
-
-    def _set_reads(self, u: UOp) -> None:
-        root = self.root[u]
-        if root in self.effects:
-            self.reads[u] = frozenset(((root, self.seen.get(u, NEW)),))
-        if u in self.stored or root in self.effects:
-            self.needs[u] = frozenset((root,)) if root in self.stored else frozenset()
-        elif u.src and not u.op.is_storage:
-            made = self.launch(u.src[:1] if u.op is Ops.AFTER else u.src)
-            self.reads[u], self.needs[u] = made.reads, made.needs
-
-    def _visit_effect(self, u: UOp) -> None:
-        self._see(u, u.src[:1] if u.op is Ops.STORE else u.src)
-        seen = self.seen.get(u, NEW)
-        if u.op is Ops.STORE:
-            self.launches[u] = made = self.launch(u.src[1:], seen)
-            made.needs |= self.needs.get(u.src[0], frozenset())
-        elif u.op is Ops.CALL:
-            slots = read_slots(u.src[0])
-            made = self.launch([a for i, a in enumerate(u.src[1:]) if i in slots], seen)
-            made.needs = self.launch(u.src[1:]).needs
-            self.launches[u] = made
-        if u in self.written:
-            self.seen[u] = self.versions.after(u, seen)
-
-    def _see(self, u: UOp, sources: Iterable[UOp]) -> None:
-        found = [self.seen[s] for s in sources if s in self.seen]
-        if found:
-            self.seen[u] = self.versions.joined(u, found)
+def _written(effect: UOp, known: dict[UOp, UOp]) -> tuple[float, float]:
+    """The span of its storage that a launch may write; `known` as for `before_effects`."""
+    if effect.op is not Ops.STORE:
+        return _WHOLE[0]
+    index, _ = index_maps.loop_index(shapes.shape(effect.src[0]))
+    root, written, _ = root_index(effect.src[0], index, known)
+    return _span(root, written)
 
 
-class _Accesses:
-    """The spans of a storage that launches read and write, as far as their indices tell."""
-
-    def __init__(self, demands: Demands) -> None:
-        self.demands = demands
-        self.spans: dict[UOp, dict[UOp, list[tuple[float, float]]]] = {}
-        self.stores: dict[UOp, tuple[float, float]] = {}
-        self.known: dict[UOp, UOp] = {}
-
-    def written(self, w: UOp) -> tuple[float, float]:
-        """The span of its storage that a launch may write."""
-        if w.op is not Ops.STORE:
-            return 0, float("inf")
-        if w not in self.stores:
-            index, _ = index_maps.loop_index(shapes.shape(w.src[0]))
-            self.stores[w] = _span(*root_index(w.src[0], index, self.known)[:2])
-        return self.stores[w]
-
-    def read(self, reader: UOp, root: UOp) -> list[tuple[float, float]]:
-        """The spans of a storage that a launch may read."""
-        if root not in self.spans:
-            spans = self.spans[root] = {}
-            for launch, index in self.demands.get(root, ()):
-                spans.setdefault(launch, []).append(_span(root, index))
-        return self.spans[root].get(reader, [(0, float("inf"))])
-
-
-def meet(root: UOp, a: Index, b: Index) -> bool:
-    """True if two indices into a storage may meet in an element, by their spans."""
+def may_overlap(root: UOp, a: Index, b: Index) -> bool:
+    """True if two indices into a storage may be equal, by their spans."""
     (low, high), (begin, end) = _span(root, a), _span(root, b)
     return low < end and begin < high
 
@@ -202,32 +174,6 @@ def _span(root: UOp, index: Index) -> tuple[float, float]:
     plain = [index_maps.ungated(x)[0] for x in index]
     low, high = bounds.bounds(index_maps.flat_index(shapes.shape(root), plain))
     return low, high + 1
-
-
-def _waits(reads: _Reads, accesses: _Accesses) -> _Waits:
-    versions = reads.versions
-    waits = _Waits([*reads.launches, *versions.waits])
-    rank = {e: i for i, e in enumerate(versions.place)}
-    writers: dict[UOp, Writers] = {}
-    for root, effects in reads.effects.items():
-        ordered = sorted(effects, key=rank.__getitem__)
-        writers[root] = Writers(versions, [(w, accesses.written(w)) for w in ordered])
-    for u, before in versions.waits.items():
-        for e in before:
-            waits.following[e].add(u)
-    for u, launch in reads.launches.items():
-        for v in launch.needs:
-            waits.following[v].add(u)
-        for root, version in launch.reads:
-            for begin, end in accesses.read(u, root):
-                found = writers[root].following(version, begin, end)
-                waits.overwriting[u].update([w for w in found if w is not u])
-            for e in version.last:
-                waits.following[e].add(u)
-        for e in launch.after.last:
-            waits.following[e].add(u)
-        waits.following[u] |= waits.overwriting[u]
-    return waits
 
 
 def stores_to_copy(
@@ -245,13 +191,13 @@ def stores_to_copy(
     """
     if sum(len(found) for found in effects.values()) < 2:
         return set()
-    reads = _Reads(order, stored, effects)
+    launches = _Launches(order, stored, effects, demands)
     for v in outputs:
-        reads.launches.setdefault(v, reads.launch((v,)))
-    waits = _waits(reads, _Accesses(demands))
+        if v not in launches.found:
+            launches.add(v, (v,))
+    waits = _Waits(LaunchGraph(launches.versions, launches.found))
     for u in copied:
         waits.copy(u)
-    waits.begin()
     chosen: set[UOp] = set()
     while circle := waits.circle():
         pairs = zip(circle, [*circle[1:], circle[0]])
