@@ -13,6 +13,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
 from uopc.passes.analysis.shared_tiles import loops_around
 from uopc.passes.place_threads.pipelined_tiles import Pipelined, can_be_pipelined, filled_ahead
 
@@ -21,12 +22,9 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
     """The kernel with a barrier after the fill of each tile, and one before it is filled again.
     Tiles with several stages are filled ahead (`pipelined_tiles.py`)."""
     groups: dict[tuple[UOp, ...], list[UOp]] = {}
-    alone: list[UOp] = []
     for tile, end in tiles.items():
-        reads = any(u.op is Ops.AFTER and u.src[0] in tiles for u in walk.toposort(end))
-        if reads:  # this fill waits for that of another tile
-            alone.append(tile)
-        else:
+        # A fill that reads another tile waits for that one's fill.
+        if not any(u.op is Ops.AFTER and u.src[0] in tiles for u in walk.toposort(end)):
             groups.setdefault(loops_around(end), []).append(tile)
     ready: dict[UOp, UOp] = {}
     pipelined: dict[UOp, Pipelined] = {}
@@ -39,15 +37,19 @@ def with_barriers(kernel: UOp, tiles: dict[UOp, UOp]) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is Ops.INDEX and u.src[0].op is Ops.AFTER and u.src[0].src[0] in pipelined:
-            return pipelined[u.src[0].src[0]].read(u, src)
-        if u.op is Ops.AFTER and u.src[0] in pipelined:
-            return pipelined[u.src[0]].filled
-        if u.op is not Ops.AFTER or u.src[0] not in tiles or tiles[u.src[0]] not in u.src[1:]:
+            begin = pipelined[u.src[0].src[0]].begin
+            return intern(Ops.INDEX, u.dtype, (src[0], affine.add(src[1], begin)))
+        if u.op is not Ops.AFTER:
             return None
-        barrier = ready.get(u.src[0])
+        tile = u.src[0]
+        if tile in pipelined:
+            return pipelined[tile].filled
+        if tile not in tiles or tiles[tile] not in u.src[1:]:
+            return None
+        barrier = ready.get(tile)
         if barrier is None:
             barrier = intern(Ops.BARRIER, dtypes.void, tuple([_waiting(s) for s in src[1:]]))
-        return intern(Ops.AFTER, u.dtype, (u.src[0], barrier))
+        return intern(Ops.AFTER, u.dtype, (tile, barrier))
 
     return rebuild.rewritten(kernel, change)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from uopc.ir.builder import alu
 from uopc.ir.core import dtypes, ranges
@@ -23,55 +22,40 @@ from uopc.passes.analysis.loops import combined
 _WARP = 32
 
 
-@dataclass(frozen=True)
-class Team:
-    """The dimensions of a block, fastest first; the one at `position` shares a reduce."""
-
-    threads: Sequence[UOp]
-    sizes: Sequence[int]
-    position: int
-
-    @property
-    def neighbours(self) -> int:
-        """The number of threads, a power of two, that are neighbours in a warp; 1 if unknown."""
-        size = self.sizes[self.position]
-        total = math.prod(self.sizes)
-        whole = total % _WARP == 0 or total < _WARP
-        return min(size, _WARP) if self.position == 0 and whole and size & (size - 1) == 0 else 1
-
-
-def reduce_threads(u: UOp, value: UOp, team: Team, slot: int) -> UOp:
-    """The REDUCE `u` of each thread's value over the team; `slot` numbers a new buffer."""
-    op = Op.by_name(u.arg.op)
-    width = team.neighbours
-    step = width // 2
-    while step:
-        value = alu.alu(value, op, intern(Ops.EXCHANGE, value.dtype, (value,), step))
+def reduce_threads(
+    u: UOp, value: UOp, threads: Sequence[UOp], sizes: Sequence[int], position: int, slot: int
+) -> UOp:
+    """The REDUCE `u` of each thread's value over one dimension of the block, in which the fastest
+    is first; `slot` numbers a new buffer."""
+    op, size, total = Op.by_name(u.arg.op), sizes[position], math.prod(sizes)
+    full_warps = total % _WARP == 0 or total < _WARP
+    neighbours = position == 0 and full_warps and size & (size - 1) == 0
+    width = step = min(size, _WARP) if neighbours else 1  # threads that exchange parts
+    while step > 1:
         step //= 2
-    left = team.sizes[team.position] // width
-    return value if left == 1 else _through_storage(op, value, team, width, left, slot)
-
-
-def _through_storage(op: Op, value: UOp, team: Team, width: int, left: int, slot: int) -> UOp:
-    """The values of `left` warps or threads, combined through local storage."""
-    row, rows = affine.const(0), 1  # the team's number among the teams of the block
-    for i, (t, n) in enumerate(zip(team.threads, team.sizes)):
-        if i != team.position:
+        value = alu.alu(value, op, intern(Ops.EXCHANGE, value.dtype, (value,), step))
+    left = size // width  # the number of parts that remain
+    if left == 1:
+        return value
+    # Through local storage.
+    row, rows = affine.const(0), 1  # the number of this reduce among those of the block
+    for i, (t, n) in enumerate(zip(threads, sizes)):
+        if i != position:
             row = affine.add(row, affine.scaled(t, rows))
             rows *= n
-    lanes, me = value.dtype.lanes, team.threads[team.position]
+    lanes, me = value.dtype.lanes, threads[position]
     arg = BufferArg(slot, (rows * left * lanes,), space="local")
     buffer = intern(Ops.BUFFER, value.dtype.scalar, (), arg)
     mine = affine.floordiv(me, affine.const(width))
     place = affine.add(affine.scaled(mine, rows), row)  # neighbours use different banks
     free = buffer
     if ranges.ranges(value):  # a loop may write again before all have read
-        free = _after(buffer, intern(Ops.BARRIER, dtypes.void, (value,)))
+        free = _after(buffer, value)
     target = intern(Ops.INDEX, value.dtype, (free, affine.scaled(place, lanes)))
     lane = affine.floormod(me, affine.const(width))
     gate = () if width == 1 else (compare.equal(lane, affine.const(0)),)
     stored = intern(Ops.STORE, dtypes.void, (target, value, *gate))
-    ready = _after(buffer, intern(Ops.BARRIER, dtypes.void, (stored,)))
+    ready = _after(buffer, stored)
     parts = []
     for i in range(left):
         at = affine.scaled(affine.plus(row, i * rows), lanes)
@@ -81,4 +65,6 @@ def _through_storage(op: Op, value: UOp, team: Team, width: int, left: int, slot
 
 
 def _after(buffer: UOp, effect: UOp) -> UOp:
-    return intern(Ops.AFTER, buffer.dtype, (buffer, effect))
+    """The buffer once all threads are done with the effect."""
+    barrier = intern(Ops.BARRIER, dtypes.void, (effect,))
+    return intern(Ops.AFTER, buffer.dtype, (buffer, barrier))

@@ -24,10 +24,9 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
-    """The names and sizes of the dimensions of a launch; and the index of each extent, of dtype
-    index, in terms of SPECIALs with these names."""
+    """The names and sizes of the dimensions of a launch, and the index of each extent."""
 
     names: tuple[str, ...]
     sizes: Shape
@@ -50,31 +49,22 @@ def grid(
     extents = [operands.as_dim(d) for d in extents]
     live = tuple([d for d in extents if not index_maps.is_one(d)])
     order = -1 if innermost_first else 1
-    sizes = _sizes(live[::order], None if maxima is None else tuple(maxima))
+    sizes = _sizes(live[::order], maxima)
     names = tuple([f"{prefix}{i}" for i in range(len(sizes))])
-    outer = tuple([_special(n, d) for n, d in zip(names, sizes)])[::order]
-    parts = iter(index_maps.reshape_index(sizes[::order], live, outer))
+    special = [
+        intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(size),), name)
+        for name, size in zip(names, sizes)
+    ]
+    parts = iter(index_maps.reshape_index(sizes[::order], live, tuple(special[::order])))
     index = [affine.const(0) if index_maps.is_one(d) else next(parts) for d in extents]
     return Grid(names, sizes, tuple(index))
 
 
-def _special(name: str, size: Dim) -> UOp:
-    return intern(Ops.SPECIAL, dtypes.index, (leaves.dim_uop(size),), name)
-
-
-def _sizes(extents: Shape, maxima: tuple[int, ...] | None) -> Shape:
-    """The sizes of the dimensions of the launch; their product is that of the extents."""
+def _sizes(extents: Shape, maxima: Sequence[int] | None) -> Shape:
+    """The sizes of the dimensions of the launch: products of neighbouring extents, with as many
+    factors as fit, and the longest on dimension 0."""
     if maxima is None or not extents:
         return extents
-    found = _grouped(extents, maxima) or _factored(extents, maxima)
-    if found is None:
-        shown = shapes.show(extents)
-        raise Unsupported(f"extents {shown} do not fit a launch of at most {maxima}")
-    return found
-
-
-def _grouped(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
-    """Products of neighbouring extents, with as many factors as fit; dimension 0 is the longest."""
     for count in range(min(len(extents), len(maxima)), 0, -1):
         fitting = [
             sizes
@@ -83,7 +73,12 @@ def _grouped(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
         ]
         if fitting:
             return max(fitting, key=lambda sizes: [bounds.max_dim(d) for d in sizes])
-    return None
+    total = shapes.size(extents)
+    factors = _factors(total, maxima) if isinstance(total, int) else None
+    if factors is None:
+        shown, most = shapes.show(extents), tuple(maxima)
+        raise Unsupported(f"extents {shown} do not fit a launch of at most {most}")
+    return factors
 
 
 def _partitions(extents: Shape, count: int) -> Iterator[Shape]:
@@ -93,37 +88,14 @@ def _partitions(extents: Shape, count: int) -> Iterator[Shape]:
         yield tuple([shapes.size(extents[i:j]) for i, j in itertools.pairwise(ends)])
 
 
-def _factored(extents: Shape, maxima: tuple[int, ...]) -> Shape | None:
-    """Any sizes with the product of the extents, for an extent longer than every maximum. The index
-    of an extent is then computed from several dimensions. None if an extent is not a number."""
-    numbers = [d for d in extents if isinstance(d, int)]
-    if len(numbers) != len(extents):
-        return None
-    return _divided(math.prod(numbers), _divisors(numbers), maxima)
-
-
-def _divided(total: int, divisors: list[int], maxima: tuple[int, ...]) -> Shape | None:
-    """Divisors with the product `total`, each within its maximum, the first as large as can be."""
+def _factors(total: int, maxima: Sequence[int]) -> Shape | None:
+    """Sizes with the product `total`, the first as large as possible: an extent longer than every
+    maximum takes several dimensions."""
     if total == 1 or not maxima:
         return () if total == 1 else None
-    for d in divisors:
-        if total // d > math.prod(maxima[1:]):
-            break
-        rest = _divided(total // d, divisors, maxima[1:]) if total % d == 0 else None
-        if d <= maxima[0] and rest is not None:
+    small = [d for d in range(1, math.isqrt(total) + 1) if total % d == 0]
+    for d in sorted({*small, *[total // d for d in small]}, reverse=True):
+        rest = _factors(total // d, maxima[1:]) if d <= maxima[0] else None
+        if rest is not None:
             return (d, *rest)
     return None
-
-
-def _divisors(numbers: list[int]) -> list[int]:
-    """The divisors of the product of some numbers, largest first."""
-    found = {1}
-    for n in numbers:
-        divisor = 2
-        while n > 1:
-            divisor = divisor if divisor * divisor <= n else n
-            while n % divisor == 0:
-                found |= {f * divisor for f in found}
-                n //= divisor
-            divisor += 1
-    return sorted(found, reverse=True)

@@ -11,7 +11,8 @@ groups. It also waits for the threads that still read the stage that is filled n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, walk
@@ -20,17 +21,12 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 
 
-@dataclass(frozen=True)
-class Pipelined:
+class Pipelined(NamedTuple):
     """A tile of several stages: its storage once they are filled, and the begin of the stage that
     an iteration reads."""
 
     filled: UOp
     begin: UOp
-
-    def read(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-        """The INDEX u into the tile, on new sources, in the stage that is read."""
-        return intern(Ops.INDEX, u.dtype, (self.filled, affine.add(src[1], self.begin)))
 
 
 def can_be_pipelined(group: list[UOp], tiles: Mapping[UOp, UOp]) -> bool:
@@ -46,12 +42,13 @@ def filled_ahead(
     """The tiles of a group, filled ahead in the innermost of the loops around them."""
     *outer, loop = loops
     count = int(group[0].arg.stages)
-    storage = {t: t.replace(arg=replace(t.arg, dims=(_size(t) * count,), stages=1)) for t in group}
+    size = {t: int(t.arg.dims[0]) for t in group}
+    storage = {t: t.replace(arg=replace(t.arg, dims=(size[t] * count,), stages=1)) for t in group}
 
     def commit(at: UOp, stage: UOp, after: tuple[UOp, ...], *earlier: UOp) -> UOp:
         """The fills of all tiles with iteration `at`, as one group."""
         ends = [
-            _fill(tiles[t], storage[t], loop, at, affine.scaled(stage, _size(t)), after)
+            _fill(tiles[t], storage[t], loop, at, affine.scaled(stage, size[t]), after)
             for t in group
         ]
         return intern(Ops.COMMIT, dtypes.void, (*earlier, *ends))
@@ -66,16 +63,8 @@ def filled_ahead(
     ahead, n = affine.plus(loop, count - 1), affine.const(count)
     started = commit(ahead, affine.floormod(ahead, n), (ready,))
     current = affine.floormod(loop, n)
-    return {
-        t: Pipelined(
-            intern(Ops.AFTER, t.dtype, (storage[t], started)), affine.scaled(current, _size(t))
-        )
-        for t in group
-    }
-
-
-def _size(tile: UOp) -> int:
-    return int(tile.arg.dims[0])
+    filled = {t: intern(Ops.AFTER, t.dtype, (storage[t], started)) for t in group}
+    return {t: Pipelined(filled[t], affine.scaled(current, size[t])) for t in group}
 
 
 def _fill(

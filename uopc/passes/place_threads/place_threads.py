@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from uopc.errors import InvalidIR, Unsupported
@@ -37,7 +37,7 @@ from uopc.ir.index import affine, compare
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.place_threads.barriers import with_barriers
-from uopc.passes.place_threads.block_reduce import Team, reduce_threads
+from uopc.passes.place_threads.block_reduce import reduce_threads
 from uopc.passes.place_threads.launch_grid import grid
 from uopc.passes.place_threads.swizzle import swizzled
 from uopc.target import Gpu
@@ -48,11 +48,8 @@ _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring th
 @dataclass(frozen=True)
 class _Threads:
     """The index of each range; the dimension of the block of each range of threads; the index and
-    size of each dimension, x first.
-
-    In a block of one dimension, ranges are digits of a thread's number; `chains` then has the
-    ranges around each node.
-    """
+    size of each dimension, x first. In a block of one dimension, ranges are digits of a thread's
+    number; `chains` then has the ranges around each node."""
 
     index: dict[UOp, UOp]
     position: dict[UOp, int]
@@ -60,48 +57,15 @@ class _Threads:
     sizes: tuple[int, ...]
     chains: tuple[tuple[UOp, ...], ...] = ()
 
-    @property
-    def size(self) -> int:
-        return math.prod(self.sizes)
 
-
-def _chains(order: list[UOp]) -> list[tuple[UOp, ...]]:
+def _chains(order: list[UOp]) -> tuple[tuple[UOp, ...], ...]:
     """The ranges of threads around each node, the fastest first."""
     found: dict[tuple[UOp, ...], None] = {}
     for around in dict.fromkeys([ranges.ranges(u) for u in order]):
         chain = [r for r in around if r.arg.kind in THREADS]
         chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
         found[tuple(chain)] = None
-    return list(found)
-
-
-def _positions(chains: list[tuple[UOp, ...]]) -> dict[UOp, int]:
-    """The dimension of the block of each range: the most ranges inside of it around one node."""
-    found: dict[UOp, int] = {}
-    for chain in chains:
-        for i, r in enumerate(chain):
-            found[r] = max(found.get(r, 0), i)
-    return found
-
-
-def _are_digits(position: dict[UOp, int]) -> bool:
-    """True if ranges must be digits of one number: ranges of one dimension differ in length, or the
-    lanes of a warp must be neighbours."""
-    lengths = {(i, int(r.src[0].arg)) for r, i in position.items()}
-    return len(lengths) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position)
-
-
-def _digits(chains: list[tuple[UOp, ...]]) -> tuple[dict[UOp, int], int]:
-    """The number of threads per iteration of each range, and the number of all threads."""
-    step: dict[UOp, int] = {}
-    total = 1
-    for chain in chains:
-        size = 1
-        for r in chain:
-            step[r] = max(step.get(r, 0), size)
-            size *= int(r.src[0].arg)
-        total = max(total, size)
-    return step, total
+    return tuple(found)
 
 
 def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
@@ -109,62 +73,60 @@ def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
                     key=lambda r: r.arg.axis)  # fmt: skip
     chains = _chains(order)
-    position = _positions(chains)
+    position: dict[UOp, int] = {}  # of a range: the most ranges inside of it around one node
+    for chain in chains:
+        for i, r in enumerate(chain):
+            position[r] = max(position.get(r, 0), i)
     if not (blocks or position):
         return None
     outer = grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
-    if _are_digits(position):
-        return _one_number(dict(zip(blocks, outer.index)), chains, gpu.threads_per_block)
-    sizes: dict[int, int] = {}
-    for r, i in position.items():
-        sizes[i] = int(r.src[0].arg)
-    extents = [sizes[i] for i in sorted(sizes)]
-    if math.prod(extents) > gpu.threads_per_block:
-        raise Unsupported(f"a block of {math.prod(extents)} threads, of {gpu.threads_per_block}")
-    block = grid("lidx", extents[::-1], gpu.block, innermost_first=True)
-    threads = block.index[::-1]
-    index = dict(zip(blocks, outer.index)) | {r: threads[i] for r, i in position.items()}
-    return _Threads(index, position, threads, tuple(extents))
+    index = dict(zip(blocks, outer.index))
+    sizes = sorted({(i, _count([r])) for r, i in position.items()})
+    # The lanes of a warp must be neighbours, and the ranges of one dimension equally long.
+    if len(sizes) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position):
+        return _one_number(index, chains)
+    extents = tuple([size for _, size in sizes])
+    threads = grid("lidx", extents[::-1], gpu.block, innermost_first=True).index[::-1]
+    index |= {r: threads[i] for r, i in position.items()}
+    return _Threads(index, position, threads, extents)
 
 
-def _one_number(index: dict[UOp, UOp], chains: list[tuple[UOp, ...]], most: int) -> _Threads:
+def _one_number(index: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]) -> _Threads:
     """A block of one dimension, whose ranges are digits of a thread's number."""
-    step, total = _digits(chains)
-    if total > most:
-        raise Unsupported(f"a block of {total} threads, of {most}")
+    steps: dict[UOp, int] = {}  # of a range: the number of threads per iteration
+    for chain in chains:
+        for i, r in enumerate(chain):
+            steps[r] = max(steps.get(r, 0), _count(chain[:i]))
+    total = max(map(_count, chains))
     number = grid("lidx", [total]).index[0]
-    for r, size in step.items():
-        digit = affine.floordiv(number, affine.const(size))
+    for r, step in steps.items():
+        digit = affine.floordiv(number, affine.const(step))
         index[r] = affine.floormod(digit, r.src[0])
-    return _Threads(index, dict.fromkeys(step, 0), (number,), (total,), tuple(chains))
+    return _Threads(index, dict.fromkeys(steps, 0), (number,), (total,), chains)
+
+
+def _count(chain: Iterable[UOp]) -> int:
+    """The number of threads in nested ranges."""
+    return math.prod([int(r.src[0].arg) for r in chain])
 
 
 def _only_first(u: UOp, launch: _Threads) -> UOp | None:
-    """The condition for a thread to do a store: it is first in all dimensions that the store does
-    not move with. None if all threads do it."""
-    if launch.chains:
-        return _first_digits(u, launch)
-    inside = {launch.position[r] for r in ranges.ranges(u) if r in launch.position}
-    others = [t for i, t in enumerate(launch.threads) if i not in inside]
-    return _all_zero([t for t in others if t.op is not Ops.CONST])
-
-
-def _first_digits(u: UOp, launch: _Threads) -> UOp | None:
-    """The same in a block of one dimension: the digits that the store does not move with are 0."""
+    """The condition for a thread to do a store: it is first in all dimensions, or digits, that the
+    store does not move with. None if all threads do it."""
     own = {r for r in ranges.ranges(u) if r in launch.position}
-    size = math.prod([int(r.src[0].arg) for r in own])
-    if size == launch.size:
-        return None
-    full = [c for c in launch.chains if own <= set(c)]
-    longest = max(full, key=lambda c: math.prod([int(r.src[0].arg) for r in c]))
-    if math.prod([int(r.src[0].arg) for r in longest]) < launch.size:
-        return compare.less(launch.threads[0], affine.const(size))
-    return _all_zero([launch.index[r] for r in longest if r not in own])
-
-
-def _all_zero(indices: list[UOp]) -> UOp | None:
-    """True if all indices are 0; None without any."""
-    gates = [compare.equal(i, affine.const(0)) for i in indices]
+    if launch.chains:
+        count = _count(own)
+        if count == launch.sizes[0]:
+            return None
+        longest = max([c for c in launch.chains if own <= set(c)], key=_count)
+        if _count(longest) < launch.sizes[0]:
+            return compare.less(launch.threads[0], affine.const(count))
+        others = [launch.index[r] for r in longest if r not in own]
+    else:
+        inside = {launch.position[r] for r in own}
+        threads = [t for i, t in enumerate(launch.threads) if i not in inside]
+        others = [t for t in threads if t.op is not Ops.CONST]
+    gates = [compare.equal(i, affine.const(0)) for i in others]
     return functools.reduce(index_maps.both, gates) if gates else None
 
 
@@ -232,8 +194,8 @@ class _Placement:
         for r in closed:
             if r not in self.launch.position:
                 raise InvalidIR(f"place-threads: {u.op!r} closes threads and loops together")
-            team = Team(self.launch.threads, self.launch.sizes, self.launch.position[r])
-            value = reduce_threads(u, value, team, self.slot)
+            threads, sizes, position = self.launch.threads, self.launch.sizes, self.launch.position
+            value = reduce_threads(u, value, threads, sizes, position[r], self.slot)
             self.slot += 1
         return value
 
@@ -267,12 +229,12 @@ def _both(gate: UOp, others: tuple[UOp, ...]) -> UOp:
 
 def place_threads(kernel: UOp, context: Context) -> UOp:
     """The kernel on hardware indices; Unsupported if a block has too many threads for the GPU."""
-    if context.target.gpu is None:  # threads are loops
+    gpu = context.target.gpu
+    launch = None if gpu is None else _threads(list(walk.order(kernel)), gpu)
+    if gpu is None or launch is None:  # without a GPU, threads are loops
         return kernel
-    order = list(walk.order(kernel))
-    launch = _threads(order, context.target.gpu)
-    if launch is None:
-        return kernel
+    if (size := math.prod(launch.sizes)) > gpu.threads_per_block:
+        raise Unsupported(f"a block of {size} threads; the most are {gpu.threads_per_block}")
     kernel = swizzled(kernel)
     order = list(walk.order(kernel))
     placing = _Placement(order, launch, tiles := filled_together(order))
