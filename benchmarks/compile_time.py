@@ -126,7 +126,7 @@ def measure_tinygrad(build: Callable[[Any], Any]) -> Row:
 
 def resident() -> int:
     """Bytes of this process in memory, now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * resource.getpagesize()
 
 
 def measure_linear(build: Callable[[Any], Any]) -> Row:
@@ -282,8 +282,8 @@ def main() -> int:
     if args.out:
         folder = Path(args.out)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "compile_time.json").write_text(json.dumps(found, indent=1) + "\n")
-        (folder / "compile_time.md").write_text(text)
+        (folder / "compile_time.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        (folder / "compile_time.md").write_text(text, "utf-8")
         plot(found, folder / "compile_time.png")
     return 0
 

@@ -207,7 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(*[f"| {n} | {us:.1f} |" for n, us in launches.items()], sep="\n")
     if args.out:
         found = {"device": place.name, "rows": rows, "launches": launches}
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        args.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     return int(any("error" in r for r in rows))
 
 

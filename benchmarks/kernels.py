@@ -299,8 +299,8 @@ def _report(options: argparse.Namespace) -> int:
     results["seconds"] = time.monotonic() - begin
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "kernels.json").write_text(json.dumps(results, indent=1) + "\n")
-        (options.out / "kernels.md").write_text(markdown(results))
+        (options.out / "kernels.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        (options.out / "kernels.md").write_text(markdown(results), "utf-8")
         plot(results, options.out / "kernels.png")
     else:
         print(markdown(results), end="")

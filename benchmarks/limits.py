@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from workloads import Workload
 
-MACHINE: dict[str, Any] = json.loads((Path(__file__).parent / "machine.json").read_text())
+MACHINE: dict[str, Any] = json.loads((Path(__file__).parent / "machine.json").read_text("utf-8"))
 
 
 def _bandwidth(kinds: tuple[str, ...], threads: int, bytes_: float) -> float:

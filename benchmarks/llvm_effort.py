@@ -131,7 +131,7 @@ def main() -> int:
     text = table(rows)
     print(text)
     if args.out:
-        Path(args.out).write_text(text)
+        Path(args.out).write_text(text, "utf-8")
     return 0
 
 

@@ -34,8 +34,8 @@ WORKLOADS = {
 
 def ratios() -> dict[str, dict[str, float]]:
     """How many times as fast uopc is as each peer, by workload."""
-    rows = json.loads(RUN.read_text(encoding="utf-8"))["runs"][THREADS]
-    peers = json.loads((Path(__file__).parent / "machine.json").read_text())["peers_ms"]
+    rows = json.loads(RUN.read_text("utf-8"))["runs"][THREADS]
+    peers = json.loads((Path(__file__).parent / "machine.json").read_text("utf-8"))["peers_ms"]
     found: dict[str, dict[str, float]] = {}
     for name in WORKLOADS:
         times = rows[name]["peers"]

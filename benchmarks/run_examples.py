@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> None:
     text = "\n".join(lines()) + "\n"
     print(text, end="")
     if arguments:
-        Path(arguments[0]).write_text(text)
+        Path(arguments[0]).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def main() -> int:
             print(lines[-1], flush=True)
     if args.out:
         text = "\n".join(lines)
-        (Path(args.out) / "spills.md").write_text(f"{HEAD}\n{text}\n\n{machine()}\n")
+        (Path(args.out) / "spills.md").write_text(f"{HEAD}\n{text}\n\n{machine()}\n", "utf-8")
     return 0
 
 

@@ -155,9 +155,9 @@ class Blessed:
         if stored == made:
             return
         if self.on:
-            text = path.read_text()
+            text = path.read_text("utf-8")
             assert text.count(stored) == 1, f"{path}: the text to replace is not there once"
-            path.write_text(text.replace(stored, made))
+            path.write_text(text.replace(stored, made), "utf-8")
             return
         diff = difflib.unified_diff(
             stored.splitlines(), made.splitlines(), "stored", "made", lineterm=""

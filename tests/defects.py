@@ -246,7 +246,7 @@ DEFECTS: Final = (
 
 def occurrences(defect: Defect) -> int:
     """How often the right text stands in the file: once, or the list is out of date."""
-    return (ROOT / defect.file).read_text().count(defect.right)
+    return (ROOT / defect.file).read_text("utf-8").count(defect.right)
 
 
 def planted(defect: Defect, folder: Path) -> None:
@@ -254,7 +254,7 @@ def planted(defect: Defect, folder: Path) -> None:
     kept = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(ROOT, folder, ignore=kept, dirs_exist_ok=True)
     path = folder / defect.file
-    path.write_text(path.read_text().replace(defect.right, defect.wrong))
+    path.write_text(path.read_text("utf-8").replace(defect.right, defect.wrong), "utf-8")
 
 
 def catcher(defect: Defect, folder: Path) -> str | None:

@@ -109,7 +109,7 @@ _PARTS = re.compile(
 
 
 def read_file(path: Path) -> Case:
-    text = path.read_text()
+    text = path.read_text("utf-8")
     m = _PARTS.fullmatch(text)
     assert m is not None, (
         f"{path}: expected two comment lines, `--- before LEVEL`, `--- after LEVEL`"
@@ -138,7 +138,7 @@ _BELOW = re.compile(r"^Before \((\w+)\)(.*)\n((?:    .*\n)+)After \((\w+)\)\n((?
 
 def read_docstring(path: Path) -> Case:
     """The block of a pass's module docstring."""
-    source = path.read_text()
+    source = path.read_text("utf-8")
     doc = source[: source.index('"""', 3)]
     m = _BELOW.search(doc)
     if m is not None:

@@ -51,7 +51,7 @@ class Block:
 
 def blocks(page: Path, language: str = "") -> list[Block]:
     """The blocks of a page, or those in one language."""
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text("utf-8")
     found = [
         Block(m[1], m[2] or "", m[3], text.count("\n", 0, m.start()) + 1)
         for m in _BLOCK.finditer(text)
@@ -102,7 +102,7 @@ def run(page: Path, folder: Path) -> list[tuple[Block, str, str]]:
     for block in blocks(page):
         where = f"{page.relative_to(ROOT)}:{block.line}"
         if block.title and block.language == "python":
-            (folder / block.title).write_text(block.text, encoding="utf-8")
+            (folder / block.title).write_text(block.text, "utf-8")
         elif block.language == "python":
             exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
         elif block.language == "pycon":

@@ -91,7 +91,7 @@ def files(package):
     """The files of a package, those of its subpackages under them, by their docstrings."""
     rows = []
     for path in sorted((ROOT / package).rglob("*.py"), key=lambda p: (p.parent, p.name)):
-        doc = ast.get_docstring(ast.parse(path.read_text()))
+        doc = ast.get_docstring(ast.parse(path.read_text("utf-8")))
         first = " ".join((doc or "").split("\n\n")[0].split())
         name = str(path.relative_to(ROOT / package))
         if name == "__init__.py" or not first:
@@ -123,6 +123,6 @@ def block(name, text):
 
 def find(path, name):
     """The block of that name as the file has it."""
-    m = re.search(rf"<!-- {name}: .*?<!-- end -->", path.read_text(), re.DOTALL)
+    m = re.search(rf"<!-- {name}: .*?<!-- end -->", path.read_text("utf-8"), re.DOTALL)
     assert m is not None, f"{path}: no block {name}"
     return m[0]

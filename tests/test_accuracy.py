@@ -24,7 +24,7 @@ def test_within_the_limit(dtype, function):
 @pytest.mark.parametrize("dtype, function", EACH)
 def test_documented(dtype, function):
     """The table has a row for it, within the limit that is enforced."""
-    rows = [line.split("|")[1:-1] for line in DOCUMENT.read_text().splitlines()]
+    rows = [line.split("|")[1:-1] for line in DOCUMENT.read_text("utf-8").splitlines()]
     found = [[c.strip() for c in row] for row in rows if row[:1] == [f" {function} "]]
     (row,) = [row for row in found if row[1] == dtype]
     assert float(row[2]) <= float(row[3]) == ulp.LIMITS[dtype][function]

@@ -99,7 +99,8 @@ def test_a_program_is_compiled_and_found_again(listing):
 
 
 def test_the_command_line_knows_it(listing, tmp_path, capsys):
-    (tmp_path / "a.py").write_text("import uopc\ngraph = uopc.param('x', (3, 4)).sum(axis=1)\n")
+    text = "import uopc\ngraph = uopc.param('x', (3, 4)).sum(axis=1)\n"
+    (tmp_path / "a.py").write_text(text, "utf-8")
     assert main(["dump", str(tmp_path / "a.py"), "--device", "listing", "--at", "asm"]) == 0
     assert capsys.readouterr().out.startswith("; R_3_4 OF ")
 

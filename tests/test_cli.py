@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -78,7 +79,7 @@ def good(run: Run) -> str:
 @pytest.fixture
 def softmax(tmp_path):
     path = tmp_path / "softmax.py"
-    path.write_text(SOFTMAX)
+    path.write_text(SOFTMAX, "utf-8")
     return "softmax.py"
 
 
@@ -109,20 +110,21 @@ def test_table_lists_the_kernels(run, softmax):
 
 def test_lines_of_a_kernel_are_listed_by_file(run, tmp_path):
     lines = ["import uopc", "y = uopc.param('x', (8,))", *["y = y.sin()"] * 3, "", "graph = y + 1"]
-    (tmp_path / "a.py").write_text("\n".join(lines))
+    (tmp_path / "a.py").write_text("\n".join(lines), "utf-8")
     assert good(run("dump", "a.py")).splitlines()[-1].endswith("  a.py:3-5,7")
 
 
 def test_launches_of_one_kernel(run, tmp_path):
-    (tmp_path / "two.py").write_text(
+    text = (
         "import uopc\nx, y = uopc.param('x', (8,)), uopc.param('y', (8,))\ngraph = (x + 1, y + 1)\n"
     )
+    (tmp_path / "two.py").write_text(text, "utf-8")
     assert "   0 E_8  2 launches  " in good(run("dump", "two.py"))
 
 
 @pytest.mark.machine("desktop")
 def test_rewrites_are_counted(run, tmp_path, monkeypatch):
-    (tmp_path / "a.py").write_text("import uopc\ngraph = uopc.param('x', (8,)) * 2.0\n")
+    (tmp_path / "a.py").write_text("import uopc\ngraph = uopc.param('x', (8,)) * 2.0\n", "utf-8")
     rule = uopc.PatternMatcher(
         [(uopc.UPat(Ops.MUL, src=(uopc.UPat.var("a"), uopc.UPat.cvar("c"))), lambda a, c: a + a)]
     )
@@ -256,7 +258,7 @@ def test_every_stage_file_gives_the_same_code(run, softmax, tmp_path):
     assert len(made) == 2
     for folder in (tmp_path / "again").iterdir():
         for file in made:
-            assert (folder / file.name).read_text() == file.read_text(), folder
+            assert (folder / file.name).read_text("utf-8") == file.read_text("utf-8"), folder
     assert len(list((tmp_path / "again").iterdir())) == 1 + len(PIPELINE)
 
 
@@ -302,17 +304,18 @@ def test_lowering_goes_on_from_every_stage(name):
 
 
 def test_hand_written_kernel_goes_on_from_every_stage(run, tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "kernel.py").write_text(KERNEL, "utf-8")
     run("dump", "kernel.py", "--out", "stages")
     files = sorted((tmp_path / "stages").glob("*.uop"))
     assert files[0].name == "00_input.uop"
-    ll = (tmp_path / "stages" / "130_llvm_twice.ll").read_text()
+    ll = (tmp_path / "stages" / "130_llvm_twice.ll").read_text("utf-8")
     for file in files:
         assert good(run("dump", str(file), "--at", "llvm")).strip() == ll.strip()
 
 
 def test_a_file_of_one_kernel_goes_on(run, softmax, tmp_path):
-    (tmp_path / "one.uop").write_text(good(run("dump", softmax, "--kernel", "1", "--at", "expand")))
+    expanded = good(run("dump", softmax, "--kernel", "1", "--at", "expand"))
+    (tmp_path / "one.uop").write_text(expanded, "utf-8")
     one = good(run("dump", "one.uop", "--at", "llvm"))
     assert one == good(run("dump", softmax, "--kernel", "1", "--at", "llvm"))
 
@@ -320,10 +323,10 @@ def test_a_file_of_one_kernel_goes_on(run, softmax, tmp_path):
 def test_a_stage_file_keeps_its_settings(run, softmax, tmp_path, monkeypatch):
     run("dump", softmax, "--out", "stages")
     monkeypatch.delenv("UOPC_THREADS")
-    text = (tmp_path / "stages" / "30_rangeify.uop").read_text()
+    text = (tmp_path / "stages" / "30_rangeify.uop").read_text("utf-8")
     assert parse_header(text)["threads"] == "2"
     copied = tmp_path / "stages" / "plain.uop"
-    copied.write_text(text.replace("optimize: yes", "optimize: no"))
+    copied.write_text(text.replace("optimize: yes", "optimize: no"), "utf-8")
     kernels = json.loads(good(run("dump", "stages/plain.uop", "--json")))["kernels"]
     assert [k["opts"] for k in kernels] == [[], []]
 
@@ -332,12 +335,12 @@ def test_a_stage_file_keeps_its_cpu(run, softmax, tmp_path, monkeypatch):
     monkeypatch.setenv("UOPC_TARGET_CPU", "x86-64-v2")
     run("dump", softmax, "--out", "stages")
     file = tmp_path / "stages" / "30_rangeify.uop"
-    assert parse_header(file.read_text())["cpu"] == "x86-64-v2"
+    assert parse_header(file.read_text("utf-8"))["cpu"] == "x86-64-v2"
     monkeypatch.delenv("UOPC_TARGET_CPU")
     llvm = good(run("dump", str(file), "--at", "llvm", "--kernel", "0")).strip()
-    assert llvm == (tmp_path / "stages" / "130_llvm_r_16_10_32.ll").read_text().strip()
+    assert llvm == (tmp_path / "stages" / "130_llvm_r_16_10_32.ll").read_text("utf-8").strip()
     assert "<4 x float>" in llvm and "<8 x float>" not in llvm
-    file.write_text(file.read_text().replace("x86-64-v2", "nosuch"))
+    file.write_text(file.read_text("utf-8").replace("x86-64-v2", "nosuch"), "utf-8")
     good(run("dump", str(file)))  # a name that is not known counts for nothing
 
 
@@ -345,7 +348,8 @@ def test_small_floats_are_stored(run, tmp_path):
     (tmp_path / "bf.py").write_text(
         "import ml_dtypes, numpy as np, uopc\n"
         "w = uopc.constant(np.arange(8).astype(ml_dtypes.bfloat16))\n"
-        "graph = uopc.param('x', (8,)) * w.cast(uopc.dtypes.float32)\n"
+        "graph = uopc.param('x', (8,)) * w.cast(uopc.dtypes.float32)\n",
+        "utf-8",
     )
     run("dump", "bf.py", "--out", "stages")
     (file,) = (tmp_path / "stages").glob("*.npy")
@@ -354,7 +358,8 @@ def test_small_floats_are_stored(run, tmp_path):
 
 
 def test_text_without_header_is_an_input(run, tmp_path):
-    (tmp_path / "a.uop").write_text("%1 = param x : f32[4]\n%2 = add %1, 1.0:f32 : f32[4]\n")
+    text = "%1 = param x : f32[4]\n%2 = add %1, 1.0:f32 : f32[4]\n"
+    (tmp_path / "a.uop").write_text(text, "utf-8")
     assert "   0 E_4 " in good(run("dump", "a.uop"))
 
 
@@ -375,7 +380,7 @@ OFFERS = {
 @pytest.mark.parametrize("case", OFFERS)
 def test_offered(run, tmp_path, case):
     body, name, kernel = OFFERS[case]
-    (tmp_path / "a.py").write_text(f"import uopc\nx = uopc.param('x', (3, 4))\n{body}\n")
+    (tmp_path / "a.py").write_text(f"import uopc\nx = uopc.param('x', (3, 4))\n{body}\n", "utf-8")
     shown = json.loads(good(run("dump", "a.py", "--json")))
     assert shown["source"] == f"a.py:{name}"
     assert shown["kernels"][0]["name"] == kernel
@@ -384,7 +389,8 @@ def test_offered(run, tmp_path, case):
 def test_named(run, tmp_path):
     (tmp_path / "a.py").write_text(
         "import uopc\nx = uopc.param('x', (4,))\ny = x + 1\n"
-        "def f():\n    print('made')\n    return y * 2\n"
+        "def f():\n    print('made')\n    return y * 2\n",
+        "utf-8",
     )
     assert json.loads(good(run("dump", "a.py:y", "--json")))["source"] == "a.py:y"
     result = run("dump", "a.py:f", "--json")
@@ -413,7 +419,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_python(run, tmp_path, case):
     body, source, message = BAD[case]
-    (tmp_path / "a.py").write_text(f"import uopc\nx = uopc.param('x', (3, 4))\n{body}\n")
+    (tmp_path / "a.py").write_text(f"import uopc\nx = uopc.param('x', (3, 4))\n{body}\n", "utf-8")
     (tmp_path / "sub.py").mkdir()
     result = run("dump", source)
     assert (result.code, result.out) == (1, "")
@@ -422,7 +428,8 @@ def test_bad_python(run, tmp_path, case):
 
 
 def test_the_line_of_the_user_is_shown(run, tmp_path):
-    (tmp_path / "a.py").write_text("import uopc\nx = uopc.param('x', (3, 4))\ngraph = x @ x\n")
+    text = "import uopc\nx = uopc.param('x', (3, 4))\ngraph = x @ x\n"
+    (tmp_path / "a.py").write_text(text, "utf-8")
     assert run("dump", "a.py").err.splitlines()[1] == "    graph = x @ x"
 
 
@@ -441,7 +448,7 @@ TEXTS = {
 @pytest.mark.parametrize("case", TEXTS)
 def test_bad_text(run, tmp_path, case):
     text, message = TEXTS[case]
-    (tmp_path / "a.uop").write_text(text)
+    (tmp_path / "a.uop").write_text(text, "utf-8")
     result = run("dump", "a.uop")
     assert (result.code, result.out) == (1, "")
     assert message in result.err and "Traceback" not in result.err
@@ -458,7 +465,7 @@ def test_array_of_another_content(run, tmp_path, softmax):
 
 
 def test_unended_range(run, tmp_path):
-    (tmp_path / "a.py").write_text(KERNEL.replace(".end(i, j)", ".end(j)"))
+    (tmp_path / "a.py").write_text(KERNEL.replace(".end(i, j)", ".end(j)"), "utf-8")
     result = run("dump", "a.py")
     assert result.code == 1
     assert "invariant range-closed-once: range " in result.err
@@ -510,7 +517,7 @@ INPUT_IS_BAD = {
     "--device cuda": "device 'cuda' needs pycuda",
     "--device tpu": "unknown device 'tpu'",
     "--diff input": "input is the first stage of this run",
-    "--out softmax.py": "softmax.py: File exists",
+    "--out softmax.py": f"softmax.py: {os.strerror(errno.EEXIST)}",
 }
 
 
@@ -634,13 +641,13 @@ def test_bench_runs_a_workload_on_every_installed_peer(tmp_path):
         "--workloads", "tiny_8,gemm_small_17", "--out", str(tmp_path),
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    rows = json.loads((tmp_path / "kernels.json").read_text())["runs"]["1"]
+    rows = json.loads((tmp_path / "kernels.json").read_text("utf-8"))["runs"]["1"]
     assert list(rows) == ["tiny_8", "gemm_small_17"]
     for row in rows.values():
         assert row["limit"] > 0
         for peer in ("uopc", "numpy"):
             assert row["peers"][peer]["seconds"] > 0 and row["peers"][peer]["difference"] < 1e-6
-    page = (tmp_path / "kernels.md").read_text()
+    page = (tmp_path / "kernels.md").read_text("utf-8")
     assert "| tiny_8 |" in page and "numba" in page  # the recorded envelope is marked by its peer
     asked = [line for line in page.splitlines() if line.startswith("| times as fast as tinygrad ")]
     assert asked and asked[0].endswith("| none |")  # a recorded time of an anchor

@@ -183,13 +183,14 @@ def test_damaged_cases_fail_one_by_one(tmp_path: Path, monkeypatch: pytest.Monke
     ]  # fmt: skip
     text = "\n".join([*map(json.dumps, lines), "[" * 100_000, "{"])
     (tmp_path / "group").mkdir()
-    (tmp_path / "group" / corpus.CASES).write_text(text)
+    (tmp_path / "group" / corpus.CASES).write_text(text, "utf-8")
     (tmp_path / "ir").mkdir()
-    (tmp_path / "ir" / "x.jsonl").write_text('[]\n{"kind": "nothing"}\n{"kind": 3, "test": []}\n')
+    damaged = '[]\n{"kind": "nothing"}\n{"kind": 3, "test": []}\n'
+    (tmp_path / "ir" / "x.jsonl").write_text(damaged, "utf-8")
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "--json", str(tmp_path / "found.json")])
     assert command.main() == 1
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
     assert [o["verdict"] for o in found] == [PASSED] + [FAILED] * (len(found) - 1)
     assert len(found) == len(lines) + 2 + 3 and all(o["reason"] for o in found[1:])
 

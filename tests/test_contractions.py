@@ -291,7 +291,7 @@ def test_cache_sizes_are_read_from_the_system(tmp_path):
     for i, parts in enumerate(told):
         (tmp_path / f"index{i}").mkdir()
         for name, text in zip(("level", "type", "size"), parts):
-            (tmp_path / f"index{i}" / name).write_text(text + "\n")
+            (tmp_path / f"index{i}" / name).write_text(text + "\n", "utf-8")
     (tmp_path / "index9").mkdir()
     root = str(tmp_path)
     assert detect.cache_bytes(1, 7, root) == 48 << 10

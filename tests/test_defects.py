@@ -13,7 +13,7 @@ from tests import defects
 def test_a_defect_can_be_planted(defect):
     """Its place is there once, and the file is still Python with the defect in it."""
     assert defects.occurrences(defect) == 1
-    text = (defects.ROOT / defect.file).read_text()
+    text = (defects.ROOT / defect.file).read_text("utf-8")
     ast.parse(text.replace(defect.right, defect.wrong))
     for name in defect.area:
         assert (defects.ROOT / "tests" / name).exists()

@@ -379,7 +379,7 @@ def test_a_full_disk(monkeypatch, folder):
 
     monkeypatch.setattr(disk.os, "fdopen", Full)
     assert compiled().stats["cache"] == ""
-    assert "No space left" in cache.problems()[0] and cache.counters()["disk_failed"] == 1
+    assert os.strerror(errno.ENOSPC) in cache.problems()[0] and cache.counters()["disk_failed"] == 1
     assert not list((folder / disk.FOLDER).iterdir())  # nothing half-written stays
 
 
@@ -387,11 +387,11 @@ def test_a_full_disk(monkeypatch, folder):
 def test_a_disk_that_is_read_only(monkeypatch, folder, name):
     failing(monkeypatch, name, errno.EROFS)
     assert compiled().stats["cache"] == "" and cache.counters()["disk_failed"] == 1
-    assert "Read-only" in cache.problems()[0]
+    assert os.strerror(errno.EROFS) in cache.problems()[0]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", "utf-8")
     with uopc.options(cache_dir=str(tmp_path / "file" / "below")):
         assert compiled().stats["cache"] == "" and cache.counters()["disk_failed"] == 1
 
@@ -491,8 +491,9 @@ def test_what_is_no_path(path):
 def test_a_path_that_is_too_long():
     with uopc.options(cache_dir="/" + "a" * 5000):
         assert compiled().stats["cache"] == "" and cache.counters()["disk_failed"] == 1
-    assert "File name too long" in cache.problems()[0]
-    with uopc.options(viz="/" + "a" * 5000), pytest.raises(UserError, match="File name too long"):
+    assert os.strerror(errno.ENAMETOOLONG) in cache.problems()[0]
+    too_long = os.strerror(errno.ENAMETOOLONG)
+    with uopc.options(viz="/" + "a" * 5000), pytest.raises(UserError, match=too_long):
         compiled()
 
 
@@ -603,7 +604,7 @@ def command(monkeypatch, folder, capsys):
 
 def test_ls_why_clear(command, tmp_path, folder):
     file = tmp_path / "model.py"
-    file.write_text(SOURCE)
+    file.write_text(SOURCE, "utf-8")
     assert "0 entries" in command("ls")
     assert "miss: there are no entries" in command("why", str(file))
     assert not folder.exists()  # looking makes nothing
@@ -611,7 +612,7 @@ def test_ls_why_clear(command, tmp_path, folder):
     uopc.compile((x * 2.0).sum(axis=1))
     assert "hit in" in command("why", str(file)) and ": hit, entry" in command("why", str(file))
     assert "1 kernel: r_3_4" in command("ls") and "1 entries" in command("ls")
-    file.write_text(SOURCE.replace("2.0", "4.0"))
+    file.write_text(SOURCE.replace("2.0", "4.0"), "utf-8")
     said = command("why", str(file))
     assert "r_3_4: miss: nearest is" in said and "(other code): graph differs" in said
     assert "1 files with" in command("clear") and "0 entries" in command("ls")
@@ -619,7 +620,7 @@ def test_ls_why_clear(command, tmp_path, folder):
 
 def test_why_names_the_component(command, tmp_path, monkeypatch):
     file = tmp_path / "model.py"
-    file.write_text(SOURCE)
+    file.write_text(SOURCE, "utf-8")
     x = uopc.param("x", (3, 4))
     uopc.compile((x * 2.0).sum(axis=1), threads=7)
     here = config.current().threads or detect.cores()

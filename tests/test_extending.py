@@ -16,7 +16,7 @@ from tests.pages import EXTENDING, ROOT
 
 CHECK = "check.py"
 BACKENDS = 2  # llvm for the CPU, nvptx
-PAGE = EXTENDING.read_text(encoding="utf-8")
+PAGE = EXTENDING.read_text("utf-8")
 TABLE = re.findall(r"^\| an? ([\w ]+) \| (\d)(?:, and (\d) per backend)? \|$", PAGE, re.MULTILINE)
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "conformance", "fuzz", "ptx", "standin")
 
@@ -48,10 +48,10 @@ def change(block, root):
     file = root / path
     if not place:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(block.text, encoding="utf-8")
+        file.write_text(block.text, "utf-8")
         return
     side, _, anchor = place.partition(" ")
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = file.read_text("utf-8").splitlines(keepends=True)
     (at,) = found(lines, anchor)
     parts = re.split(r"\n\n+", block.text.strip("\n"))
     imports = [f"{p}\n" for p in parts if p.startswith(("from ", "import "))]
@@ -60,7 +60,7 @@ def change(block, root):
     lines[at:at] = [f"{p}\n\n\n" for p in functions]
     first = next(i for i, line in enumerate(lines) if line.startswith("from uopc"))
     lines[first:first] = imports
-    file.write_text("".join(lines), encoding="utf-8")
+    file.write_text("".join(lines), "utf-8")
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_every_step_names_one_line():
     for block in pages.blocks(EXTENDING, "python"):
         path, _, place = block.title.partition(", ")
         if place:
-            lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+            lines = (ROOT / path).read_text("utf-8").splitlines()
             assert len(found(lines, place.partition(" ")[2])) == 1, block.title
 
 

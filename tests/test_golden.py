@@ -118,13 +118,13 @@ def test_heads(p, path):
 
 def test_every_opt_has_a_golden():
     files = GOLDEN.glob("*_optimize/*.uop")
-    asked = "".join([f.read_text().partition("--- after")[0] for f in files])
+    asked = "".join([f.read_text("utf-8").partition("--- after")[0] for f in files])
     for name in OPTS:
         assert re.search(rf"sink .*opts=.*{name}\(", asked), name
 
 
 def test_goldens_are_short():
-    sizes = sorted(len(f.read_text().splitlines()) for f in GOLDEN.rglob("*.uop"))
+    sizes = sorted(len(f.read_text("utf-8").splitlines()) for f in GOLDEN.rglob("*.uop"))
     assert sizes[len(sizes) // 2] <= 30, f"the median golden has {sizes[len(sizes) // 2]} lines"
 
 
@@ -134,7 +134,7 @@ def test_wrong_text_is_found(tmp_path, request):
     from conftest import Blessed
 
     path = tmp_path / "case.uop"
-    path.write_text("stored\n")
+    path.write_text("stored\n", "utf-8")
     checker = Blessed(request.config)
     checker.on = False
     with pytest.raises(pytest.fail.Exception) as failed:
@@ -142,7 +142,7 @@ def test_wrong_text_is_found(tmp_path, request):
     assert "-stored\n+made" in str(failed.value) and "--bless" in str(failed.value)
     checker.on = True
     checker.check(path, "stored\n", "made\n")
-    assert path.read_text() == "made\n"
+    assert path.read_text("utf-8") == "made\n"
 
 
 def test_bless_is_refused_on_ci(monkeypatch, request):

@@ -27,7 +27,7 @@ def test_the_benchmark_runs(scripts, tmp_path, capsys):
     with module.installed("sm_90a"):
         chosen = ["--workloads", "reduce,soft,gemm"]
         assert gpu.main(["--small", "--rounds", "1", "--out", str(out), *chosen]) == 0
-    found = json.loads(out.read_text())
+    found = json.loads(out.read_text("utf-8"))
     rows = {r["name"]: r for r in found["rows"]}
     assert {"copy", "reduce", "softmax", "gemm f32 32", "gemm bf16 32"} <= rows.keys()
     assert found["launches"].keys() == {"1", "2", "3", "4", "8"}
@@ -113,7 +113,7 @@ def test_the_script_for_a_machine_with_a_device_is_sound():
 
     script = BENCHMARKS / "gpu_check.sh"
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
-    text = script.read_text()
+    text = script.read_text("utf-8")
     for name in ("benchmarks/gpu.py", ".ci/build-pycuda-wheel"):
         assert name in text and (BENCHMARKS.parent / name).exists()
     assert sys.version_info >= (3, 11)

@@ -38,7 +38,7 @@ graph = (x * 2.0 + 1.0).softmax().sum(axis=1)
 @pytest.fixture
 def softmax(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "softmax.py").write_text(SOFTMAX.replace("x<1", "x"))
+    (tmp_path / "softmax.py").write_text(SOFTMAX.replace("x<1", "x"), "utf-8")
     return tmp_path
 
 
@@ -51,7 +51,7 @@ def page_data(page):
 @pytest.mark.machine("desktop")
 def test_the_page_has_code_stages_and_rewrites(softmax, capsys):
     assert cli.main(["dump", "softmax.py", "--html", "a.html"]) == 0
-    page = (softmax / "a.html").read_text()
+    page = (softmax / "a.html").read_text("utf-8")
     assert "{{" not in page and "http" not in page  # complete, and asks nothing of a server
     data = page_data(page)
     assert [s["name"] for s in data["stages"]] == list(STAGES)
@@ -72,9 +72,9 @@ def test_the_page_has_code_stages_and_rewrites(softmax, capsys):
 
 def test_the_page_escapes_its_source(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a&<b.py").write_text(SOFTMAX.replace("x<1", "x"))
+    (tmp_path / "a&<b.py").write_text(SOFTMAX.replace("x<1", "x"), "utf-8")
     assert cli.main(["dump", "a&<b.py", "--html", "a.html"]) == 0
-    assert "<title>uopc: a&amp;&lt;b.py:graph</title>" in (tmp_path / "a.html").read_text()
+    assert "<title>uopc: a&amp;&lt;b.py:graph</title>" in (tmp_path / "a.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("option", ["--html", "--trace"])
@@ -111,7 +111,7 @@ def test_a_page_of_a_large_graph_is_small():
 # ---------------------------------------------------------------- the trace
 def test_the_trace_has_a_slice_a_stage(softmax, capsys):
     assert cli.main(["dump", "softmax.py", "--trace", "a.json"]) == 0
-    events = json.loads((softmax / "a.json").read_text())["traceEvents"]
+    events = json.loads((softmax / "a.json").read_text("utf-8"))["traceEvents"]
     slices = [e for e in events if e["ph"] == "X"]
     assert [e["name"] for e in slices] == [*STAGES[1:], "llvm", "asm"]
     ends = [e["ts"] + e["dur"] for e in slices]

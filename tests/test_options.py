@@ -21,7 +21,7 @@ from uopc.ir.core.ops import Ops
 from uopc.program.program import Program
 
 ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| `([^`]*)` \| (.+) \|$", re.MULTILINE)
-ROWS = ROW.findall((ROOT / "docs" / "options.md").read_text(encoding="utf-8"))
+ROWS = ROW.findall((ROOT / "docs" / "options.md").read_text("utf-8"))
 NAMES = [f.name for f in dataclasses.fields(config.Options)]
 
 
@@ -148,7 +148,7 @@ def test_tf32():
 
 
 def test_no_color(tmp_path, monkeypatch, capsys):
-    (tmp_path / "rows.py").write_text("import uopc\ngraph = uopc.param('x', (4,)) + 1\n")
+    (tmp_path / "rows.py").write_text("import uopc\ngraph = uopc.param('x', (4,)) + 1\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -192,11 +192,11 @@ def test_viz(tmp_path):
         f = uopc.compile(rows(), name="rows")
         uopc.compile(rows(), name="rows")
     assert sorted(p.name for p in folder.iterdir()) == ["rows.html", "rows_1.html"]
-    data = page_data((folder / "rows.html").read_text(encoding="utf-8"))
+    data = page_data((folder / "rows.html").read_text("utf-8"))
     assert [k["name"] for k in data["kernels"]] == [k.name for k in f.kernels]
     assert all(k["llvm"] and k["asm"] for k in data["kernels"])
     assert any(s["rewrites"] for s in data["stages"])
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", "utf-8")
     with uopc.options(viz=str(tmp_path / "file")), pytest.raises(UserError, match="viz"):
         uopc.compile(rows())
 

@@ -33,7 +33,7 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch, blessed):
 
 @pytest.mark.parametrize("page", [*PAGES, *LAB], ids=lambda p: p.stem)
 def test_links_lead_somewhere(page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
@@ -47,16 +47,16 @@ def test_a_masked_output_agrees_and_a_wrong_one_does_not():
 def test_a_wrong_page_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     page = tmp_path / "page.md"
-    page.write_text("```python\nx = 2\n```\n```pycon\n>>> x + 1\n4\n```\n")
+    page.write_text("```python\nx = 2\n```\n```pycon\n>>> x + 1\n4\n```\n", "utf-8")
     (wrong,) = pages.run(page, tmp_path)
     assert "Expected:\n    4\nGot:\n    3" in wrong[2]
-    page.write_text("```python\n1 / 0\n```\n")
+    page.write_text("```python\n1 / 0\n```\n", "utf-8")
     with pytest.raises(ZeroDivisionError):
         pages.run(page, tmp_path)
 
 
 def test_files_that_the_architecture_names_exist():
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", text))
     assert len(named) > 50
     missing = [n for n in sorted(named) if not any((ROOT / f / n).exists() for f in ("uopc", "."))]
@@ -64,6 +64,6 @@ def test_files_that_the_architecture_names_exist():
 
 
 def test_the_architecture_has_every_pass_in_order():
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) ([\w-]+) \|", text, re.MULTILINE)
     assert rows == [(str(number), p.name) for number, p in PIPELINE]

@@ -90,6 +90,6 @@ def test_constants_that_python_calls_equal_are_different_nodes():
 def test_the_reference_has_every_public_name():
     from tests.pages import ROOT
 
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
     missing = [n for n in uopc.__all__ if f"uopc.{n}" not in page and n != "__version__"]
     assert missing == []

@@ -71,7 +71,7 @@ def test_command(tmp_path: Path) -> None:
             {"id": 1, "op": "NEG", "dtype": "float32", "shape": [3], "src": [0]},
         ],
     }  # fmt: skip
-    (group / "cases.jsonl").write_text(json.dumps(case) + '\n{"id": 3\n')
+    (group / "cases.jsonl").write_text(json.dumps(case) + '\n{"id": 3\n', "utf-8")
     (tmp_path / "short.zip").write_bytes(b"PK\3\4")
     results = tmp_path / "results.json"
     command = [sys.executable, "-m", "tests.conformance", str(tmp_path), "--json", str(results)]
@@ -82,7 +82,7 @@ def test_command(tmp_path: Path) -> None:
     assert failed == ["group/cases.jsonl:2", "short/short.zip:1"]
     assert lines[-1] == "1 passed, 2 failed, 0 by rule"
     assert lines[-3].startswith("kernels (default flags): 1, recorded 1, over 1 cases")
-    outcome = json.loads(results.read_text())[0]
+    outcome = json.loads(results.read_text("utf-8"))[0]
     assert (outcome["id"], outcome["verdict"], outcome["kernels"]) == ("a.b", "passed", 1)
     assert set(outcome["seconds"]) >= {"build", "compile", "run"}
 

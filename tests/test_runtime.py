@@ -507,7 +507,7 @@ def test_counts_and_memory_stay_flat() -> None:
                 f(a, b, c, out=a)
 
     def resident() -> int:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="utf-8") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     rounds(1000)
@@ -940,7 +940,7 @@ def test_threads_are_processors_that_may_be_used(
 )
 def test_the_quota_of_a_group(files: dict[str, str], expected: float, tmp_path: Path) -> None:
     for name, text in files.items():
-        (tmp_path / name).write_text(text + "\n")
+        (tmp_path / name).write_text(text + "\n", "utf-8")
     assert detect._quota_of(tmp_path) == expected
 
 

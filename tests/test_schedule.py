@@ -11,7 +11,7 @@ import pytest
 from uopc.passes.optimize.schedule import cpu, gpu, gpu_thresholds, thresholds
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = {p: p.read_text() for p in (ROOT / "uopc").rglob("*.py")}
+SOURCES = {p: p.read_text("utf-8") for p in (ROOT / "uopc").rglob("*.py")}
 ROWS = [  # a module, the name of one of its numbers, and the number's row
     (m, name)
     for m in (thresholds, gpu_thresholds)
@@ -45,5 +45,5 @@ def test_a_threshold_is_used_and_measured(module, name, row):
     own = module.__name__.rpartition(".")[2]
     uses = sum(len(re.findall(rf"(?<!\w){name}\b", text)) for text in SOURCES.values())
     assert uses > 1, f"nothing reads {own}.{name}"
-    measured = (ROOT / "docs/lab/schedule.md").read_text()
+    measured = (ROOT / "docs/lab/schedule.md").read_text("utf-8")
     assert f"| {row.workload} |" in measured, f"docs/lab/schedule.md has no row {row.workload!r}"

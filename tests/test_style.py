@@ -21,7 +21,7 @@ from uopc.passes import ORDER, PIPELINE
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "uopc"
 FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
+TREES = {path: ast.parse(path.read_text("utf-8"), str(path)) for path in FILES}
 SCHEDULE = "uopc/passes/optimize/schedule"
 TABLES = {  # flat on purpose: one row per line
     "uopc/ir/core/ops.py", f"{SCHEDULE}/thresholds.py", f"{SCHEDULE}/gpu_thresholds.py"
@@ -135,7 +135,7 @@ def test_only_the_environment_module_reads_the_environment():
 # ---------------------------------------------------------------- sizes
 @each_file
 def test_file_size(path):
-    lines = path.read_text().splitlines()
+    lines = path.read_text("utf-8").splitlines()
     if str(path.relative_to(ROOT)) in TABLES:
         return
     assert len(lines) <= MOST_LINES, f"{len(lines)} lines"
@@ -198,10 +198,20 @@ def test_no_python_recursion_tricks_and_no_swallowed_exceptions(path):
             assert not (broad and silent), f"line {node.lineno}: an exception is swallowed"
 
 
+def test_files_are_read_and_written_in_one_encoding():
+    """A file without a stated encoding is garbled where the locale is not UTF-8."""
+    for path in [p for folder in ("uopc", "tests") for p in (ROOT / folder).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            name = getattr(getattr(node, "func", None), "attr", "")
+            if name in ("read_text", "write_text"):
+                known = len(node.args) + len(node.keywords) > (name == "write_text")
+                assert known, f"{path.relative_to(ROOT)}:{node.lineno}: {name} without an encoding"
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda p: p.name)
 def test_tests_can_fail(path):
     """Every test compares or expects something; none asserts a constant."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             assert not isinstance(node.test, ast.Constant), f"line {node.lineno} asserts a constant"
@@ -258,19 +268,19 @@ def test_tables_are_current(name, blessed):
 
 def test_the_stub_of_uop_is_current(blessed):
     path = PACKAGE / "ir/core/uop.pyi"
-    blessed.check(path, path.read_text(), stub.text())
+    blessed.check(path, path.read_text("utf-8"), stub.text())
 
 
 def test_files_named_in_the_documentation_exist():
     for page in ("uopc/ir/README.md", "uopc/passes/README.md", "uopc/program/README.md",
                  "uopc/backends/cpu/README.md", "tests/README.md"):
-        for name in re.findall(r"`([\w/]+\.(?:py|md|uop))`", (ROOT / page).read_text()):
+        for name in re.findall(r"`([\w/]+\.(?:py|md|uop))`", (ROOT / page).read_text("utf-8")):
             assert any(ROOT.glob(f"*/**/{name}")) or (ROOT / name).exists(), f"{page}: {name}"
 
 
 def test_the_graph_in_the_ir_readme_is_a_kernel():
     text = re.search(
-        r"```\n// level: kernel\n(.*?)\n```", (ROOT / "uopc/ir/README.md").read_text(), re.S
+        r"```\n// level: kernel\n(.*?)\n```", (ROOT / "uopc/ir/README.md").read_text("utf-8"), re.S
     )
     assert text is not None
     graph = parse(text[1])

@@ -33,9 +33,9 @@ from uopc.ir.verify import in_bounds
 from uopc.passes.place_threads.launch_grid import grid
 
 Complaint = str | None
+_LISTED = Path(__file__).with_name("ir_exceptions.toml").read_text("utf-8")
 EXCEPTIONS: Final[dict[str, str]] = {
-    row["id"]: row["reason"]
-    for row in tomllib.loads(Path(__file__).with_name("ir_exceptions.toml").read_text())["row"]
+    row["id"]: row["reason"] for row in tomllib.loads(_LISTED)["row"]
 }
 
 

@@ -60,7 +60,7 @@ def more(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def exceptions() -> dict[str, str]:
     """Graphs for which more kernels than recorded are right, and why."""
-    lines = EXCEPTIONS.read_text().splitlines()
+    lines = EXCEPTIONS.read_text("utf-8").splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     return {row[0]: row[1] for row in rows}
 
@@ -96,4 +96,4 @@ def summary_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def write_json(path: Path, outcomes: Sequence[Outcome]) -> None:
-    path.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1) + "\n")
+    path.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1) + "\n", "utf-8")

@@ -42,7 +42,7 @@ def main() -> int:
             _report(case, verdict, options.seed, i)
     _print_coverage(seen, reasons)
     if options.json:
-        with open(options.json, "w") as file:
+        with open(options.json, "w", encoding="utf-8") as file:
             json.dump({" ".join(k): n for k, n in sorted(seen.items())}, file, indent=0)
     print(f"{done} graphs, {failed} failed, {refused} refused")
     return 1 if failed else 0

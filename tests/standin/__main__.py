@@ -54,7 +54,8 @@ def rehearse(made: Path, report: Path, corpus: str) -> int:
     bad = [s for s in run.stdout.rsplit("\n\n", 1)[-1].splitlines() if ": well, " not in s]
     for line in bad:
         name = line.partition(":")[0]
-        print(f"---- {name}", *(report / f"{name}.txt").read_text().splitlines()[-20:], sep="\n")
+        lines = (report / f"{name}.txt").read_text("utf-8").splitlines()
+        print(f"---- {name}", *lines[-20:], sep="\n")
     return int(any(not line.startswith("nvidia-smi:") for line in bad))
 
 

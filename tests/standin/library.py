@@ -54,7 +54,7 @@ def build(folder: Path) -> Path:
         for i, n in enumerate(names)
     ]
     source, made = folder / "libcuda.c", folder / "libcuda.so.1"
-    source.write_text("\n".join(code))
+    source.write_text("\n".join(code), "utf-8")
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o", made, source],
         check=True,

@@ -42,7 +42,7 @@ def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
     """The bytes of a core's data cache, from the system; `otherwise` where it does not say."""
     for place in sorted(Path(root).glob("index*")):
         try:
-            told = [(place / name).read_text().strip() for name in ("level", "type", "size")]
+            told = [(place / name).read_text("utf-8").strip() for name in ("level", "type", "size")]
         except OSError:
             continue
         number, kind, size = told
@@ -64,11 +64,11 @@ def cores() -> int:
 def _quota_of(folder: Path) -> float:
     """How many processors this control group may use, by version 2 or 1 of the interface."""
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = (folder / "cpu.max").read_text("utf-8").split()
     except (OSError, ValueError):
         try:
-            quota = (folder / "cpu.cfs_quota_us").read_text()
-            period = (folder / "cpu.cfs_period_us").read_text()
+            quota = (folder / "cpu.cfs_quota_us").read_text("utf-8")
+            period = (folder / "cpu.cfs_period_us").read_text("utf-8")
         except OSError:
             return math.inf
     try:
@@ -81,7 +81,7 @@ def _processor_quota() -> float:
     root = Path("/sys/fs/cgroup")
     quota = min(_quota_of(root), _quota_of(root / "cpu"))
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:
         return quota
     for line in lines:

@@ -28,7 +28,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     folder = Path(__file__).resolve().parents[2] / "benchmarks"
     if not folder.is_dir():
         raise UserError("the benchmarks are in the source checkout, not in the installed package")
-    scripts = {p.stem: p for p in folder.glob("*.py") if "__main__" in p.read_text()}
+    scripts = {p.stem: p for p in folder.glob("*.py") if "__main__" in p.read_text("utf-8")}
     found = [s for s in scripts if s == args.name or s.startswith(f"{args.name}_")]
     if len(found) != 1:
         refuse(f"unknown benchmark {args.name!r}; choose {', '.join(sorted(scripts))}")

@@ -66,7 +66,7 @@ def load(source: str) -> Source:
 # ---------------------------------------------------------------- stage files
 def _load_text(path: Path) -> Source:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
     settings = parse_header(text)

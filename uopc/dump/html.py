@@ -39,7 +39,7 @@ def write(file: Path, source: str, dump: Dump) -> None:
         "stages": _stages(dump, {r.stage: r for r in rows}),
     }
     packed = zlib.compress(json.dumps(data, ensure_ascii=False).encode(), 6)
-    page = _TEMPLATE.read_text(encoding="utf-8")
+    page = _TEMPLATE.read_text("utf-8")
     page = page.replace("{{source}}", _escaped(source))
     page = page.replace("{{data}}", base64.b64encode(packed).decode())
     write_text(file, page)

@@ -63,7 +63,7 @@ def assemble(ptx: str, arch: str) -> Assembled:
         raise Unsupported("no ptxas: pip install nvidia-cuda-nvcc-cu12")
     with tempfile.TemporaryDirectory(prefix="uopc-") as folder:
         source, out = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
-        source.write_text(ptx)
+        source.write_text(ptx, "utf-8")
         run = subprocess.run(
             [ptxas, f"-arch={arch}", "-v", "-o", out, source],
             capture_output=True, text=True, check=False,
