@@ -34,14 +34,14 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
+from uopc.passes.decompose.cold_branches import merged_branches
 from uopc.passes.decompose.expansion_cache import applied
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
-from uopc.passes.decompose.merge_branches import merged_branches
 from uopc.passes.decompose.narrow_indices import narrowed
 from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
 from uopc.passes.decompose.soft_fma import unfused
-from uopc.passes.decompose.soft_rounding import rounded
+from uopc.passes.decompose.soft_rounding import rounded_by_sums
 from uopc.passes.decompose.transcendental import DECOMPOSITIONS
 
 Source = tuple["UOp", ...]
@@ -113,35 +113,30 @@ def _threefry(src: Source) -> UOp:
 
 def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
     """An op of a narrow float type in float32, rounded once where it rounds."""
-    wide = tuple([_widened(s, native) for s in src])
-    lanes = max(s.dtype.lanes for s in src)
-    out = dtypes.float32 if u.dtype.is_float else u.dtype.scalar
-    done = intern(u.op, out.vec(lanes), wide)
-    inner = _decomposed(done, wide, native)
-    done = done if inner is None else inner
-    if not u.dtype.is_float:
-        return done
-    target = u.dtype.scalar
-    if native.computes(target):
-        return done.cast(target)
-    return _narrowed(done, target, native, exact=u.op in _SELECTS)
+    target, wide = u.dtype.scalar, tuple([_widened(s, native) for s in src])
+    t = dtypes.float32 if target.is_float else target
+    kept = intern(u.op, t.vec(max(s.dtype.lanes for s in src)), wide)
+    made = _decomposed(kept, wide, native)
+    made = kept if made is None else made
+    if not target.is_float:
+        return made
+    return _rounded(made, target, native, exact=u.op in _SELECTS)
 
 
 def _widened(s: UOp, native: Native) -> UOp:
     """`s` as float32, if it is a narrow float."""
     t = s.dtype.scalar
-    if native.computes(t):
+    if native.computes(t) or s.op is Ops.CONST:
         return s.cast(dtypes.float32) if t.is_float else s
-    if s.op is Ops.CONST:
-        return s.cast(dtypes.float32)
     return _converted(s, dtypes.float32) if t in native.floats else widen(s)
 
 
-def _narrowed(a: UOp, target: DType, native: Native, exact: bool = False) -> UOp:
-    """The float32 `a` rounded to `target`. The machine's conversion makes infinity the greatest
+def _rounded(a: UOp, target: DType, native: Native, exact: bool = False) -> UOp:
+    """The float32 `a` in any type. The machine's conversion to fp8e5m2 makes infinity the greatest
     value; where infinity must stay (`exact`), ours is used."""
-    infinite = exact and target is dtypes.fp8e5m2
-    if target in native.floats and not infinite:
+    if native.computes(target):
+        return a.cast(target)
+    if target in native.floats and not (exact and target is dtypes.fp8e5m2):
         return _converted(a, target)
     return narrow(a, target, exact)
 
@@ -155,8 +150,7 @@ def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
     """Conversions that go through float32: narrow formats, and float64 to one of them."""
     a, target = src[0], u.dtype.scalar
     if not native.computes(a.dtype.scalar):
-        wide = _widened(a, native)
-        return wide.cast(target) if native.computes(target) else _narrowed(wide, target, native)
+        return _rounded(_widened(a, native), target, native)
     if not target.is_float or target.bits > 16:
         return None
     if a.dtype.scalar is dtypes.float64:
@@ -165,7 +159,7 @@ def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
         a = a.cast(dtypes.float32)
     else:
         return None
-    return _converted(a, target) if native.computes(target) else _narrowed(a, target, native)
+    return _converted(a, target) if native.computes(target) else _rounded(a, target, native)
 
 
 def _rounded_to_odd(a: UOp) -> UOp:
@@ -182,17 +176,16 @@ def _rounded_to_odd(a: UOp) -> UOp:
 
 def _between(src: Source) -> UOp | None:
     """-1 < x and x < c, on vectors of 32 bits: one unsigned comparison."""
-    below, above = src
-    if below.op is not Ops.CMPLT or above.op is not Ops.CMPLT or below.src[1] is not above.src[0]:
+    if src[0].op is not Ops.CMPLT or src[1].op is not Ops.CMPLT:
         return None
-    x, least, most = above.src[0], below.src[0], above.src[1]
-    narrow = x.dtype.scalar is dtypes.int32 and x.dtype.lanes > 1
-    if not narrow or least.op is not Ops.CONST or most.op is not Ops.CONST:
+    (least, x), (y, most) = src[0].src, src[1].src
+    if x is not y or x.dtype.scalar is not dtypes.int32 or x.dtype.lanes == 1:
         return None
-    if least.arg != -1 or type(most.arg) is tuple or most.arg < 0:
+    if least.op is not Ops.CONST or least.arg != -1 or most.op is not Ops.CONST:
         return None
-    below_most: UOp = x.bitcast(dtypes.uint32) < leaves.const(dtypes.uint32, most.arg)
-    return below_most
+    if type(most.arg) is tuple or most.arg < 0:
+        return None
+    return x.bitcast(dtypes.uint32) < leaves.const(dtypes.uint32, most.arg)
 
 
 _SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, up to its sign
@@ -230,7 +223,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
 
 # Ops with decompositions; others have some for bool and narrow floats only.
 _WITH_OTHERS = frozenset((
-    *_FUNCTIONS, *_DIVISIONS, *_SCALED, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
+    *_FUNCTIONS, *_DIVISIONS, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
 ))  # fmt: skip
 
 
@@ -260,7 +253,7 @@ def decompose(kernel: UOp, context: Context) -> UOp:
     if not target.fuses:
         made = rebuild.rewritten(made, unfused)
     if not target.rounds:
-        made = rebuild.rewritten(made, rounded)
+        made = rebuild.rewritten(made, rounded_by_sums)
     return merged_branches(narrowed(made))
 
 

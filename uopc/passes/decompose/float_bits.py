@@ -29,8 +29,7 @@ def polynomial(x: UOp, coefficients: Sequence[float | UOp]) -> UOp:
 
 def sign_of(x: UOp) -> UOp:
     """The sign bit of x alone."""
-    sign: UOp = bits_of(x) & (1 << (x.dtype.bits - 1))
-    return sign
+    return bits_of(x) & (1 << (x.dtype.bits - 1))
 
 
 def with_sign(magnitude: UOp, sign: UOp) -> UOp:

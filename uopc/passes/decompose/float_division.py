@@ -14,14 +14,13 @@ from typing import Final
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.cold_branch import cold_branch
+from uopc.passes.decompose.cold_branches import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, sign_of, with_sign
 
 # Quotients x/s below these are rounded with an error below 1/8: the remainder stays below 5/8 s.
 _NEAR_32: Final = 2.0**21
 _NEAR_64: Final = 2.0**50
 _STEPS_32, _STEP_32 = 6, 47  # 6 * 47 bits are more than any float32 quotient has
-_EXPONENT_64: Final = 0x7FF << 52
 
 
 def float_division(op: Op, a: UOp, b: UOp) -> UOp:
@@ -86,8 +85,7 @@ def _far_remainder_64(x: UOp, s: UOp) -> UOp:
 
 def _exponent_64(x: UOp) -> UOp:
     """The bits of the greatest power of two up to x; the least normal one for less."""
-    field: UOp = bits_of(x) & _EXPONENT_64
-    return field.maximum(1 << 52)
+    return (bits_of(x) & (0x7FF << 52)).maximum(1 << 52)
 
 
 def _residue(v: UOp, m: UOp) -> UOp:

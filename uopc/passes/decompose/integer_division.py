@@ -32,12 +32,11 @@ def _truncating(op: Op, a: UOp, b: UOp) -> UOp:
     overflows &= bounds.bounds(a)[0] == intervals.of_type(a.dtype.scalar)[0]
     if not may_be_zero and not overflows:
         return instruction(op, a, b)
-    is_zero, is_minus_one = b.eq(0), b.eq(-1) if overflows else None
-    unsafe = is_zero if is_minus_one is None else is_zero | is_minus_one
+    unsafe = b.eq(0) | b.eq(-1) if overflows else b.eq(0)
     result = instruction(op, a, unsafe.where(one, b))
-    if is_minus_one is not None:
-        result = is_minus_one.where(-a if op is Ops.CDIV else zero, result)
-    return is_zero.where(zero, result)
+    if overflows:
+        result = b.eq(-1).where(-a if op is Ops.CDIV else zero, result)
+    return b.eq(0).where(zero, result)
 
 
 def by_multiplication(a: UOp, d: int) -> UOp | None:
@@ -45,8 +44,8 @@ def by_multiplication(a: UOp, d: int) -> UOp | None:
     integer division.
 
     With m = ceil(2^s / d) and e = m·d - 2^s, the quotient is exact for 0 ≤ a where a·e < 2^s.
-    First a multiple of d is added that makes all values nonnegative, and factors 2 of d are shifted
-    out, so that the product is shorter.
+    A multiple of d that makes all values nonnegative is added first, and factors 2 of d are shifted
+    out, which makes the product shorter.
     """
     low, high = bounds.bounds(a)
     if a.dtype.scalar is not dtypes.index or low < -_FAR or high > _FAR:
@@ -68,45 +67,27 @@ def by_multiplication(a: UOp, d: int) -> UOp | None:
     return a
 
 
-def _lanes_division(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    """FLOORDIV or FLOORMOD of an index in lanes by a constant."""
-    a, b = src
-    rounds_down = u.op in (Ops.FLOORDIV, Ops.FLOORMOD) or _same_either_way(a, b)
-    if a.dtype.lanes == 1 or b.op is not Ops.CONST or type(b.arg) is tuple or b.arg <= 0:
-        return None
-    quotient = by_multiplication(a, b.arg) if rounds_down else None
-    if quotient is None or u.op in (Ops.FLOORDIV, Ops.CDIV):
-        return quotient
-    return instruction(Ops.SUB, a, instruction(Ops.MUL, quotient, constant(a, b.arg)))
-
-
 def integer_division(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """FLOORDIV, FLOORMOD, CDIV or CMOD of integers; `u` on the operands `src`."""
     a, b = src
-    power = _power_of_two(b)
-    multiplied = _lanes_division(u, src) if power is None else None
-    if multiplied is not None:
-        return multiplied
-    if u.op in (Ops.CDIV, Ops.CMOD) or _same_either_way(a, b):
-        return _truncating(Ops.CDIV if u.op in (Ops.CDIV, Ops.FLOORDIV) else Ops.CMOD, a, b)
-    if power is not None:
-        if u.op is Ops.FLOORDIV:
-            return instruction(Ops.SHR, a, constant(a, power))
-        return a & constant(a, (1 << power) - 1)
+    divides, floors = u.op in (Ops.FLOORDIV, Ops.CDIV), u.op in (Ops.FLOORDIV, Ops.FLOORMOD)
+    nonnegative = bounds.bounds(a)[0] >= 0 and bounds.bounds(b)[0] >= 0  # toward zero is down
+    divisor = b.arg if b.op is Ops.CONST and type(b.arg) is int and b.arg > 0 else 0
+    is_power = divisor > 0 and divisor & (divisor - 1) == 0
+    if divisor and not is_power and a.dtype.lanes > 1 and (floors or nonnegative):
+        quotient = by_multiplication(a, divisor)
+        if quotient is not None:
+            multiple = instruction(Ops.MUL, quotient, constant(a, divisor))
+            return quotient if divides else instruction(Ops.SUB, a, multiple)
+    if nonnegative or not floors:
+        return _truncating(Ops.CDIV if divides else Ops.CMOD, a, b)
+    if is_power and divides:
+        return instruction(Ops.SHR, a, constant(a, divisor.bit_length() - 1))
+    if is_power:
+        return a & constant(a, divisor - 1)
     remainder = _truncating(Ops.CMOD, a, b)
     wrong_sign = remainder.ne(0) & ((remainder < 0) ^ (b < 0))
-    if u.op is Ops.FLOORMOD:
+    if not divides:
         return wrong_sign.where(remainder + b, remainder)
     quotient = _truncating(Ops.CDIV, a, b)
     return wrong_sign.where(quotient - constant(quotient, 1), quotient)
-
-
-def _same_either_way(a: UOp, b: UOp) -> bool:
-    """True if both operands are nonnegative: then rounding down and toward zero agree."""
-    return bool(bounds.bounds(a)[0] >= 0 and bounds.bounds(b)[0] >= 0)
-
-
-def _power_of_two(b: UOp) -> int | None:
-    if b.op is Ops.CONST and type(b.arg) is int and b.arg > 0 and b.arg & (b.arg - 1) == 0:
-        return b.arg.bit_length() - 1
-    return None

@@ -13,12 +13,14 @@ from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp, intern
 
-_SAME = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND, Ops.SHL, Ops.SHR))
+_SAME = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MAX, Ops.MIN, Ops.AND, Ops.SHL, Ops.SHR, Ops.WHERE,
+))  # fmt: skip
 
 
 def narrowed(kernel: UOp) -> UOp:
     """The kernel with its vectors of indices in int32."""
-    if not any(_is_wide(u) and _computes(u) for u in walk.order(kernel)):
+    if not any(u.op in _SAME and _is_wide(u) for u in walk.order(kernel)):
         return kernel
     return rebuild.rewritten(kernel, _change, renew=rebuild.as_written)
 
@@ -27,13 +29,9 @@ def _is_wide(u: UOp) -> bool:
     return u.dtype.lanes > 1 and u.dtype.scalar is dtypes.index
 
 
-def _computes(u: UOp) -> bool:
-    return u.op is Ops.WHERE or u.op in _SAME
-
-
 def _fits(u: UOp) -> bool:
     low, high = bounds.bounds(u)
-    return bool(low >= -(1 << 31) and high < 1 << 31)
+    return low >= -(1 << 31) and high < 1 << 31
 
 
 def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -41,14 +39,14 @@ def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return _back(intern(Ops.LANE, dtypes.int32, src[0].src, u.arg))
     if u.op is Ops.CAST and _is_cast(src[0]):
         return intern(Ops.CAST, u.dtype, src[0].src)
-    if _is_wide(u) and _computes(u):
+    if u.op in _SAME and _is_wide(u):
         chosen = u.op is Ops.WHERE
         if not all([_fits(s) for s in (u, *u.src[chosen:])]):
             return None
-        narrow = (*src[:chosen], *_narrow(src[chosen:]))
+        narrow = (*src[:chosen], *map(_in_int32, src[chosen:]))
         return _back(intern(u.op, dtypes.int32.vec(u.dtype.lanes), narrow))
     if u.op in COMPARISONS and any([_is_wide(s) for s in u.src]) and all(map(_fits, u.src)):
-        return intern(u.op, u.dtype, _narrow(src))
+        return intern(u.op, u.dtype, tuple(map(_in_int32, src)))
     return None
 
 
@@ -61,14 +59,8 @@ def _back(u: UOp) -> UOp:
     return intern(Ops.CAST, dtypes.index.vec(u.dtype.lanes), (u,))
 
 
-def _narrow(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    return tuple([_in_int32(s) for s in src])
-
-
 def _in_int32(u: UOp) -> UOp:
     t = dtypes.int32.vec(u.dtype.lanes)
     if _is_cast(u):
         return u.src[0]
-    if u.op is Ops.CONST:
-        return intern(Ops.CONST, t, (), u.arg)
-    return intern(Ops.CAST, t, (u,))
+    return intern(Ops.CONST, t, (), u.arg) if u.op is Ops.CONST else intern(Ops.CAST, t, (u,))

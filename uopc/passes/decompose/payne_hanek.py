@@ -12,7 +12,7 @@ from typing import Final
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.cold_branch import cold_branch
+from uopc.passes.decompose.cold_branches import cold_branch
 
 # fmt: off
 REDUCE_LIMIT: Final = 2.0**40
@@ -26,8 +26,8 @@ INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8
 
 
 def where_huge(x: UOp, far: UOp, near: UOp) -> UOp:
-    """`far`, of the long reduction, where the short one is not enough for x; `near` elsewhere, and
-    at infinities, where the short one gives NaN."""
+    """`far`, by the long reduction, where the short one is too short for x; elsewhere, and at
+    infinities, where the short one gives NaN: `near`."""
     huge = abs(x) > REDUCE_LIMIT
     return cold_branch(huge, near, (huge & (abs(x) < math.inf)).where(far, near))
 
@@ -45,7 +45,7 @@ def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:
 
 
 def payne_hanek(x: UOp, turn: int, quarter: int, pi: Sequence[float]) -> tuple[UOp, UOp, UOp]:
-    """|x| = n pi + r from the bits of 1/(2 pi): r, what it lost in rounding, -0.0 for odd n or 0.0.
+    """|x| = n pi + r from the bits of 1/(2 pi): r, its rounding error, -0.0 for odd n or 0.0.
 
     |x| 2^turn / (2 pi) modulo 1 is a fixed-point fraction of 128 bits; `quarter` is added to it.
     The word of the table is chosen by four levels of selects, then shifted into place.

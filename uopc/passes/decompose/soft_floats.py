@@ -8,7 +8,7 @@ greatest finite value, unless the value is known to be one of the type; NaN stay
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
@@ -16,31 +16,25 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 
 
-@dataclass(frozen=True)
-class Format:
-    """A float of at most 16 bits: its mantissa bits, exponent bias, what greater values become,
-    and NaN."""
+class Format(NamedTuple):
+    """A float of at most 16 bits."""
 
-    mantissa: int
-    bias: int
-    limit: float
+    mantissa: int  # bits
+    bias: int  # of the exponent
+    limit: float  # greater values become this
     nan: int
+    infinity: int = 0  # its bits, in a format that has infinities
     negative_zero: bool = True
     bits: DType = dtypes.uint8
-
-    @property
-    def infinity(self) -> int:
-        """The bits of infinity; 0 for a format without infinities."""
-        return 0x1F << self.mantissa if self.bias == 15 else 0
 
 
 FORMATS: dict[DType, Format] = {
     dtypes.fp8e4m3: Format(3, 7, 448.0, 0x7F),
-    dtypes.fp8e5m2: Format(2, 15, 57344.0, 0x7E),
+    dtypes.fp8e5m2: Format(2, 15, 57344.0, 0x7E, 0x7C),
     dtypes.fp8e4m3fnuz: Format(3, 8, 240.0, 0x80, negative_zero=False),
     dtypes.fp8e5m2fnuz: Format(2, 16, 57344.0, 0x80, negative_zero=False),
     # The limit is what infinity would be as a number: what rounds to it is infinite.
-    dtypes.float16: Format(10, 15, 65536.0, 0x7E00, bits=dtypes.uint16),
+    dtypes.float16: Format(10, 15, 65536.0, 0x7E00, 0x7C00, bits=dtypes.uint16),
 }
 # Types without arithmetic on any machine; float16 is another one where it has no conversions.
 SOFTWARE = frozenset((dtypes.bfloat16, *FORMATS)) - {dtypes.float16}
@@ -56,19 +50,17 @@ def widen(a: UOp) -> UOp:
     size, sign = bits & (top - 1), (bits & top) << (32 - form.bits.bits)
     shift = 23 - form.mantissa
     normal = ((size << shift) + ((127 - form.bias) << 23)).bitcast(dtypes.uint32)
-    tiny = (size.cast(dtypes.float32) * 2.0 ** (1 - form.bias - form.mantissa)).bitcast(
-        dtypes.uint32
-    )
-    value = (size < (1 << form.mantissa)).where(tiny, normal)
+    tiny = size.cast(dtypes.float32) * 2.0 ** (1 - form.bias - form.mantissa)
+    value = (size < (1 << form.mantissa)).where(tiny.bitcast(dtypes.uint32), normal)
+    nan = leaves.const(dtypes.uint32, 0x7FC00000)
     if form.infinity:
-        special = (size << shift) | (0xFF << 23)
-        value = (size >= form.infinity).where(special, value)
+        value = (size >= form.infinity).where((size << shift) | (0xFF << 23), value)
     elif form.negative_zero:
-        value = size.eq(form.nan).where(leaves.const(dtypes.uint32, 0x7FC00000), value)
-    result = value | sign
+        value = size.eq(form.nan).where(nan, value)
+    value = value | sign
     if not form.negative_zero:
-        result = bits.eq(form.nan).where(leaves.const(dtypes.uint32, 0x7FC00000), result)
-    return result.bitcast(dtypes.float32)
+        value = bits.eq(form.nan).where(nan, value)
+    return value.bitcast(dtypes.float32)
 
 
 def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
@@ -84,11 +76,9 @@ def narrow(a: UOp, target: DType, exact: bool = False) -> UOp:
     size = abs(a).minimum(leaves.const(dtypes.float32, form.limit))
     size_bits, shift = size.bitcast(dtypes.uint32), 23 - form.mantissa
     odd = (size_bits >> shift) & 1
-    normal = ((size_bits + (odd + ((1 << (shift - 1)) - 1))) >> shift) - (
-        (127 - form.bias) << form.mantissa
-    )
-    scale = 2.0 ** (form.bias - 1 + form.mantissa)
-    tiny = (size * scale).round().cast(dtypes.uint32)
+    normal = (size_bits + (odd + ((1 << (shift - 1)) - 1))) >> shift
+    normal = normal - ((127 - form.bias) << form.mantissa)
+    tiny = (size * 2.0 ** (form.bias - 1 + form.mantissa)).round().cast(dtypes.uint32)
     value = (size < 2.0 ** (1 - form.bias)).where(tiny, normal)
     if exact and target is dtypes.fp8e5m2:  # the one that has infinities
         value = abs(a).eq(math.inf).where(leaves.const(dtypes.uint32, form.infinity), value)

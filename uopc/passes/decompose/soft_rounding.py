@@ -7,7 +7,7 @@ from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.float_bits import sign_of, with_sign
 
 
-def rounded(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+def rounded_by_sums(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """FLOOR, CEIL, TRUNC or ROUND by sums. From 2^52 on (2^23 in float32) all floats are integers,
     so adding that rounds, ties to even. A zero has the sign of what was rounded."""
     if u.op not in (Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND):

@@ -19,6 +19,7 @@ is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -27,7 +28,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.decompose.cold_branch import cold_branch
+from uopc.passes.decompose.cold_branches import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
 from uopc.passes.decompose.payne_hanek import payne_hanek, where_huge
 from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
@@ -113,17 +114,11 @@ def _format(x: UOp) -> _Format:
     return _F64 if x.dtype.scalar is dtypes.float64 else _F32
 
 
-def _clamp(x: UOp, low: float, high: float) -> UOp:
-    """x within [low, high]; NaN stays."""
-    x = (x > high).where(high, x)
-    clamped: UOp = (x < low).where(low, x)
-    return clamped
-
-
-def _bounded(x: UOp, limits: tuple[float, float], scales: bool) -> UOp:
-    """x clamped to where its power is neither 0 nor infinite, as `_scaled` needs."""
+def _clamp(x: UOp, limits: tuple[float, float], scales: bool = False) -> UOp:
+    """x within the limits; NaN stays. A SCALE by the result needs no lower limit."""
     low, high = limits
-    return (x > high).where(high, x) if scales else _clamp(x, low, high)
+    x = (x > high).where(high, x)
+    return x if scales else (x < low).where(low, x)
 
 
 def _scaled(value: UOp, rounded: UOp, n: UOp, scales: bool) -> UOp:
@@ -137,38 +132,39 @@ def _scaled(value: UOp, rounded: UOp, n: UOp, scales: bool) -> UOp:
         return intern(Ops.SCALE, value.dtype, (value, n))
     total = bits_of(rounded)
     half = total >> 1
-    scaled: UOp = value * float_of(half << f.mantissa) * float_of((total - half) << f.mantissa)
-    return scaled
+    return value * float_of(half << f.mantissa) * float_of((total - half) << f.mantissa)
+
+
+def _reduced_by_ln2(x: UOp, bias: int) -> tuple[UOp, UOp, UOp]:
+    """x = n ln2 + r, |r| <= ln2/2: n + bias with n in the low bits, n, and r."""
+    f = _format(x)
+    shift = f.round + bias
+    rounded = x.mulacc(f.log2e, shift)
+    n = rounded - shift
+    return rounded, n, n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
 
 
 def exp(x: UOp, scales: bool = False) -> UOp:
-    """e to the x: x = n ln2 + r, |r| <= ln2/2, a polynomial in r, scaled by 2^n."""
+    """e to the x: x = n ln2 + r, a polynomial in r, scaled by 2^n."""
     f = _format(x)
-    x = _bounded(x, f.exp, scales)
-    shift = f.round + 2 * f.bias
-    rounded = x.mulacc(f.log2e, shift)
-    n = rounded - shift
-    r = n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
+    rounded, n, r = _reduced_by_ln2(_clamp(x, f.exp, scales), 2 * f.bias)
     return _scaled(polynomial(r, (1.0, 1.0, *f.q)), rounded, n, scales)
 
 
 def exp2(x: UOp, scales: bool = False) -> UOp:
     """2 to the x: x = n + r exactly, |r| <= 1/2, a polynomial in r, scaled by 2^n."""
     f = _format(x)
-    x = _bounded(x, f.exp2, scales)
+    x = _clamp(x, f.exp2, scales)
     shift = f.round + 2 * f.bias
     rounded = x + shift
     n = rounded - shift
     return _scaled(polynomial(x - n, (1.0, *f.g)), rounded, n, scales)
 
 
-def _expm1_parts(x: UOp) -> tuple[UOp, UOp]:
+def _expm1_factors(x: UOp) -> tuple[UOp, UOp]:
     """(s, p) with e^x = s (1 + p), s a power of two and p = e^r - 1 in full; |x| < 2^6."""
     f = _format(x)
-    shift = f.round + f.bias
-    rounded = x.mulacc(f.log2e, shift)
-    n = rounded - shift
-    r = n.mulacc(-f.ln2[1], n.mulacc(-f.ln2[0], x))
+    rounded, _, r = _reduced_by_ln2(x, f.bias)
     return float_of(bits_of(rounded) << f.mantissa), (r * r).mulacc(polynomial(r, f.q), r)
 
 
@@ -176,7 +172,7 @@ def tanh(x: UOp) -> UOp:
     """Hyperbolic tangent: t/(t+2) with t = e^(2|x|) - 1, and the sign of x."""
     a = abs(x)
     a = (a > 20.0).where(20.0, a)
-    s, p = _expm1_parts(a + a)
+    s, p = _expm1_factors(a + a)
     t = s.mulacc(p, s - 1.0)
     return with_sign(t / (t + 2.0), sign_of(x))
 
@@ -191,7 +187,7 @@ def erf(x: UOp) -> UOp:
     else:
         a = (a > 4.0).where(4.0, a)
         minus_q = a.mulacc(ERF_32[0], a * polynomial(a, ERF_32[1:]))
-    s, p = _expm1_parts(minus_q)
+    s, p = _expm1_factors(minus_q)
     return with_sign((-s).mulacc(p, 1.0 - s), sign_of(x))
 
 
@@ -212,37 +208,26 @@ def _exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
     return k, m
 
 
-def _log_limits(x: UOp, result: UOp) -> UOp:
-    """`result` with the logarithm at 0, below 0, at infinity and at NaN."""
-    result = (x < math.inf).where(result, x)
-    edge = x.eq(0.0).where(-math.inf, x.const_like(math.nan))
-    complete: UOp = (x <= 0.0).where(edge, result)
-    return complete
-
-
 def _log1p_tail(f: UOp) -> UOp:
     """log(1 + f) - f + f^2/2 for float64: s (f^2/2 + R(s^2)) with s = f/(2 + f)."""
     s = f / (f + 2.0)
     z = s * s
-    tail: UOp = s * z.mulacc(polynomial(z, LOG_64), f * 0.5 * f)
-    return tail
+    return s * z.mulacc(polynomial(z, LOG_64), f * 0.5 * f)
 
 
-def _complete(x: UOp, logarithm: Callable[[UOp, bool], UOp]) -> UOp:
-    """A logarithm of positive normal numbers; a branch computes that of all others. `logarithm`
-    takes a flag for subnormals. One comparison of bits tells them apart."""
+def _with_edges(logarithm: Callable[[UOp, bool], UOp], x: UOp) -> UOp:
+    """The logarithm of any x, from one of positive numbers that takes a flag for subnormals. All
+    numbers but the positive normal ones, told apart by a comparison of bits, take a branch."""
     f = _format(x)
     least, infinite = 1 << f.mantissa, (2 * f.bias + 1) << f.mantissa
     unusual = (bits_of(x) - least) >= infinite - least
-    return cold_branch(unusual, logarithm(x, False), _log_limits(x, logarithm(x, True)))
+    edge = x.eq(0.0).where(-math.inf, x.const_like(math.nan))
+    complete = (x <= 0.0).where(edge, (x < math.inf).where(logarithm(x, True), x))
+    return cold_branch(unusual, logarithm(x, False), complete)
 
 
-def log(x: UOp) -> UOp:
-    """Natural logarithm: x = 2^k (1 + f)."""
-    return _complete(x, _log)
-
-
-def _log(x: UOp, subnormals: bool) -> UOp:
+def log(x: UOp, subnormals: bool) -> UOp:
+    """Natural logarithm of a positive x = 2^k (1 + f)."""
     k, m = _exponent_and_fraction(x, subnormals)
     f = m - 1.0
     high, low = _format(x).ln2
@@ -253,12 +238,8 @@ def _log(x: UOp, subnormals: bool) -> UOp:
     return k.mulacc(high, f + tail)
 
 
-def log2(x: UOp) -> UOp:
-    """Base-2 logarithm: x = 2^k (1 + f); exact at powers of two."""
-    return _complete(x, _log2)
-
-
-def _log2(x: UOp, subnormals: bool) -> UOp:
+def log2(x: UOp, subnormals: bool) -> UOp:
+    """Base-2 logarithm of a positive x = 2^k (1 + f); exact at powers of two."""
     k, m = _exponent_and_fraction(x, subnormals)
     f = m - 1.0
     if _format(x) is _F64:
@@ -272,14 +253,39 @@ def _log2(x: UOp, subnormals: bool) -> UOp:
     return k + fraction
 
 
+def _reduced_64(x: UOp, n: UOp, pi: Sequence[float]) -> UOp:
+    """x - n pi: the products are exact inside the fused operations, so one rounding remains."""
+    for part in pi:
+        x = n.mulacc(-part, x)
+    return x
+
+
 def sin(x: UOp) -> UOp:
-    """Sine."""
-    return _sin_64(x) if _format(x) is _F64 else with_sign(sine_32(x, False), sign_of(x))
+    """Sine. float64: x = n pi + r, sin x = (-1)^n sin r."""
+    if _format(x) is _F32:
+        return with_sign(sine_32(x, False), sign_of(x))
+    rounded = x.mulacc(INVERSE_PI_64, _F64.round)
+    r = with_sign(_reduced_64(x, rounded - _F64.round, PI_64), bits_of(rounded) << 63)
+    huge, _, odd = payne_hanek(x, 0, 0, PI_64)
+    return _sine_64(where_huge(x, with_sign(huge, bits_of(odd) ^ sign_of(x)), r))
 
 
 def cos(x: UOp) -> UOp:
-    """Cosine."""
-    return _cos_64(x) if _format(x) is _F64 else sine_32(x, True)
+    """Cosine. float64: x = (n + 1/2) pi + r, cos x = -(-1)^n sin r."""
+    if _format(x) is _F32:
+        return sine_32(x, True)
+    rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
+    n = rounded - (_F64.round + 1.0)
+    r = with_sign(_reduced_64(x, n + 0.5, PI_64), bits_of(rounded) << 63)
+    huge, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
+    return _sine_64(where_huge(x, with_sign(huge, bits_of(odd)), r))
+
+
+def _sine_64(r: UOp) -> UOp:
+    """sin r = r + r u for |r| <= pi/2, u a polynomial in r^2 that is +0 at 0."""
+    z = r * r
+    u = z.mulacc(SIN_64[0], z * (z * polynomial(z, SIN_64[1:])))
+    return r.mulacc(u, r)
 
 
 def tan(x: UOp) -> UOp:
@@ -294,37 +300,6 @@ def tan(x: UOp) -> UOp:
     return with_sign(swap.where(cosine, sine) / swap.where(sine, cosine), sign_of(x))
 
 
-def _reduced_64(x: UOp, n: UOp, pi: Sequence[float]) -> UOp:
-    """x - n pi: the products are exact inside the fused operations, so one rounding remains."""
-    for part in pi:
-        x = n.mulacc(-part, x)
-    return x
-
-
-def _sine_64(r: UOp) -> UOp:
-    """sin r = r + r u for |r| <= pi/2, u a polynomial in r^2 that is +0 at 0."""
-    z = r * r
-    u = z.mulacc(SIN_64[0], z * (z * polynomial(z, SIN_64[1:])))
-    return r.mulacc(u, r)
-
-
-def _sin_64(x: UOp) -> UOp:
-    """x = n pi + r, sin x = (-1)^n sin r."""
-    rounded = x.mulacc(INVERSE_PI_64, _F64.round)
-    near = with_sign(_reduced_64(x, rounded - _F64.round, PI_64), bits_of(rounded) << 63)
-    r, _, odd = payne_hanek(x, 0, 0, PI_64)
-    return _sine_64(where_huge(x, with_sign(r, bits_of(odd) ^ sign_of(x)), near))
-
-
-def _cos_64(x: UOp) -> UOp:
-    """x = (n + 1/2) pi + r, cos x = -(-1)^n sin r."""
-    rounded = x.mulacc(INVERSE_PI_64, -0.5) + (_F64.round + 1.0)
-    n = rounded - (_F64.round + 1.0)
-    near = with_sign(_reduced_64(x, n + 0.5, PI_64), bits_of(rounded) << 63)
-    r, _, odd = payne_hanek(x, 0, 1 << 62, PI_64)
-    return _sine_64(where_huge(x, with_sign(r, bits_of(odd)), near))
-
-
 def _tan_64(x: UOp) -> UOp:
     """|x| = n pi/2 + r; r N(r^2) / D(r^2), or for odd n minus its reciprocal; the sign of x.
 
@@ -335,13 +310,11 @@ def _tan_64(x: UOp) -> UOp:
     rounded = abs(x).mulacc(2 * INVERSE_PI_64, _F64.round)
     n = rounded - _F64.round
     near = _reduced_64(abs(x), n, half_pi)
-    # |x| - n half_pi[0] is exact, and near at most 2^-14 off it: `lost` is right unless both
-    # are small.
+    # |x| - n half_pi[0] is exact, near at most 2^-14 off it: `lost` is right unless both are small.
     lost = n.mulacc(-half_pi[1], n.mulacc(-half_pi[0], abs(x)) - near)
     lost = (abs(near) > 2.0**-8).where(lost, 0.0)
     usual = near, lost, float_of(bits_of(rounded) << 63)
-    pairs = zip(payne_hanek(x, 1, 0, half_pi), usual)
-    r, c, sign = [where_huge(x, far, near) for far, near in pairs]
+    r, c, sign = map(functools.partial(where_huge, x), payne_hanek(x, 1, 0, half_pi), usual)
     odd = bits_of(sign)
     z = r * r
     above = r + c.mulacc(1.4, r * (z * polynomial(z, TAN_64[0])))
@@ -359,12 +332,11 @@ def _power_32(a: UOp, y: UOp) -> UOp:
     logarithm = f.mulacc(polynomial(f, POW_LOG2_32), k)
     logarithm = (a < math.inf).where(logarithm, wide)
     logarithm = a.eq(0.0).where(-math.inf, logarithm)
-    e = _clamp(logarithm * y.cast(dtypes.float64), -160.0, 130.0)
+    e = _clamp(logarithm * y.cast(dtypes.float64), (-160.0, 130.0))
     shift = _F64.round + _F64.bias
     rounded = e + shift
     fraction = polynomial(e - (rounded - shift), POW_EXP2_32)
-    value: UOp = fraction * float_of(bits_of(rounded) << 52)
-    return value.cast(dtypes.float32)
+    return (fraction * float_of(bits_of(rounded) << 52)).cast(dtypes.float32)
 
 
 def _log2_pair(a: UOp) -> tuple[UOp, UOp]:
@@ -404,7 +376,7 @@ def _power_64(a: UOp, y: UOp, scales: bool) -> UOp:
     logarithm = a.eq(0.0).where(-math.inf, logarithm)
     product = logarithm * y
     low = y.mulacc(logarithm_low, y.mulacc(logarithm, -product))
-    e = _bounded(product, _F64.exp2, scales)
+    e = _clamp(product, _F64.exp2, scales)
     low = e.eq(product).where(low, low.const_like(0.0))
     shift = _F64.round + 2 * _F64.bias
     rounded = e + shift
@@ -415,18 +387,18 @@ def _power_64(a: UOp, y: UOp, scales: bool) -> UOp:
 def power(x: UOp, y: UOp, scales: bool = False) -> UOp:
     """x to the y, with the special cases of C's pow (C17 F.10.4.4)."""
     limit = 2.0**100  # any x but 1 overflows or vanishes long before
-    exponent = _clamp(y, -limit, limit)
+    exponent = _clamp(y, (-limit, limit))
     wide = _format(x) is _F64
     result = _power_64(abs(x), exponent, scales) if wide else _power_32(abs(x), exponent)
     half, fractional = y * 0.5, y.trunc().ne(y)
     odd = y.trunc().eq(y) & half.trunc().ne(half)
     result = odd.where(with_sign(result, sign_of(x)), result)
     invalid = (x < 0.0) & (x > -math.inf) & fractional
-    complete: UOp = (x.eq(1.0) | y.eq(0.0)).where(1.0, invalid.where(math.nan, result))
-    return complete
+    return (x.eq(1.0) | y.eq(0.0)).where(1.0, invalid.where(math.nan, result))
 
 
 DECOMPOSITIONS: Final[dict[str, Callable[..., UOp]]] = {
-    "exp": exp, "exp2": exp2, "log": log, "log2": log2, "sin": sin, "cos": cos, "tan": tan,
+    "exp": exp, "exp2": exp2, "log": functools.partial(_with_edges, log),
+    "log2": functools.partial(_with_edges, log2), "sin": sin, "cos": cos, "tan": tan,
     "tanh": tanh, "erf": erf, "pow": power,
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """float32 angles: sine and cosine in float32, and larger ones modulo pi in float64.
 
-|x| = n pi/2 + r + d: r is rounded once, d is what it lost, so that sines are right to less than a
-unit in the last place though nothing is wider than float32. Angles from `NEAR_32` on go by float64,
-under a branch: by windows into the bits of 1/pi.
+|x| = n pi/2 + r + d: r is rounded once, and d is its rounding error, so sines are right to less
+than a unit in the last place though nothing is wider than float32. A branch reduces angles from
+`NEAR_32` on in float64, by windows into the bits of 1/pi.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.cold_branch import cold_branch
+from uopc.passes.decompose.cold_branches import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, polynomial, with_sign
 
 # fmt: off
@@ -43,8 +43,8 @@ def _near(a: UOp, cosine: bool) -> UOp:
     """The sine or cosine of 0 <= a < NEAR_32: in odd quarters of the circle it is a cosine of r.
 
     With g = -(r + d)^2/2: sin (r + d) = r + (d + r g P(g)), cos (r + d) = 1 + (g + g^2 Q(g)).
-    a - n pi/2 loses nothing in the first part of pi/2. What it loses in the second is known:
-    `exact` has no bits below 2^-24, so that `exact - r` is exact."""
+    a - n pi/2 is exact for the first part of pi/2. Its error in the second part is known: `exact`
+    has no bits below 2^-24, so `exact - r` is exact."""
     rounded = a.mulacc(TWO_BY_PI_NEAR, _ROUND_32)
     n = rounded - _ROUND_32
     exact = n.mulacc(-HALF_PI_32[0], a)
@@ -64,7 +64,7 @@ def _far(x: UOp, cosine: bool) -> UOp:
     sin(pi (1/2 - |r|))."""
     r, rounded = reduced_32(x, INVERSE_PI_32)
     r = 0.5 - abs(r) if cosine else r
-    sine: UOp = with_sign(r, bits_of(rounded) << 63) * polynomial(r * r, SIN_32)
+    sine = with_sign(r, bits_of(rounded) << 63) * polynomial(r * r, SIN_32)
     return sine.cast(dtypes.float32)
 
 

@@ -1,11 +1,12 @@
-"""Test branches that do not wait for each other at once.
+"""Values that few elements need are computed under a branch, and independent branches share a test.
 
     branch %x, %a, %y                     branch %x, %any, (branch %x, %a, %y)
     branch %z, %b, %w     →  with %any = %a or %b:
                                           branch %z, %any, (branch %z, %b, %w)
 
-Each branch costs a test on the usual path and splits straight code, which LLVM schedules worse. The
-15 sines of a Jacobian have two tests instead of 15.
+A branch costs a comparison per vector. It pays for arms that are long and that most vectors do not
+need. It also splits straight code, which LLVM then schedules worse: with shared tests, the 15 sines
+of a Jacobian have two tests instead of 15.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ from uopc.passes.analysis.branches import Waits, waits
 
 MOST = 16  # conditions per group: the values they may change stay alive until the last test
 Conditions = tuple["UOp", ...]
+
+
+def cold_branch(condition: UOp, usual: UOp, corrected: UOp) -> UOp:
+    """`usual` where no lane holds `condition`, else all lanes of `corrected`, of the same dtype."""
+    if condition.op is Ops.CONST:
+        return corrected if condition.arg else usual
+    some = condition
+    if condition.dtype.lanes > 1:
+        some = intern(Ops.HREDUCE, dtypes.bool_, (condition,), "add")
+    return intern(Ops.BRANCH, usual.dtype, (usual, some, corrected))
 
 
 def merged_branches(kernel: UOp) -> UOp:
