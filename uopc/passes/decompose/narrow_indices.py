@@ -31,7 +31,7 @@ def _is_wide(u: UOp) -> bool:
 
 def _fits(u: UOp) -> bool:
     low, high = bounds.bounds(u)
-    return low >= -(1 << 31) and high < 1 << 31
+    return bool(low >= -(1 << 31) and high < 1 << 31)
 
 
 def _change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
