@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.symbolic.assume import Context, _below, assuming, put_in
-from uopc.ir.symbolic.conditions import clauses_of, limits_of, negation
+from uopc.ir.symbolic.conditions import constraints_of, flatten, negation
 from uopc.ir.symbolic.simplify import simplify
 
 SIZES = (7, 12, 30)
@@ -92,11 +92,11 @@ def test_values_under_conditions(value: UOp, condition: UOp, holds: bool) -> Non
 def test_what_intervals_leave_open_no_rule_decides(u: UOp, condition: UOp, holds: bool) -> None:
     with arena():
         u, condition = simplify(u), simplify(condition)
-        clauses = clauses_of(condition, Ops.AND if holds else Ops.OR)
+        conjuncts = flatten(condition, Ops.AND if holds else Ops.OR)
         below = _below(u)
-        if below is None or any(c in below for c in clauses):
+        if below is None or any(c in below for c in conjuncts):
             return
-        context = Context(limits_of(clauses if holds else list(map(negation, clauses))), below)
+        context = Context(constraints_of(conjuncts if holds else map(negation, conjuncts)), below)
         if not context.decides(u):
             made = put_in(u, context.facts.values(), {})
             assert made is None or operations(made) >= operations(u)

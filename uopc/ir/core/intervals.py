@@ -27,6 +27,14 @@ def same(t: DType, x: Interval, *_: Interval) -> Interval:
     return x
 
 
+EVERYTHING: Interval = (float("-inf"), float("inf"))
+
+
+def intersect(x: Interval, y: Interval) -> Interval:
+    """The numbers in both intervals; there are none if the least is above the greatest."""
+    return max(x[0], y[0]), min(x[1], y[1])
+
+
 def either(t: DType, x: Interval, y: Interval) -> Interval:
     """The least interval around both."""
     return min(x[0], y[0]), max(x[1], y[1])

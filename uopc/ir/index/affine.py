@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uopc.ir.core import bounds, dtypes, walk
+from uopc.ir.core import bounds, dtypes, intervals, walk
 from uopc.ir.core.arena import memo
+from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 
 Terms = dict["UOp", int]
 Form = tuple[int, Terms]
+Constraints = dict["UOp", Interval]  # values that lie in an interval
 _LINEAR_OPS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 DIVMOD_OPS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD))
 # A product of two sums with more terms than this is an atom: writing out (a+b)·(c+d)·… doubles the
@@ -261,11 +263,15 @@ def floormod(a: UOp, n: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- bounds
-def interval(constant: int, terms: Terms) -> tuple[int, int]:
-    """The least and greatest value of a sum, each monomial taken on its own."""
+def interval(
+    constant: int, terms: Terms, constraints: Constraints | None = None
+) -> tuple[int, int]:
+    """The least and greatest value of a sum, each monomial taken on its own, under constraints."""
     low = high = constant
     for m, f in terms.items():
         a, b = m._bounds or bounds.bounds(m)
+        if constraints is not None and m in constraints:
+            a, b = intervals.intersect((a, b), constraints[m])
         low, high = (low + f * a, high + f * b) if f > 0 else (low + f * b, high + f * a)
     return low, high
 

@@ -1,10 +1,10 @@
 """Simplify a value under the assumption that a condition holds.
 
-The clauses of the condition limit sums of dtype index. If a limit is tighter than the known bounds
-of a sum, a variable with that limit takes its place: `assuming` puts it in, simplifies, and puts
-the sum back. That builds the value twice, and rarely makes it simpler. So `Context.decides` first
-asks, by intervals alone, whether the limits decide a comparison, quotient, remainder, maximum or
-minimum. If they decide nothing, no rule can use them either.
+The condition constrains sums of dtype index. If a constraint is tighter than the known bounds of a
+sum, a variable with these bounds takes its place: `assuming` puts it in, simplifies, and puts the
+sum back. That builds the value twice, and rarely makes it simpler. So `Context.decides` first
+checks, by intervals alone, that the constraints decide a comparison, quotient, remainder, maximum
+or minimum. If they decide nothing, no rule can use them either.
 """
 
 from __future__ import annotations
@@ -13,28 +13,19 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from uopc.ir.core import bounds, dtypes, intervals, walk
+from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import VariableArg
+from uopc.ir.core.intervals import Interval, intersect
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.ir.index.affine import Form, Terms
+from uopc.ir.index.affine import Constraints, Form, Terms
 from uopc.ir.symbolic import fixpoint
-from uopc.ir.symbolic.conditions import (
-    Interval,
-    Limits,
-    clauses_of,
-    limits_of,
-    meet,
-    negation,
-    within,
-)
+from uopc.ir.symbolic.conditions import constraints_of, flatten, negation
 
-# Larger values are not simplified under assumptions.
-_MOST_NODES = 100
-# The most contexts inside one value: a part of a condition has one, under all others around it.
-_MOST_CONTEXTS = 100
+_MOST_NODES = 100  # larger values are not simplified under assumptions
+_MOST_CONTEXTS = 100  # inside one value: an operand of a condition has one, under all others
 # Both branches are computed, so an access happens under any condition, and the length of a loop
 # does not depend on one. These stay as they are, and so does a value that shares a changed part.
 AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
@@ -44,21 +35,24 @@ _COMPARISONS = frozenset(COMPARISONS)
 
 def assuming(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
     """`u` simplified under the assumption that the condition holds (or not); None if it gets no
-    smaller. Inside u each clause is True, and values keep to the limits of the clauses."""
-    return under(u, clauses_of(condition, Ops.AND if holds else Ops.OR), holds)
+    smaller."""
+    return under(u, flatten(condition, Ops.AND if holds else Ops.OR), holds)
 
 
-def under(u: UOp, clauses: list[UOp], holds: bool = True) -> UOp | None:
-    """`assuming`, for clauses that all hold, or of which none holds."""
+def under(u: UOp, conditions: list[UOp], holds: bool = True) -> UOp | None:
+    """`assuming`, for conditions that all hold, or of which none holds."""
     below = _below(u)
     if below is None:
         return None
-    known = {c: intern(Ops.CONST, c.dtype, (), holds) for c in clauses if c in below}
-    context = Context(_limits(clauses, holds), below)
+    known = {c: intern(Ops.CONST, c.dtype, (), holds) for c in conditions if c in below}
+    context = Context(_constraints(conditions, holds), below)
     if not (known or context.decides(u)):
         return None
     accesses = [s for v in below if v.op in AS_IS for s in v.src]
-    if any([context.decides(s) for s in accesses]) or (known and _any_below(clauses, accesses)):
+    fixed: dict[UOp, None] = {}
+    for s in accesses if known else ():
+        walk.toposort(s, done=fixed)
+    if any([context.decides(s) for s in accesses]) or not fixed.keys().isdisjoint(conditions):
         return None
     return put_in(u, context.facts.values(), known)
 
@@ -92,16 +86,10 @@ def _outside(u: UOp) -> tuple[UOp, ...]:
     return tuple(walk.toposort(u, lambda v: v.op not in stops))
 
 
-def _any_below(clauses: list[UOp], roots: list[UOp]) -> bool:
-    """Whether one of the clauses is below one of the roots."""
-    found: dict[UOp, None] = {}
-    for root in roots:
-        walk.toposort(root, done=found)
-    return not found.keys().isdisjoint(clauses)
-
-
-def _limits(clauses: list[UOp], holds: bool) -> Limits:
-    return limits_of(clauses if holds else [negation(c) for c in clauses])
+def _constraints(
+    conditions: list[UOp], holds: bool, known: Constraints | None = None
+) -> Constraints:
+    return constraints_of(conditions if holds else map(negation, conditions), known)
 
 
 def variable(u: UOp, low: int, high: int) -> UOp:
@@ -140,36 +128,39 @@ class Fact:
 
 
 @memo
-def _fact(total: UOp, limit: Interval) -> Fact | None:
-    """The fact that a limit states; None if it says nothing new, or cannot hold."""
+def _fact(total: UOp, interval: Interval) -> Fact | None:
+    """The fact that a constraint states; None if it says nothing new, or cannot hold."""
     if total.dtype is not dtypes.index:
         return None
     own = affine.interval(*affine.form(total))
-    low, high = within(own, limit)
+    low, high = intersect(own, interval)
     if low > high or (low, high) == own:
         return None
     return Fact(total, variable(total, low, high), *_pivot(total))
 
 
 class Context:
-    """The limits that hold in a part of a graph, where some values have tighter bounds."""
+    """The constraints that hold in a part of a graph, where some values have tighter bounds."""
 
     def __init__(
-        self, limits: Limits, below: dict[UOp, None], counter: itertools.count[int] | None = None
+        self,
+        constraints: Constraints,
+        below: dict[UOp, None],
+        counter: itertools.count[int] | None = None,
     ) -> None:
-        self.limits = limits
+        self.constraints = constraints
         self.facts: dict[UOp, Fact] = {}  # by pivot
         self._counter = itertools.count() if counter is None else counter
         # Values that depend on the facts; variables for those of them with tighter bounds.
         self._touched: set[UOp] = set()
         self._derived: dict[UOp, UOp] = {}
-        for bound in limits.items():
-            fact = _fact(*bound)
+        for constraint in constraints.items():
+            fact = _fact(*constraint)
             if fact is not None and fact.pivot in below:
                 self.facts.setdefault(fact.pivot, fact)
 
     def decides(self, u: UOp) -> bool:
-        """Whether the limits may make a part of u simpler. True may be wrong, False never is."""
+        """False if the constraints make no part of u simpler."""
         if not self.facts:
             return False
         touched = self._touched
@@ -188,7 +179,7 @@ class Context:
         return False
 
     def _decides_inside(self, u: UOp) -> bool:
-        """`decides` for a selection or a junction: each part has a context of its own."""
+        """`decides` for a selection, AND or OR: each operand has a context of its own."""
         below = _below(u)
         if below is None or next(self._counter) > _MOST_CONTEXTS:
             return True
@@ -199,24 +190,22 @@ class Context:
             p, x, y = u.src
             return (
                 any([self.decides(v) for v in u.src])
-                or self._with(clauses_of(p), True, x).decides(x)
-                or self._with(clauses_of(p, Ops.OR), False, y).decides(y)
+                or self._with(flatten(p), True, x).decides(x)
+                or self._with(flatten(p, Ops.OR), False, y).decides(y)
             )
-        parts = clauses_of(u, u.op)
-        return any([self.decides(part) for part in parts]) or any(
-            self._with([q for q in parts if q is not part], u.op is Ops.AND, part).decides(part)
-            for part in parts
+        operands = flatten(u, u.op)
+        return any([self.decides(v) for v in operands]) or any(
+            self._with([w for w in operands if w is not v], u.op is Ops.AND, v).decides(v)
+            for v in operands
         )
 
-    def _with(self, clauses: list[UOp], holds: bool, u: UOp) -> Context:
-        """The context of u, where more clauses hold (or do not)."""
-        limits = dict(self.limits)
-        for total, limit in _limits(clauses, holds).items():
-            limits[total] = meet(limits[total], limit) if total in limits else limit
-        return Context(limits, _below(u) or {}, self._counter)
+    def _with(self, conditions: list[UOp], holds: bool, u: UOp) -> Context:
+        """The context of u, where more conditions hold (or do not)."""
+        constraints = _constraints(conditions, holds, self.constraints)
+        return Context(constraints, _below(u) or {}, self._counter)
 
     def form(self, u: UOp) -> Form:
-        """u as a sum, with the limited totals in it replaced by their variables."""
+        """u as a sum, with the constrained totals in it replaced by their variables."""
         constant, terms = affine.form(u)
         out = dict(terms)
         for m, f in terms.items():
@@ -246,14 +235,14 @@ class Context:
                 return False  # a part of a sum, which is asked as a whole
         elif op is not Ops.MAX and op is not Ops.MIN:
             return op is Ops.CAST
-        operands = [affine.interval(*self.form(s)) for s in v.src]
-        if (op is Ops.MAX or op is Ops.MIN) and not _overlap(*operands):
-            return True
+        x, y = operands = [affine.interval(*self.form(s)) for s in v.src]
+        if (op is Ops.MAX or op is Ops.MIN) and not (x[0] < y[1] and y[0] < x[1]):
+            return True  # the intervals share at most one end
         own = bounds.bounds(v)
-        low, high = within(bounds.bounds_from(v, operands), own)
+        low, high = intersect(bounds.bounds_from(v, operands), own)
         if own != (low, high) and low < high:
             self._derived[v] = variable(v, low, high)
-        return low >= high
+        return bool(low >= high)
 
     def _decides_comparison(self, v: UOp) -> bool:
         if any([affine.is_symbolic(affine.form(s)[1]) for s in v.src]):
@@ -266,8 +255,3 @@ class Context:
         if v.op is Ops.CMPEQ or v.op is Ops.CMPNE:
             return low > 0 or high < 0
         return low >= 0 or high < 0 or compare.has_coarser_form(constant, terms)
-
-
-def _overlap(x: intervals.Interval, y: intervals.Interval) -> bool:
-    """Whether the intervals share more than one end."""
-    return bool(x[0] < y[1] and y[0] < x[1])

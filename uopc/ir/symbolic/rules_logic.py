@@ -1,28 +1,23 @@
-"""Rules for bits and logic; they merge the clauses of conjunctions and disjunctions."""
+"""Rules for bits and logic; they merge the operands of conjunctions and disjunctions."""
 
 from __future__ import annotations
+
+import math
 
 from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import make, same_kind
 from uopc.ir.core import dtypes
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.index.affine import Constraints
 from uopc.ir.rewrite.pattern import UPat
 from uopc.ir.rewrite.rules import BOOL, INTEGERS, RuleSet, c, d, no, rule, rule_fn, x, y
 from uopc.ir.symbolic.assume import under
-from uopc.ir.symbolic.conditions import (
-    Limits,
-    bound_of,
-    clauses_of,
-    junction,
-    limits_of,
-    negation,
-    range_of,
-)
+from uopc.ir.symbolic.conditions import constraint_of, constraints_of, flatten, join, negation
 
-# Longer conditions are not merged: merging compares clauses with each other.
-_MOST_CLAUSES = 64
+# Longer conditions are not merged: merging compares operands with each other.
+_MOST_OPERANDS = 64
 _MOST_COMPARED = 8
 
 # fmt: off
@@ -68,8 +63,8 @@ LOGIC = RuleSet("logic", over=BOOL, rules=[
 
 
 @rule_fn(
-    "clauses",
-    UPat(Ops.AND, dtypes.bool_, name="u"),
+    "merge",
+    UPat((Ops.AND, Ops.OR), dtypes.bool_, name="u"),
     tried_on=[
         (x < c) & (x < d),
         (c < x) & (x < d),
@@ -79,17 +74,6 @@ LOGIC = RuleSet("logic", over=BOOL, rules=[
         (x < c) & x.ne(d),
         (x < c) & x.eq(d),
         (x < y) & (y < x),
-    ],
-)
-def _clauses(u: UOp) -> UOp | None:
-    """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y)"""
-    return same_kind(u, merged(u))
-
-
-@rule_fn(
-    "either-clause",
-    UPat(Ops.OR, dtypes.bool_, name="u"),
-    tried_on=[
         (x < c) | (x < d),
         (c < x) | (x < d),
         (c < x) | (d < x),
@@ -98,8 +82,8 @@ def _clauses(u: UOp) -> UOp | None:
         (x < y) | (y < x),
     ],
 )
-def _either_clause(u: UOp) -> UOp | None:
-    """(x < 5) | (x < 7) → x < 7, (x < 5) | (3 < x) → True"""
+def _merge(u: UOp) -> UOp | None:
+    """(x < 5) & (x < 7) & (7 < y) → (x < 5) & (7 < y), (x < 5) | (3 < x) → True"""
     return same_kind(u, merged(u))
 
 
@@ -111,9 +95,8 @@ def _not_comparison(u: UOp, x: UOp, y: UOp) -> UOp | None:
     return make(Ops.CMPLE if u.op is Ops.CMPLT else Ops.CMPLT, y, x)
 
 
-CLAUSES = RuleSet("clauses", over=BOOL, rules=[
-    _clauses,
-    _either_clause,
+CONDITIONS = RuleSet("conditions", over=BOOL, rules=[
+    _merge,
     _not_comparison,
     rule("not-equal", no(x.eq(y)), x.ne(y)),
     rule("not-unequal", no(x.ne(y)), x.eq(y)),
@@ -121,86 +104,69 @@ CLAUSES = RuleSet("clauses", over=BOOL, rules=[
 
 
 def merged(u: UOp) -> UOp | None:
-    """An AND or OR without repeated, implied or contradicting clauses; None if it has none.
+    """An AND or OR without repeated, implied or contradicting operands; None if it has none.
 
     p & p → p;  (x < 5) & (x < 7) → x < 5;  (x < 5) & (7 < x) → False;
     (i < 5) & (4·i + j < 24) → i < 5 where j < 4;  (i < 3) & ((i + 11) % 14 < 12) → i < 1;
     (x < 5) | (x < 7) → x < 7;  (x < 5) | (3 < x) → True;  p | not p → True.
     """
     op = u.op
-    clauses = clauses_of(u, op)
-    if len(clauses) > _MOST_CLAUSES:
+    every = flatten(u, op)
+    operands = list(dict.fromkeys(every))
+    if len(operands) > _MOST_OPERANDS:
         return None
-    # An OR holds unless the negations of its clauses all hold.
-    said = clauses if op is Ops.AND else [negation(c) for c in clauses]
-    limits = limits_of(said)
-    kept: list[UOp] = []
-    for clause, meaning in zip(clauses, said):
-        verdict = _verdict(meaning, limits)
-        if verdict is False or _is_denied(clause, clauses):
+    # An OR holds unless the negations of its operands all hold.
+    conjuncts = operands if op is Ops.AND else [negation(v) for v in operands]
+    constraints = constraints_of(conjuncts)
+    remaining: list[UOp] = []
+    for v, conjunct in zip(operands, conjuncts):
+        verdict = _verdict(conjunct, constraints)
+        # Comparisons that exclude each other have an empty interval instead.
+        if verdict is False or (constraint_of(v) is None and negation(v) in operands):
             return leaves.const_like(u, op is Ops.OR)
         if verdict is None:
-            kept.append(clause)
-    simpler = _each_under_the_others(kept) if op is Ops.AND else kept
-    unchanged = simpler == kept and len(kept) == _count(u, op)
-    return None if unchanged else junction(op, simpler)
+            remaining.append(v)
+    simpler = _each_under_the_others(remaining) if op is Ops.AND else remaining
+    return None if simpler == every else join(op, simpler)
 
 
-def _is_denied(clause: UOp, clauses: list[UOp]) -> bool:
-    """Whether the opposite of a clause is another clause. Bounds are compared as limits instead."""
-    return bound_of(clause) is None and negation(clause) in clauses
-
-
-def _each_under_the_others(clauses: list[UOp]) -> list[UOp]:
-    """The clauses, each on more than one value simplified under the assumption of all others."""
-    if not 1 < len(clauses) <= _MOST_COMPARED:
-        return clauses
-    out = list(clauses)
-    for i, clause in enumerate(clauses):
-        if any(s.op in _COMPOUND for s in clause.src):
-            simpler = under(clause, [c for j, c in enumerate(out) if j != i])
-            out[i] = clause if simpler is None else simpler
+def _each_under_the_others(conjuncts: list[UOp]) -> list[UOp]:
+    """The conjuncts, each on more than one value simplified under the assumption of all others."""
+    if not 1 < len(conjuncts) <= _MOST_COMPARED:
+        return conjuncts
+    out = list(conjuncts)
+    for i, v in enumerate(conjuncts):
+        if any(s.op in _COMPOUND for s in v.src):
+            simpler = under(v, [w for j, w in enumerate(out) if j != i])
+            out[i] = v if simpler is None else simpler
     return out
 
 
 _COMPOUND = frozenset((Ops.ADD, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD))
 
 
-def _count(u: UOp, op: Op) -> int:
-    """The number of operands of a tree of one op, with repeated ones."""
-    count, stack = 0, [u]
-    while stack:
-        v = stack.pop()
-        if v.op is op:
-            stack += v.src
-        else:
-            count += 1
-    return count
-
-
-def _verdict(clause: UOp, limits: Limits) -> bool | None:
-    """True if the limits imply a clause, False if they contradict it, None if they do neither."""
-    bound = bound_of(clause)
-    if bound is None:
-        return _equality_verdict(clause, limits)
-    lhs, (low, high) = bound
-    first, last = limits[lhs]
-    if first is not None and last is not None and first > last:
+def _verdict(conjunct: UOp, constraints: Constraints) -> bool | None:
+    """True if the constraints imply a conjunct, False if they contradict it, None if neither."""
+    found = constraint_of(conjunct)
+    if found is None:
+        return _equality_verdict(conjunct, constraints)
+    lhs, (low, high) = found
+    first, last = constraints[lhs]
+    if first > last:
         return False
-    if (low is not None and low != first) or (high is not None and high != last):
-        return True  # another clause on the same left side is stricter
+    if low not in (-math.inf, first) or high not in (math.inf, last):
+        return True  # another conjunct on the same left side is stricter
     if lhs.dtype.kind != "index" or lhs.op is not Ops.ADD:
         return None
-    least, most = range_of(lhs, {m: i for m, i in limits.items() if m is not lhs})
-    if low is not None:
-        return True if least >= low else False if most < low else None
-    assert high is not None
-    return True if most <= high else False if least > high else None
+    least, most = affine.interval(*affine.form(lhs), constraints)
+    if low <= least and most <= high:
+        return True
+    return False if most < low or high < least else None
 
 
-def _equality_verdict(clause: UOp, limits: Limits) -> bool | None:
-    """The verdict on a = b or a ≠ b if the limits keep a and b apart."""
-    if clause.op not in (Ops.CMPEQ, Ops.CMPNE) or clause.src[0].dtype.kind != "index":
+def _equality_verdict(conjunct: UOp, constraints: Constraints) -> bool | None:
+    """The verdict on a = b or a ≠ b if the constraints keep a and b apart."""
+    if conjunct.op not in (Ops.CMPEQ, Ops.CMPNE) or conjunct.src[0].dtype.kind != "index":
         return None
-    low, high = range_of(affine.sub(*clause.src), limits)
-    return None if low <= 0 <= high else clause.op is Ops.CMPNE
+    low, high = affine.interval(*affine.form(affine.sub(*conjunct.src)), constraints)
+    return None if low <= 0 <= high else conjunct.op is Ops.CMPNE

@@ -16,7 +16,7 @@ from uopc.ir.symbolic.rules_algebra import (
     SUMS,
 )  # fmt: skip
 from uopc.ir.symbolic.rules_divmod import DIVMOD, TRUNCATING
-from uopc.ir.symbolic.rules_logic import CLAUSES, LATTICE, LOGIC
+from uopc.ir.symbolic.rules_logic import CONDITIONS, LATTICE, LOGIC
 from uopc.ir.symbolic.rules_where import (
     SELECT_GREATER,
     SELECT_INDEX,
@@ -30,8 +30,8 @@ __all__ = ["RULES", "SETS", "is_sum", "needed", "replaced", "rules_for", "simpli
 
 # Rules that decide a node at once come first.
 SETS: tuple[RuleSet, ...] = (
-    BOUNDS, CONSTANTS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CLAUSES, DIVMOD,
-    TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
+    BOUNDS, CONSTANTS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CONDITIONS,
+    DIVMOD, TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
     UNDER_CONDITION,
 )  # fmt: skip
 RULES = matcher(*SETS)

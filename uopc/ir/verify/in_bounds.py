@@ -23,19 +23,20 @@ from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.calls import operands, order
 from uopc.ir.core.evaluate import Array, evaluate
+from uopc.ir.core.intervals import EVERYTHING, Interval, intersect
 from uopc.ir.core.levels import SCALAR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.index.affine import Constraints
 from uopc.ir.symbolic import assume, conditions, simplify
-from uopc.ir.symbolic.conditions import Limits
 from uopc.ir.verify import verifier
 from uopc.ir.verify.nodes import describe, origin
 
-_POINTS = 512  # points that are tried
-_EVERY = 4096  # up to so many points all are tried
+_MOST_POINTS = 4096  # up to here all points are tried
+_SAMPLES = 512  # points that are tried else
 
 
 class Verdict(enum.Enum):
@@ -47,7 +48,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class CheckedAccess:
     """One index of one access: `index` into `size` elements of `address`'s storage by `user`.
 
     `low` and `high` are the proved bounds of the index; at the values `at` it is outside.
@@ -79,7 +80,7 @@ def verify_with_bounds(graph: UOp, level: Level, stage: str = "") -> None:
         verify_bounds(graph, stage)
 
 
-def verify_bounds(graph: UOp, stage: str = "") -> list[Access]:
+def verify_bounds(graph: UOp, stage: str = "") -> list[CheckedAccess]:
     """The accesses of a kernel (level indexed to linear) that are not proved.
 
     InvalidIR if one is outside, with its index, the bounds of the index and the storage's size.
@@ -95,10 +96,10 @@ def verify_bounds(graph: UOp, stage: str = "") -> list[Access]:
     return left
 
 
-def accesses(graph: UOp) -> Iterator[Access]:
+def accesses(graph: UOp) -> Iterator[CheckedAccess]:
     """Every index of every access to a PARAM, BUFFER or DATA, with its verdict."""
     nodes = order([graph])
-    known: dict[tuple[UOp, UOp | None], list[Access]] = {}
+    known: dict[tuple[UOp, UOp | None], list[CheckedAccess]] = {}
     for user, address, gate in _uses(nodes):
         key = address, gate
         if key not in known:
@@ -108,12 +109,12 @@ def accesses(graph: UOp) -> Iterator[Access]:
 
 def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
     """(user, INDEX of storage, gate) for every access."""
-    conditions: list[UOp] = []  # of the IFs around a statement of a list
+    around: list[UOp] = []  # conditions of the IFs around a statement of a list
     for u in nodes:
         if u.op is Ops.IF:
-            conditions.append(u.src[0])
+            around.append(u.src[0])
         elif u.op is Ops.ENDIF:
-            conditions.pop()
+            around.pop()
         for i, s in enumerate(operands(u)):
             if s.op is not Ops.INDEX or shapes.shape(s) != ():
                 continue
@@ -121,139 +122,121 @@ def _uses(nodes: list[UOp]) -> Iterator[tuple[UOp, UOp, UOp | None]]:
                 continue
             if u.op.is_access and i == 0:
                 first = {Ops.LOAD: 1, Ops.STORE: 2}.get(u.op, len(u.src))
-                gates = [*conditions, *u.src[first:]]
+                gates = [*around, *u.src[first:]]
                 if u.op is Ops.STORE:  # a value that is INVALID is not written
                     valid = index_maps.ungated(u.src[1])[1]
                     gates += [] if valid is None else [valid]
-                yield u, s, _all(gates)
-            elif u.op not in _LISTS:
+                yield u, s, conditions.join(Ops.AND, gates)
+            elif u.op is not Ops.LINEAR and u.op is not Ops.AFTER:  # these read nothing
                 yield s, s, None
 
 
-# Ops that name an address and read nothing.
-_LISTS = frozenset((Ops.LINEAR, Ops.AFTER))
-
-
-def _all(guards: list[UOp]) -> UOp | None:
-    return conditions.junction(Ops.AND, guards) if guards else None
-
-
-def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[Access]:
+def _checked(user: UOp, address: UOp, gate: UOp | None) -> Iterator[CheckedAccess]:
     dims = shapes.shape(before_effects(address.src[0]))
-    index = list(address.src[1:])
+    index = [index_maps.ungated(x) for x in address.src[1:]]
     if len(index) == 1 and len(dims) > 1:  # flat
         dims = (shapes.size(dims),)
-    guards = [] if gate is None else [gate]
-    for i, x in enumerate(index):
-        index[i], guard = index_maps.ungated(x)
-        guards += [] if guard is None else [guard]
-    if any([x.op is Ops.INVALID for x in index]):
+    if any([x.op is Ops.INVALID for x, _ in index]):
         return
+    guards = [g for g in (gate, *[guard for _, guard in index]) if g is not None]
+    condition = conditions.join(Ops.AND, guards)
+    if condition is not None:
+        condition = simplify.simplify(_as_arithmetic(condition))
     lanes = address.dtype.lanes
-    if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from the first on
-        lane = intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes)
-        index[0] = affine.add(simplify.simplify(index[0]), lane)
-    guard = _all(guards)
-    for x, size in zip(index, dims):
-        yield _judged(user, address, x, size, guard)
+    for (x, _), size in zip(index, dims):
+        if len(index) == 1 and lanes > address.src[1].dtype.lanes:  # neighbours from x on
+            lane = intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes)
+            x = affine.add(simplify.simplify(x), lane)
+        yield CheckedAccess(user, address, x, size, *_check(user, x, size, condition))
 
 
-def _judged(user: UOp, address: UOp, x: UOp, size: Dim, guard: UOp | None) -> Access:
-    plain = simplify.simplify(_as_arithmetic(x))
-    condition = None if guard is None else simplify.simplify(_as_arithmetic(guard))
-    if condition is not None and _is_never(condition):
-        return Access(user, address, x, size, 0, -1, Verdict.INSIDE, {})
-    limits = limits_under(condition)
+def _check(
+    user: UOp, x: UOp, size: Dim, condition: UOp | None
+) -> tuple[Any, Any, Verdict, dict[str, int]]:
+    """The bounds of an index, the verdict, and values at which it is outside."""
+    x = simplify.simplify(_as_arithmetic(x))
+    if condition is not None and condition.op is Ops.CONST and not np.any(condition.arg):
+        return 0, -1, Verdict.INSIDE, {}
+    constraints = _constraints_of(condition)
     loops = sorted(ranges.ranges(user), key=affine.order)
     for r in loops:
-        _add_loop(limits, r)
-    for u in order([plain]):
-        if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in limits:
-            limits[u] = limits[u.src[0]]  # no integer is too large for dtype index
-    low, high = bounds_under(plain, limits)
-    if any([bounds.bounds(r.src[0])[1] <= 0 for r in loops]):
-        return Access(user, address, x, size, low, high, Verdict.INSIDE, {})  # in no iteration
-    if low >= 0 and _below(plain, high, size, limits):
-        return Access(user, address, x, size, low, high, Verdict.INSIDE, {})
-    verdict, at = _tried(plain, size, condition, loops)
-    return Access(user, address, x, size, low, high, verdict, at)
+        constraints = _in_loop(r, constraints)
+    for u in order([x]):
+        if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in constraints:
+            constraints[u] = constraints[u.src[0]]  # no integer is too large for dtype index
+    low, high = _bounds_under(x, constraints)
+    never = any([bounds.bounds(r.src[0])[1] <= 0 for r in loops])
+    if never or (low >= 0 and _below(x, high, size, constraints)):
+        return low, high, Verdict.INSIDE, {}
+    return low, high, *_search_counterexample(x, size, condition, loops)
 
 
-def _is_never(condition: UOp) -> bool:
-    """True for a constant guard that holds in no lane."""
-    lanes = condition.arg if type(condition.arg) is tuple else (condition.arg,)
-    return condition.op is Ops.CONST and not any(lanes)
-
-
-def _below(x: UOp, high: int, size: Dim, limits: Limits) -> bool:
+def _below(x: UOp, high: int, size: Dim, constraints: Constraints) -> bool:
     """x < size, where x ≤ high."""
     if isinstance(size, int):
         return high < size
     last = affine.plus(leaves.dim_uop(size), -1)
     if high <= bounds.bounds(last)[0] or x.dtype.kind != "index":
         return bool(high <= bounds.bounds(last)[0])
-    return affine.at_most(x, last) or bounds_under(affine.sub(x, last), limits)[1] <= 0
+    return affine.at_most(x, last) or _bounds_under(affine.sub(x, last), constraints)[1] <= 0
 
 
 # ---------------------------------------------------------------- guards
-def limits_under(condition: UOp | None) -> Limits:
-    """The limits that a condition sets for the integers in it."""
-    parts = [] if condition is None else conditions.clauses_of(condition)
-    limits = conditions.limits_of(parts)
-    for part in parts:
-        if part.op not in (Ops.CMPEQ, Ops.CMPNE) or not affine.is_const(part.src[1]):
+def _constraints_of(condition: UOp | None) -> Constraints:
+    """The constraints that a condition, also one with = and ≠, sets on the integers in it."""
+    conjuncts = [] if condition is None else conditions.flatten(condition)
+    constraints = conditions.constraints_of(conjuncts)
+    for v in conjuncts:
+        if v.op not in (Ops.CMPEQ, Ops.CMPNE) or not affine.is_const(v.src[1]):
             continue
-        (u, c), (low, high) = part.src, bounds.bounds(part.src[0])
+        u, c = v.src[0], v.src[1].arg
         if not u.dtype.is_integral:
             continue
-        first, last = limits.get(u, (None, None))
-        if part.op is Ops.CMPEQ:
-            limits[u] = c.arg, c.arg
-        elif c.arg == (low if first is None else max(low, first)):
-            limits[u] = c.arg + 1, last
-        elif c.arg == (high if last is None else min(high, last)):
-            limits[u] = first, c.arg - 1
-    return limits
+        low, high = intersect(bounds.bounds(u), constraints.get(u, EVERYTHING))
+        if v.op is Ops.CMPEQ:
+            constraints[u] = c, c
+        elif c in (low, high):
+            constraints[u] = low + (c == low), high - (c != low)
+    return constraints
 
 
-def _add_loop(limits: Limits, r: UOp) -> None:
+def _in_loop(r: UOp, constraints: Constraints) -> Constraints:
     """Add r < end, for each operand of the end that is a minimum. Numbers are known already."""
-    for end in conditions.clauses_of(simplify.simplify(r.src[0]), Ops.MIN):
+    facts = []
+    for end in conditions.flatten(simplify.simplify(r.src[0]), Ops.MIN):
         if affine.is_const(end):
             continue
-        facts = [(r, end)]
+        facts.append((r, end))
         constant, terms = affine.form(end)
         (m, k), *more = terms.items()
         n = m.src[1] if m.op is Ops.FLOORDIV else end
         if not more and k == 1 and affine.is_const(n) and n.arg > 0:
             most = affine.scaled(affine.plus(r, 1 - constant), n.arg)
             facts.append((most, affine.plus(m.src[0], 1)))  # r < e//n + c ⇔ n·(r − c + 1) ≤ e
-        for pair in facts:
-            bound = conditions.bound_of(intern(Ops.CMPLT, dtypes.bool_, pair))
-            if bound is not None:
-                limits[bound[0]] = conditions.meet(limits.get(bound[0], (None, None)), bound[1])
+    conjuncts = [intern(Ops.CMPLT, dtypes.bool_, pair) for pair in facts]
+    return conditions.constraints_of(conjuncts, constraints)
 
 
-def bounds_under(x: UOp, limits: Limits) -> tuple[int, int]:
-    """Bounds of an integer whose parts are within limits.
+def _bounds_under(x: UOp, constraints: Constraints) -> tuple[int, int]:
+    """Bounds of an integer under constraints.
 
-    The limited parts are replaced by variables with these bounds: the atoms and one sum at a time.
+    Variables with these bounds replace what is constrained: the atoms and one sum at a time.
     """
-    low, high = conditions.within(bounds.bounds(x), limits.get(x, (None, None)))
+    low, high = intersect(bounds.bounds(x), constraints.get(x, EVERYTHING))
     if x.dtype.kind != "index":
         return low, high
-    named = {u: _variable(u, limit) for u, limit in limits.items() if u.dtype.kind == "index"}
+    named = {u: _variable(u, c) for u, c in constraints.items() if u.dtype.kind == "index"}
     atoms = {u: v for u, v in named.items() if u.op is not Ops.ADD}
     sums = [dict([assume.solved(u, v)]) for u, v in named.items() if u.op is Ops.ADD]
     for total in ({}, *sums):
         found = simplify.replaced(simplify.replaced(x, total, assume.AS_IS), atoms, assume.AS_IS)
-        for a, b in (affine.interval(*affine.form(found)), bounds.bounds(found)):
-            low, high = max(low, a), min(high, b)
+        for own in (affine.interval(*affine.form(found)), bounds.bounds(found)):
+            low, high = intersect((low, high), own)
     return low, high
 
 
-def _variable(u: UOp, limit: conditions.Interval) -> UOp:
-    low, high = conditions.within(affine.interval(*affine.form(u)), limit)
+def _variable(u: UOp, constraint: Interval) -> UOp:
+    low, high = intersect(affine.interval(*affine.form(u)), constraint)
     return assume.variable(u, low, max(low, high))  # low > high where the guard never holds
 
 
@@ -283,59 +266,34 @@ def _arithmetic(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return None
 
 
-# ---------------------------------------------------------------- places outside
+# ---------------------------------------------------------------- counterexamples
 _LEAVES = frozenset((Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.LANES))
+Points = tuple[dict["UOp", Array], Array]  # values of leaves; the points at which all loops run
 
 
-def _tried(
+def _search_counterexample(
     x: UOp, size: Dim, condition: UOp | None, loops: list[UOp]
 ) -> tuple[Verdict, dict[str, int]]:
     """The verdict from values of loops and variables, and values at which the access is outside."""
     end = leaves.dim_uop(size)
-    roots = [x, end, *([] if condition is None else [condition]), *loops]
-    below = order(roots)
+    below = order([x, end, *([] if condition is None else [condition]), *loops])
     if not all([_is_known(u) for u in below]):
         return Verdict.NOT_PROVED, {}
     # A loop whose end was simplified in one place is still one loop.
     same: dict[object, UOp] = {}
     free = [u for u in below if u.op in _LEAVES and same.setdefault((u.op, u.arg), u) is u]
-    every = _all_places(free)
-    values, happens = every or _some_places(free)
+    every = _all_points(free)
+    values, happens = every or _sampled_points(free)
     values |= {u: values[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
     value, last = (evaluate(u, values)[0] for u in (x, end))
     if condition is not None:
         happens = happens & evaluate(condition, values)[0]
-    found = np.flatnonzero(happens & ((value < 0) | (value >= last)))
-    if not len(found):
+    outside = np.flatnonzero(happens & ((value < 0) | (value >= last)))
+    if not len(outside):
         return (Verdict.NOT_PROVED if every is None else Verdict.INSIDE), {}
     from uopc.ir.text.infix import infix
 
-    at = {infix(u) or u.op.name: int(values[u][found[0]]) for u in free}
-    return Verdict.OUTSIDE, at
-
-
-Places = tuple[dict["UOp", Array], Array]  # values, and where all loops run
-
-
-def _all_places(free: list[UOp]) -> Places | None:
-    """All combinations; None if they are too many, or a loop's length depends on others."""
-    known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
-    spans = [range(low, high + 1) for low, high in map(bounds.bounds, free)]
-    count = math.prod([len(s) for s in spans])
-    if not free or not known or count > _EVERY:
-        return None
-    grids = np.meshgrid(*spans, indexing="ij")
-    return {u: g.ravel() for u, g in zip(free, grids)}, np.ones(count, np.bool_)
-
-
-def _some_places(free: list[UOp]) -> Places:
-    values: dict[UOp, Array] = {}
-    happens = np.ones(_POINTS, np.bool_)
-    rng = random.Random(0)
-    for u in free:
-        values[u], runs = _drawn(u, values, rng)
-        happens &= runs
-    return values, happens
+    return Verdict.OUTSIDE, {infix(u) or u.op.name: int(values[u][outside[0]]) for u in free}
 
 
 def _is_known(u: UOp) -> bool:
@@ -345,14 +303,29 @@ def _is_known(u: UOp) -> bool:
     return u.op in _LEAVES or u.op is Ops.CAST or u.op.is_alu
 
 
-def _drawn(u: UOp, values: dict[UOp, Array], rng: random.Random) -> tuple[Array, Array]:
-    """Values of a loop or variable, mostly least and greatest; and where the loop runs at all."""
-    if u.op is Ops.VARIABLE or u.op is Ops.LANES:
-        low, high = bounds.bounds(u)
-        first, last = np.full(_POINTS, low), np.full(_POINTS, high)
-    else:
-        end = np.broadcast_to(evaluate(u.src[0], values)[0], (_POINTS,))
-        first, last = np.zeros(_POINTS, np.int64), end - 1
-    part = np.array([rng.choice((0.0, 1.0, rng.random())) for _ in range(_POINTS)])
-    drawn = first + np.floor(part * np.maximum(last - first, 0) + 0.5).astype(np.int64)
-    return drawn, last >= first
+def _all_points(free: list[UOp]) -> Points | None:
+    """All combinations; None if they are too many, or a loop's length depends on others."""
+    known = all([u.op is not Ops.RANGE or affine.is_const(u.src[0]) for u in free])
+    spans = [range(low, high + 1) for low, high in map(bounds.bounds, free)]
+    count = math.prod([len(s) for s in spans])
+    if not free or not known or count > _MOST_POINTS:
+        return None
+    grids = np.meshgrid(*spans, indexing="ij")
+    return {u: g.ravel() for u, g in zip(free, grids)}, np.ones(count, np.bool_)
+
+
+def _sampled_points(free: list[UOp]) -> Points:
+    """Points at which most loops and variables have their least or greatest value."""
+    values: dict[UOp, Array] = {}
+    happens = np.ones(_SAMPLES, np.bool_)
+    rng = random.Random(0)
+    for u in free:
+        if u.op is Ops.VARIABLE or u.op is Ops.LANES:
+            first, last = (np.full(_SAMPLES, end) for end in bounds.bounds(u))
+        else:
+            end = np.broadcast_to(evaluate(u.src[0], values)[0], (_SAMPLES,))
+            first, last = np.zeros(_SAMPLES, np.int64), end - 1
+        share = np.array([rng.choice((0.0, 1.0, rng.random())) for _ in range(_SAMPLES)])
+        values[u] = first + np.floor(share * np.maximum(last - first, 0) + 0.5).astype(np.int64)
+        happens &= last >= first
+    return values, happens
