@@ -13,7 +13,6 @@ from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 
-Problem = tuple[str, str]  # the invariant; the fault and what was expected
 _REDUCES: Final = ("add", "mul", "max", "min")
 _WIDE: Final = ("upcast", "unroll", "lane")
 
@@ -23,7 +22,7 @@ def verify_node(u: UOp) -> None:
     for name in ("operand-count", "arg-type", "result-dtype"):
         problem = CHECKS[name](u)
         if problem is not None:
-            raise InvalidIR(f"invariant {name}: {problem[1]}\n  {describe(u)}{origin(u)}")
+            raise InvalidIR(f"invariant {name}: {problem}\n  {describe(u)}{origin(u)}")
 
 
 def describe(u: UOp, root: UOp | None = None) -> str:
@@ -45,24 +44,24 @@ def origin(u: UOp) -> str:
     return f"\n  made at {code.co_filename}:{line} in {code.co_name}"
 
 
+# Each check gives the problem and what was expected, or None.
 # ---------------------------------------------------------------- operand-count
-def _operand_count(u: UOp) -> Problem | None:
+def _operand_count(u: UOp) -> str | None:
     low, high = u.op.arity if isinstance(u.op.arity, tuple) else (u.op.arity, u.op.arity)
     if low <= len(u.src) and (high is None or len(u.src) <= high):
         return None
     wanted = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
     names = " ".join(u.op.operands)
-    return "operand-count", f"{len(u.src)} operands, expected {wanted} ({names})"
+    return f"{len(u.src)} operands, expected {wanted} ({names})"
 
 
 # ---------------------------------------------------------------- arg-type
-def _arg_type(u: UOp) -> Problem | None:
+def _arg_type(u: UOp) -> str | None:
     if not isinstance(u.arg, u.op.arg) or (type(u.arg) is bool and bool not in u.op.arg):
         wanted = " or ".join([t.__name__ for t in u.op.arg])
-        return "arg-type", f"the arg is {type(u.arg).__name__} {u.arg!r}, expected {wanted}"
-    rule = _ARGS.get(u.op.kind)
-    wrong = rule(u) if rule is not None else None
-    return ("arg-type", wrong) if wrong else None
+        return f"the arg is {type(u.arg).__name__} {u.arg!r}, expected {wanted}"
+    check = _ARGS.get(u.op.kind)
+    return None if check is None else check(u)
 
 
 def _const_arg(u: UOp) -> str | None:
@@ -85,9 +84,8 @@ def _dims_arg(dims: object, sources: tuple[UOp, ...]) -> str | None:
 
 
 def _integers_arg(u: UOp) -> str | None:
-    if all(type(a) is int for a in u.arg):
-        return None
-    return f"the arg is {u.arg!r}, expected integers"
+    integers = all(type(a) is int for a in u.arg)
+    return None if integers else f"the arg is {u.arg!r}, expected integers"
 
 
 def _opts_arg(u: UOp) -> str | None:
@@ -107,9 +105,8 @@ def _lane_arg(u: UOp) -> str | None:
 
 def _shuffle_arg(u: UOp) -> str | None:
     lanes = u.src[0].dtype.lanes + u.src[1].dtype.lanes
-    if all(type(i) is int and 0 <= i < lanes for i in u.arg):
-        return None
-    return f"lanes {u.arg}, expected numbers below {lanes}"
+    known = all(type(i) is int and 0 <= i < lanes for i in u.arg)
+    return None if known else f"lanes {u.arg}, expected numbers below {lanes}"
 
 
 def _part_arg(u: UOp) -> str | None:
@@ -134,90 +131,94 @@ _ARGS: dict[ArgKind, Callable[[UOp], str | None]] = {
 
 
 # ---------------------------------------------------------------- result-dtype
-def _result_dtype(u: UOp) -> Problem | None:
+def _result_dtype(u: UOp) -> str | None:
     try:
         wanted = derived(u.op, u.dtype, u.src, u.arg)
     except InvalidIR as error:
-        return "result-dtype", str(error)
-    if u.dtype is wanted:
-        return None
-    return "result-dtype", f"the dtype is {u.dtype.name}, expected {wanted.name}"
+        return str(error)
+    return None if u.dtype is wanted else f"the dtype is {u.dtype.name}, expected {wanted.name}"
 
 
 # ---------------------------------------------------------------- shape-rule
-def _shape_rule(u: UOp) -> Problem | None:
+def _shape_rule(u: UOp) -> str | None:
     rank = len(shapes.shape(u.src[0])) if u.op is Ops.INDEX else 0
     if u.op is Ops.INDEX and len(u.src) - 1 > rank:
-        return "shape-rule", f"{len(u.src) - 1} indices, expected at most {rank}"
+        return f"{len(u.src) - 1} indices, expected at most {rank}"
     try:
         if u._shape is None:
             shapes.shape(u)
         else:
             shapes.RULES[u.op.shape](u)  # a pass may have noted a shape that is wrong
     except UserError as error:
-        return "shape-rule", str(error)
+        return str(error)
     return None
 
 
 # ---------------------------------------------------------------- scalar levels
-def _scalar_values(u: UOp) -> Problem | None:
+def _scalar_values(u: UOp) -> str | None:
     for i, s in enumerate(u.src):
         storage = s.op.is_storage or (s.op is Ops.AFTER and before_effects(s).op.is_storage)
         if storage and i >= u.op.takes_storage:
-            return "scalar-values", f"operand {i} is storage, expected an INDEX of it"
+            return f"operand {i} is storage, expected an INDEX of it"
     return None
 
 
-def _index_count(u: UOp) -> Problem | None:
+def _index_count(u: UOp) -> str | None:
     if u.op is not Ops.INDEX:
         return None
     base = u.src[0]
     if not base.op.is_storage and base.op is not Ops.AFTER and base.op is not Ops.INDEX:
-        return "index-count", f"{base.op.name} is indexed, expected storage"
+        return f"{base.op.name} is indexed, expected storage"
     count, rank = len(u.src) - 1, len(shapes.shape(base))
     if base.op is not Ops.INDEX:
         rank = max(1, rank)  # a scalar is indexed by 0
-    many = count > rank
-    return ("index-count", f"{count} indices, expected at most {rank}") if many else None
+    return f"{count} indices, expected at most {rank}" if count > rank else None
 
 
-def _index_dtype(u: UOp) -> Problem | None:
+def _index_dtype(u: UOp) -> str | None:
     if u.op is not Ops.INDEX:
         return None
     for i, s in enumerate(u.src[1:]):
         if s.dtype.scalar is not dtypes.index and s.op is not Ops.INVALID:
-            return "index-dtype", f"index {i} is {s.dtype.name}, expected index"
+            return f"index {i} is {s.dtype.name}, expected index"
     return None
 
 
-def _flat_index(u: UOp) -> Problem | None:
+def _flat_index(u: UOp) -> str | None:
     if u.op is not Ops.INDEX:
         return None
     if len(u.src) != 2:
-        return "flat-index", f"{len(u.src) - 1} indices, expected 1"
+        return f"{len(u.src) - 1} indices, expected 1"
     if not u.src[0].op.is_storage and u.src[0].op is not Ops.AFTER:
-        return "flat-index", f"{u.src[0].op.name} is indexed, expected storage"
+        return f"{u.src[0].op.name} is indexed, expected storage"
     return None
 
 
-def _explicit_loads(u: UOp) -> Problem | None:
+def _explicit_loads(u: UOp) -> str | None:
     if u.op in (Ops.LINEAR, Ops.AFTER):
         return None
     for i, s in enumerate(u.src):
         if s.op is Ops.INDEX and (i > 0 or not u.op.is_access):
-            return "explicit-loads", f"operand {i} is an address, expected a LOAD of it"
+            return f"operand {i} is an address, expected a LOAD of it"
     if u.op.is_access and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
-        return "explicit-loads", f"the address is {u.src[0].op.name}, expected an INDEX"
+        return f"the address is {u.src[0].op.name}, expected an INDEX"
     return None
 
 
-def _no_wide_ranges(u: UOp) -> Problem | None:
-    if u.op is Ops.RANGE and u.arg.kind in _WIDE:
-        return "no-wide-ranges", f"the range is of kind {u.arg.kind}, expected it to be expanded"
+def _no_wide_ranges(u: UOp) -> str | None:
+    wide = u.op is Ops.RANGE and u.arg.kind in _WIDE
+    return f"the range is of kind {u.arg.kind}, expected it to be expanded" if wide else None
+
+
+def _storage_spaces(u: UOp) -> str | None:
+    if u.op is Ops.PARAM and u.arg.space != "global":
+        return f"an argument is in the space {u.arg.space}, expected global"
+    if u.op is Ops.BUFFER and u.arg.space != "global" and None in u.arg.dims:
+        return f"the size of storage in the space {u.arg.space} is not a number"
     return None
 
 
-CHECKS: dict[str, Callable[[UOp], Problem | None]] = {
+CHECKS: dict[str, Callable[[UOp], str | None]] = {
     "operand-count": _operand_count,
     "arg-type": _arg_type,
     "result-dtype": _result_dtype,
@@ -228,4 +229,5 @@ CHECKS: dict[str, Callable[[UOp], Problem | None]] = {
     "flat-index": _flat_index,
     "explicit-loads": _explicit_loads,
     "no-wide-ranges": _no_wide_ranges,
+    "storage-spaces": _storage_spaces,
 }

@@ -6,21 +6,19 @@ One walk over the graph, with each check once per node. Not checked here: indice
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges
 from uopc.ir.core.calls import operands, order
-from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
+from uopc.ir.core.levels import INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.verify.nodes import CHECKS, Problem, describe, origin, verify_node
-from uopc.ir.verify.threads import meetings, spaces
+from uopc.ir.verify.nodes import CHECKS, describe, origin, verify_node
 
 __all__ = ["describe", "verify", "verify_node"]
 
-Found = Iterator[tuple["UOp", Problem]]
-_LOOPS = INDEXED | KERNEL | VECTOR
+Problems = Iterator[tuple["UOp", str]]  # a node, and the fault with what was expected
 
 
 def verify(graph: UOp, level: Level, stage: str = "") -> None:
@@ -33,8 +31,10 @@ def verify(graph: UOp, level: Level, stage: str = "") -> None:
             continue
         done.add((root, at))
         nodes = order([root])
-        for u, problem in _problems(root, nodes, at):
-            raise InvalidIR(_message(root, u, problem, at, stage))
+        for u, invariant, problem in _problems(root, nodes, at):
+            where = f"{stage}: " if stage else ""
+            broken = f"{where}level {at.text}, invariant {invariant}: {problem}"
+            raise InvalidIR(f"{broken}\n  {describe(u, root)}{origin(u)}")
         work += [(u.src[0], _body_level(u.src[0], at)) for u in nodes if u.op is Ops.CALL]
 
 
@@ -45,31 +45,26 @@ def _body_level(body: UOp, caller: Level) -> Level:
     return caller if body.op is Ops.FUNCTION else KERNEL | VECTOR
 
 
-def _found(u: UOp, name: str, sentence: str) -> tuple[UOp, Problem]:
-    return u, (name, sentence)
-
-
-def _problems(root: UOp, nodes: list[UOp], level: Level) -> Found:
+def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, str, str]]:
+    """The nodes that break an invariant, its name, and the fault with what was expected."""
     wanted = Ops.LINEAR if level & (LINEAR | PROGRAM) else Ops.SINK
     if level is not TENSOR and root.op is not wanted:
-        yield _found(root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}")
-    checks = [check for name, check in CHECKS.items() if _holds(name, level)]
+        yield root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}"
+    checks = [(name, check) for name, check in CHECKS.items() if _holds(name, level)]
     for u in nodes:
         if not u.op.levels & level:
-            yield _found(u, "legal-op", f"{u.op.name} is not an op of this level")
-        for check in checks:
+            yield u, "legal-op", f"{u.op.name} is not an op of this level"
+        for name, check in checks:
             problem = check(u)
             if problem is not None:
-                yield u, problem
-    for walk in (_closed, _nested) if level & _LOOPS else ():
-        yield from walk(root, nodes)
-    if _holds("storage-spaces", level):
-        yield from spaces(nodes)
-    for walk_list in (_balanced, _placed, meetings) if level is LINEAR else ():
-        yield from walk_list(root)
-    if level is PROGRAM:
-        yield from _listed(root)
-    yield from _calls(root, nodes)
+                yield u, name, problem
+    for name, check_graph in _GRAPH_CHECKS.items():
+        if _holds(name, level):
+            for u, problem in check_graph(root, nodes):
+                yield u, name, problem
+    for u in root.src if level is PROGRAM else ():
+        if u.op is not Ops.CALL:
+            yield u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL"
 
 
 def _holds(name: str, level: Level) -> bool:
@@ -77,41 +72,27 @@ def _holds(name: str, level: Level) -> bool:
     return INVARIANTS[name][0] & level == level
 
 
-def _message(root: UOp, u: UOp, problem: Problem, level: Level, stage: str) -> str:
-    name, sentence = problem
-    where = f"{stage}: " if stage else ""
-    line = describe(u, root)
-    return f"{where}level {level.text}, invariant {name}: {sentence}\n  {line}{origin(u)}"
-
-
 # ---------------------------------------------------------------- loops
 def _axis(r: UOp) -> str:
     return ".".join(map(str, r.arg.axis))
 
 
-def _closed(root: UOp, nodes: list[UOp]) -> Found:
-    """range-closed-once"""
+def _closed_once(root: UOp, nodes: list[UOp]) -> Problems:
     for u in nodes:
         closed = u.src[1:] if u.op in (Ops.END, Ops.REDUCE) else ()
         for i, r in enumerate(closed):
             if r.op is not Ops.RANGE:
-                yield _found(
-                    u, "range-closed-once", f"operand {i + 1} is {r.op.name}, expected a range"
-                )
+                yield u, f"operand {i + 1} is {r.op.name}, expected a range"
             elif r in closed[:i]:
-                yield _found(u, "range-closed-once", f"range {_axis(r)} is closed twice")
+                yield u, f"range {_axis(r)} is closed twice"
     for e in root.src if root.op is Ops.SINK else (root,):
         for r in sorted(ranges.ranges(e), key=lambda r: (r.arg.axis, r.seq)):
-            yield _found(
-                r,
-                "range-closed-once",
-                f"range {_axis(r)} is opened and never closed, expected an END or REDUCE of it"
-                f" between here and the {root.op.name}",
-            )
+            wanted = f"an END or REDUCE of it between here and the {root.op.name}"
+            yield r, f"range {_axis(r)} is opened and never closed, expected {wanted}"
 
 
-def _nested(root: UOp, nodes: list[UOp]) -> Found:
-    """ranges-nest: all nodes that close a range agree on the ranges around it."""
+def _nested(root: UOp, nodes: list[UOp]) -> Problems:
+    """All nodes that close a range agree on the ranges around it."""
     around: dict[UOp, set[UOp]] = {}
     for u in nodes:
         closed = ranges.closed_ranges(u)
@@ -120,37 +101,59 @@ def _nested(root: UOp, nodes: list[UOp]) -> Found:
         outer = ranges.ranges(u)
         for r in closed:
             around.setdefault(r, set()).update(outer)
-        places = {r.arg.axis: r for r in (*outer, *closed)}
+        by_axis = {r.arg.axis: r for r in (*outer, *closed)}
         for r in (*outer, *closed):
-            if places[r.arg.axis] is not r:
-                yield _found(u, "ranges-nest", f"two ranges of one nest have the axis {_axis(r)}")
+            if by_axis[r.arg.axis] is not r:
+                yield u, f"two ranges of one nest have the axis {_axis(r)}"
     for r, outer_ranges in around.items():
         for o in outer_ranges:
             if r in around.get(o, ()):
-                yield _found(
-                    r,
-                    "ranges-nest",
-                    f"range {_axis(r)} is inside of {_axis(o)} and around it, expected one of them",
-                )
+                problem = f"range {_axis(r)} is inside of {_axis(o)} and around it"
+                yield r, f"{problem}, expected one of them"
 
 
 # ---------------------------------------------------------------- lists
-def _placed(root: UOp) -> Found:
-    """defined-before-use: earlier in the list, and not in a loop that has ended since."""
+_CLOSERS = {Ops.RANGE: Ops.END, Ops.IF: Ops.ENDIF}
+
+
+def _balanced(root: UOp, nodes: list[UOp]) -> Problems:
+    opened: list[UOp] = []
+    for u in root.src:
+        if u.op.opens:
+            opened.append(u)
+        elif u.op.closes:
+            inner = opened.pop() if opened else None
+            if inner is None or u.src[0] is not inner or u.op is not _CLOSERS[inner.op]:
+                yield u, f"{u.op.name.upper()} of a block that is not the innermost open one"
+            if u.op is Ops.END:
+                yield from _carries(u)
+    for r in opened:
+        closer = _CLOSERS[r.op].name.upper()
+        yield r, f"{describe(r)} is never ended, expected its {closer}"
+
+
+def _carries(end: UOp) -> Problems:
+    pairs = end.src[1:]
+    if len(pairs) % 2:
+        yield end, "a carried register without what it holds next"
+    for carry, value in zip(pairs[::2], pairs[1::2]):
+        if carry.op is not Ops.CARRY or carry.src[1] is not end.src[0]:
+            yield end, f"expected a CARRY of this loop, got {carry.op.name}"
+        elif carry.dtype is not value.dtype:
+            yield end, f"the register is {carry.dtype.name}, its next value {value.dtype.name}"
+
+
+def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
+    """Operands stand earlier in the list, and not in a loop that has ended since."""
     home: dict[UOp, int] = {}  # node → the loop it stands in; 0 is outside of all
     running, loops = [0], 0
     for u in root.src:
         for i, s in enumerate(u.src):
+            joined = u.op is Ops.BRANCH and i > 0 and u.src[1].op is Ops.IF  # from inside
             if s not in home:
-                yield _found(
-                    u, "defined-before-use", f"operand {i}, {s.op.name}, does not stand before"
-                )
-            elif s.src and s.op is not Ops.CARRY and home[s] not in running:
-                if u.op is Ops.BRANCH and i > 0 and u.src[1].op is Ops.IF:
-                    continue  # it joins a value from inside
-                yield _found(
-                    u, "defined-before-use", f"operand {i}, {s.op.name}, is in an ended block"
-                )
+                yield u, f"operand {i}, {s.op.name}, does not stand before"
+            elif s.src and s.op is not Ops.CARRY and home[s] not in running and not joined:
+                yield u, f"operand {i}, {s.op.name}, is in an ended block"
         if u.op.opens:
             loops += 1
             running.append(loops)
@@ -159,45 +162,25 @@ def _placed(root: UOp) -> Found:
             running.pop()
 
 
-_CLOSERS = {Ops.RANGE: Ops.END, Ops.IF: Ops.ENDIF}
-
-
-def _balanced(root: UOp) -> Found:
-    """balanced-loops"""
+def _threads_meet(root: UOp, nodes: list[UOp]) -> Problems:
+    """No loop or branch around a BARRIER or EXCHANGE differs between threads."""
+    differs: set[UOp] = set()
     opened: list[UOp] = []
     for u in root.src:
+        if (u.op is Ops.SPECIAL and u.arg.startswith("lidx")) or any(s in differs for s in u.src):
+            differs.add(u)
         if u.op.opens:
             opened.append(u)
-        elif u.op.closes:
-            inner = opened.pop() if opened else None
-            if inner is None or u.src[0] is not inner or u.op is not _CLOSERS[inner.op]:
-                what = f"{u.op.name.upper()} of a block that is not the innermost open one"
-                yield _found(u, "balanced-loops", what)
-            if u.op is Ops.END:
-                yield from _carries(u)
-    for r in opened:
-        what = f"{describe(r)} is never ended, expected its {_CLOSERS[r.op].name.upper()}"
-        yield _found(r, "balanced-loops", what)
+            if u.src[0] not in differs:  # the threads count together
+                differs.discard(u)
+        elif u.op.closes and opened:
+            opened.pop()
+        elif u.op in (Ops.BARRIER, Ops.EXCHANGE) and not differs.isdisjoint(opened):
+            yield u, f"{u.op.name} in a loop that is not as long in all threads of a block"
 
 
-def _carries(end: UOp) -> Found:
-    pairs = end.src[1:]
-    if len(pairs) % 2:
-        yield _found(end, "balanced-loops", "a carried register without what it holds next")
-    for carry, value in zip(pairs[::2], pairs[1::2]):
-        if carry.op is not Ops.CARRY or carry.src[1] is not end.src[0]:
-            yield _found(
-                end, "balanced-loops", f"expected a CARRY of this loop, got {carry.op.name}"
-            )
-        elif carry.dtype is not value.dtype:
-            yield _found(
-                end,
-                "balanced-loops",
-                f"the register is {carry.dtype.name}, its next value {value.dtype.name}",
-            )
-
-
-def _calls(root: UOp, nodes: list[UOp]) -> Found:
+# ---------------------------------------------------------------- calls
+def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
     """The arguments of calls fit the parameters of their bodies."""
     params: dict[UOp, list[UOp]] = {}
     for u in nodes:
@@ -209,14 +192,7 @@ def _calls(root: UOp, nodes: list[UOp]) -> Found:
         for p in params[body]:
             problem = _argument(p, operands(u))
             if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):
-                yield _found(u, "operand-count", problem)
-
-
-def _listed(root: UOp) -> Found:
-    """A program is a list of calls."""
-    for u in root.src:
-        if u.op is not Ops.CALL:
-            yield _found(u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL")
+                yield u, problem
 
 
 def _argument(param: UOp, args: tuple[UOp, ...]) -> str | None:
@@ -228,3 +204,13 @@ def _argument(param: UOp, args: tuple[UOp, ...]) -> str | None:
     if args[slot].dtype is not param.dtype:
         return f"argument {slot} is {args[slot].dtype.name}, the kernel's {param.dtype.name}"
     return None
+
+
+_GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
+    "range-closed-once": _closed_once,
+    "ranges-nest": _nested,
+    "balanced-loops": _balanced,
+    "defined-before-use": _defined_before_use,
+    "threads-meet": _threads_meet,
+    "operand-count": _arguments_fit,
+}
