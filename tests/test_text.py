@@ -305,7 +305,7 @@ ERRORS = [
     ("%1 = param x : f32[3]\n%2 = param y %1 : f32", 2, "param", "param takes no operands"),
     ("%1 = range 8 axis=0 kind=lop", 1, "range", "kind must be one of loop, reduce"),
     ("%1 = range 8 kind=loop", 1, "range", "expected axis="),
-    ("%1 = range 8 axis=0.x kind=loop", 1, "0.", "expected a place such as 0 or 0.1"),
+    ("%1 = range 8 axis=0.x kind=loop", 1, "0.", "expected an axis such as 0 or 0.1"),
     ("%1 = param x : f32[3]\n%2 = add %1, %3 : f32[3]", 2, "%3", "defined above, got %3"),
     ("%1 = param x : f32[3]\n%2 = add %1 : f32[3]", 2, "add", "takes 2 operands, got 1"),
     ("%1 = param x : f32[3]\n%2 = add %1, 2.0 : f32[3]", 2, "2.0", "a float needs a dtype"),

@@ -19,12 +19,14 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import args, dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.dtypes import DType
+
+T = TypeVar("T")
 
 _WORD = re.compile(r"[^\W\d]\w*")
 RESERVED = frozenset(("none", "true", "false", "inf", "nan", "invalid", "over"))
@@ -208,34 +210,36 @@ class Reader:
         if hole is not None and (kind == "name" or (kind == "number" and self.ahead() == ":")):
             return hole()
         if kind == "number":
-            return self._number()
+            return self.literal(_number, "a number")
         if kind == "string":
-            return self._string()
+            return str(self.literal(json.loads, "a string as in JSON"))
         if text == "(":
-            return self._tuple(hole)
+            return tuple(self._list(lambda: self.value(hole)))
         if kind != "word":
             self.expected("a value")
         self.take()
         if text in _WORDS:
             return _WORDS[text]
-        return self._call(text) if self.peek()[1] == "(" else text
+        if self.peek()[1] != "(":
+            return text
+        column = self.column()
+        return self.checked(column, _called, text, self._list(self._item))
 
-    def _number(self) -> int | float:
-        text = self.peek()[1]
+    def literal(self, read: Callable[[str], T], expected: str) -> T:
+        """The next token as a value; `read` raises ValueError for another text."""
         try:
-            number: int | float = int(text) if text.lstrip("-").isdecimal() else float(text)
+            value = read(self.peek()[1])
         except ValueError:
-            self.expected("a number")
+            self.expected(expected)
         self.take()
-        return number
+        return value
 
-    def _string(self) -> str:
+    def checked(self, column: int, make: Callable[..., T], *given: Any) -> T:
+        """The result of `make`, whose InvalidIR is reported at the column."""
         try:
-            text = json.loads(self.peek()[1])
-        except ValueError:
-            self.expected("a string as in JSON")
-        self.take()
-        return str(text)
+            return make(*given)
+        except InvalidIR as error:
+            self.fail(str(error), column)
 
     def deeper(self, by: int) -> None:
         """Count a bracket opened or closed. InvalidIR where values nest too deep."""
@@ -243,37 +247,29 @@ class Reader:
         if self._depth > _DEEPEST:
             self.fail(f"values nest deeper than {_DEEPEST}")
 
-    def _tuple(self, hole: Callable[[], Any] | None) -> tuple[Any, ...]:
+    def _list(self, item: Callable[[], T]) -> list[T]:
+        """The items in round brackets, with a comma after each; the last may have none."""
         self.expect("(")
         self.deeper(1)
         items = []
         while not self.accept(")"):
-            items.append(self.value(hole))
+            items.append(item())
             if not self.accept(",") and self.peek()[1] != ")":
                 self.expected("',' or ')'")
         self.deeper(-1)
-        return tuple(items)
+        return items
 
-    def _call(self, name: str) -> Any:
-        column = self.column()
-        self.expect("(")
-        self.deeper(1)
-        items: list[Any] = []
-        fields: dict[str, Any] = {}
-        while not self.accept(")"):
-            if self.peek()[0] == "word" and self.ahead() == "=":
-                key = self.take()
-                self.take()
-                fields[key] = self.value()
-            else:
-                items.append(self.value())
-            if not self.accept(",") and self.peek()[1] != ")":
-                self.expected("',' or ')'")
-        self.deeper(-1)
-        try:
-            return _called(name, items, fields)
-        except InvalidIR as error:
-            self.fail(str(error), column)
+    def _item(self) -> tuple[str, Any]:
+        """The name (empty where there is none) and the value of an item of a call."""
+        name = ""
+        if self.peek()[0] == "word" and self.ahead() == "=":
+            name = self.take()
+            self.take()
+        return name, self.value()
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def read_int(text: str) -> int:
@@ -284,7 +280,9 @@ def read_int(text: str) -> int:
         raise InvalidIR(str(error)) from None
 
 
-def _called(name: str, items: list[Any], fields: dict[str, Any]) -> Any:
+def _called(name: str, given: list[tuple[str, Any]]) -> Any:
+    items = [value for key, value in given if not key]
+    fields = {key: value for key, value in given if key}
     if name == "opaque":
         raise InvalidIR("an opaque value is for reading only")
     if name == "dtype" and len(items) == 1 and not fields:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import arrays, constants, dtypes, uop
-from uopc.ir.core.args import DataArg, RangeArg, ReduceArg
+from uopc.ir.core.args import RangeArg, ReduceArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -28,6 +28,7 @@ from uopc.ir.text.literals import make_record, write_string, write_value, writte
 
 OperandText = Callable[["UOp"], str]
 Arrays = Mapping[str, npt.NDArray[Any]]
+Read = tuple[tuple[UOp, ...], Any]  # the sources and the arg
 
 
 class Written(NamedTuple):
@@ -39,7 +40,7 @@ class Written(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Parts:
+class Statement:
     """A statement as read. Forms take parts out; what is left over is an error."""
 
     op: Op
@@ -62,10 +63,8 @@ class Parts:
             return f"suffix .{self.suffix}"
         if self.label is not None:
             return write_value(self.label)
-        if self.dims is not None:
-            return "tuple of dimensions"
-        if self.over is not None:
-            return "'over'"
+        if self.dims is not None or self.over is not None:
+            return "tuple of dimensions" if self.dims is not None else "'over'"
         return f"field {next(iter(self.fields))!r}" if self.fields else None
 
 
@@ -73,11 +72,11 @@ class Form(NamedTuple):
     """`write` gives None for a node it cannot express; `read` raises InvalidIR."""
 
     write: Callable[[UOp, OperandText], Written | None]
-    read: Callable[[Parts], tuple[tuple[UOp, ...], Any]]
+    read: Callable[[Statement], Read]
 
 
 def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
-    """The parts of a node's statement; `operand` gives the text of an operand.
+    """A node's statement; `operand` gives the text of an operand.
 
     If the type cannot show the shape, storage shows its dimensions itself.
     """
@@ -89,23 +88,23 @@ def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
     return made
 
 
-def read(parts: Parts) -> UOp:
+def read(statement: Statement) -> UOp:
     """The node of a statement. InvalidIR; the caller adds the line and column."""
-    tag = parts.fields.pop("tag", None)
-    if "arg" in parts.fields:
-        src, arg = _operands(parts), parts.fields.pop("arg")
-        if parts.op is Ops.CONST:
-            arg = constant(arg, parts.dtype).arg
+    tag = statement.fields.pop("tag", None)
+    if "arg" in statement.fields:
+        src, arg = _operands(statement), statement.fields.pop("arg")
+        if statement.op is Ops.CONST:
+            arg = constant(arg, statement.dtype).arg
     else:
-        src, arg = FORMS[parts.op].read(parts)
-    left = parts.leftover()
+        src, arg = FORMS[statement.op].read(statement)
+    left = statement.leftover()
     if left is not None:
-        raise InvalidIR(f"{parts.op.name} takes no {left}")
-    return uop.checked(parts.op, parts.dtype, src, arg, tag)
+        raise InvalidIR(f"{statement.op.name} takes no {left}")
+    return uop.checked(statement.op, statement.dtype, src, arg, tag)
 
 
-def _operands(parts: Parts) -> tuple[UOp, ...]:
-    taken, parts.operands = tuple(parts.operands), []
+def _operands(statement: Statement) -> tuple[UOp, ...]:
+    taken, statement.operands = tuple(statement.operands), []
     return taken
 
 
@@ -144,21 +143,9 @@ def _check_constant(numbers: tuple[Any, ...], dtype: DType) -> None:
 
 
 # ---------------------------------------------------------------- forms
-def _write_plain(u: UOp, operand: OperandText) -> Written | None:
-    return Written(u.op.name, u.src) if u.arg is None else None
-
-
-def _read_plain(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    return _operands(parts), None
-
-
-def _write_const(u: UOp, operand: OperandText) -> Written | None:
-    return None if u.src else Written("const " + write_value(u.arg), ())
-
-
-def _read_const(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    value, parts.label = parts.label, None
-    return (), constant(value, parts.dtype).arg
+def _read_const(statement: Statement) -> Read:
+    value, statement.label = statement.label, None
+    return (), constant(value, statement.dtype).arg
 
 
 def _scalar(field: str) -> Form:
@@ -170,10 +157,10 @@ def _scalar(field: str) -> Form:
         fits = type(u.arg) in u.op.arg
         return Written(u.op.name, u.src, f" {field}={write_value(u.arg)}") if fits else None
 
-    def read_scalar(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-        if field not in parts.fields and type(None) not in parts.op.arg:
-            raise InvalidIR(f"{parts.op.name}: expected {field}=...")
-        return _operands(parts), parts.fields.pop(field, None)
+    def read_scalar(statement: Statement) -> Read:
+        if field not in statement.fields and type(None) not in statement.op.arg:
+            raise InvalidIR(f"{statement.op.name}: expected {field}=...")
+        return _operands(statement), statement.fields.pop(field, None)
 
     return Form(write_scalar, read_scalar)
 
@@ -183,13 +170,9 @@ def _holes(dims: tuple[Any, ...], symbolic: tuple[UOp, ...], operand: OperandTex
     """A tuple with a source in the place of each None; None when they do not fit."""
     if sum([d is None for d in dims]) != len(symbolic) or not all(map(_is_dim, symbolic)):
         return None
-    rest = iter(symbolic)
-    items = [_hole(next(rest), operand) if d is None else write_value(d) for d in dims]
+    shown = [literal(s, always_typed=True) if is_literal(s) else operand(s) for s in symbolic]
+    items = [shown.pop(0) if d is None else write_value(d) for d in dims]
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-
-
-def _hole(u: UOp, operand: OperandText) -> str:
-    return literal(u, always_typed=True) if is_literal(u) else operand(u)
 
 
 def _is_dim(u: UOp) -> bool:
@@ -202,7 +185,7 @@ def is_literal(u: UOp) -> bool:
     return (u.op is Ops.CONST or u.op is Ops.INVALID) and u.tag is None and not u.src
 
 
-def _filled(items: Any) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
+def _with_holes(items: Any) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
     """The arg and the sources of a tuple with holes."""
     if type(items) is not tuple:
         raise InvalidIR("expected a tuple such as (4, %n)")
@@ -217,10 +200,10 @@ def _write_moved(u: UOp, operand: OperandText) -> Written | None:
     return None if text is None else Written(u.op.name, u.src[:1], " " + text)
 
 
-def _read_moved(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    arg, symbolic = _filled(parts.dims)
-    parts.dims = None
-    return (*_operands(parts), *symbolic), arg
+def _read_moved(statement: Statement) -> Read:
+    arg, symbolic = _with_holes(statement.dims)
+    statement.dims = None
+    return (*_operands(statement), *symbolic), arg
 
 
 def _write_window(u: UOp, operand: OperandText) -> Written | None:
@@ -235,17 +218,12 @@ def _write_window(u: UOp, operand: OperandText) -> Written | None:
     return Written(u.op.name, u.src[:1], f" begin={begin} size={size}")
 
 
-def _read_window(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    begin, first = _filled(parts.fields.pop("begin", None))
-    size, second = _filled(parts.fields.pop("size", None))
+def _read_window(statement: Statement) -> Read:
+    begin, first = _with_holes(statement.fields.pop("begin", None))
+    size, second = _with_holes(statement.fields.pop("size", None))
     if len(begin) != len(size):
-        raise InvalidIR(f"{parts.op.name}: {len(begin)} begins but {len(size)} sizes")
-    return (*_operands(parts), *first, *second), begin + size
-
-
-def _as_in_row(u: UOp) -> bool:
-    """True if the arg is the record that the op's row asks for."""
-    return type(u.arg) is u.op.arg[-1]
+        raise InvalidIR(f"{statement.op.name}: {len(begin)} begins but {len(size)} sizes")
+    return (*_operands(statement), *first, *second), begin + size
 
 
 # Storage: its dimensions are those of its type.
@@ -256,45 +234,37 @@ def _in_type(dims: Any, src: tuple[UOp, ...], operand: OperandText) -> bool:
     return all(_is_dim(s) and not operand(s).endswith("]") for s in src)
 
 
-def _from_type(parts: Parts) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
-    if parts.dtype is None or parts.type_dims is None:
-        raise InvalidIR(f"{parts.op.name}: expected a type with dimensions, such as : f32[4, 8]")
-    for d in parts.type_dims:
+def _from_type(statement: Statement) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
+    if statement.dtype is None or statement.type_dims is None:
+        name = statement.op.name
+        raise InvalidIR(f"{name}: expected a type with dimensions, such as : f32[4, 8]")
+    for d in statement.type_dims:
         if isinstance(d, str):
             raise InvalidIR(f"expected a number or a node as a dimension, got {d}")
-    return _filled(parts.type_dims)
+    return _with_holes(statement.type_dims)
 
 
 def _write_iota(u: UOp, operand: OperandText) -> Written | None:
     return Written(u.op.name, ()) if _in_type(u.arg, u.src, operand) else None
 
 
-def _read_iota(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    arg, symbolic = _from_type(parts)
+def _read_iota(statement: Statement) -> Read:
+    arg, symbolic = _from_type(statement)
     return symbolic, arg
 
 
-def _write_data(u: UOp, operand: OperandText) -> Written | None:
-    return Written(f"data @{u.arg.key}", u.src)
-
-
-def _read_data(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    label, parts.label = parts.label, None
+def _read_data(statement: Statement) -> Read:
+    label, statement.label = statement.label, None
     if not isinstance(label, str) or not label.startswith("@"):
         raise InvalidIR("expected the content hash of an array, such as @9f8a0c2b51d7e346")
-    arg = _array(label[1:], parts.arrays)
-    if parts.dtype is not None and dtypes.from_numpy(arg.array.dtype) is not parts.dtype:
-        raise InvalidIR(f"array {label} holds {arg.array.dtype.name}, not {parts.dtype.name}")
-    return (), arg
-
-
-def _array(key: str, given: Arrays) -> DataArg:
-    if key not in given:
-        return arrays.find(key)
-    arg = arrays.register(np.asarray(given[key]))
+    key = label[1:]
+    found = statement.arrays.get(key)
+    arg = arrays.find(key) if found is None else arrays.register(np.asarray(found))
     if arg.key != key:
         raise InvalidIR(f"the array given for {key} has the content hash {arg.key}")
-    return arg
+    if statement.dtype is not None and dtypes.from_numpy(arg.array.dtype) is not statement.dtype:
+        raise InvalidIR(f"array {label} holds {arg.array.dtype.name}, not {statement.dtype.name}")
+    return (), arg
 
 
 # Records: the fields of the arg by name. A name that must be given stands first, without `name=`.
@@ -309,7 +279,8 @@ def has_label(op: Op) -> bool:
 def _write_record(u: UOp, operand: OperandText) -> Written | None:
     if u.arg is None and type(None) in u.op.arg:
         return Written(u.op.name, u.src)
-    if not _as_in_row(u):
+    record: Any = u.op.arg[-1]
+    if type(u.arg) is not record:
         return None
     head, src, fields = u.op.name, u.src, written_fields(u.arg)
     if u.op.is_storage:
@@ -317,23 +288,23 @@ def _write_record(u: UOp, operand: OperandText) -> Written | None:
             return None
         src, fields = (), [(k, v) for k, v in fields if k != "dims"]
     if not fields and type(None) in u.op.arg:  # tell an arg of defaults from no arg
-        fields = [(f.name, f.default) for f in dataclasses.fields(u.arg)[:1]]
+        fields = [(f.name, f.default) for f in dataclasses.fields(record)[:1]]
     if has_label(u.op):
         head += " " + write_string(fields.pop(0)[1])
     return Written(head, src, "".join([f" {k}={write_value(v)}" for k, v in fields]))
 
 
-def _read_record(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    fields, parts.fields = parts.fields, {}
-    if has_label(parts.op) and parts.label is not None:
-        fields["name"], parts.label = parts.label, None
-    if parts.op.is_storage:
-        fields["dims"], src = _from_type(parts)
+def _read_record(statement: Statement) -> Read:
+    fields, statement.fields = statement.fields, {}
+    if has_label(statement.op) and statement.label is not None:
+        fields["name"], statement.label = statement.label, None
+    if statement.op.is_storage:
+        fields["dims"], src = _from_type(statement)
     else:
-        src = _operands(parts)
-    if not fields and type(None) in parts.op.arg:
+        src = _operands(statement)
+    if not fields and type(None) in statement.op.arg:
         return src, None
-    return src, make_record(parts.op.arg[-1], fields)
+    return src, make_record(statement.op.arg[-1], fields)
 
 
 def _write_range(u: UOp, operand: OperandText) -> Written | None:
@@ -355,34 +326,36 @@ def _write_reduce(u: UOp, operand: OperandText) -> Written | None:
     return Written(f"{u.op.name}.{arg.op}", u.src[:1], tail)
 
 
-def _read_reduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    arg = make_record(ReduceArg, {"op": _suffix(parts), "axes": parts.fields.pop("axes", ())})
-    over, parts.over = parts.over or [], None
-    return (*_operands(parts), *over), arg
+def _read_reduce(statement: Statement) -> Read:
+    axes = statement.fields.pop("axes", ())
+    arg = make_record(ReduceArg, {"op": _suffix(statement), "axes": axes})
+    over, statement.over = statement.over or [], None
+    return (*_operands(statement), *over), arg
 
 
-def _suffix(parts: Parts) -> str:
-    suffix, parts.suffix = parts.suffix, None
+def _suffix(statement: Statement) -> str:
+    suffix, statement.suffix = statement.suffix, None
     if suffix is None:
-        raise InvalidIR(f"{parts.op.name} needs the op that combines, such as .add")
+        raise InvalidIR(f"{statement.op.name} needs the op that combines, such as .add")
     return suffix
 
 
-def _write_hreduce(u: UOp, operand: OperandText) -> Written | None:
-    fits = type(u.arg) is str and u.arg.isidentifier()
-    return Written(f"{u.op.name}.{u.arg}", u.src) if fits else None
-
-
-def _read_hreduce(parts: Parts) -> tuple[tuple[UOp, ...], Any]:
-    return _operands(parts), _suffix(parts)
+def _is_name(arg: Any) -> bool:
+    return type(arg) is str and arg.isidentifier()
 
 
 _MOVED = Form(_write_moved, _read_moved)
 _FORMS: dict[ArgKind, Form] = {
-    "none": Form(_write_plain, _read_plain),
-    "const": Form(_write_const, _read_const),
+    "none": Form(
+        lambda u, operand: Written(u.op.name, u.src) if u.arg is None else None,
+        lambda statement: (_operands(statement), None),
+    ),
+    "const": Form(
+        lambda u, operand: None if u.src else Written(f"const {write_value(u.arg)}", ()),
+        _read_const,
+    ),
     "storage": Form(_write_record, _read_record),
-    "data": Form(_write_data, _read_data),
+    "data": Form(lambda u, operand: Written(f"data @{u.arg.key}", u.src), _read_data),
     "iota": Form(_write_iota, _read_iota),
     "dims": _MOVED,
     "integers": _MOVED,
@@ -390,7 +363,10 @@ _FORMS: dict[ArgKind, Form] = {
     "record": Form(_write_record, _read_record),
     "range": Form(_write_range, _read_record),
     "reduce": Form(_write_reduce, _read_reduce),
-    "hreduce": Form(_write_hreduce, _read_hreduce),
+    "hreduce": Form(
+        lambda u, operand: Written(f"{u.op.name}.{u.arg}", u.src) if _is_name(u.arg) else None,
+        lambda statement: (_operands(statement), _suffix(statement)),
+    ),
 }
 # The arg of another kind is one value.
 FORMS: dict[Op, Form] = {op: _FORMS.get(op.kind) or _scalar(op.field) for op in Op.all()}

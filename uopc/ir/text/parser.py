@@ -15,7 +15,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text import op_syntax
 from uopc.ir.text.literals import RESERVED, Reader, fail, read_dtype, read_int
-from uopc.ir.text.op_syntax import Parts
+from uopc.ir.text.op_syntax import Statement
 from uopc.ir.text.types import TypeText
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -55,8 +55,8 @@ def parse_header(text: str) -> dict[str, str]:
 class _Block:
     """A LINEAR being read: where it opened, its fields, its list so far."""
 
-    def __init__(self, name: str | None, parts: Parts, line: str, number: int) -> None:
-        self.name, self.parts, self.line, self.number = name, parts, line, number
+    def __init__(self, name: str | None, statement: Statement, line: str, number: int) -> None:
+        self.name, self.statement, self.line, self.number = name, statement, line, number
 
 
 class _Parser:
@@ -105,9 +105,9 @@ class _Parser:
             self._open(line, m.end(), name)
             return
         u = self._statement(line, m, op)
-        self._define(name, u, m)
+        self._define(name, u, m.start(2))
         if self.block is not None and let is None:
-            self.block.parts.operands.append(u)
+            self.block.statement.operands.append(u)
 
     def _other_entry(self, line: str) -> None:
         column = len(line) - len(line.lstrip())
@@ -120,9 +120,9 @@ class _Parser:
         u = self.nodes.get(m[1])
         if u is None or self.block is None:
             self._fail(column, f"expected a statement or, in a block, a node; got {m[1]}")
-        self.block.parts.operands.append(u)
+        self.block.statement.operands.append(u)
 
-    def _define(self, name: str | None, u: UOp, m: re.Match[str] | None) -> None:
+    def _define(self, name: str | None, u: UOp, column: int = 0) -> None:
         if self.unnamed is not None:
             fail(*self.unnamed, 0, "expected a name: only the last statement needs none")
         if name is None:
@@ -131,7 +131,7 @@ class _Parser:
         else:
             found = self.nodes.setdefault(name, u)
             if found is not u:
-                self._fail(m.start(2) if m else 0, f"{name} is defined above as another node")
+                self._fail(column, f"{name} is defined above as another node")
             self.operands[name] = u
             self.names.setdefault(u, name)
         self.last = u
@@ -139,22 +139,22 @@ class _Parser:
     def _open(self, line: str, start: int, name: str | None) -> None:
         if self.block is not None:
             self._fail(start, "blocks do not nest")
-        parts = Parts(Ops.LINEAR)
+        statement = Statement(Ops.LINEAR)
         reader = Reader(line, self.number, start, line.rindex("{"))
-        self._fields(reader, parts)
+        self._fields(reader, statement)
         if reader.peek()[0] != "end":
             reader.expected("a field or '{'")
-        self.block = _Block(name, parts, self.line, self.number)
+        self.block = _Block(name, statement, self.line, self.number)
 
     def _close(self, column: int) -> None:
         block, self.block = self.block, None
         if block is None:
             self._fail(column, "'}' closes nothing")
         try:
-            u = op_syntax.read(block.parts)
+            u = op_syntax.read(block.statement)
         except InvalidIR as error:
             fail(block.line, block.number, 0, str(error))
-        self._define(block.name, u, None)
+        self._define(block.name, u)
 
     # ------------------------------------------------------------ statements
     def _statement(self, line: str, m: re.Match[str], op: Op) -> UOp:
@@ -164,14 +164,14 @@ class _Parser:
         kind = "" if colon < 0 else line[colon + 3 :].strip()
         dtype, dims = (None, None) if colon < 0 else self._type(kind, colon + 3)
         src = self._plain(line[start:stop].rstrip(), op)
-        parts = Parts(op, dtype=dtype, type_dims=dims, arrays=self.arrays)
+        statement = Statement(op, dtype=dtype, type_dims=dims, arrays=self.arrays)
         if src is None:
-            self._parts(Reader(line, self.number, start, max(start, stop)), parts)
+            self._read(Reader(line, self.number, start, max(start, stop)), statement)
         try:
             if src is not None:
                 u = uop.checked(op, dtype, src, None, None)
             else:
-                u = op_syntax.read(parts)
+                u = op_syntax.read(statement)
         except InvalidIR as error:
             self._fail(m.start(3), str(error))
         if colon >= 0 and self.types.text(u) != kind:
@@ -186,38 +186,38 @@ class _Parser:
         src = [known.get(word) for word in body.split(", ")] if body else []
         return None if None in src else tuple(src)  # type: ignore[arg-type]
 
-    def _parts(self, reader: Reader, parts: Parts) -> None:
+    def _read(self, reader: Reader, statement: Statement) -> None:
         if reader.accept("."):
-            parts.suffix = reader.take()
+            statement.suffix = reader.take()
         kind, text = reader.peek()
-        if kind == "key" or (_is_labelled(parts.op, kind, text) and reader.ahead() != "="):
-            parts.label = reader.take() if kind == "key" else reader.value()
+        if kind == "key" or (_is_labelled(statement.op, kind, text) and reader.ahead() != "="):
+            statement.label = reader.take() if kind == "key" else reader.value()
             kind, text = reader.peek()
         if kind in ("name", "number") or text in ("(", "true", "false", "invalid"):
-            parts.operands = self._operands(reader)
+            statement.operands = self._operands(reader)
         if reader.peek()[1] == "(":
-            parts.dims = reader.value(lambda: self._operand(reader))
+            statement.dims = reader.value(lambda: self._operand(reader))
         if reader.accept("over"):
-            parts.over = self._operands(reader)
-        self._fields(reader, parts)
+            statement.over = self._operands(reader)
+        self._fields(reader, statement)
         if reader.peek()[0] != "end":
             reader.expected(
-                "a field or the end" if parts.operands else "operands, fields or the end"
+                "a field or the end" if statement.operands else "operands, fields or the end"
             )
 
-    def _fields(self, reader: Reader, parts: Parts) -> None:
+    def _fields(self, reader: Reader, statement: Statement) -> None:
         while reader.peek()[0] == "word" and reader.ahead() == "=":
             column = reader.column()
             name = reader.take()
-            if name in parts.fields:
+            if name in statement.fields:
                 reader.fail(f"{name} is given twice", column)
             reader.expect("=")
-            if parts.op is Ops.RANGE and name == "axis" and reader.peek()[0] == "number":
-                parts.fields[name] = _dotted(reader)
+            if statement.op is Ops.RANGE and name == "axis" and reader.peek()[0] == "number":
+                statement.fields[name] = reader.literal(_axis, "an axis such as 0 or 0.1")
             elif name in ("begin", "size"):
-                parts.fields[name] = reader.value(lambda: self._operand(reader))
+                statement.fields[name] = reader.value(lambda: self._operand(reader))
             else:
-                parts.fields[name] = reader.value()
+                statement.fields[name] = reader.value()
 
     # ------------------------------------------------------------ operands
     def _operands(self, reader: Reader) -> list[UOp]:
@@ -240,7 +240,7 @@ class _Parser:
         indices = self._operands(reader)
         reader.expect("]")
         reader.deeper(-1)
-        dtype = self._dtype(reader) if reader.accept(":") else u.dtype
+        dtype = _dtype(reader) or u.dtype
         return uop.checked(Ops.INDEX, dtype, (u, *indices), None, None)
 
     def _constant(self, reader: Reader) -> UOp:
@@ -249,23 +249,13 @@ class _Parser:
             reader.expected("an operand: %name or a constant")
         column = reader.column()
         value = reader.value()
-        dtype = self._dtype(reader) if reader.accept(":") else None
-        try:
-            if value == "invalid":
-                u = intern(Ops.INVALID, dtypes.index if dtype is None else dtype)
-            else:
-                u = op_syntax.constant(value, dtype)
-        except InvalidIR as error:
-            reader.fail(str(error), column)
+        dtype = _dtype(reader)
+        if value == "invalid":
+            u = intern(Ops.INVALID, dtype or dtypes.index)
+        else:
+            u = reader.checked(column, op_syntax.constant, value, dtype)
         self.operands.setdefault(op_syntax.literal(u), u)
         return u
-
-    def _dtype(self, reader: Reader) -> DType:
-        column = reader.column()
-        try:
-            return read_dtype(reader.take())
-        except InvalidIR as error:
-            reader.fail(str(error), column)
 
     # ------------------------------------------------------------ types
     def _type(self, text: str, column: int) -> tuple[DType, tuple[Any, ...]]:
@@ -319,14 +309,15 @@ def _is_labelled(op: Op, kind: str, text: str) -> bool:
     return is_name and op_syntax.has_label(op)
 
 
-def _dotted(reader: Reader) -> tuple[int, ...]:
-    """`0.1` as (0, 1): the place of a range."""
-    try:
-        place = tuple([int(p) for p in reader.peek()[1].split(".")])
-    except ValueError:
-        reader.expected("a place such as 0 or 0.1")
-    reader.take()
-    return place
+def _dtype(reader: Reader) -> DType | None:
+    """The dtype after a colon, if there is one."""
+    if not reader.accept(":"):
+        return None
+    return reader.checked(reader.column(), read_dtype, reader.take())
+
+
+def _axis(text: str) -> tuple[int, ...]:
+    return tuple([int(number) for number in text.split(".")])
 
 
 def _split(text: str) -> list[str]:

@@ -62,14 +62,15 @@ class Namer:
 
     def __init__(self) -> None:
         self._names: dict[UOp, str] = {}
-        self._next = 1
+        self._count = 0
+        self.types: dict[UOp, str] = {}  # those without names
 
     def name(self, u: UOp) -> str:
         """The name of a node, such as `%3`."""
         found = self._names.get(u)
         if found is None:
-            found = self._names[u] = f"%{self._next}"
-            self._next += 1
+            self._count += 1
+            found = self._names[u] = f"%{self._count}"
         return found
 
     def hand_on(self, old: UOp, new: UOp) -> None:
@@ -86,9 +87,8 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
     lists = [s for s in nodes if s.op in _LISTS]
     called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}
     blocks = {s for s in lists if _is_block(s)}
-    inner = {
-        s: None for s in lists if s is not u and (s in blocks or (s.op is Ops.SINK and s in called))
-    }
+    below = [s for s in lists if s in blocks or (s.op is Ops.SINK and s in called)]
+    inner = dict.fromkeys([s for s in below if s is not u])
     referenced = set(inner)
     for s in nodes:
         if s not in blocks:
@@ -100,7 +100,7 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
             title = "program" if root is u else f"kernel {_kernel_name(root)}".rstrip()
             lines.append(f"// {title}")
         section = _Section(root, namer, referenced, inner)
-        section.write(nodes if not inner else section.order())
+        section.write(None if inner else nodes)
         lines += section.lines if root is u else ["  " + line for line in section.lines]
     return "\n".join(lines)
 
@@ -125,15 +125,12 @@ class _Section:
         self.listed = frozenset(root.src) if _is_block(root) else frozenset()
         self.operands: dict[UOp, str] = {}  # how each node so far is written as an operand
         self.names: dict[UOp, str] = {}  # those of them that have a line
-        self.types = TypeText(self.names)
+        self.types = TypeText(self.names, namer.types)
         self.lines: list[str] = []
 
-    def order(self) -> dict[UOp, None]:
-        """The nodes of this section, sources first, and the roots of sections that it refers to."""
-        return walk.toposort(self.root, lambda u: u not in self.inner)
-
-    def write(self, order: dict[UOp, None]) -> None:
-        """Fill `lines` with the nodes in order; the root is the last."""
+    def write(self, order: dict[UOp, None] | None) -> None:
+        """Fill `lines` with the nodes in order (None: not known yet); the root is the last."""
+        order = order or walk.toposort(self.root, lambda u: u not in self.inner)
         if _is_block(self.root):
             self._block(order)
             return
@@ -227,32 +224,29 @@ def tree(u: UOp) -> str:
 
     A shared node is printed in full once, as `%1 = …`, and later as `%1`.
     """
-    rows, seen, complete = _tree_rows(u)
-    shared = {node for _, node, again in rows if again}
-    namer, types = Namer(), TypeText({})
-    lines = []
-    for depth, node, again in rows:
-        text = namer.name(node) if again else _tree_line(node, types)
-        label = f"{namer.name(node)} = " if node in shared and not again else ""
-        lines.append("  " * depth + label + text)
-    if not complete:
-        lines.append(_summary(u, seen))
-    return "\n".join(lines)
-
-
-def _tree_rows(u: UOp) -> tuple[list[tuple[int, UOp, bool]], set[UOp], bool]:
-    """Rows of depth, node, and whether it was printed before; the nodes printed; are these all?"""
-    rows: list[tuple[int, UOp, bool]] = []
-    seen: set[UOp] = set()
+    rows: list[tuple[int, UOp]] = []  # depth, node
     stack = [(0, u)]
+    seen: set[UOp] = set()
+    again: set[UOp] = set()
     while stack and len(rows) < _TREE_LINES:
         depth, node = stack.pop()
-        again = node in seen and not op_syntax.is_literal(node)
-        rows.append((depth, node, again))
-        seen.add(node)
-        if not again and not _shown_inside(node):
+        rows.append((depth, node))
+        if node in seen and not op_syntax.is_literal(node):
+            again.add(node)
+        elif not _shown_inside(node):
             stack.extend([(depth + 1, s) for s in reversed(node.src)])
-    return rows, seen, not stack
+        seen.add(node)
+    namer, types = Namer(), TypeText({})
+    lines, printed = [], set[UOp]()
+    for depth, node in rows:
+        repeated = node in again
+        if repeated and node in printed:
+            text = namer.name(node)
+        else:
+            text = (f"{namer.name(node)} = " if repeated else "") + _tree_line(node, types)
+        printed.add(node)
+        lines.append("  " * depth + text)
+    return "\n".join([*lines, *([_summary(u, seen)] if stack else [])])
 
 
 def _tree_line(u: UOp, types: TypeText) -> str:

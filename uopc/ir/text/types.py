@@ -8,7 +8,6 @@ from typing import Any
 from uopc.errors import InvalidIR
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtype_rules import derived
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax
@@ -18,33 +17,38 @@ _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
 
 
 class TypeText:
-    """Types in one text. `names` has the names of symbolic dimensions there.
+    """Types in one text. `names` has the names of symbolic dimensions there; `known` keeps the
+    types without such names, for other texts with the same nodes.
 
     `!` follows a dtype that the op's rule does not give; `[?]` is a shape that fails.
     """
 
-    def __init__(self, names: Mapping[UOp, str]) -> None:
+    def __init__(self, names: Mapping[UOp, str], known: dict[UOp, str] | None = None) -> None:
         self._names = names
-        self._known: dict[tuple[DType, Shape], str] = {}
+        self._known = {} if known is None else known
         self._broken: set[UOp] = set()
 
     def text(self, u: UOp) -> str:
         """The type after ` : `, or an empty string where the op's rule gives void."""
+        found = self._known.get(u)
+        if found is not None:
+            return found
         try:
             mark = "" if derived(u.op, u.dtype, u.src, u.arg) is u.dtype else "!"
         except InvalidIR:
             mark = "!"
         if u.dtype is dtypes.void and not mark:
+            self._known[u] = ""
             return ""
         dims = self._shape(u)
-        if dims is None:
-            return f"{u.dtype.short}[?]{mark}"
-        known = self._known.get((u.dtype, dims))
-        if known is not None:
-            return known + mark
-        if not all([isinstance(d, (int, UOp)) for d in dims]):
-            return f"{u.dtype.short}[?]{mark}"
-        return self._typed(u.dtype, dims) + mark
+        if dims is None or not all([isinstance(d, (int, UOp)) for d in dims]):
+            text = f"{u.dtype.short}[?]{mark}"
+        else:
+            inner = f"[{', '.join([self.dim(d) for d in dims])}]" if dims else ""
+            text = f"{u.dtype.short}{inner}{mark}"
+        if dims is None or all([type(d) is int for d in dims]):  # names may change, numbers not
+            self._known[u] = text
+        return text
 
     def _shape(self, u: UOp) -> Shape | None:
         """The shape, or None where the op's rule cannot give one."""
@@ -59,15 +63,6 @@ class TypeText:
             # Messages about broken graphs print them: their shapes may fail, their text must not.
             self._broken.add(u)
             return None
-
-    def _typed(self, dtype: DType, dims: Shape) -> str:
-        if not dims:
-            made = dtype.short
-        else:
-            made = f"{dtype.short}[{', '.join([self.dim(d) for d in dims])}]"
-        if all(type(d) is int for d in dims):  # the name of a node may change, a number not
-            self._known[dtype, dims] = made
-        return made
 
     def dim(self, d: Any) -> str:
         """A dimension: a number, the name of a node, or an expression."""
