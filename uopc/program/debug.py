@@ -24,7 +24,6 @@ from typing import Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.backends.cpu.callables import run_traced
 from uopc.dump.columns import count
 from uopc.dump.stages import Dump
 from uopc.dump.table import source_lines
@@ -136,7 +135,7 @@ class TimedProgram(Program):
         """Run the program, kernel by kernel."""
         plan = self._runner.plan
         values = bind(plan, arrays, dict(named), BoundedMap()).values if plan.variables else {}
-        result, times = run_traced(self, *arrays, **named)
+        result, times = self._runner.trace(arrays, named)
         total = sum(seconds for _, seconds in times)
         _print(f"{plan.name}: {total * 1e6:.1f} us in {count(len(times), 'launch', 'launches')}")
         width = max((len(name) for name, _ in times), default=0)

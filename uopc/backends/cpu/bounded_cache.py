@@ -1,21 +1,19 @@
-"""Maps of bounded size, among them the launch tables per values of a plan's variables."""
+"""A map of bounded size, for what a runner can compute again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Generic, TypeVar
-
-from uopc.backends.plan import Plan
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# Most sets of variable values per program; with more, entries are computed again.
+# The most sets of variable values per program.
 MOST_SIZES = 64
 
 
 class BoundedMap(dict[K, V]):
-    """A map that is cleared once it has `most` entries, which can all be computed again."""
+    """A map that is cleared once it has `most` entries."""
 
     def __init__(self, most: int = MOST_SIZES) -> None:
         super().__init__()
@@ -28,16 +26,7 @@ class BoundedMap(dict[K, V]):
         self[key] = value
         return value
 
-
-class SizesByValues(Generic[V]):
-    """The results of a runner's function of the variables' values, one per set of values."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._names = tuple([variable.name for variable in plan.variables])
-        self._made: BoundedMap[tuple[int, ...], V] = BoundedMap()
-
-    def get(self, values: Mapping[str, int], make: Callable[[Mapping[str, int]], V]) -> V:
-        """The result for these values, computed on first use."""
-        key = tuple([values[name] for name in self._names])
-        found = self._made.get(key)
-        return self._made.add(key, make(values)) if found is None else found
+    def obtain(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key; `make` computes it on first use."""
+        found = self.get(key)
+        return self.add(key, make()) if found is None else found

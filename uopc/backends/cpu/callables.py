@@ -1,8 +1,8 @@
 """Program objects that CPython calls at the speed of a builtin.
 
-`make_callable` gives an instance of `ProgramBase` or of the caller's subclass of it. Where this
-interpreter's and NumPy's structs are laid out as expected, the instance belongs to a native subtype
-whose calls go to machine code; otherwise the class's own `__call__` does the same work through
+`make_callable` makes an instance of `ProgramBase` or of the caller's subclass of it. If the structs
+of this interpreter and of NumPy have the expected layout, the instance belongs to a native subtype
+whose calls go to machine code. Otherwise the class's own `__call__` does the same work through
 ctypes. Both raise the same errors, because both leave them to the runner.
 """
 
@@ -11,20 +11,23 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import struct
 import sys
 import sysconfig
 import weakref
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from uopc.backends.cpu.arguments import shape_of
 from uopc.backends.cpu.elf_loader import Image, function_address
 from uopc.backends.cpu.layout import data_address, is_layout_known
-from uopc.backends.cpu.native import RECORD, STATE, STRUCTURES, install
+from uopc.backends.cpu.native import FUNCTIONS, RECORD, STATE, STRUCTURES, install
 from uopc.backends.cpu.runner import Runner
-from uopc.backends.plan import AnyDtype, Argument, Plan, Result
+from uopc.backends.plan import Argument, Plan, Result
 
 # The entry keeps its bases on the machine stack; programs beyond this use the plain call.
 BASES_LIMIT = 4096
@@ -48,45 +51,23 @@ class ProgramBase:
 AnyProgram = TypeVar("AnyProgram", bound=ProgramBase)
 
 
-def run_traced(
-    program: ProgramBase, /, *arrays: object, **named: object
-) -> tuple[object, list[tuple[str, float]]]:
-    """Call a program launch by launch; also returns each launch's kernel and seconds."""
-    return program._runner.trace(arrays, named)
-
-
-class _Slot(ctypes.Structure):
-    _fields_ = [("slot", ctypes.c_int), ("function", ctypes.c_void_p)]
-
-
-class _Spec(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("basicsize", ctypes.c_int),
-        ("itemsize", ctypes.c_int),
-        ("flags", ctypes.c_uint),
-        ("slots", ctypes.c_void_p),
-    ]
-
-
-class _Member(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int),
-        ("offset", ctypes.c_ssize_t),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
 # Numbers of CPython's stable ABI.
 _TP_CALL, _TP_MEMBERS = 50, 72
 _MEMBER_OBJECT, _MEMBER_SIZE, _MEMBER_READONLY = 16, 19, 1
 _HAVE_VECTORCALL = 1 << 11
-# The fields that a native subtype adds: function, referenced objects, address of the state.
-_NATIVE_FIELDS = 24
+# The structs of a type's description: PyType_Spec, PyType_Slot, PyMemberDef.
+_SPEC, _SLOT, _MEMBER = "@PiiIP", "@iP", "@PiniP"
 # Interpreters before 3.12 keep pointers into the type's description.
 _descriptions: list[object] = []
+# The bytes of the fields that a native subtype adds: function, owned objects, address of the state.
+_NATIVE_FIELDS = 24
+
+
+def _describe(content: bytes) -> int:
+    """The address of a part of a type's description."""
+    buffer = ctypes.create_string_buffer(content)
+    _descriptions.append(buffer)
+    return ctypes.addressof(buffer)
 
 
 @cache
@@ -95,23 +76,25 @@ def _native_subtype(base: Any) -> Any:
     offset = base.__basicsize__
     if offset != ProgramBase.__basicsize__:
         raise TypeError(f"{base.__name__} must not add __slots__ to ProgramBase")
-    members = (_Member * 3)(
-        _Member(b"__vectorcalloffset__", _MEMBER_SIZE, offset, _MEMBER_READONLY, None),
-        # An object member is visited, cleared and dropped by the generic code for subtypes, but
-        # only if it is not read-only; so it loses its name below instead.
-        _Member(b"_kept", _MEMBER_OBJECT, offset + 8, 0, None),
+    # An object member is visited, cleared and dropped by the generic code for subtypes, but only if
+    # it is not read-only; so it loses its name below instead.
+    members = (
+        (_describe(b"__vectorcalloffset__"), _MEMBER_SIZE, offset, _MEMBER_READONLY, 0),
+        (_describe(b"_owned"), _MEMBER_OBJECT, offset + 8, 0, 0),
+        (0, 0, 0, 0, 0),
     )
-    slots = (_Slot * 3)(
-        _Slot(_TP_MEMBERS, ctypes.addressof(members)),
-        _Slot(_TP_CALL, function_address(ctypes.pythonapi, "PyVectorcall_Call")),
+    slots = (
+        (_TP_MEMBERS, _describe(b"".join([struct.pack(_MEMBER, *member) for member in members]))),
+        (_TP_CALL, function_address(ctypes.pythonapi, "PyVectorcall_Call")),
+        (0, 0),
     )
-    name = f"{base.__module__}.{base.__name__}".encode()
-    spec = _Spec(name, offset + _NATIVE_FIELDS, 0, _HAVE_VECTORCALL, ctypes.addressof(slots))
-    _descriptions.append((members, slots, name, spec))
+    name = _describe(f"{base.__module__}.{base.__name__}".encode())
+    slots_at = _describe(b"".join([struct.pack(_SLOT, *slot) for slot in slots]))
+    spec = struct.pack(_SPEC, name, offset + _NATIVE_FIELDS, 0, _HAVE_VECTORCALL, slots_at)
     make = ctypes.pythonapi.PyType_FromSpecWithBases
     make.argtypes, make.restype = (ctypes.c_void_p, ctypes.py_object), ctypes.py_object
-    subtype = make(ctypes.addressof(spec), (base,))
-    del subtype._kept
+    subtype = make(_describe(spec), (base,))
+    del subtype._owned
     subtype.__doc__ = base.__doc__
     subtype.__module__, subtype.__qualname__ = base.__module__, base.__qualname__
     return subtype
@@ -131,27 +114,6 @@ def _numpy_function(index: int) -> int:
 
 _NEW_FROM_DESCR = 94
 _OUT = sys.intern("out")
-_FUNCTIONS = {
-    "vectorcall": "PyObject_Vectorcall",
-    "incref": "Py_IncRef",
-    "decref": "Py_DecRef",
-    "save_thread": "PyEval_SaveThread",
-    "restore_thread": "PyEval_RestoreThread",
-    "malloc": "PyMem_Malloc",
-    "free": "PyMem_Free",
-    "no_memory": "PyErr_NoMemory",
-    "new_tuple": "PyTuple_New",
-    "set_tuple": "PyTuple_SetItem",
-    "new_list": "PyList_New",
-    "set_list": "PyList_SetItem",
-    "new_dict": "PyDict_New",
-    "set_dict": "PyDict_SetItem",
-    "tuple_size": "PyTuple_Size",
-    "list_size": "PyList_Size",
-    "tuple_item": "PyTuple_GetItem",
-    "list_item": "PyList_GetItem",
-    "compare_text": "PyUnicode_Compare",
-}
 
 
 @cache
@@ -160,15 +122,12 @@ def native_calls_work() -> bool:
     if sysconfig.get_config_var("Py_GIL_DISABLED") or not is_layout_known():
         return False
     runtime = install()
-    for name, function in _FUNCTIONS.items():
+    for name, function in FUNCTIONS.items():
         runtime.set_global(name, function_address(ctypes.pythonapi, function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
     runtime.set_global("instance", ProgramBase.__basicsize__)
-    # The entry leaves all but the usual call to the method of the base.
-    slow: object = ProgramBase.__call__
-    objects = {"ndarray": np.ndarray, "tuple": tuple, "list": list, "out": _OUT, "slow": slow}
-    for name, kept in objects.items():
-        runtime.set_global(name, id(kept))
+    for name, value in {"ndarray": np.ndarray, "tuple": tuple, "list": list, "out": _OUT}.items():
+        runtime.set_global(name, id(value))
     return _subtype_is_sound()
 
 
@@ -187,51 +146,48 @@ def _subtype_is_sound() -> bool:
     return alive() is None
 
 
-def _fits_native_entry(runner: Runner) -> bool:
-    plan = runner.plan
+def _fits_native_entry(plan: Plan) -> bool:
     bases = plan.arena_base + 2 + len(plan.constants)
     widest = max((len(launch.words) for launch in plan.launches), default=0)
     whole = all(r.source is None or r.shape == plan.arguments[r.source].shape for r in plan.results)
-    small = max(bases, widest, len(plan.results)) <= BASES_LIMIT
-    return small and whole and runner.fixed
+    return max(bases, widest, len(plan.results)) <= BASES_LIMIT and whole and not plan.variables
 
 
 def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
-    """The address of the words the entry reads, and the objects that own them."""
-    plan = runner.plan
-    kept: list[object] = []
+    """The address of the words that the entry reads, and the objects that it needs.
 
-    def store_words(words: list[int]) -> int:
+    They are tuples, arrays and methods, which stay whole while the garbage collector takes a cycle
+    apart; none refers to the program.
+    """
+    plan = runner.plan
+    owned: list[object] = []
+
+    def store_words(words: Sequence[int]) -> int:
         array = np.array(words or [0], np.int64)
-        kept.append(array)
+        owned.append(array)
         return data_address(array)
 
+    shapes_at = cache(store_words)
     records: list[int] = []
-    dims_at: dict[tuple[int, ...], int] = {}  # of the words of a shape
     outer: list[Argument | Result] = [*plan.arguments, *plan.fresh]
     for shaped in outer:
-        shape = [dim for dim in shaped.shape if isinstance(dim, int)]
-        written = isinstance(shaped, Result) or shaped.writable
-        dims = tuple(shape)
-        if dims not in dims_at:
-            dims_at[dims] = store_words(shape)
-        records += _encode_record(shaped.dtype, shape, written, dims_at[dims])
+        records += _encode_record(shaped, shapes_at(shape_of(shaped.shape, {})))
     fresh = iter(range(len(plan.fresh)))
     sources = [-1 - next(fresh) if r.source is None else r.source for r in plan.results]
     # Names in calls are interned, so that one object stands for each.
-    names = [sys.intern(argument.name) for argument in plan.arguments]
-    kept += [names, plan.keys]
+    names = tuple([sys.intern(argument.name) for argument in plan.arguments])
     written_arguments = [i for i, arg in enumerate(plan.arguments) if arg.writable]
+    sizes, slow = runner.sizes({}), runner.slow
     bases = [0] * plan.arena_base + runner.base_template(runner.arena.address)
     state = {
         "arguments": len(plan.arguments),
-        "takes_out": int(len(plan.fresh) == len(plan.results)),
+        "takes_out": int(len(plan.fresh) == len(plan.results) and plan.structure != "dict"),
         "fresh": len(plan.fresh),
         "results": len(plan.results),
         "structure": STRUCTURES[plan.structure],
         "nogil": int(plan.nogil),
         "bases": len(bases),
-        "table": runner.sizes({}).table.address,
+        "table": sizes.table_address,
         "records": store_words(records),
         "base_template": store_words(bases),
         "sources": store_words(sources),
@@ -241,18 +197,23 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
         "arena_flag": runner.arena.flag_address if plan.arena_bytes else 0,
         "argument_names": store_words([id(name) for name in names]),
         "keys": store_words([id(key) for key in plan.keys]),
+        "slow": id(slow),
     }
     assert tuple(state) == STATE
-    return store_words(list(state.values())), tuple(kept)
+    address = store_words(list(state.values()))
+    owned += [names, plan.keys, sizes, slow, *runner.arena.owned, plan.constants]
+    return address, (*owned, *[shaped.dtype for shaped in outer], runner.image.memory)
 
 
-def _encode_record(dtype: AnyDtype, shape: list[int], written: bool, dims: int) -> list[int]:
+def _encode_record(shaped: Argument | Result, dims: int) -> list[int]:
+    shape = shape_of(shaped.shape, {})
+    written = isinstance(shaped, Result) or shaped.writable
     record = {
-        "dtype": id(dtype),
-        "type_number": dtype.num,
+        "dtype": id(shaped.dtype),
+        "type_number": shaped.dtype.num,
         "ndim": len(shape),
         "flags": _C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0),
-        "nbytes": math.prod(shape) * dtype.itemsize,
+        "nbytes": math.prod(shape) * shaped.dtype.itemsize,
         "dims": dims,
     }
     assert tuple(record) == RECORD
@@ -267,23 +228,14 @@ def make_callable(
     `plain` asks for the call through ctypes.
     """
     runner = Runner(plan, image)
-    if plain or not _fits_native_entry(runner) or not native_calls_work():
-        program = object.__new__(cls)
-        program._runner = runner
-        return program
-    native: AnyProgram = object.__new__(_native_subtype(cast(Any, cls)))
-    native._runner = runner
-    state, owners = _encode_state(runner)
-    dtypes = [argument.dtype for argument in plan.arguments], [r.dtype for r in plan.results]
-    # All that machine code reads, and nothing that can refer to the program: see Image.
-    kept = (owners, runner.sizes({}), runner.arena.keep, plan.constants, dtypes, image.memory)
-    _set_native_fields(native, kept, state)
-    return native
-
-
-def _set_native_fields(program: ProgramBase, kept: object, state: int) -> None:
-    at = id(program) + ProgramBase.__basicsize__
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-    fields = (ctypes.c_int64 * 3).from_address(at)
-    fields[1:3] = [id(kept), state]
-    fields[0] = install().image.symbols["entry"]
+    native = not plain and _fits_native_entry(plan) and native_calls_work()
+    made: Any = _native_subtype(cast(Any, cls)) if native else cls
+    program: AnyProgram = object.__new__(made)
+    program._runner = runner
+    if native:
+        state, owned = _encode_state(runner)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
+        fields = (ctypes.c_int64 * 3).from_address(id(program) + ProgramBase.__basicsize__)
+        fields[1:3] = [id(owned), state]
+        fields[0] = install().image.symbols["entry"]
+    return program

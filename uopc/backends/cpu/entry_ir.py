@@ -5,12 +5,7 @@ every call that it does not handle, unchanged, to the Python function `slow`. `n
 the offsets in braces and explains the abbreviations.
 """
 
-from __future__ import annotations
-
-from uopc.backends.cpu.keyword_ir import NAMED
-
-ENTRY = (
-    """
+ENTRY = """
 define ptr @entry(ptr %self, ptr %args, i64 %nargs_and_flag, ptr %names) {
 start:
   %nargs = and i64 %nargs_and_flag, 9223372036854775807
@@ -18,28 +13,107 @@ start:
   %native_fields = getelementptr i8, ptr %self, i64 %instance
   %kept = field ptr %native_fields 8
   %state = field ptr %native_fields 16
+  if eq ptr %kept, null then %dead else %alive
+dead:
+  ; The garbage collector has cleared the program.
+  api void bad_call()
+  ret ptr null
+alive:
   %stale = field i64 @globals {g.stale}
-  %alive = icmp ne ptr %kept, null
-  %current = icmp eq i64 %stale, 0
-  %usable = and i1 %alive, %current
-  br i1 %usable, label %count, label %slow
+  if eq i64 %stale, 0 then %count else %slow
 count:
   %n = field i64 %state {s.arguments}
   %fresh_count = field i64 %state {s.fresh}
-  %counted = icmp eq i64 %nargs, %n
   if eq ptr %names, null then %unnamed else %named
 unnamed:
-  br i1 %counted, label %prepare, label %slow
+  if eq i64 %nargs, %n then %prepare else %slow
 
-"""
-    + NAMED
-    + """
+; With names, the arguments go to `%slots` in the program's order, and then the arrays of `out=`.
+named:
+  %names_count = field i64 %names {head}
+  if ugt i64 %nargs, %n then %slow else %sorting
+sorting:
+  %slots_count = add i64 %n, %fresh_count
+  %slots = alloca ptr, i64 %slots_count, align 16
+  %argument_names = field ptr %state {s.argument_names}
+  br label %keyword
+keyword:
+  %out = phi ptr [null, %sorting], [%value, %match], [%out, %put]
+  loop %kw = 0 to %names_count from %sorting, %match, %put do %match else %matched
+match:
+  %names_items = getelementptr i8, ptr %names, i64 {tuple_items}
+  %name = item ptr %names_items %kw
+  %value_number = add i64 %nargs, %kw
+  %value = item ptr %args %value_number
+  %out_name = field ptr @globals {g.out}
+  if eq ptr %name, %out_name then %keyword else %search
+search:
+  ; Names in the text of a program are interned: one object for each.
+  loop %at = %nargs to %n from %match, %same_object do %same_object else %read
+same_object:
+  %known = item ptr %argument_names %at
+  if eq ptr %known, %name then %put else %search
+read:
+  ; Others, the keys of a dict that was read from somewhere, say, are compared as text.
+  loop %read_at = %nargs to %n from %search, %same_text do %same_text else %slow
+same_text:
+  %text = item ptr %argument_names %read_at
+  %difference = api i32 compare_text(ptr %text, ptr %name)
+  if eq i32 %difference, 0 then %put else %read
+put:
+  %found_at = phi i64 [%at, %same_object], [%read_at, %same_text]
+  put ptr %value %slots %found_at
+  br label %keyword
+matched:
+  ; Names differ, so each filled a slot of its own.
+  %no_out = icmp eq ptr %out, null
+  %outs = select i1 %no_out, i64 0, i64 1
+  %by_name = sub i64 %names_count, %outs
+  %all = add i64 %nargs, %by_name
+  if eq i64 %all, %n then %copy_array else %slow
+copy_array:
+  loop %c = 0 to %nargs from %matched, %copy_one do %copy_one else %copied
+copy_one:
+  %copied_array = item ptr %args %c
+  put ptr %copied_array %slots %c
+  br label %copy_array
+copied:
+  %out_slots = getelementptr ptr, ptr %slots, i64 %n
+  br i1 %no_out, label %prepare, label %take_out
+
+take_out:
+  %takes_out = field i64 %state {s.takes_out}
+  if ne i64 %takes_out, 0 then %out_structure else %slow
+out_structure:
+  %out_kind = field i64 %state {s.structure}
+  %out_type = field ptr %out {type}
+  %list_type = field ptr @globals {g.list}
+  %tuple_type = field ptr @globals {g.tuple}
+  %out_is_list = icmp eq ptr %out_type, %list_type
+  if eq i64 %out_kind, 0 then %single_out else %out_class
+single_out:
+  store ptr %out, ptr %out_slots
+  br label %prepare
+out_class:
+  br i1 %out_is_list, label %out_sequence, label %out_other
+out_other:
+  if eq ptr %out_type, %tuple_type then %out_sequence else %slow
+out_sequence:
+  %outs_given = field i64 %out {head}
+  %out_items = call ptr @items(ptr %out, i1 %out_is_list)
+  if eq i64 %outs_given, %fresh_count then %out_item else %slow
+out_item:
+  loop %o = 0 to %fresh_count from %out_sequence, %out_one do %out_one else %prepare
+out_one:
+  %out_array = item ptr %out_items %o
+  put ptr %out_array %out_slots %o
+  br label %out_item
+
 prepare:
   %arrays = phi ptr [%args, %unnamed], [%slots, %copied], [%slots, %single_out],
                     [%slots, %out_item]
   %extra = phi i64 [0, %unnamed], [0, %copied], [1, %single_out], [%fresh_count, %out_item]
   %given = add i64 %n, %extra
-  %fresh_made = icmp eq i64 %extra, 0
   %bases_count = field i64 %state {s.bases}
   %bases = alloca i64, i64 %bases_count, align 16
   %records = field ptr %state {s.records}
@@ -60,29 +134,21 @@ check_dtype:
 other_dtype:
   ; An unpickled array has a dtype object of its own that means the same.
   %number = field i32 %dtype {type_number}
-  %number_wide = sext i32 %number to i64
-  %want_number = field i64 %record {r.type_number}
-  %same_number = icmp eq i64 %number_wide, %want_number
+  %want_number = field i32 %record {r.type_number}
   %order = field i8 %dtype {byte_order}
-  %native = icmp eq i8 %order, 61
-  %equal_dtype = and i1 %same_number, %native
-  br i1 %equal_dtype, label %check_flags, label %slow
+  if eq i32 %number, %want_number and eq i8 %order, 61 then %check_flags else %slow
 check_flags:
   %flags = field i32 %array {flags}
-  %flags_wide = zext i32 %flags to i64
-  %want_flags = field i64 %record {r.flags}
-  %flags_kept = and i64 %flags_wide, %want_flags
-  %flags_good = icmp eq i64 %flags_kept, %want_flags
+  %want_flags = field i32 %record {r.flags}
+  %common_flags = and i32 %flags, %want_flags
   %ndim = field i32 %array {ndim}
-  %ndim_wide = sext i32 %ndim to i64
-  %want_ndim = field i64 %record {r.ndim}
-  %same_ndim = icmp eq i64 %ndim_wide, %want_ndim
-  %shape_next = and i1 %flags_good, %same_ndim
+  %want_ndim = field i32 %record {r.ndim}
+  %rank = field i64 %record {r.ndim}
   %dims = field ptr %array {dims}
   %want_dims = field ptr %record {r.dims}
-  br i1 %shape_next, label %dim, label %slow
+  if eq i32 %common_flags, %want_flags and eq i32 %ndim, %want_ndim then %dim else %slow
 dim:
-  loop %d = 0 to %want_ndim from %check_flags, %check_dim do %check_dim else %accepted
+  loop %d = 0 to %rank from %check_flags, %check_dim do %check_dim else %accepted
 check_dim:
   %size = item i64 %dims %d
   %want_size = item i64 %want_dims %d
@@ -107,33 +173,28 @@ writer_range:
   %w_end = add i64 %w_begin, %w_size
   br label %against
 against:
-  loop %j = 0 to %given from %writer_range, %compare do %compare else %writer
+  loop %j = 0 to %given from %writer_range, %other, %compare do %other else %writer
+other:
+  if eq i64 %j, %wi then %against else %compare
 compare:
   %j_begin = item i64 %bases %j
   %j_record = getelementptr [{record_words} x i64], ptr %records, i64 %j
   %j_size = field i64 %j_record {r.nbytes}
   %j_end = add i64 %j_begin, %j_size
-  %itself = icmp eq i64 %j, %wi
-  %before = icmp ule i64 %j_end, %w_begin
-  %after = icmp ule i64 %w_end, %j_begin
-  %outside = or i1 %before, %after
-  %harmless = or i1 %outside, %itself
-  br i1 %harmless, label %against, label %slow
+  if ult i64 %j_begin, %w_end and ult i64 %w_begin, %j_end then %slow else %against
 
 arena:
   %flag = field ptr %state {s.arena_flag}
   %no_arena = icmp eq ptr %flag, null
-  br i1 %no_arena, label %outputs, label %take_arena
-take_arena:
-  %taking = cmpxchg ptr %flag, i64 0, i64 1 acquire monotonic
-  %taken = extractvalue {i64, i1} %taking, 1
-  br i1 %taken, label %outputs, label %slow
+  br i1 %no_arena, label %outputs, label %acquire_arena
+acquire_arena:
+  acquire %flag then %outputs else %slow
 
 outputs:
   %new_count = add i64 %fresh_count, 1
   %new = alloca ptr, i64 %new_count, align 16
   %incref = field ptr @globals {g.incref}
-  br i1 %fresh_made, label %output, label %given_output
+  if eq i64 %extra, 0 then %output else %given_output
 given_output:
   loop %h = 0 to %fresh_count from %outputs, %hold do %hold else %fixed_bases
 hold:
@@ -148,11 +209,10 @@ make_output:
   %f_index = add i64 %n, %f
   %f_record = getelementptr [{record_words} x i64], ptr %records, i64 %f_index
   %f_dtype = field ptr %f_record {r.dtype}
-  %f_ndim = field i64 %f_record {r.ndim}
-  %f_ndim_narrow = trunc i64 %f_ndim to i32
+  %f_ndim = field i32 %f_record {r.ndim}
   %f_dims = field ptr %f_record {r.dims}
   call void %incref(ptr %f_dtype)
-  %made = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim_narrow, ptr %f_dims,
+  %made = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim, ptr %f_dims,
                               ptr null, ptr null, i32 0, ptr null)
   if eq ptr %made, null then %failed else %output_made
 output_made:
@@ -184,9 +244,9 @@ run_released:
   api void restore_thread(ptr %thread)
   br label %ran
 ran:
-  br i1 %no_arena, label %hand_back, label %free_arena
-free_arena:
-  store atomic i64 0, ptr %flag release, align 8
+  br i1 %no_arena, label %hand_back, label %release_arena
+release_arena:
+  set i64 0 %flag 0 release
   br label %hand_back
 
 hand_back:
@@ -207,9 +267,6 @@ hand_many:
   %results = field i64 %state {s.results}
   %is_list = icmp eq i64 %structure, {list}
   %is_dict = icmp eq i64 %structure, {dict}
-  %set_tuple = field ptr @globals {g.set_tuple}
-  %set_list = field ptr @globals {g.set_list}
-  %set = select i1 %is_list, ptr %set_list, ptr %set_tuple
   br i1 %is_dict, label %make_dict, label %make_sequence
 make_dict:
   %dict = api ptr new_dict()
@@ -222,11 +279,14 @@ make_sequence:
   br label %container_made
 container_made:
   %container = phi ptr [%dict, %make_dict], [%sequence, %make_sequence]
-  if eq ptr %container, null then %drop else %item
+  if eq ptr %container, null then %drop else %filling
+filling:
+  %items = call ptr @items(ptr %container, i1 %is_list)
+  br label %item
 item:
   ; New arrays are handed out in order.
-  %handed = phi i64 [0, %container_made], [%handed_next, %set_item], [%handed_next, %set_entry]
-  loop %k = 0 to %results from %container_made, %set_item, %set_entry do %pick else %done
+  %handed = phi i64 [0, %filling], [%handed_next, %set_item], [%handed_next, %set_entry]
+  loop %k = 0 to %results from %filling, %set_item, %set_entry do %pick else %done
 pick:
   %item_source = item i64 %sources %k
   if sge i64 %item_source, 0 then %pick_argument else %pick_new
@@ -243,7 +303,7 @@ picked:
   %handed_next = phi i64 [%handed, %pick_argument], [%handed_more, %pick_new]
   br i1 %is_dict, label %set_entry, label %set_item
 set_item:
-  %ignored = call i32 %set(ptr %container, i64 %k, ptr %next_value)
+  put ptr %next_value %items %k
   br label %item
 set_entry:
   %keys = field ptr %state {s.keys}
@@ -260,7 +320,7 @@ done:
 failed:
   br i1 %no_arena, label %drop, label %failed_arena
 failed_arena:
-  store atomic i64 0, ptr %flag release, align 8
+  set i64 0 %flag 0 release
   br label %drop
 drop:
   %drop_first = phi i64 [0, %failed], [0, %failed_arena], [0, %container_made],
@@ -278,42 +338,16 @@ dropped:
   ret ptr null
 
 slow:
-  %answer = call ptr @call_slow(ptr %self, ptr %args, i64 %nargs, ptr %names)
+  %method = field ptr %state {s.slow}
+  %answer = api ptr vectorcall(ptr %method, ptr %args, i64 %nargs, ptr %names)
   ret ptr %answer
 }
 
-; The same call to the Python function `slow`, with the program put before the arguments.
-define internal ptr @call_slow(ptr %self, ptr %args, i64 %nargs, ptr %names) {
-start:
-  if eq ptr %names, null then %copy else %named
-named:
-  %names_count = field i64 %names {head}
-  br label %copy
-copy:
-  %named_count = phi i64 [0, %start], [%names_count, %named]
-  %count = add i64 %nargs, %named_count
-  %with_self = add i64 %count, 1
-  %bytes = shl i64 %with_self, 3
-  %stack = api ptr malloc(i64 %bytes)
-  if eq ptr %stack, null then %no_memory else %first
-first:
-  store ptr %self, ptr %stack
-  br label %next
-next:
-  loop %i = 0 to %count from %first, %one do %one else %call
-one:
-  %object = item ptr %args %i
-  put ptr %object %stack %i_next
-  br label %next
-call:
-  %slow = field ptr @globals {g.slow}
-  %positional_count = add i64 %nargs, 1
-  %answer = api ptr vectorcall(ptr %slow, ptr %stack, i64 %positional_count, ptr %names)
-  api void free(ptr %stack)
-  ret ptr %answer
-no_memory:
-  %null = api ptr no_memory()
-  ret ptr %null
+; The items of a list or a tuple.
+define internal ptr @items(ptr %sequence, i1 %is_list) {
+  %of_list = field ptr %sequence {list_items}
+  %of_tuple = getelementptr i8, ptr %sequence, i64 {tuple_items}
+  %items = select i1 %is_list, ptr %of_list, ptr %of_tuple
+  ret ptr %items
 }
 """
-)

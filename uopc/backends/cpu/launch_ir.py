@@ -7,7 +7,7 @@ chunks already claimed. It closes the word before the job's fields may change ag
 then fails to claim, whatever mixture of old and new fields it read.
 """
 
-RUN = """
+LAUNCH = """
 ; table: launches, widest, pool, helpers; per launch: kernel, chunks, parallel, words, then per word
 ; a base number and an offset. A plain number is an offset from the last base, which is zero.
 define void @run(ptr %table, ptr %bases) {
@@ -56,21 +56,21 @@ define internal void @in_order(ptr %function, ptr %context, i64 %chunks) {
 start:
   br label %next
 next:
-  %i = phi i64 [0, %start], [%i_next, %one]
-  if slt i64 %i, %chunks then %one else %end
+  loop %i = 0 to %chunks from %start, %one do %one else %end
 one:
   call void %function(ptr %context, i64 %i)
-  %i_next = add i64 %i, 1
   br label %next
 end:
   ret void
 }
 
 define i64 @try_acquire(ptr %flag) {
-  %taking = cmpxchg ptr %flag, i64 0, i64 1 acquire monotonic
-  %taken = extractvalue {i64, i1} %taking, 1
-  %answer = zext i1 %taken to i64
-  ret i64 %answer
+start:
+  acquire %flag then %acquired else %taken
+acquired:
+  ret i64 1
+taken:
+  ret i64 0
 }
 
 define void @relax(i64 %times) {
@@ -84,28 +84,23 @@ next:
 end:
   ret void
 }
-"""
 
-# Claim and run chunks of the current job until there are none or the epoch is over. The caller of
-# `spread` and the workers do the same.
-CLAIM = """
+; Claim and run chunks of the current job until there are none or the epoch is over. The caller of
+; `spread` and the workers do the same.
 define internal void @claim(ptr %pool, i64 %epoch) {
 start:
   %word_at = getelementptr i8, ptr %pool, i64 {p.word}
   %done_at = getelementptr i8, ptr %pool, i64 {p.done}
-  %function_at = getelementptr i8, ptr %pool, i64 {p.function}
-  %context_at = getelementptr i8, ptr %pool, i64 {p.context}
-  %chunks_at = getelementptr i8, ptr %pool, i64 {p.chunks}
   br label %look
 look:
-  %word = load atomic i64, ptr %word_at acquire, align 8
+  %word = atomic i64 %pool {p.word} acquire
   %now = lshr i64 %word, 32
   if eq i64 %now, %epoch then %open else %end
 open:
   %chunk = and i64 %word, 4294967295
-  %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
-  %function = load atomic ptr, ptr %function_at monotonic, align 8
-  %context = load atomic ptr, ptr %context_at monotonic, align 8
+  %chunks = atomic i64 %pool {p.chunks} monotonic
+  %function = atomic ptr %pool {p.function} monotonic
+  %context = atomic ptr %pool {p.context} monotonic
   if ult i64 %chunk, %chunks then %try else %end
 try:
   %advanced = add i64 %word, 1
@@ -119,40 +114,27 @@ work:
 end:
   ret void
 }
-"""
 
-SPREAD = """
 define void @spread(ptr %pool, ptr %function, ptr %context, i64 %chunks, i64 %helpers) {
 start:
   %beyond_first = sub i64 %chunks, 1
   %useful = call i64 @llvm.smin.i64(i64 %helpers, i64 %beyond_first)
-  %several = icmp sgt i64 %useful, 0
-  %countable = icmp slt i64 %chunks, {closed}
-  %worthwhile = and i1 %several, %countable
-  br i1 %worthwhile, label %enter, label %serial
+  if sgt i64 %useful, 0 and slt i64 %chunks, {closed} then %enter else %serial
 enter:
   %busy_at = getelementptr i8, ptr %pool, i64 {p.busy}
-  %taking = cmpxchg ptr %busy_at, i64 0, i64 1 acquire monotonic
-  %taken = extractvalue {i64, i1} %taking, 1
-  br i1 %taken, label %publish, label %serial
+  acquire %busy_at then %publish else %serial
 publish:
-  %word_at = getelementptr i8, ptr %pool, i64 {p.word}
-  %done_at = getelementptr i8, ptr %pool, i64 {p.done}
-  %function_at = getelementptr i8, ptr %pool, i64 {p.function}
-  %context_at = getelementptr i8, ptr %pool, i64 {p.context}
-  %chunks_at = getelementptr i8, ptr %pool, i64 {p.chunks}
-  %helpers_at = getelementptr i8, ptr %pool, i64 {p.helpers}
-  store atomic ptr %function, ptr %function_at monotonic, align 8
-  store atomic ptr %context, ptr %context_at monotonic, align 8
-  store atomic i64 %chunks, ptr %chunks_at monotonic, align 8
-  store atomic i64 %useful, ptr %helpers_at monotonic, align 8
-  store atomic i64 0, ptr %done_at monotonic, align 8
-  %closed_word = load atomic i64, ptr %word_at monotonic, align 8
+  set ptr %function %pool {p.function} monotonic
+  set ptr %context %pool {p.context} monotonic
+  set i64 %chunks %pool {p.chunks} monotonic
+  set i64 %useful %pool {p.helpers} monotonic
+  set i64 0 %pool {p.done} monotonic
+  %closed_word = atomic i64 %pool {p.word} monotonic
   %last_epoch = lshr i64 %closed_word, 32
   %epoch_wide = add i64 %last_epoch, 1
   %epoch = and i64 %epoch_wide, 4294967295
   %open_word = shl i64 %epoch, 32
-  store atomic i64 %open_word, ptr %word_at seq_cst, align 8
+  set i64 %open_word %pool {p.word} seq_cst
   br label %waking
 waking:
   loop %i = 0 to %useful from %publish, %look, %claim_waking, %wake do %look else %help
@@ -160,7 +142,7 @@ look:
   %line = mul i64 %i, {line}
   %worker_offset = add i64 %line, {p.workers}
   %asleep_at = getelementptr i8, ptr %pool, i64 %worker_offset
-  %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
+  %asleep = atomic i64 %asleep_at 0 seq_cst
   if ne i64 %asleep, 0 then %claim_waking else %waking
 claim_waking:
   %was = atomicrmw xchg ptr %asleep_at, i64 0 seq_cst
@@ -176,7 +158,7 @@ help:
   br label %join
 join:
   %spun = phi i64 [0, %help], [%spun_next, %rest], [0, %yield]
-  %done = load atomic i64, ptr %done_at acquire, align 8
+  %done = atomic i64 %pool {p.done} acquire
   if eq i64 %done, %chunks then %close else %rest
 rest:
   {pause}
@@ -188,22 +170,16 @@ yield:
   br label %join
 close:
   %closed = or i64 %open_word, {closed}
-  store atomic i64 %closed, ptr %word_at release, align 8
-  store atomic i64 0, ptr %busy_at release, align 8
+  set i64 %closed %pool {p.word} release
+  set i64 0 %pool {p.busy} release
   ret void
 serial:
   call void @in_order(ptr %function, ptr %context, i64 %chunks)
   ret void
 }
-declare i64 @llvm.smin.i64(i64, i64)
-"""
 
-WORKER = """
 define void @worker(ptr %pool, i64 %index, i64 %epoch_at_start) {
 start:
-  %word_at = getelementptr i8, ptr %pool, i64 {p.word}
-  %helpers_at = getelementptr i8, ptr %pool, i64 {p.helpers}
-  %stop_at = getelementptr i8, ptr %pool, i64 {p.stop}
   %line = mul i64 %index, {line}
   %own_offset = add i64 %line, {p.workers}
   %asleep_at = getelementptr i8, ptr %pool, i64 %own_offset
@@ -216,16 +192,16 @@ wait:
   br label %spin
 spin:
   %spun = phi i64 [0, %wait], [%spun_next, %rest], [0, %cancel], [0, %sleep]
-  %word = load atomic i64, ptr %word_at acquire, align 8
+  %word = atomic i64 %pool {p.word} acquire
   %epoch = lshr i64 %word, 32
-  if ne i64 %epoch, %seen then %check_stop else %rest
+  if ne i64 %epoch, %seen then %news else %rest
 rest:
   {pause}
   %spun_next = add i64 %spun, 1
   if ult i64 %spun_next, %limit then %spin else %park
 park:
   %mark = atomicrmw xchg ptr %asleep_at, i64 1 seq_cst
-  %word_again = load atomic i64, ptr %word_at seq_cst, align 8
+  %word_again = atomic i64 %pool {p.word} seq_cst
   %epoch_again = lshr i64 %word_again, 32
   if ne i64 %epoch_again, %seen then %cancel else %sleep
 cancel:
@@ -235,16 +211,11 @@ cancel:
 sleep:
   %slept = call i32 %acquire(ptr %lock, i32 1)
   br label %spin
-check_stop:
-  %stop = load atomic i64, ptr %stop_at monotonic, align 8
-  if ne i64 %stop, 0 then %end else %news
 news:
-  %helpers = load atomic i64, ptr %helpers_at monotonic, align 8
+  %helpers = atomic i64 %pool {p.helpers} monotonic
   if slt i64 %index, %helpers then %help else %wait
 help:
   call void @claim(ptr %pool, i64 %epoch)
   br label %wait
-end:
-  ret void
 }
 """

@@ -19,6 +19,7 @@ OFFSETS = {
     "head": _HEAD,
     "type": _HEAD - 8,
     "tuple_items": tuple.__basicsize__,
+    "list_items": _HEAD + 8,
     "data": _HEAD,
     "ndim": _HEAD + 8,
     "dims": _HEAD + 16,
@@ -35,7 +36,7 @@ def is_layout_known() -> bool:
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     array = np.zeros((3, 5), np.float32)[1:, :]
-    names = ("first", "second")
+    names = ["first", "second"]
 
     def field(thing: object, name: str, kind: type[ctypes.c_int64 | ctypes.c_int32]) -> int:
         return kind.from_address(id(thing) + OFFSETS[name]).value
@@ -49,7 +50,8 @@ def is_layout_known() -> bool:
         and field(array, "dtype", word) == id(array.dtype)
         and field(array, "flags", half) == array.flags.num
         and field(names, "head", word) == 2
-        and field(names, "tuple_items", word) == id(names[0])
+        and field(tuple(names), "tuple_items", word) == id(names[0])
+        and word.from_address(field(names, "list_items", word)).value == id(names[0])
         and field(array.dtype, "type_number", half) == array.dtype.num
         and ctypes.c_char.from_address(id(array.dtype) + OFFSETS["byte_order"]).value == b"="
     )

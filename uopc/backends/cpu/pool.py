@@ -8,7 +8,6 @@ memory and the code are never freed, because a worker may be inside at any time.
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import threading
 import time
@@ -35,22 +34,14 @@ def _new_held_lock() -> int:
     return int(lock)
 
 
-def _release(lock: int) -> None:
-    release = ctypes.pythonapi.PyThread_release_lock
-    release.argtypes = (ctypes.c_void_p,)
-    release.restype = None
-    release(lock)
-
-
-def _spins(runtime: Runtime, seconds: float) -> int:
-    """The number of pause instructions in that time, which differs tenfold between machines."""
-    steps = 1000
-    best = math.inf
+def _spins(runtime: Runtime) -> int:
+    """The number of pause instructions in SPIN_SECONDS, which differs tenfold between machines."""
+    steps, times = 1000, []
     for _ in range(3):
         begin = time.perf_counter()
         runtime.relax(steps)
-        best = min(best, time.perf_counter() - begin)
-    return max(1, int(steps * seconds / best))
+        times.append(time.perf_counter() - begin)
+    return max(1, int(steps * SPIN_SECONDS / min(times)))
 
 
 class Pool:
@@ -61,34 +52,30 @@ class Pool:
         self._memory = map_private(POOL["workers"] + POOL_LINE * MAX_WORKERS)
         self.address = address_of(self._memory)
         self._growing = threading.Lock()
-        self._wanted = 0
-        self.workers = 0
-        self._threads: list[threading.Thread] = []
-        self._put("word", CLOSED)
-        self._put("spin", _spins(runtime, SPIN_SECONDS))
-        self._put("acquire", function_address(ctypes.pythonapi, "PyThread_acquire_lock"))
-        self._put("release", function_address(ctypes.pythonapi, "PyThread_release_lock"))
-        self._put("yield", function_address(ctypes.CDLL(None), "sched_yield"))
+        self._wanted = self.workers = 0
+        self._word("word").value = CLOSED
+        self._word("spin").value = _spins(runtime)
+        for field, library, function in (
+            ("acquire", ctypes.pythonapi, "PyThread_acquire_lock"),
+            ("release", ctypes.pythonapi, "PyThread_release_lock"),
+            ("yield", ctypes.CDLL(None), "sched_yield"),
+        ):
+            self._word(field).value = function_address(library, function)
 
     def _word(self, field: str, extra: int = 0) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self.address + POOL[field] + extra)
-
-    def _put(self, field: str, value: int, extra: int = 0) -> None:
-        self._word(field, extra).value = value
 
     def grow(self, workers: int) -> int:
         """Start workers until there are that many or the system refuses; returns their number."""
         with self._growing:
             self._wanted = max(self._wanted, min(workers, MAX_WORKERS))
-            while self.workers < self._wanted:
-                if not self._start_worker(self.workers):
-                    break
+            while self.workers < self._wanted and self._start_worker(self.workers):
                 self.workers += 1
             return self.workers
 
     def _start_worker(self, index: int) -> bool:
-        self._put("workers", 0, POOL_LINE * index)
-        self._put("workers", _new_held_lock(), POOL_LINE * index + 8)
+        self._word("workers", POOL_LINE * index).value = 0
+        self._word("workers", POOL_LINE * index + 8).value = _new_held_lock()
         epoch = (self._word("word").value >> 32) & 0xFFFFFFFF
         thread = NativeThread(
             target=self._runtime.worker,
@@ -100,39 +87,14 @@ class Pool:
             thread.start()
         except RuntimeError:  # no more threads allowed: the caller does the work
             return False
-        self._threads.append(thread)
         return True
-
-    def stop(self) -> None:
-        """End the workers of a pool that is not in use."""
-        with self._growing:
-            self._put("stop", 1)
-            epoch = (self._word("word").value >> 32) + 1
-            self._put("word", ((epoch & 0x7FFFFFFF) << 32) | CLOSED)
-            for index, thread in enumerate(self._threads):
-                while thread.is_alive():
-                    asleep = self._word("workers", POOL_LINE * index)
-                    if asleep.value:
-                        asleep.value = 0
-                        _release(self._word("workers", POOL_LINE * index + 8).value)
-                    thread.join(0.001)
-            self._threads.clear()
-            self.workers = self._wanted = 0
-            self._put("stop", 0)
 
     def forget_workers(self) -> None:
         """Mark the threads as gone: in the child, after a fork."""
         self._growing = threading.Lock()
         self.workers = 0
-        self._threads.clear()
-        self._put("busy", 0)
-        self._put("word", self._word("word").value | CLOSED)
-        for index in range(MAX_WORKERS):
-            self._put("workers", 0, POOL_LINE * index)
-
-    def revive(self) -> None:
-        """Start as many workers as there were before a fork; at the first use after it."""
-        self.grow(self._wanted)
+        self._word("busy").value = 0
+        self._word("word").value |= CLOSED
 
 
 _shared: list[Pool] = []
@@ -148,18 +110,19 @@ def shared_pool(workers: int) -> Pool:
     return _shared[0]
 
 
-_stale = False
+stale = False  # a fork has lost the workers
 
 
-def _set_stale(stale: bool) -> None:
-    global _stale
-    _stale = stale
-    install().set_global("stale", int(stale))
+def _set_stale(value: bool) -> None:
+    global stale
+    stale = value
+    install().set_global("stale", int(value))
 
 
-def is_stale() -> bool:
-    """True if a fork has lost the workers."""
-    return _stale
+def revive() -> None:
+    """Start as many workers as there were before a fork; at the first use after it."""
+    _set_stale(False)
+    _shared[0].grow(0)
 
 
 def _after_fork_in_child() -> None:
@@ -169,13 +132,6 @@ def _after_fork_in_child() -> None:
         if pool.workers:
             pool.forget_workers()
             _set_stale(True)
-
-
-def revive_shared_pool() -> None:
-    """Restart the workers that a fork has lost."""
-    _set_stale(False)
-    for pool in _shared:
-        pool.revive()
 
 
 if hasattr(os, "register_at_fork"):

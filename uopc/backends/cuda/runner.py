@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
-from uopc.backends.cpu.bounded_cache import BoundedMap, SizesByValues
+from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
@@ -122,7 +122,7 @@ class CudaRunner:
             self._constants = [device.constant(c) for c in plan.constants]
             self._permit_shared()
         self._known: KnownSizes = BoundedMap()
-        self._sizes: SizesByValues[_Sizes] = SizesByValues(plan)
+        self._sizes: BoundedMap[tuple[int, ...], _Sizes] = BoundedMap()
         self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(MOST_QUEUES)
         self._fast_path = self._make_fast_path()
 
@@ -241,7 +241,7 @@ class CudaRunner:
     # -------------------------------------------------------- before
     def sizes(self, values: Mapping[str, int]) -> _Sizes:
         """Grids, words and shapes for these variable values."""
-        return self._sizes.get(values, self._make_sizes)
+        return self._sizes.obtain(tuple(values.values()), lambda: self._make_sizes(values))
 
     def _make_sizes(self, values: Mapping[str, int]) -> _Sizes:
         plan = self.plan
