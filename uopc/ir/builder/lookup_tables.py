@@ -93,7 +93,9 @@ class Iterations:
             return None
         if u.op is Ops.CONST and type(u.arg) is tuple:
             return None
-        return compute(u, sources)
+        if u.op.evaluate is None:
+            return compute(u, sources)
+        return np.asarray(u.op.evaluate(*sources))  # no operand is INVALID
 
     def _counted(self, u: UOp) -> Array | None:
         if u not in self.ranges:

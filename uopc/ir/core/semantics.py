@@ -120,16 +120,12 @@ def power(a: Array, b: Array) -> Array:
     return np.asarray(np.where(b < 0, negative.astype(a.dtype), result))
 
 
-def _nonzero(b: Array) -> Array:
-    return np.where(b == 0, np.ones_like(b), b)
-
-
 @_rounding
 def floor_div(a: Array, b: Array) -> Array:
     """The quotient rounded toward −∞; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.floor_divide(a, b)
-    return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, _nonzero(b))).astype(a.dtype)
+    return np.asarray(np.floor_divide(a, b).astype(a.dtype, copy=False))
 
 
 @_rounding
@@ -137,7 +133,7 @@ def floor_mod(a: Array, b: Array) -> Array:
     """The remainder with the sign of b; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.mod(_wide(a), _wide(b)).astype(a.dtype))
-    return np.where(b == 0, np.zeros_like(a), np.remainder(a, _nonzero(b))).astype(a.dtype)
+    return np.asarray(np.remainder(a, b).astype(a.dtype, copy=False))
 
 
 @_rounding
@@ -145,7 +141,7 @@ def trunc_mod(a: Array, b: Array) -> Array:
     """The remainder with the sign of a; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.fmod(_wide(a), _wide(b)).astype(a.dtype))
-    return np.where(b == 0, np.zeros_like(a), np.fmod(a, _nonzero(b))).astype(a.dtype)
+    return np.asarray(np.fmod(a, b).astype(a.dtype, copy=False))
 
 
 @_rounding
@@ -153,8 +149,7 @@ def trunc_div(a: Array, b: Array) -> Array:
     """The quotient rounded toward 0; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.trunc(_wide(a) / _wide(b)).astype(a.dtype))
-    quotient = (a - trunc_mod(a, b)) // _nonzero(b)
-    return np.where(b == 0, np.zeros_like(a), quotient).astype(a.dtype)
+    return np.asarray((a - trunc_mod(a, b)) // b)
 
 
 def _in_width(a: Array, b: Array) -> Array:
