@@ -19,8 +19,6 @@ the value at that iteration: a one-hot product becomes a gather.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from uopc.ir.builder import alu, fold, index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.levels import KERNEL
@@ -28,14 +26,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.passes.contract import Context, Pass
-
-
-@dataclass
-class _Terms:
-    """A value as `value` where all conditions hold, 0 elsewhere."""
-
-    value: UOp
-    conditions: list[UOp] = field(default_factory=list)
 
 
 def collapse_reduces(kernel: UOp, context: Context) -> UOp:
@@ -64,21 +54,16 @@ def collapsed(value: UOp, r: UOp) -> UOp | None:
     if r not in ranges.ranges(value):
         return _times(value, r.src[0])
     if value.op is Ops.CAST and value.src[0].dtype.kind == "bool":
-        terms = _Terms(leaves.const(value.dtype, 1), _conjunction(value.src[0]))
+        term, conditions = leaves.const(value.dtype, 1), _conjunction(value.src[0])
     else:
-        terms = _masked(value)
-    if not terms.conditions:
+        term, conditions = _masked(value)
+    if not conditions:
         return None
-    inside = [c for c in terms.conditions if r in ranges.ranges(c)]
-    outside = [c for c in terms.conditions if r not in ranges.ranges(c)]
-    if r not in ranges.ranges(terms.value):
-        total = _counted(terms.value, inside, r)
-    else:
-        total = _picked(terms.value, inside, r)
-    if total is None:
-        return None
-    for c in outside:
-        total = alu.where(c, total, leaves.const(total.dtype, 0))
+    inside = [c for c in conditions if r in ranges.ranges(c)]
+    total = (_picked if r in ranges.ranges(term) else _counted)(term, inside, r)
+    for c in conditions:
+        if total is not None and r not in ranges.ranges(c):
+            total = alu.where(c, total, leaves.const(total.dtype, 0))
     return total
 
 
@@ -93,7 +78,7 @@ def _times(value: UOp, count: UOp) -> UOp:
     return product
 
 
-def _masked(value: UOp) -> _Terms:
+def _masked(value: UOp) -> tuple[UOp, list[UOp]]:
     """A value taken apart: the value, and the conditions outside of which it is 0."""
     conditions: list[UOp] = []
     while True:
@@ -107,7 +92,7 @@ def _masked(value: UOp) -> _Terms:
             conditions += _conjunction(mask[0])
             value = mask[1]
         else:
-            return _Terms(value, conditions)
+            return value, conditions
 
 
 def _as_mask(product: UOp) -> tuple[UOp, UOp] | None:
@@ -169,37 +154,34 @@ def _as_index(u: UOp, depth: int = _DEPTH) -> UOp:
         return u
     if u.op is Ops.CONST:
         return affine.const(int(u.arg))
-    if u.op is Ops.CAST and u.src[0].dtype.is_integral and depth:
-        low, high = bounds.bounds(u.src[0])
-        if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
-            return _as_index(u.src[0], depth - 1)
-    if u.op in _SUMS and depth:
-        a, b = _as_index(u.src[0], depth - 1), _as_index(u.src[1], depth - 1)
-        made = _SUMS[u.op](a, b)
-        low, high = bounds.bounds(made)
-        if u.dtype.bounds[0] <= low and high <= u.dtype.bounds[1]:
+    integral = u.op is Ops.CAST and u.src[0].dtype.is_integral
+    if depth and integral and _is_within(u.src[0], *u.dtype.bounds):
+        return _as_index(u.src[0], depth - 1)
+    if depth and u.op in _SUMS:
+        made = _SUMS[u.op](*[_as_index(s, depth - 1) for s in u.src])
+        if _is_within(made, *u.dtype.bounds):
             return made
     return fold.cast(u, dtypes.index)
+
+
+def _is_within(u: UOp, least: float, most: float) -> bool:
+    low, high = bounds.bounds(u)
+    return bool(least <= low and high <= most)
 
 
 _SUMS = {Ops.ADD: affine.add, Ops.SUB: affine.sub, Ops.MUL: affine.mul}
 
 
-def _step(e: UOp, r: UOp) -> tuple[int, UOp] | None:
-    """e = step·r + rest with the rest free of r."""
+def _stride(e: UOp, r: UOp) -> tuple[int, UOp] | None:
+    """e = stride·r + rest with the rest free of r."""
     constant, terms = affine.form(e)
-    step = terms.get(r, 0)
+    stride = terms.get(r, 0)
     rest = affine.build(constant, {m: f for m, f in terms.items() if m is not r})
-    return None if step == 0 or r in ranges.ranges(rest) else (step, rest)
+    return None if stride == 0 or r in ranges.ranges(rest) else (stride, rest)
 
 
 # A few gaps beyond this may wrap when added up: an index is an int64 in the machine.
 _MOST_GAP = 1 << 61
-
-
-def _may_wrap(gap: UOp) -> bool:
-    low, high = bounds.bounds(gap)
-    return bool(low < -_MOST_GAP or high > _MOST_GAP)
 
 
 def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
@@ -211,21 +193,19 @@ def _counted(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
         gap = affine.sub(_as_index(c.src[0]), _as_index(c.src[1]))
         if c.op is not Ops.CMPLT:
             gap = affine.plus(gap, -1)  # a ≤ b  ⇔  a - b - 1 < 0
-        known = None if _may_wrap(gap) else _step(gap, r)
+        known = _stride(gap, r) if _is_within(gap, -_MOST_GAP, _MOST_GAP) else None
         if known is None or (c.op is Ops.CMPEQ and abs(known[0]) != 1):
             return None
-        step, rest = known
+        stride, rest = known
         if c.op is Ops.CMPEQ:
-            at = affine.mul(affine.plus(rest, 1), affine.const(-step))
+            at = affine.mul(affine.plus(rest, 1), affine.const(-stride))
             first, end = _extreme(Ops.MAX, first, at), _extreme(Ops.MIN, end, affine.plus(at, 1))
-        elif step > 0:  # step·r + rest < 0  ⇔  r < ceil(-rest / step)
-            up = affine.floordiv(
-                affine.plus(affine.mul(rest, affine.const(-1)), step - 1), affine.const(step)
-            )
-            end = _extreme(Ops.MIN, end, up)
-        else:  # r > rest / |step|
-            down = affine.plus(affine.floordiv(rest, affine.const(-step)), 1)
-            first = _extreme(Ops.MAX, first, down)
+        elif stride > 0:  # stride·r + rest < 0  ⇔  r < ceil(-rest / stride)
+            above = affine.plus(affine.mul(rest, affine.const(-1)), stride - 1)
+            end = _extreme(Ops.MIN, end, affine.floordiv(above, affine.const(stride)))
+        else:  # r > rest / |stride|
+            below = affine.floordiv(rest, affine.const(-stride))
+            first = _extreme(Ops.MAX, first, affine.plus(below, 1))
     count = _extreme(Ops.MAX, affine.sub(end, first), affine.const(0))
     return _times(value, count)
 
@@ -243,16 +223,15 @@ def _picked(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
     for c in conditions:
         if c.op is not Ops.CMPEQ or not c.src[0].dtype.is_integral:
             continue
-        known = _step(affine.sub(_as_index(c.src[0]), _as_index(c.src[1])), r)
+        known = _stride(affine.sub(_as_index(c.src[0]), _as_index(c.src[1])), r)
         if known is None or abs(known[0]) != 1:
             continue
-        step, rest = known
-        at = affine.mul(rest, affine.const(-step))
-        inside = index_maps.both(compare.less(affine.const(-1), at), compare.less(at, r.src[0]))
-        others = [d for d in conditions if d is not c]
-        guard = inside
-        for d in others:
-            guard = index_maps.both(guard, rebuild.rebuild(d, {r: at}))
+        stride, rest = known
+        at = affine.mul(rest, affine.const(-stride))
+        guard = index_maps.both(compare.less(affine.const(-1), at), compare.less(at, r.src[0]))
+        for d in conditions:
+            if d is not c:
+                guard = index_maps.both(guard, rebuild.rebuild(d, {r: at}))
         picked = _guarded(value, r, at, guard)
         return alu.where(guard, picked, leaves.const(value.dtype, 0))
     return None
@@ -260,15 +239,12 @@ def _picked(value: UOp, conditions: list[UOp], r: UOp) -> UOp | None:
 
 def _guarded(value: UOp, r: UOp, at: UOp, guard: UOp) -> UOp:
     """The value with `at` for r; accesses that used r get the guard."""
-    accesses = [
-        u for u in walk.toposort(value) if u.op is Ops.INDEX and r in ranges.ranges(u)
-    ]
     mapping: dict[UOp, UOp] = {r: at}
-    for u in accesses:
-        moved = rebuild.rebuild(u, mapping)
-        mapping[u] = intern(
-            Ops.INDEX, u.dtype, (moved.src[0], *index_maps.gated(moved.src[1:], guard))
-        )
+    for u in walk.toposort(value):
+        if u.op is Ops.INDEX and r in ranges.ranges(u):
+            storage, *index = rebuild.rebuild(u, mapping).src
+            guarded = index_maps.gated(tuple(index), guard)
+            mapping[u] = intern(Ops.INDEX, u.dtype, (storage, *guarded))
     return rebuild.rebuild(value, mapping)
 
 

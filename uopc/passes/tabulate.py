@@ -41,13 +41,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uopc.ir.builder import (
-    alu,
-    index_maps,
-    leaves,
-    lookup_tables,
-    rebuild,
-)
+from uopc.ir.builder import alu, index_maps, leaves, lookup_tables, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
@@ -69,26 +63,14 @@ class _Nest:
     def __init__(self, value: UOp) -> None:
         self.value = value
         self.order = list(walk.toposort(value, gate=_is_computed))
-        self.deep = self._deep()
+        # The values that a reduce counts may have a closed form.
+        most = lookup_tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
+        self.deep = _above_divisions(self.order, most, loads=False)
         self.iterations = lookup_tables.Iterations([u for u in self.order if u.op is Ops.RANGE])
         self.known: dict[UOp, Array | None] = {}
         self.domain: Array = np.asarray(True)  # the iterations that matter
         self.reached: dict[UOp, Array] = {}
-        self.places: dict[UOp, tuple[UOp, Array]] = {}  # of an access: its table, and where it is
-
-    def _deep(self) -> set[UOp]:
-        """Values computed from tables, or from divisions of divisions."""
-        # The values that a reduce counts may have a closed form.
-        most = lookup_tables.MOST_DIVISIONS if any([u.op is Ops.REDUCE for u in self.order]) else 1
-        found: set[UOp] = set()
-        for u in self.order:
-            if u.op is Ops.INDEX:
-                deep = u.src[0].op is Ops.DATA
-            else:
-                deep = not found.isdisjoint(u.src) or lookup_tables.divisions(u) > most
-            if deep:
-                found.add(u)
-        return found
+        self.tables: list[tuple[UOp, Array]] = []  # of an access: its indices, and where it reads
 
     def is_worth_it(self) -> bool:
         """True if enough deep values are known."""
@@ -101,16 +83,16 @@ class _Nest:
     def rewritten(self) -> UOp:
         """The value, with tables for its known parts."""
         self._reach()
-        outside = self._outside()
-        if outside is None:
+        found = self._outside()
+        if found is None:
             return self._made()
-        reads, values = outside
+        reads, values = found
         if not reads.any():
-            return self._element(values, self.value.dtype)
+            return self.iterations.element(values, self.value.dtype)
         self.domain = reads
         self._reach()
-        inside = self._made()
-        return alu.where(self._condition(reads), inside, self._element(values, self.value.dtype))
+        inside, outside = self._made(), self.iterations.element(values, self.value.dtype)
+        return alu.where(self._condition(reads), inside, outside)
 
     # ------------------------------------------------------------ which iterations matter
     def _reach(self) -> None:
@@ -166,10 +148,8 @@ class _Nest:
     def _made(self) -> UOp:
         done: dict[UOp, UOp] = {}
         for u in self.order:
-            here = self.reached.get(u)
-            if here is None or self.known[u] is not None:
-                continue
-            done[u] = self._remade(u, here, done)
+            if u in self.reached and self.known[u] is None:
+                done[u] = self._remade(u, self.reached[u], done)
         return self._operand(self.value, done)
 
     def _remade(self, u: UOp, here: Array, done: dict[UOp, UOp]) -> UOp:
@@ -191,10 +171,7 @@ class _Nest:
         known = self.known.get(u)
         if known is None:
             return done.get(u, u)
-        return self._element(known, u.dtype) if u in self.deep else u
-
-    def _element(self, array: Array, dtype: dtypes.DType) -> UOp:
-        return self.iterations.element(array, dtype)
+        return self.iterations.element(known, u.dtype) if u in self.deep else u
 
     def _read(self, u: UOp, here: Array, access: Accessed) -> UOp:
         """An access at an index from a table."""
@@ -204,35 +181,39 @@ class _Nest:
         flat: Array = np.asarray(0)
         for x, d in zip(at, dims):
             flat = flat * d + x
-        place, scattered = self.iterations.place(flat, live)
+        table, scattered = self.iterations.place(flat, live)
         if scattered:
-            self.places[u] = place, live
-            guard = compare.less(affine.const(-1), place)
+            self.tables.append((table, live))
+            guard = compare.less(affine.const(-1), table)
         else:
-            guard = self._element(live, dtypes.bool_)
-        index = index_maps.reshape_index((math.prod(dims),), dims, (place,))
+            guard = self.iterations.element(live, dtypes.bool_)
+        index = index_maps.reshape_index((math.prod(dims),), dims, (table,))
         return intern(Ops.INDEX, u.dtype, (u.src[0], *index_maps.gated(index, guard)))
 
     def _condition(self, reads: Array) -> UOp:
         """The condition for iterations that read: mostly that of one access."""
-        for table, live in self.places.values():
+        for table, live in self.tables:
             if live.shape == reads.shape and (live == reads).all():
                 return compare.less(affine.const(-1), table)
-        return self._element(reads, dtypes.bool_)
+        return self.iterations.element(reads, dtypes.bool_)
 
 
 def _is_computed(u: UOp) -> bool:
     return not u.op.is_storage and u.op is not Ops.AFTER
 
 
-def _above_divisions(graph: UOp) -> set[UOp]:
-    """Values computed from tables or divisions of divisions, also by the indices of loads."""
+def _above_divisions(order: list[UOp], most: int, loads: bool) -> set[UOp]:
+    """Values computed from tables, or from more than `most` nested divisions; with `loads`, also
+    by the indices of loads."""
     found: set[UOp] = set()
-    for u in walk.nodes(graph):
+    for u in order:
         if not _is_computed(u) or u.dtype is dtypes.void:
             continue
-        table = u.op is Ops.INDEX and u.src[0].op is Ops.DATA
-        if table or not found.isdisjoint(u.src) or lookup_tables.divisions(u) > 1:
+        if u.op is Ops.INDEX and (u.src[0].op is Ops.DATA or not loads):
+            deep = u.src[0].op is Ops.DATA
+        else:
+            deep = not found.isdisjoint(u.src) or lookup_tables.divisions(u) > most
+        if deep:
             found.add(u)
     return found
 
@@ -242,7 +223,7 @@ def tabulate(graph: UOp, context: Context) -> UOp:
     if not context.optimize or walk.ops(graph).isdisjoint(_DIVIDED):
         return graph
 
-    above = _above_divisions(graph)
+    above = _above_divisions(walk.nodes(graph), 1, loads=True)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is not Ops.STORE or u.src[1] not in above:

@@ -79,6 +79,13 @@ def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tupl
     return tuple(out), tuple(made)
 
 
+def gather_index(u: UOp, index: Index) -> tuple[Index, Index]:
+    """The index into a gather in two parts: for its index operands, and for the dimensions that
+    these leave."""
+    rank = len(index) - (len(shapes.shape(u.src[0])) - (len(u.src) - 1))
+    return index[:rank], index[rank:]
+
+
 def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     """The index into the source of a movement op, and a guard or None. A PAD adds a guard, and so
     does a SHRINK by variables that may leave its source."""

@@ -1,4 +1,4 @@
-"""Views of storage: their roots, the effects they come after, and outputs that need no copy."""
+"""Views of storage: their roots, and the effects they come after."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core.args import StageArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 
 Effects = Mapping["UOp", set["UOp"]]
 
@@ -50,6 +49,19 @@ def written_views(effect: UOp) -> list[UOp]:
         return [effect.src[0]]
     slots = written_slots(effect.src[0])
     return [a for slot, a in enumerate(effect.src[1:]) if slot in slots]
+
+
+def effects_by_root(
+    order: list[UOp], roots: Mapping[UOp, UOp], written_only: bool = False
+) -> dict[UOp, set[UOp]]:
+    """The STOREs and CALLs on each value that is written, or passed to a kernel."""
+    found: dict[UOp, set[UOp]] = {}
+    for u in order:
+        if u.op in (Ops.STORE, Ops.CALL):
+            whole = u.op is Ops.CALL and not written_only
+            for v in u.src[1:] if whole else written_views(u):
+                found.setdefault(roots.get(v, v), set()).add(u)
+    return found
 
 
 def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Index, UOp]:
@@ -94,23 +106,3 @@ def is_final_storage(v: UOp, effects: Effects) -> bool:
     if root.op in (Ops.PARAM, Ops.BUFFER) and not written:
         return False
     return written <= effects_seen(v)
-
-
-def placed_outputs(
-    old: tuple[UOp, ...], values: tuple[UOp, ...], effects: Effects
-) -> tuple[UOp, ...]:
-    """The outputs, with a STAGE where storage of their own is needed. The result of an
-    assignment is the caller's array."""
-    out: list[UOp] = []
-    taken: set[UOp] = set()
-    for i, (before, v) in enumerate(zip(old, values)):
-        root = whole_root(v)
-        if v.dtype.kind == "void":
-            out.append(v)
-        elif root not in taken and is_final_storage(before, effects):
-            if root.op is not Ops.PARAM:
-                taken.add(root)
-            out.append(v)
-        else:
-            out.append(intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False)))
-    return tuple(out)

@@ -19,10 +19,10 @@ from uopc.ir.index import affine
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.analysis.views import (
     Effects,
+    effects_by_root,
     effects_seen,
     is_view,
     roots_of_views,
-    written_views,
 )  # fmt: skip
 
 
@@ -48,19 +48,6 @@ def without_needless_copies(graph: UOp) -> UOp:
     return rebuild.rewritten(graph, change, outside_kernels=True)
 
 
-def effects_by_root(
-    order: list[UOp], roots: Mapping[UOp, UOp], written_only: bool = False
-) -> dict[UOp, set[UOp]]:
-    """The STOREs and CALLs on each value that is written, or passed to a kernel."""
-    found: dict[UOp, set[UOp]] = {}
-    for u in order:
-        if u.op in (Ops.STORE, Ops.CALL):
-            whole = u.op is Ops.CALL and not written_only
-            for v in u.src[1:] if whole else written_views(u):
-                found.setdefault(roots.get(v, v), set()).add(u)
-    return found
-
-
 def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     """after x, (store x, v)  →  v, where x is computed and this is its only effect"""
     if u.op is not Ops.AFTER or len(u.src) != 2:
@@ -84,16 +71,16 @@ def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
     if u.op is Ops.COPY:
         return True
     view = u.src[0]
-    root = _piece_of(view)
+    root = _subview(view)
     while root is not None and root.op is Ops.BITCAST and root not in effects:
-        root = _piece_of(root.src[0])
+        root = _subview(root.src[0])
     if root is None:
         return False
     stored = root.op in (Ops.PARAM, Ops.DATA, Ops.CONTIGUOUS) or root in effects
     return stored and written.get(root, set()) <= effects_seen(view)
 
 
-def _piece_of(view: UOp) -> UOp | None:
+def _subview(view: UOp) -> UOp | None:
     """The root of a view that shows neighbouring elements of it in order; otherwise None."""
     index, _ = index_maps.loop_index(shapes.shape(view))
     flat = index_maps.flat_index(shapes.shape(view), index)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.core import bounds, dtypes, ranges, shapes
+from uopc.ir.core import bounds, ranges, shapes
+from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import CROSSED_BYTES, MOST_CHOICES
 
@@ -19,8 +22,6 @@ class Demand:
     `gathered`: the index is read from storage.
     """
 
-    __slots__ = ("_around", "_iterations", "gathered", "index", "key", "loops", "reader", "share")
-
     def __init__(
         self, reader: UOp, index: Index, loops: tuple[UOp, ...], share: float = 1.0,
         gathered: bool = False,
@@ -28,26 +29,20 @@ class Demand:
         self.key = reader, index  # reads with equal keys are one read
         self.reader, self.index, self.loops = reader, index, loops
         self.share, self.gathered = share, gathered
-        self._around: tuple[UOp, ...] | None = None
-        self._iterations = -1.0
 
-    @property
+    @functools.cached_property
     def around(self) -> tuple[UOp, ...]:
         """The loops in which a value at this index is computed: down to the innermost it uses."""
-        if self._around is None:
-            used = [ranges.ranges(x) for x in self.index]
-            end = len(self.loops)
-            while end and not any([self.loops[end - 1] in inner for inner in used]):
-                end -= 1
-            self._around = self.loops[:end]
-        return self._around
+        used = [ranges.ranges(x) for x in self.index]
+        end = len(self.loops)
+        while end and not any([self.loops[end - 1] in inner for inner in used]):
+            end -= 1
+        return self.loops[:end]
 
-    @property
+    @functools.cached_property
     def evaluations(self) -> float:
         """The number of times that this read computes an element, at most."""
-        if self._iterations < 0:
-            self._iterations = product(self.around)
-        return self.share * self._iterations
+        return self.share * _iterations(self.around)
 
     @property
     def evaluations_once_nested(self) -> float:
@@ -58,7 +53,7 @@ class Demand:
         if written > CROSSED_BYTES or self.in_reduce:
             return self.evaluations
         used = set().union(*[ranges.ranges(x) for x in self.index])
-        return self.share * product(tuple([r for r in self.around if r in used]))
+        return self.share * _iterations(tuple([r for r in self.around if r in used]))
 
     @property
     def in_reduce(self) -> bool:
@@ -79,11 +74,6 @@ class Demand:
             return share
         return max(share, min(1.0, 1.0 / (MOST_CHOICES * self.share)))
 
-    def shares_nothing(self, again: bool) -> bool:
-        """True if each read computes what loops of the value itself would compute once: the index
-        is gathered, or the read is computed `again` in each iteration of a reduce."""
-        return self.gathered or (again and self.in_reduce)
-
 
 def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
     """The number of evaluations that no register tile can share. Each index counts at most once per
@@ -92,35 +82,23 @@ def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
     together: dict[tuple[object, ...], dict[tuple[int, ...], float]] = {}
     for d in demands:
         forms = [affine.form(x) for x in d.index]
-        places = together.setdefault((d.reader, *[frozenset(t.items()) for _, t in forms]), {})
+        numbers = together.setdefault((d.reader, *[frozenset(t.items()) for _, t in forms]), {})
         offsets = tuple([c for c, _ in forms])
-        places[offsets] = places.get(offsets, 0.0) + d.evaluations_once_nested
-    return max([sum([min(elements, n) for n in places.values()]) for places in together.values()])
+        numbers[offsets] = numbers.get(offsets, 0.0) + d.evaluations_once_nested
+    return max([sum([min(elements, n) for n in numbers.values()]) for numbers in together.values()])
 
 
-def product(loops: tuple[UOp, ...]) -> float:
+def _iterations(loops: tuple[UOp, ...]) -> float:
     """The number of iterations of nested loops, at most."""
-    total = 1.0
-    for r in loops:
-        total *= bounds.max_dim(r.src[0])
-    return total
+    return math.prod([bounds.max_dim(r.src[0]) for r in loops], start=1.0)
 
 
-def part(s: UOp, u: UOp) -> float:
-    """The share of the elements of `u` that come from its source `s`."""
-    return count(shapes.shape(s)) / max(1, count(shapes.shape(u)))
-
-
-def count(dims: shapes.Shape) -> int:
+@memo
+def count(dims: shapes.Shape) -> float:
     """The number of elements of a shape, at most."""
-    total = 1
-    for d in dims:
-        total *= bounds.max_dim(d)
-    return total
+    return math.prod([bounds.max_dim(d) for d in dims], start=1.0)
 
 
-def closed_index(s: UOp, index: Index) -> UOp:
-    """The value of an index operand at an index; only its ranges matter."""
-    if s.op is Ops.IOTA:
-        return index[0]
-    return intern(Ops.INDEX, dtypes.index, (s, *index))
+def share_of(s: UOp, u: UOp) -> float:
+    """The share of the elements of `u` that come from its source `s`."""
+    return count(shapes.shape(s)) / max(1.0, count(shapes.shape(u)))

@@ -7,10 +7,9 @@ to read back, and starting a kernel about 0.3 µs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
-from uopc.ir.core import bounds, shapes
+from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
@@ -38,10 +37,7 @@ TILE_BYTES = 1 << 14
 ENOUGH = 1e15  # costs saturate: beyond this nothing changes
 
 
-NO_VALUES: frozenset[Value] = frozenset()
-
-
-class Value:
+class ValueCost:
     """The facts about a value before the decision. The defaults describe a value in memory."""
 
     elements = 1.0
@@ -49,9 +45,9 @@ class Value:
     cost = LOAD  # of one element, everything below it included that is not stored
     # The part of the cost that is its own; operands that have other readers too, and their part.
     own = LOAD
-    common = NO_VALUES
+    common: frozenset[ValueCost] = frozenset()
     common_cost = 0.0
-    read = 1  # how many stored values it reads if every reduce below is stored
+    read = 1  # the number of stored values it reads if every reduce below is stored
     reads = True  # storage is read for it
     partial = False  # INVALID somewhere: those elements of its storage would keep what they held
     has_reduce = False  # a loop over storage is inside
@@ -59,14 +55,6 @@ class Value:
     shared = False  # it is computed from a reduce that has other readers too
     alone = False  # it is computed from a reduce that nothing else reads
     loaded = False  # its readers count a load: two that read all of it would have it stored
-
-    def __init__(self, dims: shapes.Shape) -> None:
-        self.dims = dims
-
-    @property
-    def presumed(self) -> bool:
-        """True if its loop over storage is presumed to be a kernel of its own."""
-        return self.loaded and self.has_reduce
 
     @property
     def loops_inside(self) -> bool:
@@ -79,31 +67,25 @@ class Value:
         a few values, not of everything before it in a deep graph."""
         return self.shared and self.read <= MOST_READ and self.depth <= LIGHT_DEPTH
 
-    def is_stored_for_two(self) -> bool:
-        """True if it is stored if two readers want all of it."""
+    def load_if_stored_for_two(self) -> None:
+        """Let its readers count a load if two readers of all of it would have it stored."""
         if self.partial or self.is_light:
-            return False
-        return choose_storage(self, 2 * self.elements, self.elements, 2).stored
+            return
+        if choose_storage(self, 2 * self.elements, self.elements, 2).stored:
+            self.loaded, self.shared = True, False
+            self.depth, self.read, self.own = 0, 1, LOAD
+            self.common, self.common_cost = frozenset(), 0.0
 
-    def load(self) -> None:
-        """Let its readers count a load."""
-        self.loaded, self.shared = True, False
-        self.depth, self.read, self.own = 0, 1, LOAD
-        self.common, self.common_cost = NO_VALUES, 0.0
-
-    def share(self, operand: Value, itself: bool) -> None:
+    def share(self, operand: ValueCost, itself: bool) -> None:
         """Count once what an operand shares with others; perhaps that is the operand `itself`."""
         if not self.common:
             self.common, self.common_cost = operand.common, operand.common_cost
-        elif operand.common and operand.common is not self.common:
-            self._count(operand.common.difference(self.common))
+        new = set() if operand.common is self.common else operand.common - self.common
         if itself and operand not in self.common:
-            self._count((operand,))
-
-    def _count(self, operands: Collection[Value]) -> None:
-        for v in operands:
+            new |= {operand}
+        for v in new:
             self.common_cost += v.own
-        self.common = self.common.union(operands)
+        self.common |= new
 
 
 def fits_tile(u: UOp) -> bool:
@@ -116,15 +98,6 @@ def keeps_order(u: UOp) -> bool:
     """True if a value computed from a contraction keeps its loops. A view in another order does
     not: a stored value should have the loops of the contraction."""
     return u.op.is_alu or u.op in (Ops.CAST, Ops.WHERE, Ops.RESHAPE)
-
-
-def cost_of_reduce(u: UOp, term: float) -> float:
-    """The cost of an element of a REDUCE, given the cost of a term."""
-    dims = shapes.shape(u.src[0])
-    length = 1.0
-    for axis in u.arg.axes:
-        length *= bounds.max_dim(dims[axis])
-    return min(ENOUGH, length * (term + Ops.ADD.cost))
 
 
 class Choice(NamedTuple):
@@ -142,7 +115,7 @@ class Choice(NamedTuple):
 _ONCE = Choice(False, "computed once where it is read")
 
 
-def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -> Choice:
+def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: int) -> Choice:
     """The choice to store a value or not, given the `evaluations` of elements if each of the
     `reads` readers computes its own. No register tile can share `apart` of the evaluations."""
     elements, cost = value.elements, value.cost
@@ -159,7 +132,7 @@ def choose_storage(value: Value, evaluations: float, apart: float, reads: int) -
     return Choice(False, "cheaper to compute {:.3g} times than to store", (times,))
 
 
-def choose_scattered(value: Value, whole: float, evaluations: float, choice: Choice) -> Choice:
+def choose_scattered(value: ValueCost, whole: float, evaluations: float, choice: Choice) -> Choice:
     """The choice for a value whose evaluations share nothing: `whole` is the cost of one."""
     stored = value.elements * (value.cost + STORE) + evaluations * LOAD + KERNEL
     if whole <= LONG_VALUE or evaluations * whole <= stored:
@@ -167,7 +140,7 @@ def choose_scattered(value: Value, whole: float, evaluations: float, choice: Cho
     return Choice(True, "long, and read at places that share nothing")
 
 
-def choose_tiling(value: Value, choice: Choice) -> Choice:
+def choose_tiling(value: ValueCost, choice: Choice) -> Choice:
     """The choice for a contraction that is read in the loop of another reduce, or at several
     indices."""
     saved = value.elements * (value.cost * TILED - STORE - LOAD) - KERNEL

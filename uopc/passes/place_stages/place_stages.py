@@ -24,16 +24,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 from uopc.errors import Unsupported
-from uopc.ir.builder import (
-    index_maps,
-    leaves,
-    lookup_tables,
-    rebuild,
-)
+from uopc.ir.builder import index_maps, leaves, lookup_tables, rebuild
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import dtypes, ranges, shapes, trace, walk
 from uopc.ir.core.args import Space, StageArg
@@ -43,25 +37,15 @@ from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
-from uopc.passes.analysis.parts import is_stored_by_part
+from uopc.passes.analysis.parts import cut_in_parts, is_stored_by_part
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
-from uopc.passes.analysis.views import (
-    is_final_storage,
-    is_view,
-    placed_outputs,
-    reshaped_base,
-    root_index,
-)  # fmt: skip
+from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
-from uopc.passes.place_stages import fusion_cost, store_cycles
+from uopc.passes.place_stages import fusion_cost
 from uopc.passes.place_stages.copy_elision import without_needless_copies
-from uopc.passes.place_stages.demand import (
-    Demand,
-    closed_index,
-    distinct_evaluations,
-    part,
-)
+from uopc.passes.place_stages.demand import Demand, distinct_evaluations, share_of
 from uopc.passes.place_stages.gpu_operands import computed_operands
+from uopc.passes.place_stages.store_cycles import may_overlap, stores_to_copy
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
 _MOVES_ITSELF = "reads the storage it is written to at other places"
@@ -73,19 +57,17 @@ MOST_DEMANDS = 64
 class _Placement:
     """The walk: demands flow from readers to sources."""
 
-    def __init__(self, graph: UOp, facts: Measures, explained: bool = False) -> None:
+    def __init__(
+        self, graph: UOp, facts: Measures, copied: dict[UOp, str], explained: bool
+    ) -> None:
+        """Decide. `copied`: STOREs whose value must exist before they begin, and why."""
         self.explained = explained  # keep demands and decisions, for the dump
-        self.graph, self.facts, self.order = graph, facts, facts.order
+        self.graph, self.facts, self.order, self.copied = graph, facts, facts.order, copied
         self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
-        self.copied: dict[UOp, str] = {}
         self.reasons = dict(facts.fixed)
         self.notes: dict[UOp, str] = {}
         self.axes = itertools.count(1)
-
-    def run(self, copied: dict[UOp, str]) -> None:
-        """Decide. `copied`: STOREs whose value must exist before they begin, and why."""
-        self.copied = copied
         for v in self.copied_outputs():
             self._start(v, v)
         for u in reversed(self.order):
@@ -107,10 +89,9 @@ class _Placement:
 
     def copied_outputs(self) -> list[UOp]:
         """Outputs that show storage as it is before later effects: they are copied then."""
-        shown = [
-            v for v in self.graph.src if v.dtype is not dtypes.void and is_view(reshaped_base(v))
-        ]
-        return [v for v in shown if not is_final_storage(v, self.facts.effects)]
+        values = [v for v in self.graph.src if v.dtype is not dtypes.void]
+        views = [v for v in values if is_view(reshaped_base(v))]
+        return [v for v in views if not is_final_storage(v, self.facts.effects)]
 
     def _start(self, reader: UOp, value: UOp) -> None:
         """A stored value has a loop for each axis longer than 1."""
@@ -133,22 +114,15 @@ class _Placement:
         for u in self.order:
             if u.op is Ops.STORE:
                 written, _ = index_maps.loop_index(shapes.shape(u.src[0]))
-                root, place, _ = root_index(u.src[0], written, self.known)
-                writes[root, u] = place
+                root, written, _ = root_index(u.src[0], written, self.known)
+                writes[root, u] = written
         found: set[UOp] = set()
-        for root in {root: None for root, _ in writes}:
+        for root in {root for root, _ in writes}:
             for reader, index in self.demands.get(root, ()):
-                place = writes.get((root, reader), index)
-                if index != place and store_cycles.may_overlap(root, index, place):
+                written = writes.get((root, reader), index)
+                if index != written and may_overlap(root, index, written):
                     found.add(reader)
         return found
-
-    def circular_stores(self, copied: Iterable[UOp]) -> set[UOp]:
-        """STOREs that would wait for stores that wait for them."""
-        return store_cycles.stores_to_copy(
-            self.order, self.copied_outputs(), self.reasons, self.facts.effects, self.demands,
-            copied,
-        )  # fmt: skip
 
     def _demand(self, u: UOp, demand: Demand) -> None:
         found = self.demands.get(u)
@@ -191,7 +165,8 @@ class _Placement:
                 apart = max(value.elements, distinct_evaluations(demands, value.elements))
         choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
         again = evaluations > value.elements
-        if not choice.stored and any([d.shares_nothing(again) for d in demands]):
+        if not choice.stored and any([d.gathered or (again and d.in_reduce) for d in demands]):
+            # Each read computes what loops of the value itself would compute once.
             whole = whole_cost(u, self.reasons, self.facts.loops)
             choice = fusion_cost.choose_scattered(value, whole, evaluations, choice)
         apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
@@ -209,7 +184,7 @@ class _Placement:
             self._demand(before_effects(u, self.known), demand)
         elif u.op.movement:
             mapped, _ = index_maps.source_index(u, index)
-            share = part(u.src[0], u) if u.op is Ops.PAD else 1.0
+            share = share_of(u.src[0], u) if u.op is Ops.PAD else 1.0
             self._demand(u.src[0], demand.moved(mapped, loops, share))
         elif u.op is Ops.REDUCE:
             mapped, inner = index_maps.reduce_index(u, index, self.axes)
@@ -219,42 +194,35 @@ class _Placement:
         elif u.op in (Ops.STACK, Ops.CAT):
             self._pass_on_parts(u, demand)
         else:
-            self._pass_on_elements(u, demand)
-
-    def _pass_on_elements(self, u: UOp, demand: Demand) -> None:
-        for s in u.src:
-            if s.op is not Ops.CONST or s in self.facts.effects:
-                mapped = index_maps.broadcast_index(demand.index, shapes.shape(s))
-                self._demand(s, demand.moved(mapped, demand.around))
+            for s in u.src:
+                if s.op is not Ops.CONST or s in self.facts.effects:
+                    mapped = index_maps.broadcast_index(index, shapes.shape(s))
+                    self._demand(s, demand.moved(mapped, loops))
 
     def _pass_on_gather(self, u: UOp, demand: Demand) -> None:
-        loops = demand.around
-        rows = len(u.src) - 1
-        rank = len(shapes.shape(u)) - (len(shapes.shape(u.src[0])) - rows)
-        place, rest = demand.index[:rank], demand.index[rank:]
-        gathered = []
+        loops, gathered = demand.around, demand.gathered
+        index, rest = index_maps.gather_index(u, demand.index)
+        values: list[UOp] = []  # only their ranges matter
         for s in u.src[1:]:
-            mapped = index_maps.broadcast_index(place, shapes.shape(s))
+            mapped = index_maps.broadcast_index(index, shapes.shape(s))
             self._demand(s, demand.moved(mapped, loops))
-            gathered.append(closed_index(s, mapped))
-        read = demand.gathered or any([x.op is Ops.INDEX for x in gathered])
-        place = *gathered, *rest
-        self._demand(u.src[0], Demand(demand.reader, place, loops, demand.share, read))
+            if s.op is Ops.IOTA:
+                values.append(mapped[0])
+            else:
+                values.append(intern(Ops.INDEX, dtypes.index, (s, *mapped)))
+                gathered = True
+        index = *values, *rest
+        self._demand(u.src[0], Demand(demand.reader, index, loops, demand.share, gathered))
 
     def _pass_on_parts(self, u: UOp, demand: Demand) -> None:
         """Each part of a STACK or CAT is computed in its share of the loop."""
         loops = demand.around
-        begin: shapes.Dim = 0
-        axis = 0 if u.op is Ops.STACK else u.arg
+        axis, parts = cut_in_parts(u)
         at = demand.index[axis]
-        for s in u.src:
-            if u.op is Ops.STACK:
-                mapped = demand.index[1:]
-            else:
-                moved = affine.sub(at, leaves.dim_uop(begin))
-                mapped = (*demand.index[:axis], moved, *demand.index[axis + 1 :])
-                begin = begin + shapes.shape(s)[axis]
-            made = demand.moved(mapped, loops, demand.chosen(at, part(s, u)))
+        for s, begin, _ in parts:
+            inner = () if u.op is Ops.STACK else (affine.sub(at, leaves.dim_uop(begin)),)
+            mapped = (*demand.index[:axis], *inner, *demand.index[axis + 1 :])
+            made = demand.moved(mapped, loops, demand.chosen(at, share_of(s, u)))
             if not ranges.ranges(at) <= set(made.around):
                 made = demand.moved(mapped, loops)  # the parts' loop is further in
             self._demand(s, made)
@@ -267,9 +235,8 @@ class _Placement:
         """The graph with its STAGEs."""
         found = self.decided() if self.explained else None
         tiles = context.target.gpu is not None
-        context.notes["placement"] = functools.partial(
-            explained, self.graph, self.copied, tiles, found
-        )
+        again = self.graph, self.copied, tiles, found
+        context.notes["placement"] = functools.partial(explained, *again)
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -281,14 +248,30 @@ class _Placement:
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
             if u in self.copied:
-                copies = [_copied(s, self.copied[u]) for s in src[1:]]
+                reason = self.copied[u]
+                spaces = [_space(reason, s) for s in src[1:]]
+                copies = [_stage(s, reason, False, None, to) for s, to in zip(src[1:], spaces)]
                 return intern(u.op, u.dtype, (src[0], *copies), u.arg, u.tag)
             if u is self.graph:
-                outputs = placed_outputs(u.src, src, self.facts.effects)
-                return intern(u.op, u.dtype, outputs, u.arg, u.tag)
+                return intern(u.op, u.dtype, self._outputs(src), u.arg, u.tag)
             return None
 
         return rebuild.rewritten(self.graph, change, outside_kernels=True)
+
+    def _outputs(self, values: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        """The outputs, with a STAGE where storage of their own is needed. The result of an
+        assignment is the caller's array."""
+        out: list[UOp] = []
+        taken: set[UOp] = set()
+        for i, (before, v) in enumerate(zip(self.graph.src, values)):
+            root = whole_root(v)
+            if v.dtype is not dtypes.void:
+                if root in taken or not is_final_storage(before, self.facts.effects):
+                    v = intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False))
+                elif root.op is not Ops.PARAM:
+                    taken.add(root)
+            out.append(v)
+        return tuple(out)
 
 
 def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -305,22 +288,19 @@ def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return intern(u.op, u.dtype, (src[0], *args), u.arg, u.tag)
 
 
-def _stage(value: UOp, reason: str, removable: bool, opts: Opts = None) -> UOp:
+def _stage(
+    value: UOp, reason: str, removable: bool, opts: Opts = None, space: Space = "global"
+) -> UOp:
     if value.op is Ops.STAGE:
         if opts in (None, value.arg.opts):
             return value
         value = value.src[0] if value.arg.removable else value  # once more, by these Opts
-    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable, opts=opts))
+    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, removable, "", space, opts))
 
 
-def _copied(value: UOp, reason: str) -> UOp:
-    """A STAGE of a value that must exist before a store begins, in a tile if it fits."""
-    space: Space = "global"
-    if reason is _MOVES_ITSELF and fusion_cost.fits_tile(value):
-        space = "local"
-    if value.op is Ops.STAGE:
-        return value
-    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False, "", space))
+def _space(reason: str, value: UOp) -> Space:
+    """The space for a value that must exist before a store begins: a tile, if it fits."""
+    return "local" if reason is _MOVES_ITSELF and fusion_cost.fits_tile(value) else "global"
 
 
 def _measured(graph: UOp, tiles: bool) -> Measures:
@@ -335,9 +315,7 @@ def explained(
 ) -> dict[str, Any]:
     """The decisions of place-stages and their reasons; decided again if they were not kept."""
     if found is None:
-        placement = _Placement(graph, _measured(graph, tiles), explained=True)
-        placement.run(copied)
-        found = placement.decided()
+        found = _Placement(graph, _measured(graph, tiles), copied, True).decided()
     return found
 
 
@@ -346,14 +324,14 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     graph = without_needless_copies(graph)
     facts = _measured(graph, context.target.gpu is not None)
     watched = trace.current_listener() is not None
-    placement = _Placement(graph, facts, watched)
-    placement.run({})
+    placement = _Placement(graph, facts, {}, watched)
     copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
     apart = [u for u in copied if not all([fusion_cost.fits_tile(s) for s in u.src[1:]])]
-    copied |= dict.fromkeys(placement.circular_stores(apart), _CIRCLE)
+    shown, stored = placement.copied_outputs(), placement.reasons
+    circles = stores_to_copy(facts.order, shown, stored, facts.effects, placement.demands, apart)
+    copied |= dict.fromkeys(circles, _CIRCLE)
     if copied:  # a copied value reads in a kernel of its own, so one more walk is enough
-        placement = _Placement(graph, facts, watched)
-        placement.run(copied)
+        placement = _Placement(graph, facts, copied, watched)
     return placement.placed(context)
 
 

@@ -11,19 +11,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.parts import is_stored_by_part
-from uopc.passes.analysis.views import (
-    is_view,
-    reshaped_base,
-    roots_of_views,
-    written_views,
-)
+from uopc.passes.analysis.views import effects_by_root, is_view, reshaped_base, roots_of_views
 from uopc.passes.place_stages import fusion_cost
 from uopc.passes.place_stages.demand import count
-from uopc.passes.place_stages.fusion_cost import NO_VALUES, Value
+from uopc.passes.place_stages.fusion_cost import ValueCost
 
 FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 # If more operands than this are used several times below a value, they are no longer told apart:
@@ -35,6 +31,11 @@ _IN_PART = (Ops.PAD, Ops.SHRINK)
 _OF_PARTS = (Ops.STACK, Ops.CAT)
 
 
+# Operands, and whether they have as many elements as their user.
+Operands = dict[UOp, tuple[ValueCost, bool]]
+_size = memo(shapes.size)
+
+
 class Measures:
     """Facts about the values of a graph, sources first. `stored`: more fixed values and reasons."""
 
@@ -44,26 +45,22 @@ class Measures:
         self.order = order
         self._roots = roots_of_views(order)
         self.fixed: dict[UOp, str] = dict(stored)  # stored in any case, and why
-        self.effects: dict[UOp, set[UOp]] = {}  # root -> the STOREs and CALLs that write to it
-        self.of: dict[UOp, Value] = {}
-        self._counts: dict[shapes.Shape, float] = {}
-        self._sizes: dict[shapes.Shape, shapes.Dim] = {}
+        # root -> the STOREs and CALLs that write to it
+        self.effects = effects_by_root(order, self._roots, written_only=True)
+        self.of: dict[UOp, ValueCost] = {}
         self._several: set[UOp] = set()  # values with several readers
         self._moved: set[UOp] = set()  # values that a movement reads
         self.loops: set[UOp] = set()  # values with loops of their own
         self._fix(graph)
-        self._find_readers()
-        for u in order:
-            if u.dtype is not dtypes.void:
-                self._measure(u)
-
-    def _find_readers(self) -> None:
         once: set[UOp] = set()
-        for u in self.order:
+        for u in order:
             for s in u.src if len(u.src) == 1 else set(u.src):
                 (self._several if s in once else once).add(s)
             if u.op.movement:
                 self._moved.add(u.src[0])
+        for u in order:
+            if u.dtype is not dtypes.void:
+                self._measure(u)
 
     # ------------------------------------------------------------ what is stored in any case
     def _fix(self, graph: UOp) -> None:
@@ -73,14 +70,9 @@ class Measures:
             elif u.op is Ops.CALL:
                 for a in u.src[1:]:
                     self._fix_root(a, "argument of a kernel")
-            if u.op in (Ops.STORE, Ops.CALL):
-                for v in written_views(u):
-                    self.effects.setdefault(self._roots.get(v, v), set()).add(u)
             elif is_stored_by_part(u):
                 self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
-        for u in self.order:
-            if u.op in FORCED:
-                self.fixed[u] = FORCED[u.op]
+        self.fixed |= {u: FORCED[u.op] for u in self.order if u.op in FORCED}
         for i, v in enumerate(graph.src):
             base = reshaped_base(v)
             if v.dtype is not dtypes.void and not is_view(base):
@@ -93,28 +85,13 @@ class Measures:
             self.fixed.setdefault(root, reason)
 
     # ------------------------------------------------------------ the values
-    def _elements(self, dims: shapes.Shape) -> float:
-        found = self._counts.get(dims)
-        if found is None:
-            found = self._counts[dims] = float(count(dims))
-        return found
-
-    def _have_as_many(self, dims: shapes.Shape, others: shapes.Shape) -> bool:
-        """True if two shapes have the same number of elements."""
-        if dims is others or dims == others:
-            return True
-        for shape in (dims, others):
-            if shape not in self._sizes:
-                self._sizes[shape] = shapes.size(shape)
-        return bool(self._sizes[dims] == self._sizes[others])
-
     def _measure(self, u: UOp) -> None:
         op, dims = u.op, shapes.shape(u)
-        value = self.of[u] = Value(dims)
-        value.elements = self._elements(dims)
+        value = self.of[u] = ValueCost()
+        value.elements = count(dims)
         if op.is_storage or u in self.fixed:
             return
-        below: dict[UOp, tuple[Value, bool]] = {}  # operands, and whether they are as many
+        below: Operands = {}
         depth = read = 0
         reads = has_reduce = contracts = contracted = False
         partial = op is Ops.INVALID
@@ -124,20 +101,23 @@ class Measures:
                 continue
             # An INVALID index reads nothing and gives 0.
             partial = partial or (source.partial and (op is not Ops.INDEX or s is u.src[0]))
-            same = op is not Ops.EXPAND and self._have_as_many(source.dims, dims)
+            same = op is not Ops.EXPAND and _have_as_many(shapes.shape(s), dims)
             below[s] = source, same
             reads = reads or source.reads
             if same:
                 read += source.read
                 has_reduce = has_reduce or source.loops_inside
                 contracted = contracted or source.contracts
-                contracts = contracts or (source.contracts and not source.presumed)
+                # Its loop over storage is presumed to be a kernel of its own.
+                presumed = source.loaded and source.has_reduce
+                contracts = contracts or (source.contracts and not presumed)
             # A loop that serves several elements of its user is not in the user's code.
             if source.depth > depth and (same or not source.loops_inside):
                 depth = source.depth
         depth += 1
         value.partial = partial
-        if depth > fusion_cost.MOST_DEPTH and self._is_cut(u, value):
+        if depth > fusion_cost.MOST_DEPTH and not (is_view(u) or value.elements <= 1 or partial):
+            self.fixed[u] = f"{fusion_cost.MOST_DEPTH} operations deep"
             return
         value.depth = 0 if op is Ops.AFTER else depth
         value.reads = reads
@@ -148,24 +128,14 @@ class Measures:
         else:
             value.read = min(fusion_cost.MOST_READ + 1, read)
             self._set_cost(u, value, below)
-            contracts = contracts and fusion_cost.keeps_order(u)
-            contracted = contracted and fusion_cost.keeps_order(u)
         if has_reduce:
             self._measure_reduce(u, value, below)
-        elif u in self._moved and u in self._several and value.is_stored_for_two():
-            value.load()
-        value.contracts = contracted if value.presumed else contracts
+        elif u in self._moved and u in self._several:
+            value.load_if_stored_for_two()
+        if op is Ops.REDUCE or fusion_cost.keeps_order(u):
+            value.contracts = contracted if has_reduce and value.loaded else contracts
 
-    def _is_cut(self, u: UOp, value: Value) -> bool:
-        """True if a value that is too deep is stored."""
-        if is_view(u) or value.elements <= 1 or value.partial:
-            return False
-        self.fixed[u] = f"{fusion_cost.MOST_DEPTH} operations deep"
-        return True
-
-    def _measure_reduce(
-        self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
-    ) -> None:
+    def _measure_reduce(self, u: UOp, value: ValueCost, below: Operands) -> None:
         """A value with a loop over storage inside."""
         several = self._several
         over = [(v, same, s in several) for s, (v, same) in below.items() if v.loops_inside]
@@ -174,23 +144,23 @@ class Measures:
         elif any([v.shared or more for v, _, more in over]):
             value.shared = True
         value.has_reduce = True
-        if u in several and value.is_stored_for_two():
-            value.load()
+        if u in several:
+            value.load_if_stored_for_two()
         if value.loaded or u.op is Ops.REDUCE:
             self.loops.add(u)
 
-    def _set_cost_of_reduce(self, u: UOp, value: Value) -> None:
+    def _set_cost_of_reduce(self, u: UOp, value: ValueCost) -> None:
         """The cost of a reduce. A sum that reads no storage mostly has a closed form."""
         term = self.of[u.src[0]]
         if u.arg.op == "add" and not term.reads:
             value.own = value.cost = fusion_cost.CLOSED_FORM
         else:
-            inside = term.own if term.loaded else term.cost
-            value.own = value.cost = fusion_cost.cost_of_reduce(u, inside)
+            dims = shapes.shape(u.src[0])
+            one = (term.own if term.loaded else term.cost) + Ops.ADD.cost
+            whole = count(tuple([dims[axis] for axis in u.arg.axes])) * one
+            value.own = value.cost = min(fusion_cost.ENOUGH, whole)
 
-    def _set_cost(
-        self, u: UOp, value: Value, below: Mapping[UOp, tuple[Value, bool]]
-    ) -> None:
+    def _set_cost(self, u: UOp, value: ValueCost, below: Operands) -> None:
         """The cost of an element, without and with the operands that have other readers.
 
         Only arithmetic has all of its operands at its own index.
@@ -216,4 +186,9 @@ class Measures:
         value.own = cost
         value.cost = min(fusion_cost.ENOUGH, cost + value.common_cost)
         if len(value.common) > MOST_SHARED:
-            value.own, value.common, value.common_cost = value.cost, NO_VALUES, 0.0
+            value.own, value.common, value.common_cost = value.cost, frozenset(), 0.0
+
+
+def _have_as_many(dims: shapes.Shape, others: shapes.Shape) -> bool:
+    """True if two shapes have the same number of elements."""
+    return dims is others or dims == others or bool(_size(dims) == _size(others))

@@ -36,6 +36,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.passes.analysis.parts import (
     MOST_TOGETHER,
+    cut_in_parts,
     is_loopless,
     is_stored_by_part,
     share_work,
@@ -45,7 +46,7 @@ from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
 
 Key = tuple["UOp", Index, "UOp"]
-Step = Generator[list[Key], list["UOp"], "UOp"]
+Needs = Generator[list[Key], list["UOp"], "UOp"]
 
 
 class _Lowering:
@@ -58,9 +59,9 @@ class _Lowering:
 
     def lower(self, root: Key) -> UOp:
         """The scalar value of a node at an index."""
-        return walk.computed(root, self._step, self.memo)
+        return walk.computed(root, self._lower, self.memo)
 
-    def _step(self, key: Key) -> UOp | Step:
+    def _lower(self, key: Key) -> UOp | Needs:
         """The lowered value of a node, or a generator that first yields the keys it needs."""
         u, index, guard = key
         op = u.op
@@ -79,14 +80,14 @@ class _Lowering:
         if op is Ops.INDEX:
             return self._gather(u, index, guard)
         if op in (Ops.STACK, Ops.CAT):
-            return self._parts(u, index, guard)
+            return self._select(u, index, guard)
         if op is not Ops.BITCAST:
             raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
         if u.dtype.itemsize != u.src[0].dtype.itemsize:
             return self._resized(u, index, guard)
         return self._elementwise(u, index, guard)
 
-    def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Step:
+    def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Needs:
         keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         src = tuple((yield keys))
         bits = u.op is Ops.BITCAST
@@ -105,7 +106,7 @@ class _Lowering:
         target = self.storage.made.get(u, u)
         return intern(Ops.INDEX, u.dtype, (target, *index_maps.gated(index, guard)))
 
-    def _move(self, u: UOp, index: Index, guard: UOp) -> Step:
+    def _move(self, u: UOp, index: Index, guard: UOp) -> Needs:
         mapped, more = index_maps.source_index(u, index)
         if more is None:
             return (yield [(u.src[0], mapped, guard)])[0]
@@ -114,67 +115,59 @@ class _Lowering:
         inside = (yield [(u.src[0], mapped, index_maps.both(guard, more))])[0]
         return alu.where(more, inside, leaves.const(u.dtype, 0))
 
-    def _reduce(self, u: UOp, index: Index, guard: UOp) -> Step:
+    def _reduce(self, u: UOp, index: Index, guard: UOp) -> Needs:
         inner, ranges = index_maps.reduce_index(u, index, self.axes)
         value, _ = _valid_part((yield [(u.src[0], inner, guard)])[0])
         arg = type(u.arg)(u.arg.op)
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
 
-    def _gather(self, u: UOp, index: Index, guard: UOp) -> Step:
+    def _gather(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """x[i, j, …]: the indices are values; an INVALID one reads nothing."""
-        rank = len(index) - (len(shapes.shape(u.src[0])) - (len(u.src) - 1))
-        place, rest = index[:rank], index[rank:]
-        keys = [(s, index_maps.broadcast_index(place, shapes.shape(s)), guard) for s in u.src[1:]]
+        at, rest = index_maps.gather_index(u, index)
+        keys = [(s, index_maps.broadcast_index(at, shapes.shape(s)), guard) for s in u.src[1:]]
         chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())
         inside = (yield [(u.src[0], (*chosen, *rest), index_maps.both(guard, valid))])[0]
         return alu.where(valid, inside, leaves.const(u.dtype, 0))
 
-    def _resized(self, u: UOp, index: Index, guard: UOp) -> Step:
+    def _resized(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """A BITCAST to another size: an element is part of a source element, or several."""
         source, target = u.src[0].dtype, u.dtype
         bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
         a, b = bits[source.itemsize], bits[target.itemsize]
         if target.itemsize < source.itemsize:
             n = affine.const(source.itemsize // target.itemsize)
-            whole, part = affine.divmod_(index[-1], n)
+            whole, rest = affine.divmod_(index[-1], n)
             value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
-            shift = fold.cast(affine.mul(part, affine.const(8 * target.itemsize)), a)
-            piece = alu.alu(_bitcast(value, a), Ops.SHR, shift)
-            return _bitcast(fold.cast(piece, b), target)
+            shift = fold.cast(affine.mul(rest, affine.const(8 * target.itemsize)), a)
+            low = alu.alu(_bitcast(value, a), Ops.SHR, shift)
+            return _bitcast(fold.cast(low, b), target)
         count = target.itemsize // source.itemsize
         first = affine.mul(index[-1], affine.const(count))
-        places = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
-        total: UOp | None = None
-        for i, value in enumerate((yield [(u.src[0], p, guard) for p in places])):
-            wide = fold.cast(_bitcast(value, a), b)
-            shifted = alu.alu(wide, Ops.SHL, 8 * source.itemsize * i)
-            total = shifted if total is None else alu.alu(total, Ops.OR, shifted)
-        assert total is not None
-        return _bitcast(total, target)
+        indices = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
+        values = yield [(u.src[0], x, guard) for x in indices]
+        wide = [fold.cast(_bitcast(v, a), b) for v in values]
+        shifted = [alu.alu(w, Ops.SHL, 8 * source.itemsize * i) for i, w in enumerate(wide)]
+        return _bitcast(functools.reduce(lambda x, y: alu.alu(x, Ops.OR, y), shifted), target)
 
-    def _parts(self, u: UOp, index: Index, guard: UOp) -> Step:
+    def _select(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """STACK and CAT: the part that the index falls in."""
-        axis = 0 if u.op is Ops.STACK else u.arg
+        axis, parts = cut_in_parts(u)
         at = index[axis]
-        begin: shapes.Dim = 0
-        pieces: list[tuple[UOp, Key]] = []
-        for s in u.src:
-            length: shapes.Dim = 1 if u.op is Ops.STACK else shapes.shape(s)[axis]
-            end = begin + length
+        chosen: list[tuple[UOp, Key]] = []
+        for s, begin, length in parts:
             moved = affine.sub(at, leaves.dim_uop(begin))
             after = compare.less(affine.const(-1), moved)
-            before = compare.less(at, leaves.dim_uop(end))
+            before = compare.less(at, leaves.dim_uop(begin + length))
             inside = index_maps.both(after, before)
             if not (inside.op is Ops.CONST and not inside.arg):
                 if index_maps.is_one(length):  # its one element is there wherever the index is
                     moved, inside = index_maps.zero(), index_maps.true()
                 inner = () if u.op is Ops.STACK else (moved,)
                 inner = (*index[:axis], *inner, *index[axis + 1 :])
-                pieces.append((before, (s, inner, index_maps.both(guard, inside))))
-            begin = end
-        values = yield [key for _, key in pieces]
+                chosen.append((before, (s, inner, index_maps.both(guard, inside))))
+        values = yield [key for _, key in chosen]
         result = values[-1]
-        for (before, _), value in reversed(list(zip(pieces[:-1], values[:-1]))):
+        for (before, _), value in reversed(list(zip(chosen[:-1], values[:-1]))):
             result = alu.where(before, value, result)
         return result
 
@@ -195,10 +188,6 @@ def _valid_part(u: UOp) -> tuple[UOp, UOp]:
     if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
         return u.src[1], u.src[0]
     return u, index_maps.true()
-
-
-def _is_empty(dims: shapes.Shape) -> bool:
-    return any(isinstance(d, int) and d == 0 for d in dims)
 
 
 def _closed_stores(
@@ -224,18 +213,18 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
     dims = shapes.shape(u)
     arg, symbolic = leaves.split_dims(dims)
     buffer = intern(Ops.BUFFER, u.dtype, symbolic, BufferArg(slot, arg, u.arg.device, u.arg.space))
-    if _is_empty(dims):
+    if 0 in dims:
         return buffer
     effects = []
     for parts in _stored_parts(u, storage):
         shape = shapes.shape(parts[0][0])
-        if not _is_empty(shape):
+        if 0 not in shape:
             index, ranges = index_maps.loop_index(shape)
             lowering, pairs = _Lowering(storage), []
             for part, offset in parts:
                 value, valid = _valid_part(lowering.lower((part, index, index_maps.true())))
-                place = index_maps.gated(offset(index), valid)
-                pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *place)), value))
+                written = index_maps.gated(offset(index), valid)
+                pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *written)), value))
             effects.append(_closed_stores(pairs, ranges, u.src[0].origin, u.arg.opts))
     return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
 
@@ -250,14 +239,12 @@ def _stored_parts(
     if not together and not many:
         yield [(value, lambda index: index)]
         return
-    begin = index_maps.zero()
-    parts: list[tuple[UOp, Callable[[Index], Index]]] = []
-    for s in value.src:
-        parts.append((s, functools.partial(_place_in_whole, value, begin)))
-        length = 1 if value.op is Ops.STACK else shapes.shape(s)[value.arg]
-        begin = affine.add(begin, leaves.dim_uop(length))
+    axis, cut = cut_in_parts(value)
+    whole = functools.partial(_index_of_whole, value, axis)
     most = max(together, 1)
-    yield from [parts[i : i + most] for i in range(0, len(parts), most)]
+    for i in range(0, len(cut), most):
+        some = cut[i : i + most]
+        yield [(s, functools.partial(whole, leaves.dim_uop(begin))) for s, begin, _ in some]
 
 
 def _together(stage: UOp, storage: LoweredStorage) -> int:
@@ -276,44 +263,30 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     return MOST_TOGETHER if share_work(value.src, storage.made) else 0
 
 
-def _place_in_whole(value: UOp, begin: UOp, index: Index) -> Index:
+def _index_of_whole(value: UOp, axis: int, begin: UOp, index: Index) -> Index:
+    """The index into a STACK or CAT, given one into a part that begins there."""
     if value.op is Ops.STACK:
         return (begin, *index)
-    axis: int = value.arg
     return (*index[:axis], affine.add(index[axis], begin), *index[axis + 1 :])
 
 
 def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     """A write through a view into the storage it is rooted in."""
     dims = shapes.shape(u.src[0])
-    if _is_empty(dims):
+    if 0 in dims:
         return intern(Ops.NOOP, dtypes.void)
     lowering = _Lowering(storage)
-    index, ranges = index_maps.loop_index(dims, _loops_before(u))
-    root, place, guard = storage.access(u.src[0], index)
+    tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
+    first = max([len(shapes.shape(s)) for s in tiles], default=0)  # after the loops that fill them
+    index, ranges = index_maps.loop_index(dims, first)
+    root, written, guard = storage.access(u.src[0], index)
     inputs = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
-    for gate in gates:
-        guard = index_maps.both(guard, gate)
     value, valid = _valid_part(value)
-    guard = index_maps.both(guard, valid)
+    guard = functools.reduce(index_maps.both, [*gates, valid], guard)
     into = storage.after(u.src[0])
-    target = intern(Ops.INDEX, root.dtype, (into, *index_maps.gated(place, guard)))
+    target = intern(Ops.INDEX, root.dtype, (into, *index_maps.gated(written, guard)))
     return _closed_stores([(target, value)], ranges, u.origin)
-
-
-def _loops_before(u: UOp) -> int:
-    """The number of loops that fill local tiles in the kernel of a STORE."""
-    tiles = [s for s in u.src[1:] if s.op is Ops.STAGE and s.arg.space != "global"]
-    return max([len(shapes.shape(s)) for s in tiles], default=0)
-
-
-def _lower_call(u: UOp, storage: LoweredStorage) -> UOp:
-    """A hand-written kernel on the storage of its arguments."""
-    args = [a if a.op is Ops.VARIABLE else storage.after(a) for a in u.src[1:]]
-    made = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
-    made.origin = u.origin
-    return made
 
 
 def rangeify(graph: UOp, context: Context) -> UOp:
@@ -328,7 +301,9 @@ def rangeify(graph: UOp, context: Context) -> UOp:
         elif u.op is Ops.STORE:
             made[u] = _lower_store(u, storage)
         elif u.op is Ops.CALL and u.src[0].op is Ops.SINK:
-            made[u] = _lower_call(u, storage)
+            args = [a if a.op is Ops.VARIABLE else storage.after(a) for a in u.src[1:]]
+            made[u] = intern(Ops.CALL, dtypes.void, (u.src[0], *args), u.arg, u.tag)
+            made[u].origin = u.origin
     roots = []
     for v in graph.src:
         if v.dtype is dtypes.void:

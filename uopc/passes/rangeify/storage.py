@@ -51,15 +51,11 @@ def _version(root: UOp, version: UOp, effects: list[UOp]) -> UOp:
     new = tuple(dict.fromkeys([e for e in effects if e.op is not Ops.NOOP]))
     if not new:
         return version
-    stem = root if any([version in _changed(e) for e in new]) else version
+    calls = [e for e in new if e.op is Ops.CALL]
+    stores = [stores_in(e)[0].src[0] for e in new if e.op is not Ops.CALL]
+    changed = [s for e in calls for s in e.src[1:]] + [index.src[0] for index in stores]
+    stem = root if version in changed else version
     return intern(Ops.AFTER, root.dtype, (stem, *new))
-
-
-def _changed(effect: UOp) -> tuple[UOp, ...]:
-    """The versions of storage that a lowered effect changes."""
-    if effect.op is Ops.CALL:
-        return effect.src[1:]
-    return stores_in(effect)[0].src[0].src[:1]
 
 
 def effects_in(roots: tuple[UOp, ...]) -> list[UOp]:
