@@ -39,7 +39,7 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     if any([u.op is Ops.END and u.arg is not None for u in order]):
         raise UserError("end: the Opts of a kernel written by hand stand on its SINK")
     shaped = {u for u in order if u.op in _STORAGE and len(shapes.shape(u)) != 1}
-    views = any(u.op is Ops.INDEX and not _is_storage(u.src[0]) for u in order)
+    views = any(u.op is Ops.INDEX and before_effects(u.src[0]).op not in _STORAGE for u in order)
     if not shaped and not views:
         return kernel
 
@@ -57,18 +57,14 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     return rebuild.rewritten(kernel, change)
 
 
-def _is_storage(u: UOp) -> bool:
-    return before_effects(u).op in _STORAGE
-
-
 def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """The INDEX into the storage under it, with one component."""
     base, index, guard = index_maps.storage_index(u)
     if base.op not in _STORAGE:
         raise UserError(f"index: {base.op!r} is not storage")
-    place = index_maps.gated((index_maps.flat_index(shapes.shape(base), index),), guard)
+    flat = index_maps.gated((index_maps.flat_index(shapes.shape(base), index),), guard)
     storage = src[0].src[0] if src[0].op is Ops.INDEX else src[0]
-    return intern(Ops.INDEX, u.dtype, (storage, *place))
+    return intern(Ops.INDEX, u.dtype, (storage, *flat))
 
 
 PASS = Pass("flatten-indices", KERNEL, KERNEL, flatten_indices, "kernel")

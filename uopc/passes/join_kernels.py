@@ -34,9 +34,11 @@ first, so no kernel between them may read or write what it writes, or write what
 
 from __future__ import annotations
 
+import math
+
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
-from uopc.ir.core.args import KernelArg, ParamArg, RangeArg
+from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, storage_root, written_slots
@@ -48,7 +50,7 @@ MOST_STORES = 4
 # A kernel of more nodes is long enough for reading not to matter.
 MOST_NODES = 200
 
-_INNER = 1 << 20  # an axis that no kernel has
+_INNER = 1 << 20  # an axis that no kernel has, for inner ranges to be the same in every kernel
 
 Address = tuple["UOp", tuple["UOp", ...]]  # storage as a kernel is called with it, and an index
 Key = tuple[tuple["UOp", ...], Address]
@@ -63,28 +65,27 @@ class _Joiner:
         self.calls: list[UOp] = []
         self.written: dict[UOp, int] = {}  # storage -> the last call that writes it
         self.touched: dict[UOp, int] = {}
-        self.walks: dict[Key, int] = {}  # who reads a place in given loops, the last one
-        self.stores: dict[int, int] = {}
-        self.facts: dict[UOp, _Facts] = {}  # of the kernels that are called
+        self.walks: dict[Key, int] = {}  # the last call that reads an address in given loops
+        self.facts: dict[UOp, tuple[set[int], set[int], list[Walk]]] = {}
 
     def add(self, call: UOp) -> None:
         """Add a call: joined to an earlier one if possible."""
         kernel, args = call.src[0], call.src[1:]
-        facts = self.facts.get(kernel)
-        if facts is None:
-            facts = self.facts[kernel] = _Facts(kernel, self.least)
-        keys = [(loops, (args[slot], place)) for loops, slot, place in facts.walks]
+        if kernel not in self.facts:
+            written = set(written_slots(kernel))
+            only_written = written.difference(read_slots(kernel))
+            self.facts[kernel] = written, only_written, _walks(kernel, self.least)
+        written, only_written, walks = self.facts[kernel]
+        keys = [(loops, (args[slot], index)) for loops, slot, index in walks]
         roots = [storage_root(a) for a in args]
-        reads = {r for slot, r in enumerate(roots) if slot not in facts.only_written}
-        writes = {roots[slot] for slot in facts.written}
+        reads = {r for slot, r in enumerate(roots) if slot not in only_written}
+        writes = {roots[slot] for slot in written}
         at = self._partner(kernel, keys, reads, writes)
         if at is None:
             at = len(self.calls)
             self.calls.append(call)
-            self.stores[at] = 1
         else:
             self.calls[at] = _joined(self.calls[at], call)
-            self.stores[at] += 1
         for root in reads | writes:
             self.touched[root] = max(at, self.touched.get(root, -1))
         for root in writes:
@@ -102,20 +103,11 @@ class _Joiner:
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
         size = len(walk.order(kernel))
         for at in found:
-            whole = size + len(walk.order(self.calls[at].src[0]))
-            if ready < at and self.stores[at] < MOST_STORES and whole <= MOST_NODES:
+            earlier = self.calls[at].src[0]
+            few = len(earlier.src) < MOST_STORES and size + len(walk.order(earlier)) <= MOST_NODES
+            if ready < at and few:
                 return at
         return None
-
-
-class _Facts:
-    """Facts of a kernel, for all of its calls: the slots that it writes, those that it writes and
-    does not read, and the addresses that it reads."""
-
-    def __init__(self, kernel: UOp, least: int) -> None:
-        self.written = set(written_slots(kernel))
-        self.only_written = self.written.difference(read_slots(kernel))
-        self.walks = _walks(kernel, least)
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:
@@ -132,28 +124,14 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u is target or u.src[0].op is not Ops.PARAM:
             continue
-        if ranges.ranges(u).issuperset(loops) and _bytes(u) >= least:
-            names = _renamed([r for r in ranges.ranges(u) if r not in loops])
-            place = tuple([rebuild.rebuild(s, names) for s in u.src[1:]])
-            found.append((loops, u.src[0].arg.slot, place))
+        around = ranges.ranges(u)
+        size = u.dtype.itemsize * math.prod([bounds.bounds(r)[1] + 1 for r in around])
+        if around.issuperset(loops) and size >= least:
+            inner = sorted(around.difference(loops), key=lambda r: r.arg.axis)
+            names = rebuild.renamed_ranges({r: (_INNER, i) for i, r in enumerate(inner)})
+            index = tuple([rebuild.rebuild(s, names) for s in u.src[1:]])
+            found.append((loops, u.src[0].arg.slot, index))
     return found
-
-
-def _bytes(place: UOp) -> int:
-    """The number of bytes read at an INDEX in all iterations."""
-    total = place.dtype.itemsize
-    for r in ranges.ranges(place):
-        total *= bounds.bounds(r)[1] + 1
-    return total
-
-
-def _renamed(ranges: list[UOp]) -> dict[UOp, UOp]:
-    """Inner ranges, with axes that are the same in every kernel."""
-    ordered = sorted(ranges, key=lambda r: r.arg.axis)
-    return {
-        r: intern(Ops.RANGE, r.dtype, r.src, RangeArg((_INNER, i), r.arg.kind))
-        for i, r in enumerate(ordered)
-    }
 
 
 def _joined(one: UOp, two: UOp) -> UOp:

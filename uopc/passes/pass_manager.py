@@ -87,7 +87,7 @@ class Lowering:
 
         With `start`, the graph is the result of the pass of that name, and only later passes run.
         """
-        first, rest = _plan(graph, start)
+        first, rest = _remaining(graph, start)
         self.runs.append(first)
         self._check(first)
         outputs: tuple[UOp, ...] = ()
@@ -117,12 +117,8 @@ class Lowering:
             self.runs[-1].after = final
         became = dict(zip(unnamed, final))
         now = {k: became[n] for k, n in now.items()}
-        words = {n: _words(n) for n in final}
-        calls = []
-        for c in program.src:
-            n = now[c.src[0]]
-            by_slot, variables = words[n]
-            calls.append((n, (*c.src[1 : 1 + by_slot], *variables)))
+        words = {n: storage.word_places(n) for n in final}
+        calls = [(now[c.src[0]], _arguments(c, words[now[c.src[0]]])) for c in program.src]
         origins: dict[UOp, list[UOp]] = {n: [] for n in final}
         for k, n in now.items():
             origins[n] += [u for u in walk.toposort(k) if u.origin is not None]
@@ -177,12 +173,12 @@ def function_schedule(context: Context) -> Schedule:
     return schedule
 
 
-def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
+def _remaining(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
     """The stage that a graph is at, and the passes that remain to run."""
     if start != INPUT:
         names = [p.name for _, p in PIPELINE]
         if start not in names:
-            raise UserError(f"no stage {start!r}; there are {', '.join((INPUT, *names))}")
+            raise UserError(f"unknown stage {start!r}; choose {', '.join((INPUT, *names))}")
         at = names.index(start)
         number, p = PIPELINE[at]
         return StageRun(number, p.name, p.promises, [graph], [graph]), list(PIPELINE[at + 1 :])
@@ -196,12 +192,11 @@ def _plan(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
     return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]
 
 
-def _words(kernel: UOp) -> tuple[int, list[UOp]]:
-    """The number of arguments by slot of a linear kernel, and its variables. A pass may have found
-    that the kernel needs fewer than its call has."""
-    places = storage.word_places(kernel)
+def _arguments(call: UOp, places: dict[UOp, int]) -> tuple[UOp, ...]:
+    """The arguments by slot of a call, and the variables, that the linear kernel still needs."""
     by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
-    return 1 + max(by_slot, default=-1), [u for u in places if u.op is Ops.VARIABLE]
+    variables = [u for u in places if u.op is Ops.VARIABLE]
+    return *call.src[1 : 2 + max(by_slot, default=-1)], *variables
 
 
 def _named(kernels: list[UOp]) -> list[UOp]:
@@ -223,12 +218,10 @@ def _named(kernels: list[UOp]) -> list[UOp]:
 
 def _call_of(kernel: UOp) -> UOp:
     """A kernel written by hand, called with its PARAMs as the program's arguments."""
-    params = sorted(
-        (u for u in walk.toposort(kernel) if u.op is Ops.PARAM), key=lambda u: u.arg.slot
-    )
+    params = [u for u in walk.toposort(kernel) if u.op is Ops.PARAM]
+    params.sort(key=lambda u: u.arg.slot)
     slots = [u.arg.slot for u in params]
     if slots != list(range(len(slots))):
         raise UserError(f"kernel params must have the slots 0 to {len(slots) - 1}, got {slots}")
-    args = (*params, *walk.variables(kernel))
-    call = intern(Ops.CALL, dtypes.void, (kernel, *args))
+    call = intern(Ops.CALL, dtypes.void, (kernel, *params, *walk.variables(kernel)))
     return intern(Ops.LINEAR, dtypes.void, (call,))

@@ -36,7 +36,6 @@ decomposition.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
@@ -61,22 +60,15 @@ MOST_NUMBERS = 64
 Constants = tuple["UOp", ...]
 
 
-def _is_plain(value: Any) -> bool:
-    """True if the code for this value is the same as for its neighbours."""
-    return type(value) in (int, float) and math.isfinite(value) and value not in (0, 1, -1)
-
-
-def _is_power(value: float) -> bool:
-    return abs(math.frexp(value)[0]) == 0.5
-
-
 def _is_free(user: UOp, place: int) -> bool:
     """True if the code does not depend on the constant operand at this place."""
     c = user.src[place]
     if c.op is not Ops.CONST or c.dtype.kind not in ("int", "uint", "float"):
         return False
+    if type(c.arg) is tuple or not math.isfinite(c.arg) or c.arg in (0, 1, -1):
+        return False
     shift = (user.op is Ops.MUL and c.dtype.is_int) or (user.op is Ops.FDIV and place == 1)
-    return _is_plain(c.arg) and not (shift and _is_power(c.arg))
+    return not (shift and abs(math.frexp(c.arg)[0]) == 0.5)  # a power of two
 
 
 def _in_addresses(order: list[UOp]) -> set[UOp]:

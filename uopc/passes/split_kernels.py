@@ -32,6 +32,7 @@ from uopc.errors import UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes, walk
+from uopc.ir.core.arena import memo
 from uopc.ir.core.args import BufferArg, KernelArg, ParamArg
 from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
@@ -88,8 +89,6 @@ class _KernelCalls:
         self.versions = Versions()
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
         self._roots: dict[UOp, UOp] = {}
-        # By the shape of the storage and the index: equal kernels differ in the storage only.
-        self._flats: dict[tuple[shapes.Shape, Index], tuple[UOp, UOp]] = {}
         effects: dict[UOp, None] = {}
         for u in walk.nodes(graph):
             after = u.op is Ops.AFTER and not is_local(u)
@@ -109,11 +108,8 @@ class _KernelCalls:
     def _called(self, effect: UOp) -> _KernelCall:
         """A call of a hand-written kernel, which may read and write all of its arguments."""
         written, read = written_slots(effect.src[0]), read_slots(effect.src[0])
-        spans = [
-            Span(self.root(a), 0, float("inf"), self.seen(a))
-            for a in effect.src[1:]
-            if a.op is not Ops.VARIABLE
-        ]
+        args = [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+        spans = [Span(self.root(a), 0, float("inf"), self.seen(a)) for a in args]
         reads = [s for i, s in enumerate(spans) if i in read]
         writes = [s for i, s in enumerate(spans) if i in written]
         return _KernelCall(reads, writes, [s.seen for s in spans], effect)
@@ -130,7 +126,7 @@ class _KernelCalls:
             if u.op is Ops.INDEX:
                 storage, index = u.src[0], u.src[1:]
                 root = self.root(storage)
-                flat, guard = self._flat(root, index)
+                flat, guard = _flat(shapes.shape(root), index)
                 accesses[u] = _StorageUse(root, flat, guard, not loaded.isdisjoint(index))
                 if not is_local(storage):
                     low, high = bounds.bounds(flat)
@@ -155,14 +151,12 @@ class _KernelCalls:
             self._seen[after] = out = self.versions.joined(after, found)
         return out
 
-    def _flat(self, root: UOp, index: Index) -> tuple[UOp, UOp]:
-        """The flat form of an index into some storage, and its guard."""
-        key = shapes.shape(root), index
-        found = self._flats.get(key)
-        if found is None:
-            plain, guard = index_maps.plain_index(index, index_maps.true())
-            found = self._flats[key] = index_maps.flat_index(key[0], plain), guard
-        return found
+
+@memo
+def _flat(dims: shapes.Shape, index: Index) -> tuple[UOp, UOp]:
+    """The flat form of an index into storage of these dimensions, and its guard."""
+    plain, guard = index_maps.plain_index(index, index_maps.true())
+    return index_maps.flat_index(dims, plain), guard
 
 
 _CLOSED = (Ops.END, Ops.STORE, Ops.CALL)

@@ -24,7 +24,7 @@ from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.contract import Context, Pass
 
-_TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD)
+_TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND)
 
 # A reduce of at least this many elements to one is cut in two (documented threshold).
 SPLIT_RATIO = 32768
@@ -44,8 +44,6 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op.is_storage or not reads.isdisjoint(u.src):
             reads.add(u)
         if u.op in _TRANSPARENT:
-            return src[0]
-        if u.op is Ops.BIND:
             return src[0]
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0], context.optimize and u in reads and u not in fixed)
@@ -94,41 +92,37 @@ def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return intern(Ops.STORE, u.dtype, (target, value, *src[2:]), u.arg, u.tag)
 
 
-def _empty(dims: shapes.Shape) -> bool:
-    return 0 in dims
-
-
 def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """A value without elements is a constant; a padded one without a source, zeros."""
     dims = shapes.shape(u)
-    if _empty(dims) or (u.op is Ops.PAD and _empty(shapes.shape(src[0]))):
+    if 0 in dims or (u.op is Ops.PAD and 0 in shapes.shape(src[0])):
         return leaves.filled(leaves.const(u.dtype, 0), dims)
     return None
 
 
 def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """cat a, (nothing), b  →  cat a, b"""
-    kept = tuple([s for s in src if not _empty(shapes.shape(s))])
-    if not kept or len(kept) == len(src):
+    parts = tuple([s for s in src if 0 not in shapes.shape(s)])
+    if not parts or len(parts) == len(src):
         return _emptied(u, src)
-    return kept[0] if len(kept) == 1 else intern(Ops.CAT, u.dtype, kept, u.arg)
+    return parts[0] if len(parts) == 1 else intern(Ops.CAT, u.dtype, parts, u.arg)
 
 
 def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
     """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
     once. Large: two reduces, unless it reads nothing and has a closed form."""
     dims = shapes.shape(value)
-    if any(isinstance(dims[a], int) and dims[a] == 0 for a in u.arg.axes):
+    if any(dims[a] == 0 for a in u.arg.axes):
         identity = leaves.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
         return leaves.filled(identity, shapes.shape(u))
-    if _empty(dims):
+    if 0 in dims:
         return leaves.filled(leaves.const(u.dtype, 0), shapes.shape(u))
-    long = tuple([a for a in u.arg.axes if not (isinstance(dims[a], int) and dims[a] == 1)])
+    long = tuple([a for a in u.arg.axes if dims[a] != 1])
     if not long:
         return movement.reshape(value, shapes.shape(u))
     if long != u.arg.axes:
-        kept = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
-        return movement.reshape(_reduced(kept, is_split), shapes.shape(u))
+        narrow = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
+        return movement.reshape(_reduced(narrow, is_split), shapes.shape(u))
     if u.dtype.is_float and u.dtype.bits < 32:
         wide = intern(Ops.REDUCE, dtypes.float32, (fold.cast(value, dtypes.float32),), u.arg)
         return fold.cast(_reduced(wide, is_split), u.dtype)
@@ -144,27 +138,16 @@ def _split(u: UOp, value: UOp, dims: shapes.Shape) -> UOp | None:
     """reduce over n  →  reduce over p of (reduce over n/p), with a new axis for the pieces."""
     if not all(isinstance(d, int) for d in dims):
         return None
-    ints = [int(d) for d in dims]
-    result = 1
-    for i, d in enumerate(ints):
-        result *= 1 if i in u.arg.axes else d
-    whole = 1
-    for d in ints:
-        whole *= d
-    if whole // result < SPLIT_RATIO:
+    result = shapes.size(shapes.shape(u))
+    if shapes.size(dims) // result < SPLIT_RATIO:
         return None
     for axis in u.arg.axes:
-        if _is_repeated(value, axis):
-            continue
+        if value.op is Ops.EXPAND and _is_one(value.src[0], len(dims) - axis):
+            continue  # it only repeats one element
         for pieces in SPLIT_PIECES:
-            if ints[axis] % pieces == 0 and result * pieces <= SPLIT_SIZE:
-                return _in_pieces(u, value, ints, axis, pieces)
+            if dims[axis] % pieces == 0 and result * pieces <= SPLIT_SIZE:
+                return _in_pieces(u, value, dims, axis, pieces)
     return None
-
-
-def _is_repeated(value: UOp, axis: int) -> bool:
-    """True if an axis only repeats one element."""
-    return value.op is Ops.EXPAND and _is_one(value.src[0], len(shapes.shape(value)) - axis)
 
 
 def _is_one(value: UOp, last: int) -> bool:
@@ -173,21 +156,21 @@ def _is_one(value: UOp, last: int) -> bool:
     return last > len(dims) or dims[-last] == 1
 
 
-def _in_pieces(u: UOp, value: UOp, dims: list[int], axis: int, pieces: int) -> UOp:
+def _in_pieces(u: UOp, value: UOp, dims: shapes.Shape, axis: int, pieces: int) -> UOp:
     """Two reduces for one. The axis of pieces is where the cut axis is, but outside of axes along
     which an operand repeats: a piece of a matrix product is then a small matrix of neighbours."""
-    cut = dims[:axis] + [pieces, dims[axis] // pieces] + dims[axis + 1 :]
-    parts = value.src if value.op.is_alu else ()
-    repeated = [any([_is_one(s, len(dims) - i) for s in parts]) for i in range(axis)]
-    place = next((i for i in range(axis) if repeated[i] and dims[i] > 1), axis)
+    cut = (*dims[:axis], pieces, dims[axis] // pieces, *dims[axis + 1 :])
+    operands = value.src if value.op.is_alu else ()
+    repeated = [any([_is_one(s, len(dims) - i) for s in operands]) for i in range(axis)]
+    outer = next((i for i in range(axis) if repeated[i] and dims[i] > 1), axis)
     order = [i for i in range(len(cut)) if i != axis]
-    moved = movement.reshape(value, tuple(cut))
-    moved = movement.permute(moved, (*order[:place], axis, *order[place:]))
-    axes = tuple([i + 1 if i >= place else i for i in u.arg.axes])
+    moved = movement.reshape(value, cut)
+    moved = movement.permute(moved, (*order[:outer], axis, *order[outer:]))
+    axes = tuple([i + 1 if i >= outer else i for i in u.arg.axes])
     first = intern(Ops.REDUCE, u.dtype, (moved,), ReduceArg(u.arg.op, axes))
     stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
-    kept = place - sum(i < place for i in u.arg.axes)
-    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (kept,)))
+    left = outer - sum(i < outer for i in u.arg.axes)
+    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (left,)))
 
 
 PASS = Pass("canonicalize", TENSOR, TENSOR, canonicalize, "graph", reassociates=True)

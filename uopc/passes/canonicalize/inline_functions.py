@@ -9,12 +9,13 @@ such a call is inlined, and its value stored.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterator
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.arena import memo
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, whole_root, written_slots
@@ -33,9 +34,7 @@ class FunctionCalls:
         self._params: dict[UOp, list[UOp]] = {}  # of a FUNCTION
         self._buffers: dict[UOp, set[UOp]] = {}  # those in its body
         self._outputs: dict[UOp, tuple[UOp, ...] | None] = {}  # of a CALL
-        self._whole: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}
-        self._first = -1  # slots of BUFFERs made here
-        self._slots: Iterator[int] = itertools.count()
+        self._new = itertools.count()  # BUFFERs made here
 
     def value(self, u: UOp, called: UOp) -> UOp:
         """The value that a GETTUPLE of a call, or of a TUPLE, stands for.
@@ -114,7 +113,7 @@ class FunctionCalls:
             for r in roots:
                 if r not in now:
                     now[r] = self._own_buffer(r, function) if r.op is Ops.BUFFER else r
-            whole = self._of_whole_storage(c, len(roots))
+            whole = _widened(c.src[0], c.src[1 : 1 + len(roots)])
             effect = intern(Ops.CALL, dtypes.void, (whole, *[now[r] for r in roots]))
             effect.origin = effect.origin or call.origin
             for r in _written(c):
@@ -130,29 +129,23 @@ class FunctionCalls:
 
     def _own_buffer(self, buffer: UOp, function: UOp) -> UOp:
         """Storage of this call in place of that of the function, unless it is the caller's."""
-        if self._first < 0:
-            order = walk.toposort(self.graph, walk.outside_kernels(self.graph))
-            used = [u.arg.slot for u in order if u.op is Ops.BUFFER]
-            self._first = 1 + max(used, default=-1)
-            self._slots = itertools.count(self._first)
         if buffer.arg.slot < self._first and buffer in self._buffers[function]:
             return buffer
-        arg = dataclasses.replace(buffer.arg, slot=next(self._slots))
+        arg = dataclasses.replace(buffer.arg, slot=self._first + next(self._new))
         return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
 
-    def _of_whole_storage(self, call: UOp, count: int) -> UOp:
-        """The kernel of a call that takes all of the storage that it was given parts of."""
-        kernel, args = call.src[0], call.src[1 : 1 + count]
-        if not any(a.op is Ops.SLICE for a in args):
-            return kernel
-        key = kernel, args
-        if key not in self._whole:
-            self._whole[key] = _widened(kernel, args)
-        return self._whole[key]
+    @functools.cached_property
+    def _first(self) -> int:
+        """The first slot after those of the graph's own BUFFERs."""
+        order = walk.toposort(self.graph, walk.outside_kernels(self.graph))
+        return 1 + max([u.arg.slot for u in order if u.op is Ops.BUFFER], default=-1)
 
 
+@memo
 def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
-    """The kernel with its params as large as what the SLICEs in `args` are of."""
+    """The kernel on the whole storage that the SLICEs among its arguments are of."""
+    if not any(a.op is Ops.SLICE for a in args):
+        return kernel
     begins: dict[UOp, int] = {}  # new param -> where the part began
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -164,9 +157,8 @@ def _widened(kernel: UOp, args: tuple[UOp, ...]) -> UOp:
             begins[param] = part.arg[0]
             return param
         if u.op is Ops.INDEX and src[0] in begins:
-            place, guard = index_maps.ungated(src[1])
-            moved = affine.plus(place, begins[src[0]])
-            index = (moved,) if guard is None else index_maps.gated((moved,), guard)
+            flat, guard = index_maps.plain_index(src[1:], index_maps.true())
+            index = index_maps.gated((affine.plus(flat[0], begins[src[0]]),), guard)
             return intern(Ops.INDEX, u.dtype, (src[0], *index), u.arg, u.tag)
         return None
 
