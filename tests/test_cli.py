@@ -436,7 +436,7 @@ def test_the_line_of_the_user_is_shown(run, tmp_path):
 TEXTS = {
     "no end": ("%1 = param x : f32[4\n", "a.uop: line 1, column 16: expected a type"),
     "empty": ("// stage: rangeify\n", "a.uop: line 1, column 1: expected a statement"),
-    "stage": ("// stage: nosuch\n%1 = param x : f32[4]\n", "no stage 'nosuch'; there are input,"),
+    "stage": ("// stage: nosuch\n%1 = param x : f32[4]\n", "unknown stage 'nosuch'; choose input,"),
     "level": (
         "// stage: rangeify\n%1 = param x : f32[4]\n",
         "rangeify: level indexed, invariant legal-op",
