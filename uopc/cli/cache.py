@@ -15,7 +15,7 @@ from uopc import config, driver
 from uopc.cache.disk import DiskCache, Entry, Unusable
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
-from uopc.dump.columns import count
+from uopc.dump.columns import plural
 from uopc.errors import UserError
 from uopc.ir.core.serialize import fingerprint
 from uopc.passes.pass_manager import INPUT
@@ -42,15 +42,16 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         out.line("the cache on disk is off: UOPC_CACHE_DIR is empty or 0")
         return 0
     try:
-        {"ls": _list, "why": _why, "clear": _clear}[args.action](disk, args, out)
+        if args.action == "ls":
+            _list(disk, out)
+        elif args.action == "why":
+            _why(disk, args.source, out)
+        else:
+            files, nbytes = disk.clear()
+            out.line(f"{disk.root}: {files} files with {_size(nbytes)} removed")
     except Unusable as problem:
         raise UserError(f"the cache on disk is not used: {problem}") from None
     return 0
-
-
-def _clear(disk: DiskCache, args: Namespace, out: Output) -> None:
-    files, nbytes = disk.clear()
-    out.line(f"{disk.root}: {files} files with {_size(nbytes)} removed")
 
 
 def _size(nbytes: int) -> str:
@@ -74,27 +75,26 @@ def _known(disk: DiskCache) -> list[Known]:
     return found
 
 
-def _list(disk: DiskCache, args: Namespace, out: Output) -> None:
+def _list(disk: DiskCache, out: Output) -> None:
     entries = _known(disk)
     total, most = sum(e.nbytes for e, _ in entries), _size(disk.limit)
     out.line(f"{disk.root}: {len(entries)} entries, {_size(total)} of {most}", "bold")
     for e, head in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(e.used))
-        what = f"unusable: {head}" if isinstance(head, str) else _kernels(head)
+        if isinstance(head, str):
+            what = f"unusable: {head}"
+        else:
+            names = [name for name, _ in head.kernels]
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            what = f"{plural(len(names), 'kernel')}: {', '.join(names[:4])}{more}"
         out.line(f" {e.name[:_SHOWN]}  {_size(e.nbytes):>10}  {when}  {what}")
 
 
-def _kernels(head: record.Head) -> str:
-    names = [name for name, _ in head.kernels]
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"{count(len(names), 'kernel')}: {', '.join(names[:4])}{more}"
-
-
 # ---------------------------------------------------------------- why
-def _why(disk: DiskCache, args: Namespace, out: Output) -> None:
-    found = load.load(args.source)
+def _why(disk: DiskCache, source: str, out: Output) -> None:
+    found = load.load(source)
     if found.start != INPUT:
-        raise UserError(f"{args.source}: only whole graphs are cached, and this is a later stage")
+        raise UserError(f"{source}: only whole graphs are cached, and this is a later stage")
     options = config.current()
     request = prepare(
         found.graph, None, not options.noopt, None, None, options, device=options.device

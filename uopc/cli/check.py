@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from uopc.cli import rules as rules_command
+from uopc.cli import rules
 from uopc.cli.output import Output, Refuse
-from uopc.dump.columns import count
+from uopc.dump.columns import plural
 from uopc.ir.rewrite import check_rules
 from uopc.ir.symbolic import simplify
 
 
 def arguments(parser: ArgumentParser) -> None:
     """A rule set, and the seed of the random graphs."""
-    rules_command.arguments(parser)
+    rules.arguments(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the graphs (default: 0)")
 
 
@@ -29,12 +29,12 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Test the rules; exit code 1 when there is a complaint."""
     complaints: list[str] = []
     total = 0
-    for rules in rules_command.chosen(args.name, refuse):
-        results = [check_rules.tried(rules, e, args.seed) for e in rules.entries]
+    for rule_set in rules.chosen(args.name, refuse):
+        results = [check_rules.tried(rule_set, e, args.seed) for e in rule_set.entries]
         graphs, places = sum(r.graphs for r in results), sum(r.places for r in results)
         total += len(results)
-        said = f"{rules.name:<16} {count(len(results), 'rule'):>9}, {graphs:>6} graphs,"
-        out.line(f"{said} {places:>8} places, over {rules_command.numbers(rules)}")
+        said = f"{rule_set.name:<16} {plural(len(results), 'rule'):>9}, {graphs:>6} graphs,"
+        out.line(f"{said} {places:>8} places, over {rules.numbers(rule_set)}")
         complaints += [str(r.refutation) for r in results if r.refutation is not None]
         complaints += [f"{r.rule}: fired on no graph" for r in results if not r.graphs]
     if args.name is None:
@@ -43,6 +43,6 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         complaints += [f"{late.name}: hidden by {early.name}" for late, early in hidden]
     for text in complaints:
         out.line(text, "red")
-    wrong = count(len(complaints), "complaint") if complaints else "all rules preserve values"
-    out.line(f"{count(total, 'rule')}: {wrong}")
+    wrong = plural(len(complaints), "complaint") if complaints else "all rules preserve values"
+    out.line(f"{plural(total, 'rule')}: {wrong}")
     return int(bool(complaints))

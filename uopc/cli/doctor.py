@@ -11,15 +11,21 @@ examples:
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from importlib import metadata, util
+from typing import Literal
 
 import numpy as np
 
+import uopc
 from uopc import config
+from uopc.backends import detect
+from uopc.backends.cuda import binding, device
+from uopc.backends.nvptx.ptxas import find_ptxas
 from uopc.cli.output import Output, Refuse
 from uopc.dump.columns import columns
 from uopc.errors import Error
@@ -85,10 +91,6 @@ def _check(name: str, required: bool, look: Callable[[], str]) -> Finding:
 
 
 # ---------------------------------------------------------------- this machine
-def _python() -> str:
-    return f"{sys.version.split()[0]}, NumPy {np.__version__}"
-
-
 def _llvmlite() -> str:
     import llvmlite
     import llvmlite.binding as llvm
@@ -111,8 +113,6 @@ def _targets() -> str:
 
 
 def _cpu() -> str:
-    from uopc.backends import detect
-
     found = detect.host(config.current().target_cpu)
     has = [f[1:] for f in found.features.split(",") if f in _WORTH_NAMING]
     return f"{found.cpu}, vectors of {found.vector_bits} bits ({' '.join(has) or 'no extensions'})"
@@ -123,23 +123,18 @@ _WORTH_NAMING = ("+sse4.2", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+
 
 
 def _threads() -> str:
-    from uopc.backends import detect
-
     asked = config.current().threads
     return f"{detect.cores()}" + (f", UOPC_THREADS asks for {asked}" if asked else "")
 
 
-def _compiled(device: str) -> Any:
-    """A small program, (x*2 + 1).sum(axis=1)."""
-    import uopc
-
-    x = uopc.param("x", (64, 100))
-    return uopc.compile((x * 2 + 1).sum(axis=1), device=device)
+def _compiled(name: str) -> uopc.Program:
+    """A small program for a device."""
+    return uopc.compile((uopc.param("x", (64, 100)) * 2 + 1).sum(axis=1), device=name)
 
 
-def _program(device: str) -> str:
-    given = np.arange(6400, dtype=np.float32).reshape(64, 100) % 7
-    if not np.array_equal(_compiled(device)(given), (given * 2 + 1).sum(axis=1)):
+def _program(name: str) -> str:
+    x = np.arange(6400, dtype=np.float32).reshape(64, 100) % 7
+    if not np.array_equal(_compiled(name)(x), (x * 2 + 1).sum(axis=1)):
         raise _Missing("a program gave a wrong result")
     return "compiled and ran; the result is correct"
 
@@ -152,17 +147,13 @@ def _native_call() -> str:
     return "calls go straight to machine code"
 
 
+# ---------------------------------------------------------------- NVIDIA
 def _ptx() -> str:
     kernels = _compiled("cuda:sm_80").kernels
     return f"{sum(k.asm.count(chr(10)) for k in kernels)} lines of PTX for sm_80"
 
 
-# ---------------------------------------------------------------- NVIDIA
 def _ptxas() -> str:
-    import subprocess
-
-    from uopc.backends.nvptx.ptxas import find_ptxas
-
     path = find_ptxas()
     if path is None:
         raise _Missing("not installed: pip install nvidia-cuda-nvcc-cu12 (only tests need it)")
@@ -172,8 +163,6 @@ def _ptxas() -> str:
 
 
 def _pycuda() -> str:
-    from importlib import metadata, util
-
     if util.find_spec("pycuda") is None:
         raise _Missing("not installed: pip install uopc[cuda], or .ci/build-pycuda-wheel")
     try:
@@ -183,27 +172,21 @@ def _pycuda() -> str:
 
 
 def _driver() -> str:
-    from uopc.backends.cuda.binding import driver
-
-    number = driver().get_driver_version()
+    number = binding.driver().get_driver_version()
     return f"CUDA {number // 1000}.{number % 1000 // 10}"
 
 
 def _device() -> str:
-    from uopc.backends.cuda import binding
-    from uopc.backends.cuda.device import device
-
-    count = binding.driver().Device.count()
-    if not count:
+    found = [device.device(i) for i in range(binding.driver().Device.count())]
+    if not found:
         raise _Missing("the driver finds no device")
-    found = [device(i) for i in range(count)]
     return "; ".join(f"cuda:{d.ordinal} {d.name} ({d.capability[0]}.{d.capability[1]})"
                      for d in found)  # fmt: skip
 
 
 # the name, True if CPU programs need it, the check
 _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
-    ("python", True, _python),
+    ("python", True, lambda: f"{sys.version.split()[0]}, NumPy {np.__version__}"),
     ("llvmlite", True, _llvmlite),
     ("llvm targets", True, _targets),
     ("cpu", True, _cpu),

@@ -68,9 +68,12 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     device = args.device or found.settings.get("device") or config.current().device
     backend = driver.backend_of(device)
     lowering = Lowering(_context(found, backend, device), verify, trace=True)
+    graph = found.graph
+    if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
+        graph = prepare(graph, None, True, None, None, config.current()).graph
     try:
         with arena.arena():
-            lowered = lowering.lower(_graph(found), found.start)
+            lowered = lowering.lower(graph, found.start)
     except Error as error:
         if args.out and lowering.runs:
             files.write(Dump(lowering), Path(args.out))
@@ -91,19 +94,9 @@ def _context(found: load.Source, backend: Backend, device: str) -> Context:
     threads = options.threads
     if not threads and noted.get("threads", "").isdecimal():
         threads = min(config.MOST_THREADS, int(noted["threads"]))
-    cpu = options.target_cpu
-    if not cpu and noted.get("cpu") in target.CPUS:
-        cpu = noted["cpu"]
+    cpu = options.target_cpu or (noted["cpu"] if noted.get("cpu") in target.CPUS else "")
     tf32 = options.tf32 or noted.get("tf32") == "yes"
     return Context(backend.target(device, cpu), optimize, threads or detect.cores(), tf32)
-
-
-def _graph(found: load.Source) -> UOp:
-    """The SINK of what a source offers, or what a stage file holds."""
-    graph = found.graph
-    if found.start != INPUT or (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
-        return graph  # type: ignore[no-any-return]
-    return prepare(graph, None, True, None, None, config.current()).graph
 
 
 def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:

@@ -2,11 +2,9 @@
 
 `file.uop` holds a graph as text; its first lines say which stage it is, and the arrays it names
 are `.npy` files beside it. `file.py:name` is the value of `name` in a Python file: a UOp, a tuple,
-list or dict of them, a Program, or a function without parameters that returns one of these. Without
-a name, uopc looks for, in this order: a name `graph`; a single UOp at module level that is not a
-part of another; a single function without parameters (`main` only if there is no other). If several
-remain, the error lists them. The file runs as a module that is not `__main__`, and its output goes
-to stderr.
+list or dict of them, a Program, or a function without parameters that returns one of these.
+`uopc dump --help` says what it is without a name. The file runs as a module that is not `__main__`,
+and its output goes to stderr.
 """
 
 from __future__ import annotations
@@ -56,62 +54,57 @@ def load(source: str) -> Source:
         if name:
             raise UserError(f"{source}: a .uop file holds one graph, which has no name")
         return _load_text(path)
-    module = run_file(path)
+    module = _run_file(path)
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):
         raise UserError(f"{path} defines no {chosen!r}")
     return Source(f"{path}:{chosen}", _graph_of(path, chosen, getattr(module, chosen)))
 
 
-# ---------------------------------------------------------------- stage files
 def _load_text(path: Path) -> Source:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text(encoding="utf-8")
+        graph = parse(text, read_arrays(path, text))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
-    settings = parse_header(text)
-    try:
-        graph = parse(text, read_arrays(path, text))
     except InvalidIR as error:
         raise InvalidIR(f"{path}: {error}") from None
+    settings = parse_header(text)
     return Source(str(path), graph, settings.get("stage", INPUT), settings)
 
 
 # ---------------------------------------------------------------- Python files
-def run_file(path: Path) -> ModuleType:
+def _run_file(path: Path) -> ModuleType:
     """Run a Python file as a module. UserError shows the file's own line when it fails."""
     module = ModuleType(f"source_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     sys.path.insert(0, str(path.parent.resolve()))
     with _reported(path):
-        code = compile(path.read_bytes(), str(path), "exec")
-        exec(code, module.__dict__)
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     return module
 
 
 @contextlib.contextmanager
 def _reported(path: Path) -> Any:
-    """Run the user's code: its output goes to stderr, its failure becomes a UserError."""
+    """Run the user's code: its output goes to stderr, its failure becomes a UserError, which shows
+    the last line of the user's file that led to it."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except (Exception, SystemExit) as error:
-        raise UserError(_message(path, error)) from error
-
-
-def _message(path: Path, error: BaseException) -> str:
-    """The error and the last line of the user's file that led to it."""
-    kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        column = " " * max(0, (error.offset or 1) - 1)
-        line = (error.text or "").rstrip("\n")
-        return f"{path}:{error.lineno}: {kind}{error.msg}\n    {line}\n    {column}^"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    if not lines or lines[-1] is None:
-        return f"{path}: {kind}{error}"
-    line = linecache.getline(str(path), lines[-1]).strip()
-    return f"{path}:{lines[-1]}: {kind}{error}\n    {line}"
+        kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
+        file, text = str(path), f"{kind}{error}"
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if f.filename == file and f.lineno]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            column = " " * max(0, (error.offset or 1) - 1)
+            lines, text = [error.lineno or 1], f"{kind}{error.msg}"
+            shown = f"\n    {(error.text or '').rstrip()}\n    {column}^"
+        elif lines:
+            shown = f"\n    {linecache.getline(file, lines[-1]).strip()}"
+        place = f"{path}:{lines[-1]}" if lines else file
+        raise UserError(f"{place}: {text}{shown if lines else ''}") from error
 
 
 def _outputs(value: Any) -> tuple[Any, ...]:
@@ -127,9 +120,8 @@ def _is_program(value: Any) -> bool:
 
 
 def _takes_nothing(value: Any) -> bool:
-    if not isinstance(value, FunctionType):
-        return False
-    return all(
+    """True for a function that can be called without arguments."""
+    return isinstance(value, FunctionType) and all(
         p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         for p in inspect.signature(value).parameters.values()
     )
@@ -140,14 +132,15 @@ def _choose(path: Path, module: ModuleType) -> str:
     public = {k: v for k, v in vars(module).items() if not k.startswith("_")}
     if "graph" in public:
         return "graph"
-    names = _roots({k: v for k, v in public.items() if _outputs(v)})
-    if not names:
-        names = [k for k, v in public.items() if _is_program(v)]
-    if not names:
-        own = {k: v for k, v in public.items() if _takes_nothing(v)}
-        names = [k for k, v in own.items() if v.__module__ == module.__name__]
-        if len(names) > 1 and "main" in names:
-            names.remove("main")
+    functions = [
+        k for k, v in public.items() if _takes_nothing(v) and v.__module__ == module.__name__
+    ]
+    names = (
+        _roots({k: _outputs(v) for k, v in public.items() if _outputs(v)})
+        or [k for k, v in public.items() if _is_program(v)]
+        or [k for k in functions if k != "main"]
+        or functions
+    )
     if not names:
         raise UserError(
             f"{path}: expected a UOp at module level, or a function without parameters that returns"
@@ -161,15 +154,14 @@ def _choose(path: Path, module: ModuleType) -> str:
     return names[0]
 
 
-def _roots(values: dict[str, Any]) -> list[str]:
-    """The graphs that are neither leaves nor parts of others."""
-    outputs = {k: _outputs(v) for k, v in values.items()}
-    whole = {u for us in outputs.values() for u in us}
+def _roots(graphs: dict[str, tuple[UOp, ...]]) -> list[str]:
+    """The names of the graphs that are neither leaves nor parts of others."""
+    whole = {u for outputs in graphs.values() for u in outputs}
     below = {s for u in whole for n in walk.toposort(u) for s in n.src}
     roots: dict[Any, str] = {}
-    for k, us in outputs.items():
-        if not all(u in below or u.op in _LEAVES for u in us):
-            roots.setdefault(us, k)
+    for name, outputs in graphs.items():
+        if not all(u in below or u.op in _LEAVES for u in outputs):
+            roots.setdefault(outputs, name)
     return list(roots.values())
 
 

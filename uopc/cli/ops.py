@@ -23,10 +23,13 @@ def arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Print the op table, or one row of it."""
     if args.name is None:
-        rows = [(o.name, " ".join(o.operands), _letters(o.levels), o.doc) for o in Op.all()]
+        letters = {level: level.text[0].upper() for level in Level}
+        rows = []
+        for o in Op.all():
+            levels = "".join([a if level & o.levels else "." for level, a in letters.items()])
+            rows.append((o.name, " ".join(o.operands), levels, o.doc))
         out.table(("op", "operands", "levels", "meaning"), rows)
-        letters = [f"{level.text[0].upper()} {level.text}" for level in Level]
-        out.line(f"levels: {', '.join(letters)}")
+        out.line("levels: " + ", ".join([f"{a} {level.text}" for level, a in letters.items()]))
         return 0
     names = {o.name: o for o in Op.all()}
     op = names.get(args.name.lower())
@@ -38,14 +41,9 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     return 0
 
 
-def _letters(found: Level) -> str:
-    return "".join(level.text[0].upper() if level & found else "." for level in Level)
-
-
 def _show(op: Op, out: Output) -> None:
     low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
     operands = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
-    flags = [f for f in ("commutes", "effect", "movement") if getattr(op, f)]
     rows = {
         "operands": operands,
         "arg": " or ".join("none" if t is type(None) else t.__name__ for t in op.arg),
@@ -53,7 +51,7 @@ def _show(op: Op, out: Output) -> None:
         "shape": op.shape,
         "levels": " ".join(level.text for level in Level if level & op.levels),
         "symbol": op.symbol,
-        "properties": " ".join(flags),
+        "properties": " ".join(f for f in ("commutes", "effect", "movement") if getattr(op, f)),
     }
     out.line(f"{op.name} {' '.join(op.operands)}".rstrip(), "bold")
     out.line(f"  {op.doc}")

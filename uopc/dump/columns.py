@@ -17,6 +17,6 @@ def columns(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[s
     ]  # fmt: skip
 
 
-def count(n: int, one: str, many: str = "") -> str:
+def plural(n: int, one: str, many: str = "") -> str:
     """A number of things: `1 kernel`, `2 kernels`."""
     return f"{n} {one if n == 1 else many or one + 's'}"

@@ -46,9 +46,9 @@ def write(dump: Dump, folder: Path) -> list[Path]:
         for name, text in contents.items():
             (folder / name).write_text(text, encoding="utf-8")
             written.append(folder / name)
-        for arg in _arrays(dump):
-            np.save(folder / f"{arg.key}.npy", _stored(arg.array), allow_pickle=False)
-            written.append(folder / f"{arg.key}.npy")
+        for key, array in _arrays(dump).items():
+            np.save(folder / f"{key}.npy", array, allow_pickle=False)
+            written.append(folder / f"{key}.npy")
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror or error}") from None
     return written
@@ -62,18 +62,17 @@ def write_text(file: Path, text: str) -> None:
         raise UserError(f"{file}: {error.strerror or error}") from None
 
 
-def _arrays(dump: Dump) -> list[DataArg]:
-    """The constant arrays of all stages."""
-    shown = [dump.shown(stage) for stage in dump.stages]
-    nodes = dict.fromkeys([u for graph in shown for u in walk.toposort(graph)])
-    return list({u.arg.key: u.arg for u in nodes if isinstance(u.arg, DataArg)}.values())
-
-
 # ---------------------------------------------------------------- arrays beside a stage file
-def _stored(array: Any) -> Any:
-    """An array in a dtype that `.npy` files know; small floats as unsigned integers."""
-    known = array.dtype.isbuiltin == 1
-    return array if known else array.view(f"u{array.dtype.itemsize}")
+def _arrays(dump: Dump) -> dict[str, Any]:
+    """The constant arrays of all stages by hash, in dtypes that `.npy` files know: small floats as
+    unsigned integers."""
+    graphs = [dump.shown(stage) for stage in dump.stages]
+    nodes = dict.fromkeys([u for graph in graphs for u in walk.toposort(graph)])
+    found = {u.arg.key: u.arg.array for u in nodes if isinstance(u.arg, DataArg)}
+    return {
+        key: a if a.dtype.isbuiltin == 1 else a.view(f"u{a.dtype.itemsize}")
+        for key, a in found.items()
+    }
 
 
 def read_arrays(file: Path, text: str) -> dict[str, Any]:

@@ -33,38 +33,31 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     for u in order:
         for s in dict.fromkeys(u.src):
             consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
-    texts: dict[shapes.Shape, str] = {}
     rows = [("node", "consumers", "shape", "read at", "stored?")]
     for u in order:
         if u is graph or op_syntax.is_literal(u) or u.dtype is dtypes.void:
             continue
-        dims = shapes.shape(u)
-        if dims not in texts:
-            texts[dims] = shapes.show(dims)
-        readers = _listed(consumers.get(u, []), " ")
+        readers = _listed(consumers.get(u, []))
         reads = _reads(u, notes["demands"], known)
-        name, decision = f"{names.name(u)} {u.op.name}", _decision(u, notes)
-        rows.append((name, readers, texts[dims], reads, decision))
+        name, shape = f"{names.name(u)} {u.op.name}", shapes.show(shapes.shape(u))
+        rows.append((name, readers, shape, reads, _decision(u, notes)))
     title = "decisions of place-stages, node by node (names as in canonicalize):"
     return [title, *columns(rows)]
 
 
-def _listed(items: list[str], separator: str) -> str:
+def _listed(items: list[str]) -> str:
     more = len(items) - _MOST_SHOWN
-    return separator.join(items[:_MOST_SHOWN]) + (f"{separator}+{more}" if more > 0 else "")
+    return " ".join(items[:_MOST_SHOWN]) + (f" +{more}" if more > 0 else "")
 
 
 def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, str]) -> str:
-    found = [
-        "[" + ", ".join([known.get(x) or _index(x, known) for x in d.index]) + "]"
-        for d in demands.get(u, {}).values()
-    ]
-    return _listed(list(dict.fromkeys(found)), " ")
-
-
-def _index(x: UOp, known: dict[UOp, str]) -> str:
-    known[x] = text = infix(x, _INDEX_CHARACTERS) or "…"
-    return text
+    found: dict[str, None] = {}
+    for demand in demands.get(u, {}).values():
+        for x in demand.index:
+            if x not in known:
+                known[x] = infix(x, _INDEX_CHARACTERS) or "…"
+        found["[" + ", ".join([known[x] for x in demand.index]) + "]"] = None
+    return _listed(list(found))
 
 
 def _decision(u: UOp, notes: Mapping[str, Any]) -> str:

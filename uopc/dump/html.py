@@ -12,13 +12,13 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from uopc.dump.files import write_text
 from uopc.dump.stages import Dump
 from uopc.dump.table import Row
-from uopc.ir.core.trace import Fired
 from uopc.ir.core.uop import UOp
 
 MOST_REWRITES: Final = 4000  # shown per stage; the page always says how many there were
@@ -40,35 +40,27 @@ def write(file: Path, source: str, dump: Dump) -> None:
     }
     packed = zlib.compress(json.dumps(data, ensure_ascii=False).encode(), 6)
     page = _TEMPLATE.read_text("utf-8")
-    page = page.replace("{{source}}", _escaped(source))
+    page = page.replace("{{source}}", escape(source, quote=False))
     page = page.replace("{{data}}", base64.b64encode(packed).decode())
     write_text(file, page)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _stages(dump: Dump, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
     """The text of each stage that changed something, and its rewrites."""
     out = []
-    for stage in dump.stages:
-        run = stage.run
-        changed = rows[run.name].changed
-        found = [_rewrite(f) for f in run.rewrites[:MOST_REWRITES]]
+    for run in [stage.run for stage in dump.stages]:
         counts = Counter([f.rule for f in run.rewrites])
         out.append({
             "name": run.name,
-            "text": dump.text(run.name) if changed else None,
+            "text": dump.text(run.name) if rows[run.name].changed else None,
             "total": len(run.rewrites),
             "causes": [[_short(c.label), n] for c, n in counts.most_common()],
-            "rewrites": found,
+            "rewrites": [
+                [_short(f.rule.label), _node(f.before), _node(f.after)]
+                for f in run.rewrites[:MOST_REWRITES]
+            ],
         })  # fmt: skip
     return out
-
-
-def _rewrite(fired: Fired) -> list[str]:
-    return [_short(fired.rule.label), _node(fired.before), _node(fired.after)]
 
 
 def _short(label: str) -> str:
@@ -79,12 +71,9 @@ def _short(label: str) -> str:
 def _node(u: UOp) -> str:
     """One node: its op, its operands by their ops, and its type."""
     arg = "" if u.arg is None else f" {_brief(u)}"
-    operands = ", ".join([_operand(s) for s in u.src[:8]]) + (", …" if len(u.src) > 8 else "")
-    return f"{u.op.name}{arg}({operands}) : {u.dtype.name}"
-
-
-def _operand(s: UOp) -> str:
-    return _brief(s) if not s.src and s.arg is not None else s.op.name
+    operands = [s.op.name if s.src or s.arg is None else _brief(s) for s in u.src[:8]]
+    more = ", …" if len(u.src) > 8 else ""
+    return f"{u.op.name}{arg}({', '.join(operands)}{more}) : {u.dtype.name}"
 
 
 def _brief(u: UOp) -> str:

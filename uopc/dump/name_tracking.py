@@ -62,13 +62,16 @@ class _Successors:
             if forwarded not in self.stands_for:
                 return None
             value = self.stands_for[u] = self.value[self.stands_for[forwarded]]
-            return self._take(self.forwarding.get((u.op, u.arg, value)))
-        sources = [self._source(s) for s in u.src]
-        best = self._most_alike(u, sources)
-        if best is None:
+            best = self.forwarding.get((u.op, u.arg, value))
+        else:
+            known = [self.stands_for.get(s) for s in u.src]
+            best = self._most_alike(u, [None if k is None else self.value[k] for k in known])
+            if best is not None:
+                self.stands_for[u] = best
+        if best is None or best not in self.free:  # another one took its name
             return None
-        self.stands_for[u] = best
-        return self._take(best)
+        self.free.discard(best)
+        return best
 
     def _most_alike(self, u: UOp, sources: list[UOp | None]) -> UOp | None:
         """The first old node with the op and element type of `u` that uses most of the sources."""
@@ -86,13 +89,6 @@ class _Successors:
                             return best
         return best
 
-    def _take(self, u: UOp | None) -> UOp | None:
-        """The node, unless another one took its name."""
-        if u is None or u not in self.free:
-            return None
-        self.free.discard(u)
-        return u
-
     def stand_params(self, call: UOp) -> None:
         """Let the parameters of a kernel stand for the arguments of its call."""
         body, *args = call.src
@@ -103,10 +99,6 @@ class _Successors:
                 root = storage_root(args[p.arg.slot])
                 if root in self.value:
                     self.stands_for.setdefault(p, root)
-
-    def _source(self, s: UOp) -> UOp | None:
-        known = self.stands_for.get(s)
-        return None if known is None else self.value[known]
 
     def _alike(self, c: UOp, sources: list[UOp | None]) -> int:
         """A score: the operands that an old node shares with a new one, and whether it is free."""

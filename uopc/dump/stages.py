@@ -51,17 +51,17 @@ class Stage:
 def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
     """The stages of a run, which a failing pass may have ended early."""
     out: list[Stage] = []
-    now: dict[UOp, UOp] = {}
+    kernels: dict[UOp, UOp] = {}
     for i, run in enumerate(runs):
         if i and run.name in _OF_KERNELS and program is not None:
-            now = now or _kernels_called(program)
             became = dict(zip(run.before, run.after))
-            now = {k: became[n] for k, n in now.items()}
-            calls = tuple([c.replace(src=(now[c.src[0]], *c.src[1:])) for c in program.src])
-            out.append(Stage(run, program.replace(src=calls), now))
+            kernels = {k: became[now] for k, now in (kernels or _kernels_called(program)).items()}
+            calls = [c.replace(src=(kernels[c.src[0]], *c.src[1:])) for c in program.src]
+            whole = program.replace(src=tuple(calls))
         else:
-            now = _kernels_called(run.after[0])
-            out.append(Stage(run, run.after[0], now))
+            whole = run.after[0]
+            kernels = _kernels_called(whole)
+        out.append(Stage(run, whole, kernels))
     return out
 
 
@@ -74,9 +74,8 @@ def _kernels_called(whole: UOp) -> dict[UOp, UOp]:
 class Dump:
     """The texts of a run. Names are given stage by stage, so a text is made after those before it.
 
-    code: a function that gives the LLVM IR of linear kernels by name, and one that gives the
-    assembly of LLVM modules. kernel: the number or name of one kernel: every stage that has kernels
-    shows only this one. UserError when there is no such kernel.
+    code: the functions that give the LLVM IR of linear kernels, and the assembly of LLVM modules.
+    kernel: the number or name of the one kernel to show. UserError when there is no such kernel.
     """
 
     def __init__(
@@ -191,18 +190,17 @@ class Dump:
         """The stage table: the stages that are graphs, then those that are code."""
         rows: list[Row] = []
         sizes: dict[UOp, int] = {}  # most stages leave most graphs as they are
-        before: Stage | None = None
+        before = self.stages[0]
         for stage in self.stages:
             run, graphs = stage.run, self.graphs(stage)
             sizes |= {k: len(walk.toposort(k)) for k in graphs if k not in sizes}
-            level = level_change((before or stage).run.level.text, run.level.text)
-            rows.append(
-                Row(
-                    run.number, run.name, level, "nodes", rows[-1].after if rows else None,
-                    sum([sizes[k] for k in graphs]), len(graphs) if stage.kernels else None,
-                    before is None or graphs != self.graphs(before), len(run.rewrites), run.seconds,
-                )
-            )  # fmt: skip
+            level = level_change(before.run.level.text, run.level.text)
+            changed = not rows or graphs != self.graphs(before)
+            rows.append(Row(
+                run.number, run.name, level, "nodes", rows[-1].after if rows else None,
+                sum([sizes[k] for k in graphs]), len(graphs) if stage.kernels else None,
+                changed, len(run.rewrites), run.seconds,
+            ))  # fmt: skip
             before = stage
         for name in self.code_stages:
             lines = sum([len(code.splitlines()) for code in self.code(name).values()])

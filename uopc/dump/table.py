@@ -48,10 +48,6 @@ def source_lines(nodes: Sequence[UOp]) -> list[str]:
 
 def _spans(numbers: Sequence[int]) -> str:
     """Ascending numbers as text, with neighbours as `12-14`."""
-    spans: list[list[int]] = []
-    for n in numbers:
-        if spans and spans[-1][1] == n - 1:
-            spans[-1][1] = n
-        else:
-            spans.append([n, n])
-    return ",".join([f"{a}-{b}" if a < b else f"{a}" for a, b in spans])
+    ends = [a for a, b in zip(numbers, [*numbers[1:], 0]) if b != a + 1]
+    begins = [b for a, b in zip([-2, *numbers], numbers) if b != a + 1]
+    return ",".join([f"{a}-{b}" if a < b else f"{a}" for a, b in zip(begins, ends)])

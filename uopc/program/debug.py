@@ -24,7 +24,7 @@ from typing import Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.dump.columns import count
+from uopc.dump.columns import plural
 from uopc.dump.stages import Dump
 from uopc.dump.table import source_lines
 from uopc.ir.builder.leaves import dim_uop
@@ -64,8 +64,8 @@ def _summary(program: Program) -> str:
     passes = sum(stats["passes"].values())
     return (
         f"uopc: {request.name or 'program'} for {machine.device} {machine.cpu},"
-        f" {request.threads} threads: {count(len(program.kernels), 'kernel')} in"
-        f" {count(len(lowered.calls), 'launch', 'launches')};"
+        f" {request.threads} threads: {plural(len(program.kernels), 'kernel')} in"
+        f" {plural(len(lowered.calls), 'launch', 'launches')};"
         f" {stats['total'] * 1e3:.1f} ms: passes {passes * 1e3:.1f},"
         f" LLVM {stats['llvm'] * 1e3:.1f}"
     )
@@ -137,7 +137,7 @@ class TimedProgram(Program):
         values = bind(plan, arrays, dict(named), BoundedMap()).values if plan.variables else {}
         result, times = self._runner.trace(arrays, named)
         total = sum(seconds for _, seconds in times)
-        _print(f"{plan.name}: {total * 1e6:.1f} us in {count(len(times), 'launch', 'launches')}")
+        _print(f"{plan.name}: {total * 1e6:.1f} us in {plural(len(times), 'launch', 'launches')}")
         width = max((len(name) for name, _ in times), default=0)
         for (name, seconds), work in zip(times, self._work):
             operations, touched = work.counts(values)
