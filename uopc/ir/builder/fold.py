@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from uopc.errors import UserError
 from uopc.ir.builder import checks
-from uopc.ir.builder.leaves import Scalar, const, const_like, filled, located
+from uopc.ir.builder.leaves import Scalar, checked, const, const_like, filled, located
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.constants import wrap
 from uopc.ir.core.dtypes import DType
@@ -258,10 +257,4 @@ def bitcast(a: UOp, dtype: DType) -> UOp:
     checks.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a
-    made = intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,))
-    before, after = a.dtype.itemsize, dtype.itemsize
-    if before != after:
-        dims = shapes.shape(a)
-        if not dims or (isinstance(dims[-1], int) and dims[-1] * before % after):
-            raise UserError(f"bitcast: {a.dtype.name}{shapes.show(dims)} does not fit {dtype}")
-    return located(made)
+    return checked(intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,)))

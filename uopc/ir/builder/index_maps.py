@@ -28,17 +28,9 @@ def true() -> UOp:
     return intern(Ops.CONST, dtypes.bool_, (), True)
 
 
-def zero() -> UOp:
-    return affine.const(0)
-
-
 def both(a: UOp, b: UOp) -> UOp:
     """The conjunction of two guards, folded."""
     return a if a is b else alu.alu(a, Ops.AND, b)
-
-
-def is_one(d: Dim) -> bool:
-    return type(d) is int and d == 1
 
 
 def broadcast_index(index: Index, dims: Shape) -> Index:
@@ -46,7 +38,7 @@ def broadcast_index(index: Index, dims: Shape) -> Index:
     kept = index if len(index) == len(dims) else index[len(index) - len(dims) :]
     if 1 not in dims:
         return kept
-    first = zero()
+    first = affine.const(0)
     made = tuple([first if d == 1 else x for d, x in zip(dims, kept)])
     return index if made == index else made
 
@@ -60,7 +52,7 @@ def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     index: list[UOp] = []
     for i, d in enumerate(dims, first):
         loop = (Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), RangeArg((0, i)))
-        index.append(zero() if is_one(d) else intern(*loop))
+        index.append(affine.const(0) if d == 1 else intern(*loop))
     return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
 
 
@@ -92,15 +84,11 @@ def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     return _MOVEMENT[u.op](u, index)
 
 
-def _reshape(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    return reshape_index(shapes.shape(u), shapes.shape(u.src[0]), index), None
-
-
 def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
     """Flatten an index over `outer` and split it over `inner`, by matching groups of dimensions."""
     if [d for d in outer if d != 1] == [d for d in inner if d != 1]:
         rest = iter([x for d, x in zip(outer, index) if d != 1])
-        return tuple([zero() if d == 1 else next(rest) for d in inner])
+        return tuple([affine.const(0) if d == 1 else next(rest) for d in inner])
     return _reshaped(outer, inner, index)
 
 
@@ -124,8 +112,8 @@ def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index
             p, o = outer[o], o + 1
         if i < len(inner):
             q, i = inner[i], i + 1
-        while not (p is q or p == q):
-            grow_outer = _smaller(p, q)
+        while p != q:
+            grow_outer = bounds.max_dim(p) < bounds.max_dim(q)
             if (grow_outer and o < len(outer)) or i == len(inner):
                 if o == len(outer):
                     break
@@ -138,35 +126,24 @@ def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index
     return groups
 
 
-def _smaller(p: Dim, q: Dim) -> bool:
-    if isinstance(p, int) and isinstance(q, int):
-        return p < q
-    return bounds.max_dim(p) < bounds.max_dim(q)
-
-
 def _regroup(outer: Shape, index: Index, inner: Shape) -> list[UOp]:
-    live = [(d, x) for d, x in zip(outer, index) if not is_one(d)]
-    kept = [d for d in inner if not is_one(d)]
+    live = [(d, x) for d, x in zip(outer, index) if d != 1]
+    kept = [d for d in inner if d != 1]
     if len(live) == 1 and len(kept) == 1:
         parts = [live[0][1]]
     else:
         parts = _unflatten(flat_index(tuple([d for d, _ in live]), [x for _, x in live]), kept)
     rest = iter(parts)
-    return [zero() if is_one(d) else next(rest) for d in inner]
+    return [affine.const(0) if d == 1 else next(rest) for d in inner]
 
 
 def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
     """The row-major position of an index."""
-    flat: UOp | None = None
-    stride: Dim = 1
+    flat, stride = affine.const(0), affine.const(1)
     for d, x in zip(reversed(dims), reversed(index)):
-        if is_one(stride):
-            part = affine.canonical(x)
-        else:
-            part = affine.mul(x, leaves.dim_uop(stride))
-        flat = part if flat is None else affine.add(flat, part)
-        stride = d if is_one(stride) else stride * d
-    return zero() if flat is None else flat
+        flat = affine.add(flat, affine.mul(x, stride))
+        stride = affine.mul(stride, leaves.dim_uop(d))
+    return flat
 
 
 def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
@@ -177,12 +154,8 @@ def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
     return ([flat] if dims else []) + out[::-1]
 
 
-def _expand(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    return broadcast_index(index, shapes.shape(u.src[0])), None
-
-
 def _permute(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    source = [zero()] * len(index)
+    source = [affine.const(0)] * len(index)
     for i, axis in enumerate(u.arg):
         source[axis] = index[i]
     return tuple(source), None
@@ -194,25 +167,16 @@ def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     return tuple([last[i] if i in u.arg else x for i, x in enumerate(index)]), None
 
 
-def _shifted(x: UOp, begin: Dim) -> UOp:
-    return affine.plus(x, begin) if type(begin) is int else affine.add(x, begin)
-
-
 def _shrink(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     begins, sizes = shapes.window(u)
     inner = shapes.shape(u.src[0])
-    moved = tuple([_shifted(x, b) for x, b in zip(index, begins)])
+    moved = tuple([affine.add(x, leaves.dim_uop(b)) for x, b in zip(index, begins)])
     guard = true()
     for x, b, size, d in zip(moved, begins, sizes, inner):
         if not (type(b) is int and type(size) is int and type(d) is int):
             guard = both(guard, compare.less(affine.const(-1), x))
             guard = both(guard, compare.less(x, leaves.dim_uop(d)))
     return moved, None if guard is true() else guard
-
-
-def _pad(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    begins, _ = shapes.window(u)
-    return _padded(begins, shapes.shape(u.src[0]), index)
 
 
 @memo
@@ -227,22 +191,15 @@ def _padded(begins: Shape, dims: Shape, index: Index) -> tuple[Index, UOp]:
     return tuple(source), guard
 
 
-def _same(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    return index, None
-
-
+_SAME = (Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.AFTER, Ops.STAGE)
 _MOVEMENT: dict[Op, Callable[[UOp, Index], tuple[Index, UOp | None]]] = {
-    Ops.RESHAPE: _reshape,
-    Ops.EXPAND: _expand,
+    Ops.RESHAPE: lambda u, x: (reshape_index(shapes.shape(u), shapes.shape(u.src[0]), x), None),
+    Ops.EXPAND: lambda u, x: (broadcast_index(x, shapes.shape(u.src[0])), None),
     Ops.PERMUTE: _permute,
     Ops.FLIP: _flip,
     Ops.SHRINK: _shrink,
-    Ops.PAD: _pad,
-    Ops.DETACH: _same,
-    Ops.CONTIGUOUS: _same,
-    Ops.CONTIGUOUS_BACKWARD: _same,
-    Ops.AFTER: _same,
-    Ops.STAGE: _same,
+    Ops.PAD: lambda u, x: _padded(shapes.window(u)[0], shapes.shape(u.src[0]), x),
+    **dict.fromkeys(_SAME, lambda u, x: (x, None)),
 }
 
 
@@ -250,7 +207,7 @@ def gated(index: Index, guard: UOp) -> Index:
     """The index, its first component INVALID where the guard is false."""
     if guard.op is Ops.CONST and guard.arg is True:
         return index
-    first = index[0] if index else zero()
+    first = index[0] if index else affine.const(0)
     invalid = intern(Ops.INVALID, first.dtype.scalar)
     lanes = max(first.dtype.lanes, guard.dtype.lanes)
     guarded = intern(Ops.WHERE, first.dtype.scalar.vec(lanes), (guard, first, invalid))
@@ -264,7 +221,7 @@ def ungated(index: UOp) -> tuple[UOp, UOp | None]:
         guard = index.src[0] if guard is None else both(guard, index.src[0])
         index = index.src[1]
     if index.op is Ops.INVALID:  # a guard that never holds
-        return zero(), intern(Ops.CONST, dtypes.bool_, (), False)
+        return affine.const(0), intern(Ops.CONST, dtypes.bool_, (), False)
     return index, guard
 
 
@@ -282,7 +239,7 @@ def storage_index(u: UOp) -> tuple[UOp, Index, UOp]:
             index = (*u.src[1:], *index)
             if len(index) > rank:
                 raise UserError(f"index: {len(index)} indices for {rank} dimensions")
-            index += (zero(),) * (rank - len(index))
+            index += (affine.const(0),) * (rank - len(index))
         elif u.op.movement or u.op in (Ops.AFTER, Ops.DETACH):
             index, more = source_index(u, index)
             guard = guard if more is None else both(guard, more)

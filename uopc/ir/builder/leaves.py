@@ -6,6 +6,7 @@ import sys
 from types import CodeType
 from typing import Any
 
+from uopc.errors import UserError
 from uopc.ir.core import arena, dtypes, shapes
 from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
@@ -31,11 +32,20 @@ def located(u: UOp) -> UOp:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
             frame = frame.f_back
-        place = (frame.f_code, frame.f_lineno)
+        source_line = (frame.f_code, frame.f_lineno)
         if len(_lines) > _MOST_LINES:
             _lines.clear()
-        u.origin = _lines.setdefault(place, place)  # the nodes of one line share it
+        u.origin = _lines.setdefault(source_line, source_line)  # the nodes of one line share it
     return u
+
+
+def checked(made: UOp) -> UOp:
+    """A new node with the user's source line; UserError if its operands do not fit its op."""
+    try:
+        shapes.shape(made)
+    except UserError as error:
+        raise UserError(f"{made.op.name}: {error}") from None
+    return located(made)
 
 
 # ---------------------------------------------------------------- constants

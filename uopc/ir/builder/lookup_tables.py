@@ -33,17 +33,10 @@ _depths: dict[UOp, int] = compile_scoped({})
 
 def divisions(index: UOp) -> int:
     """The depth of nested divisions in an index; an element of storage has depth 0."""
-    stack = [] if index in _depths else [index]
-    while stack:
-        u = stack[-1]
-        src = () if u.op is Ops.INDEX else u.src
-        missing = [s for s in src if s not in _depths]
-        if u not in _depths and missing:
-            stack += missing
-            continue
-        stack.pop()
-        below = max([_depths[s] for s in src], default=0)
-        _depths[u] = below + (u.op is Ops.FLOORDIV or u.op is Ops.FLOORMOD)
+    for u in walk.toposort(index, lambda u: u not in _depths and u.op is not Ops.INDEX):
+        if u not in _depths:
+            below = [_depths[s] for s in u.src] if u.op is not Ops.INDEX else []
+            _depths[u] = max(below, default=0) + (u.op in affine.DIVMOD_OPS)
     return _depths[index]
 
 
@@ -80,8 +73,10 @@ class Iterations:
         return known.get(u)
 
     def _computed(self, u: UOp) -> Array | None:
-        if u.op is Ops.RANGE:
-            return self._counted(u)
+        if u in self.ranges:
+            dims = [1] * len(self.ranges)
+            dims[self.ranges.index(u)] = u.src[0].arg
+            return np.arange(u.src[0].arg).reshape(dims)
         if u.op is Ops.INDEX and u.src[0].op is Ops.DATA:
             return self._read(u)
         return self.applied(u, [self.known.get(s) for s in u.src])
@@ -96,13 +91,6 @@ class Iterations:
         if u.op.evaluate is None:
             return compute(u, sources)
         return np.asarray(u.op.evaluate(*sources))  # no operand is INVALID
-
-    def _counted(self, u: UOp) -> Array | None:
-        if u not in self.ranges:
-            return None
-        dims = [1] * len(self.ranges)
-        dims[self.ranges.index(u)] = u.src[0].arg
-        return np.arange(u.src[0].arg).reshape(dims)
 
     def _read(self, u: UOp) -> Array | None:
         places = [self.known.get(s) for s in u.src[1:]]
@@ -158,7 +146,7 @@ def _even(array: Array, live: Array, axis: int) -> tuple[int, Array, Array] | No
 
 
 def _is_read(u: UOp) -> bool:
-    """Whether a node is storage, or an element of storage that is not constant."""
+    """True for storage, and for an element of storage that is not constant."""
     return u.op.is_storage or (u.op is Ops.INDEX and u.src[0].op is not Ops.DATA)
 
 

@@ -43,8 +43,8 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
     the others."""
     dims = [as_dim(d) for d in flat_args(new_shape)]
     old = shapes.shape(a)
-    if any(isinstance(d, int) and d == -1 for d in dims):
-        dims[dims.index(-1)] = _missing(old, [d for d in dims if not (type(d) is int and d == -1)])
+    if -1 in dims:
+        dims[dims.index(-1)] = _missing(old, [d for d in dims if d != -1])
     target = tuple(dims)
     if any(isinstance(d, int) and d < 0 for d in target):
         raise UserError(f"reshape: negative dimension in {show(target)}")
@@ -78,10 +78,8 @@ def expand(a: UOp, *new_shape: Any) -> UOp:
     if len(dims) < len(old):
         raise UserError(f"expand: {show(old)} has more dimensions than {show(tuple(dims))}")
     padded = (1,) * (len(dims) - len(old)) + old
-    target = tuple([o if type(d) is int and d == -1 else d for d, o in zip(dims, padded)])
-    for d, o in zip(target, padded):
-        if o is not d and o != d and not (type(o) is int and o == 1):
-            raise UserError(f"expand: {show(old)} does not broadcast to {show(target)}")
+    target = tuple([o if d == -1 else d for d, o in zip(dims, padded)])
+    shapes.check_fits(old, target, "expand: ")
     if target == old:
         return a
     if a.op is Ops.EXPAND:
@@ -107,10 +105,10 @@ def permute(a: UOp, *axes: Any) -> UOp:
 
 def flip(a: UOp, *axes: Any) -> UOp:
     """Reverses the axes."""
-    rank = len(shapes.shape(a))
-    chosen = tuple(sorted({normal_axis(x, rank, "flip") for x in flat_args(axes)}))
     dims = shapes.shape(a)
-    chosen = tuple([x for x in chosen if rank and not (type(dims[x]) is int and dims[x] == 1)])
+    rank = len(dims)
+    chosen = tuple(sorted({normal_axis(x, rank, "flip") for x in flat_args(axes)}))
+    chosen = tuple([x for x in chosen if rank and dims[x] != 1])
     if not chosen or _uniform(a) is not None:
         return a
     return located(intern(Ops.FLIP, a.dtype, (a,), chosen))
@@ -124,7 +122,7 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     after = [as_dim(w[1]) for w in widths]
     if any(isinstance(w, int) and w < 0 for w in (*before, *after)):
         raise UserError(f"pad: negative width in {tuple(widths)}; use shrink")
-    if all(type(w) is int and w == 0 for w in (*before, *after)):
+    if all(w == 0 for w in (*before, *after)):
         return a
     sizes = [as_dim(b + d + e) for b, d, e in zip(before, dims, after)]
     padded = _moved(Ops.PAD, a, (*before, *sizes))
@@ -152,7 +150,7 @@ def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
 def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
     """The part of `a` from `begins`, of `sizes`."""
     dims = shapes.shape(a)
-    if tuple(sizes) == dims and all(type(b) is int and b == 0 for b in begins):
+    if tuple(sizes) == dims and all(b == 0 for b in begins):
         return a
     value = _uniform(a)
     if value is not None:
@@ -198,14 +196,10 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
 def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values of one shape along a new axis."""
     values = _promoted((first, *others))
-    dims = shapes.shape(values[0])
-    for v in values[1:]:
-        if shapes.shape(v) != dims:
-            raise UserError(f"stack: shapes {show(dims)} and {show(shapes.shape(v))} differ")
-    axis = normal_axis(axis, len(dims) + 1, "stack")
-    made = located(intern(Ops.STACK, values[0].dtype, tuple(values)))
-    order = list(range(1, len(dims) + 1))
-    order.insert(axis, 0)
+    made = leaves.checked(intern(Ops.STACK, values[0].dtype, tuple(values)))
+    rank = len(shapes.shape(made))
+    order = list(range(1, rank))
+    order.insert(normal_axis(axis, rank, "stack"), 0)
     return permute(made, tuple(order))
 
 
@@ -215,15 +209,8 @@ def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
     dims = shapes.shape(values[0])
     if not dims:
         raise UserError("cat: scalars have no axis; use stack")
-    axis = normal_axis(axis, len(dims), "cat")
-    for v in values[1:]:
-        other = shapes.shape(v)
-        rest = [(d, e) for i, (d, e) in enumerate(zip(dims, other)) if i != axis]
-        if len(other) != len(dims) or any(d is not e and d != e for d, e in rest):
-            raise UserError(f"cat: shapes {show(dims)} and {show(other)} differ off axis {axis}")
-    if len(values) == 1:
-        return values[0]
-    return located(intern(Ops.CAT, values[0].dtype, tuple(values), axis))
+    made = intern(Ops.CAT, values[0].dtype, tuple(values), normal_axis(axis, len(dims), "cat"))
+    return leaves.checked(made) if len(values) > 1 else values[0]
 
 
 def _promoted(values: tuple[Any, ...]) -> list[UOp]:
@@ -246,6 +233,4 @@ def index(a: UOp, *indices: Any) -> UOp:
         chosen.append(u if u.op is Ops.INVALID else fold.cast(u, dtypes.index))
     if len(chosen) > len(shapes.shape(a)):
         raise UserError(f"index: {len(chosen)} indices for shape {show(shapes.shape(a))}")
-    made = intern(Ops.INDEX, a.dtype, (a, *chosen))
-    shapes.shape(made)
-    return located(made)
+    return leaves.checked(intern(Ops.INDEX, a.dtype, (a, *chosen)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from uopc.ir.builder import fold
-from uopc.ir.core import shapes, trace, walk
+from uopc.ir.core import trace, walk
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import compare
+
+# From a node and its new sources to the node that replaces it; None keeps it.
+Change = Callable[[UOp, tuple[UOp, ...]], UOp | None]
 
 
 def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -41,9 +44,8 @@ def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
 def rebuild(root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None = None) -> UOp:
     """`root` with every key of the mapping replaced. Nodes below a key are not visited, unless
     `order` lists the nodes below `root`, sources first."""
-    done: dict[UOp, UOp] = dict(mapping)
     nodes = walk.toposort(root, done=dict.fromkeys(mapping)) if order is None else order
-    return _replaced(root, done, nodes)
+    return _renewed(root, [u for u in nodes if u not in mapping], dict(mapping))
 
 
 def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
@@ -63,60 +65,60 @@ def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
 def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
     """`rebuild` by the replacements so far, to which this adds all nodes that it makes. Replace the
     nodes below a root before the root: then each node is made once."""
-    return _replaced(root, done, walk.toposort(root, gate=lambda u: u not in done))
-
-
-def _replaced(root: UOp, done: dict[UOp, UOp], nodes: Iterable[UOp]) -> UOp:
-    unchanged, get = done.keys().isdisjoint, done.get
-    for u in nodes:
-        if unchanged(u.src) or u in done:
-            continue
-        made = remake(u, tuple([get(s, s) for s in u.src]))
-        if made.origin is None:
-            made.origin = u.origin
-        done[u] = made
-    return get(root, root)
-
-
-def _fixed_shape(u: UOp) -> shapes.Shape | None:
-    """The shape if it is cached and does not depend on variables."""
-    dims: shapes.Shape | None = u._shape
-    return dims if dims is not None and all([type(d) is int for d in dims]) else None
+    nodes = walk.toposort(root, gate=lambda u: u not in done)
+    return _renewed(root, [u for u in nodes if u not in done], done)
 
 
 def rewritten(
     root: UOp,
-    change: Callable[[UOp, tuple[UOp, ...]], UOp | None],
+    change: Change,
     outside_kernels: bool = False,
     renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
     only: Container[UOp] | None = None,
 ) -> UOp:
     """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep u. If
-    `only` is given, `change` is asked about those nodes alone.
+    `only` is given, `change` is called with those nodes alone.
 
     `renew` makes a kept node on its new sources. With `outside_kernels`, the bodies of hand-written
     kernels do not change. A listener hears of each change.
     """
-    done: dict[UOp, UOp] = {}  # replaced node → new node
+    listener, cause = trace.current_listener(), trace.PassFunction(change)
+
+    def reported(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        made = change(u, src)
+        if listener is not None and made is not None and made is not u:
+            listener(trace.Fired("walk", cause, u, made))
+        return made
+
+    nodes = walk.nodes(root) if outside_kernels else walk.order(root)
+    asked = change if listener is None else reported
+    return _renewed(root, nodes, {}, asked, only, renew, outside_kernels)
+
+
+def _renewed(
+    root: UOp,
+    nodes: Iterable[UOp],
+    done: dict[UOp, UOp],
+    change: Change = lambda u, src: None,
+    only: Container[UOp] | None = (),
+    renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
+    outside_kernels: bool = False,
+) -> UOp:
+    """The walk of `rewritten` over these nodes; `done` gets the new node of each replaced one."""
     unchanged, get = done.keys().isdisjoint, done.get
-    listener, step = trace.current_listener(), trace.Step(change)
-    for u in walk.nodes(root) if outside_kernels else walk.order(root):
+    for u in nodes:
         src = u.src
         if not unchanged(src) and not (outside_kernels and u.op is Ops.SINK and u is not root):
             src = tuple([get(s, s) for s in src])
         made = change(u, src) if only is None or u in only else None
-        if made is None:
-            if src is u.src:
-                continue
+        if made is None and src is not u.src:
             made = renew(u, src)
-        elif made is u:
+        if made is None or made is u:
             continue
-        elif listener is not None:
-            listener(trace.Fired("walk", step, u, made))
-        if made is not u:
-            if made.origin is None:
-                made.origin = u.origin
-            if outside_kernels and made._shape is None:
-                made._shape = _fixed_shape(u)  # its readers rely on the shape
-            done[u] = made
+        if made.origin is None:
+            made.origin = u.origin
+        known = outside_kernels and made._shape is None and u._shape is not None
+        if known and all([type(d) is int for d in u._shape]):
+            made._shape = u._shape  # its readers rely on the shape
+        done[u] = made
     return get(root, root)

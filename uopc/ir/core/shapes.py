@@ -33,7 +33,7 @@ def filled(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
 
 
 def _shape(u: UOp) -> Shape:
-    """UserError where the operands or the arg do not fit the rule."""
+    """The shape by the rule; UserError where the operands or the arg do not fit it."""
     return RULES[u.op.shape](u)
 
 
@@ -41,15 +41,15 @@ def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
     """The common shape, right-aligned, size 1 repeating; UserError when there is none."""
     shapes = [s for s in shapes if s]  # scalars take any shape
     first = shapes[0] if shapes else ()
-    if all([s is first or s == first for s in shapes]):
+    if all([s == first for s in shapes]):
         return first
     rank = max(map(len, shapes))
     out: list[Dim] = []
     for i in range(rank):
         column = [s[i - rank + len(s)] for s in shapes if i >= rank - len(s)]
-        wide = [d for d in column if not (type(d) is int and d == 1)]
+        wide = [d for d in column if d != 1]
         chosen = wide[0] if wide else 1
-        if any(d is not chosen and d != chosen for d in wide):
+        if any(d != chosen for d in wide):
             raise UserError(f"{who}: shapes {' and '.join(map(show, shapes))} do not broadcast")
         out.append(chosen)
     return tuple(out)
@@ -61,24 +61,16 @@ def show(dims: Shape) -> str:
 
 
 # ---------------------------------------------------------------- a rule per kind of op
-def _differ(a: Dim, b: Dim) -> bool:
-    return a is not b and bool(a != b)
-
-
-def _check_fits(dims: Shape, whole: Shape) -> None:
+def check_fits(dims: Shape, whole: Shape, who: str = "") -> None:
     """UserError where `dims` does not broadcast to `whole`."""
     last = whole[len(whole) - len(dims) :]
-    if len(dims) > len(whole) or any([_differ(d, w) and _differ(d, 1) for d, w in zip(dims, last)]):
-        raise UserError(f"{show(dims)} does not broadcast to {show(whole)}")
+    if len(dims) > len(whole) or any([d not in (w, 1) for d, w in zip(dims, last)]):
+        raise UserError(f"{who}{show(dims)} does not broadcast to {show(whole)}")
 
 
 def _check_axes(axes: tuple[int, ...], rank: int) -> None:
     if len(set(axes)) != len(axes) or not all([0 <= a < rank for a in axes]):
         raise UserError(f"the axes are {axes}, expected different ones below {rank}")
-
-
-def _broadcast(u: UOp) -> Shape:
-    return broadcast([s._shape for s in u.src], u.op.name)
 
 
 def _reshape(u: UOp) -> Shape:
@@ -92,7 +84,7 @@ def _reshape(u: UOp) -> Shape:
 
 def _expand(u: UOp) -> Shape:
     dims = filled(u.arg, u.src[1:])
-    _check_fits(shape(u.src[0]), dims)
+    check_fits(shape(u.src[0]), dims)
     return dims
 
 
@@ -129,7 +121,7 @@ def _check_alike(u: UOp, free: int | None = None) -> Shape:
     first, *others = [shape(s) for s in u.src]
     for dims in others:
         wrong = len(dims) != len(first)
-        if wrong or any([i != free and _differ(d, e) for i, (d, e) in enumerate(zip(dims, first))]):
+        if wrong or any([i != free and d != e for i, (d, e) in enumerate(zip(dims, first))]):
             raise UserError(f"{show(dims)}, expected {show(first)} as the first operand")
     return first
 
@@ -155,12 +147,12 @@ def _reduce(u: UOp) -> Shape:
 
 def _index(u: UOp) -> Shape:
     rest = shape(u.src[0])[len(u.src) - 1 :]
-    return (*broadcast([shape(s) for s in u.src[1:]], "index"), *rest) if len(u.src) > 1 else rest
+    return (*broadcast([shape(s) for s in u.src[1:]], "indices"), *rest) if len(u.src) > 1 else rest
 
 
 def _store(u: UOp) -> Shape:
     for value in u.src[1:]:
-        _check_fits(shape(value), shape(u.src[0]))
+        check_fits(shape(value), shape(u.src[0]))
     return ()
 
 
@@ -178,7 +170,7 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "scalar": lambda u: (),
     "none": lambda u: (),
     "first": lambda u: shape(u.src[0]),
-    "broadcast": _broadcast,
+    "broadcast": lambda u: broadcast([s._shape for s in u.src], u.op.name),
     "iota": lambda u: filled(u.arg, u.src),
     "storage": lambda u: filled(u.arg.dims, u.src),
     "reshape": _reshape,

@@ -1,6 +1,6 @@
 """Report rewrites to a listener of this thread.
 
-A rewrite names its cause, a rule of a PatternMatcher or the function of a pass, by the place in the
+A rewrite names its cause, a rule of a PatternMatcher or the function of a pass, by its line in the
 source. Without a listener it costs nothing.
 """
 
@@ -20,39 +20,26 @@ class Cause(Protocol):
     """The cause of a rewrite: a rule, or a function of a pass."""
 
     @property
-    def place(self) -> str:
-        """file:line"""
-
-    @property
     def label(self) -> str:
-        """A name and the place."""
+        """A name and the source line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The function with which a pass goes over the nodes of a graph."""
+class PassFunction:
+    """The function that a pass calls with each node of a graph."""
 
     function: Callable[..., UOp | None]
 
     @property
-    def _plain(self) -> Callable[..., UOp | None]:
-        """The function itself, without the arguments of a `partial`."""
-        found = self.function
-        while isinstance(found, functools.partial):
-            found = found.func
-        return found
-
-    @property
-    def place(self) -> str:
-        """file:line"""
-        code = getattr(self._plain, "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
-
-    @property
     def label(self) -> str:
-        """The function's name and place."""
-        name = getattr(self._plain, "__qualname__", repr(self.function))
-        return f"{name.replace('.<locals>', '')} ({self.place})"
+        """The function's name and source line."""
+        plain = self.function
+        while isinstance(plain, functools.partial):
+            plain = plain.func
+        code = getattr(plain, "__code__", None)
+        line = f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+        name = getattr(plain, "__qualname__", repr(self.function))
+        return f"{name.replace('.<locals>', '')} ({line})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def grid(
     neighbours run together. Unsupported if no sizes fit.
     """
     extents = [operands.as_dim(d) for d in extents]
-    live = tuple([d for d in extents if not index_maps.is_one(d)])
+    live = tuple([d for d in extents if d != 1])
     order = -1 if innermost_first else 1
     sizes = _sizes(live[::order], maxima)
     names = tuple([f"{prefix}{i}" for i in range(len(sizes))])
@@ -56,7 +56,7 @@ def grid(
         for name, size in zip(names, sizes)
     ]
     parts = iter(index_maps.reshape_index(sizes[::order], live, tuple(special[::order])))
-    index = [affine.const(0) if index_maps.is_one(d) else next(parts) for d in extents]
+    index = [affine.const(0) if d == 1 else next(parts) for d in extents]
     return Grid(names, sizes, tuple(index))
 
 

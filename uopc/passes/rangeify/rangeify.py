@@ -160,8 +160,8 @@ class _Lowering:
             before = compare.less(at, leaves.dim_uop(begin + length))
             inside = index_maps.both(after, before)
             if not (inside.op is Ops.CONST and not inside.arg):
-                if index_maps.is_one(length):  # its one element is there wherever the index is
-                    moved, inside = index_maps.zero(), index_maps.true()
+                if length == 1:  # its one element is there wherever the index is
+                    moved, inside = affine.const(0), index_maps.true()
                 inner = () if u.op is Ops.STACK else (moved,)
                 inner = (*index[:axis], *inner, *index[axis + 1 :])
                 chosen.append((before, (s, inner, index_maps.both(guard, inside))))
@@ -254,7 +254,7 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
     if value.op not in (Ops.STACK, Ops.CAT) or stage.arg.opts is not None:
         return 0
     many = is_stored_by_part(value)
-    if all(index_maps.is_one(d) for s in value.src for d in shapes.shape(s)):
+    if all(d == 1 for s in value.src for d in shapes.shape(s)):
         several = many or share_work(value.src, storage.made)
         return len(value.src) if several and is_loopless(value, storage.made) else 0
     part_shapes = {shapes.shape(s) for s in value.src}
