@@ -530,7 +530,7 @@ def fits(op: Op, src: tuple[UOp, ...], arg: Any) -> bool:
 @st.composite
 def node_on(draw: Any, pool: list[UOp], op: Op) -> UOp:
     """A node of the op on operands from the pool: well-formed, though seldom meaningful."""
-    low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
+    low, high = op.arity
     count = draw(st.integers(low, low + 3 if high is None else high))
     count = count if pool else 0
     src = (
@@ -566,7 +566,7 @@ def finite(dtype: DType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[An
 def graphs(draw: Any, level: Level) -> UOp:
     """A graph of up to 20 nodes of the ops of a level."""
     ops = [op for op in Op.all() if op.levels & level]
-    leaves = [op for op in ops if (op.arity if isinstance(op.arity, int) else op.arity[0]) == 0]
+    leaves = [op for op in ops if op.arity[0] == 0]
     pool: list[UOp] = []
     for _ in range(draw(st.integers(1, 20))):
         pool.append(draw(node_on(pool, draw(st.sampled_from(ops if pool else leaves)))))

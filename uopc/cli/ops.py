@@ -42,10 +42,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def _show(op: Op, out: Output) -> None:
-    low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
-    operands = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
     rows = {
-        "operands": operands,
+        "operands": op.arity_text,
         "arg": " or ".join("none" if t is type(None) else t.__name__ for t in op.arg),
         "dtype": op.dtype,
         "shape": op.shape,

@@ -1,4 +1,4 @@
-"""The table of nodes: strong inside a compile, weak outside; memos that live as long as a compile.
+"""The table of nodes. It holds them strongly during a compile, else weakly; so do memos.
 
 It knows only keys and entries; `uop.py` makes the nodes.
 """
@@ -72,27 +72,9 @@ def compile_scoped(container: Container) -> Container:
     return container
 
 
-def memo_last(read: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
-    """A decorator for what is read of a whole graph several times in turn: the answer for the last
-    graph is kept as long as the compile runs. Nobody may change the answer."""
-    last: list[tuple[Node, Answer]] = compile_scoped([])
-
-    @functools.wraps(read)
-    def ask(root: Node) -> Answer:
-        for known, answer in last:
-            if known is root:
-                return answer
-        answer = read(root)
-        if _arena_depth:
-            last[:] = [(root, answer)]
-        return answer
-
-    return ask
-
-
-def memo(read: Callable[..., Answer]) -> Callable[..., Answer]:
-    """A decorator for what is asked of the same few nodes again and again: as long as the compile
-    runs, answers are kept. Nobody may change them."""
+def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answer]:
+    """A decorator: during a compile, the function keeps its last answers, `most` at most. Nobody
+    may change them."""
     known: dict[tuple[Any, ...], Answer] = compile_scoped({})
 
     @functools.wraps(read)
@@ -102,7 +84,7 @@ def memo(read: Callable[..., Answer]) -> Callable[..., Answer]:
         except KeyError:
             answer = read(*of)
         if _arena_depth:
-            if len(known) >= _MOST_MEMOS:
+            if len(known) >= most:
                 known.clear()
             known[of] = answer
         return answer
@@ -110,7 +92,9 @@ def memo(read: Callable[..., Answer]) -> Callable[..., Answer]:
     return ask
 
 
-_MOST_MEMOS = 1 << 16
+def memo_last(read: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
+    """`memo` for a walk of a whole graph: it keeps one answer, for the last graph."""
+    return memo(read, most=1)
 
 
 @contextlib.contextmanager
@@ -138,8 +122,8 @@ def arena() -> Iterator[None]:
 
 
 def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int) -> int:
-    """Weaken the nodes of an arena, users before sources; those with at most `unused` references
-    go at once. Says how many references the last one had."""
+    """Weaken the nodes of an arena, users before sources; drop those with at most `unused`
+    references at once. Returns the number of references to the last one."""
     references = 0
     while keys:
         key = keys.pop()
@@ -156,13 +140,9 @@ def _let_go(entries: dict[Any, Any], keys: list[Any], unused: int) -> int:
     return references
 
 
-class _Unheld:
-    """Stands for a node that nothing but the table holds."""
-
-
-# What `_let_go` says of one. From Python 3.14 on, a local variable may lend its reference to a call
-# instead of counting one more.
-_UNUSED = _let_go({0: _Unheld()}, [0], 0)
+# The number of references to an object that only the table holds, as `_let_go` counts them. From
+# Python 3.14 on, a local variable may lend its reference to a call instead of counting one more.
+_UNUSED = _let_go({0: type("_OnlyInTable", (), {})()}, [0], 0)
 
 
 class NativeThread(threading.Thread):
@@ -172,18 +152,13 @@ class NativeThread(threading.Thread):
 def _release() -> None:
     """Weaken what the arena made: users before sources, so that dead graphs go at once.
 
-    Another thread may take a node from the table at any time: then a node goes only by its weak
-    reference, which knows.
+    Another thread may take a node from the table at any time: then only the weak reference, which
+    knows the users of a node, removes it.
     """
     others = [t for t in threading.enumerate() if not isinstance(t, NativeThread)]
     _let_go(table, _arena_keys, _UNUSED if len(others) == 1 else 0)
 
 
 def in_arena() -> bool:
-    """Whether a compile is going on somewhere in the process."""
+    """True while a compile runs somewhere in the process."""
     return _arena_depth > 0
-
-
-def live_nodes() -> int:
-    """How many nodes the table holds."""
-    return len(table)

@@ -207,7 +207,4 @@ RULES: dict[DTypeRule, Rule] = {
     "hreduce": _hreduce,
     "part": _part,
 }
-_ROWS: dict[Op, tuple[Rule, int]] = {
-    op: (RULES[op.dtype], op.arity[0] if isinstance(op.arity, tuple) else op.arity)
-    for op in Op.all()
-}
+_ROWS: dict[Op, tuple[Rule, int]] = {op: (RULES[op.dtype], op.arity[0]) for op in Op.all()}

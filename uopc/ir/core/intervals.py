@@ -1,8 +1,8 @@
 """Interval arithmetic: from the least and greatest values of operands to those of a result.
 
-The rows of the op table name these functions. Each takes the scalar dtype of the first operand and
-an interval per operand, and gives an interval, or None where nothing is known. A result outside of
-its dtype wraps; the caller handles that.
+The rows of the op table name these functions. Each takes the node and an interval per operand, and
+gives an interval, or None where nothing is known. A result outside of its dtype wraps; the caller
+handles that.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from uopc.ir.core import arrays
+from uopc.ir.core.args import DataArg
 from uopc.ir.core.dtypes import DType
 
 Interval = tuple[Any, Any]  # least and greatest, inclusive
+Node = Any  # a UOp: this module comes before it
 Rule = Callable[..., Interval | None]
 
 
@@ -23,10 +26,6 @@ def of_type(t: DType) -> Interval:
     return (0, 0) if t.kind == "void" else t.bounds
 
 
-def same(t: DType, x: Interval, *_: Interval) -> Interval:
-    return x
-
-
 EVERYTHING: Interval = (float("-inf"), float("inf"))
 
 
@@ -35,20 +34,24 @@ def intersect(x: Interval, y: Interval) -> Interval:
     return max(x[0], y[0]), min(x[1], y[1])
 
 
-def either(t: DType, x: Interval, y: Interval) -> Interval:
+def either(x: Interval, y: Interval) -> Interval:
     """The least interval around both."""
     return min(x[0], y[0]), max(x[1], y[1])
 
 
-def add(t: DType, x: Interval, y: Interval) -> Interval:
-    return (x[0] or y[0], x[1] or y[1]) if t.kind == "bool" else (x[0] + y[0], x[1] + y[1])
+def _is_bool(u: Node) -> bool:
+    return bool(u.src[0].dtype.kind == "bool")
 
 
-def sub(t: DType, x: Interval, y: Interval) -> Interval:
-    return (0, 1) if t.kind == "bool" else (x[0] - y[1], x[1] - y[0])
+def add(u: Node, x: Interval, y: Interval) -> Interval:
+    return (x[0] or y[0], x[1] or y[1]) if _is_bool(u) else (x[0] + y[0], x[1] + y[1])
 
 
-def mul(t: DType, x: Interval, y: Interval) -> Interval:
+def sub(u: Node, x: Interval, y: Interval) -> Interval:
+    return (0, 1) if _is_bool(u) else (x[0] - y[1], x[1] - y[0])
+
+
+def mul(u: Node, x: Interval, y: Interval) -> Interval:
     corners = [a * b for a in x for b in y]
     return min(corners), max(corners)
 
@@ -56,7 +59,7 @@ def mul(t: DType, x: Interval, y: Interval) -> Interval:
 def quotient(divide: Callable[[int, int], int]) -> Rule:
     """The rule of an integer division that gives 0 for a divisor 0."""
 
-    def rule(t: DType, x: Interval, y: Interval) -> Interval:
+    def rule(u: Node, x: Interval, y: Interval) -> Interval:
         (a, b), (c, d) = x, y
         divisors = [v for v in (c, d, 1, -1) if c <= v <= d and v != 0]
         corners = [divide(v, by) for v in x for by in divisors]
@@ -67,8 +70,8 @@ def quotient(divide: Callable[[int, int], int]) -> Rule:
     return rule
 
 
-def floormod(t: DType, x: Interval, y: Interval) -> Interval:
-    """Of a remainder with the sign of the divisor; 0 for a divisor 0."""
+def floormod(u: Node, x: Interval, y: Interval) -> Interval:
+    """A remainder with the sign of the divisor; 0 for a divisor 0."""
     (a, b), (c, d) = x, y
     if c == d and c > 0 and a // c == b // c:
         return a % c, b % c
@@ -77,8 +80,8 @@ def floormod(t: DType, x: Interval, y: Interval) -> Interval:
     return low, min(high, b) if c >= 0 and a >= 0 else high
 
 
-def cmod(t: DType, x: Interval, y: Interval) -> Interval:
-    """Of a remainder with the sign of the dividend; 0 for a divisor 0."""
+def cmod(u: Node, x: Interval, y: Interval) -> Interval:
+    """A remainder with the sign of the dividend; 0 for a divisor 0."""
     (a, b), (c, d) = x, y
     if c == d and c > 0 and a >= 0 and a // c == b // c:
         return a % c, b % c
@@ -86,28 +89,28 @@ def cmod(t: DType, x: Interval, y: Interval) -> Interval:
     return max(-most, min(a, 0)), min(most, max(b, 0))
 
 
-def neg(t: DType, x: Interval) -> Interval:
-    return (1 - x[1], 1 - x[0]) if t.kind == "bool" else (-x[1], -x[0])
+def neg(u: Node, x: Interval) -> Interval:
+    return (1 - x[1], 1 - x[0]) if _is_bool(u) else (-x[1], -x[0])
 
 
-def absolute(t: DType, x: Interval) -> Interval:
+def absolute(u: Node, x: Interval) -> Interval:
     low, high = sorted(map(abs, x))
     return 0 if x[0] <= 0 <= x[1] else low, high
 
 
-def maximum(t: DType, x: Interval, y: Interval) -> Interval:
+def maximum(u: Node, x: Interval, y: Interval) -> Interval:
     return max(x[0], y[0]), max(x[1], y[1])
 
 
-def minimum(t: DType, x: Interval, y: Interval) -> Interval:
+def minimum(u: Node, x: Interval, y: Interval) -> Interval:
     return min(x[0], y[0]), min(x[1], y[1])
 
 
 def comparison(certain: Callable[[Interval, Interval], tuple[bool, bool]]) -> Rule:
     """The rule of a comparison; `certain` gives (it always holds, it can hold)."""
 
-    def rule(t: DType, x: Interval, y: Interval) -> Interval:
-        always, ever = (False, True) if t.is_float else certain(x, y)
+    def rule(u: Node, x: Interval, y: Interval) -> Interval:
+        always, ever = (False, True) if u.src[0].dtype.is_float else certain(x, y)
         return int(always), int(ever)
 
     return rule
@@ -123,24 +126,24 @@ equal = comparison(_equal)
 unequal = comparison(lambda x, y: (not _equal(x, y)[1], not _equal(x, y)[0]))
 
 
-def bit_and(t: DType, x: Interval, y: Interval) -> Interval | None:
+def bit_and(u: Node, x: Interval, y: Interval) -> Interval | None:
     """Known where an operand is not negative."""
-    if t.kind == "bool":
-        return minimum(t, x, y)
+    if _is_bool(u):
+        return minimum(u, x, y)
     highs = [high for low, high in (x, y) if low >= 0]
     return (0, min(highs)) if highs else None
 
 
-def bit_or(t: DType, x: Interval, y: Interval) -> Interval | None:
+def bit_or(u: Node, x: Interval, y: Interval) -> Interval | None:
     """Known where no operand is negative."""
-    if t.kind == "bool":
-        return maximum(t, x, y)
+    if _is_bool(u):
+        return maximum(u, x, y)
     if x[0] < 0 or y[0] < 0:
         return None
     return max(x[0], y[0]), (1 << max(x[1], y[1]).bit_length()) - 1
 
 
-def bit_xor(t: DType, x: Interval, y: Interval) -> Interval | None:
+def bit_xor(u: Node, x: Interval, y: Interval) -> Interval | None:
     """Known where no operand is negative, or where one is -1."""
     if x[0] >= 0 and y[0] >= 0:
         return 0, (1 << max(x[1], y[1]).bit_length()) - 1
@@ -150,8 +153,79 @@ def bit_xor(t: DType, x: Interval, y: Interval) -> Interval | None:
 def shift(move: Callable[[int, int], int]) -> Rule:
     """The rule of a shift: known for one amount below the width."""
 
-    def rule(t: DType, x: Interval, y: Interval) -> Interval | None:
+    def rule(u: Node, x: Interval, y: Interval) -> Interval | None:
         by = y[0]
-        return (move(x[0], by), move(x[1], by)) if by == y[1] and 0 <= by < t.bits else None
+        return (move(x[0], by), move(x[1], by)) if by == y[1] and 0 <= by < u.dtype.bits else None
 
     return rule
+
+
+# ---------------------------------------------------------------- leaves
+def constant(u: Node) -> Interval:
+    return (min(u.arg), max(u.arg)) if type(u.arg) is tuple else (u.arg, u.arg)
+
+
+def variable(u: Node) -> Interval:
+    return u.arg.low, u.arg.high
+
+
+def lanes(u: Node) -> Interval:
+    return 0, u.arg - 1
+
+
+def counter(u: Node, end: Interval, *_: Interval) -> Interval:
+    """A loop or a hardware index."""
+    return 0, max(0, end[1] - 1)
+
+
+def iota(u: Node, *length: Interval) -> Interval:
+    return 0, max(0, (length[0][1] if length else u.arg[0]) - 1)
+
+
+# ---------------------------------------------------------------- other ops
+def same(u: Node, x: Interval, *_: Interval) -> Interval:
+    """The first operand, moved."""
+    return x
+
+
+def _is_invalid(u: Node) -> bool:
+    return bool(u.op.name == "invalid")
+
+
+def where(u: Node, p: Interval, x: Interval, y: Interval) -> Interval:
+    """The operand that the condition picks, or both. An INVALID has no value."""
+    if p[0] == p[1]:
+        return x if p[0] else y
+    return x if _is_invalid(u.src[2]) else either(x, y)
+
+
+def branch(u: Node, x: Interval, p: Interval, y: Interval) -> Interval:
+    return either(x, y)
+
+
+def cast(u: Node, x: Interval) -> Interval | None:
+    """Known for integers, and for floats that hold these integers exactly."""
+    low, high = x
+    if u.src[0].dtype.is_float:
+        return None
+    if u.dtype.is_float:
+        exact = max(abs(low), abs(high)) <= 1 << u.dtype.scalar.whole_bits
+        return (float(low), float(high)) if exact else None
+    if u.dtype.kind == "bool":
+        return (0 if low <= 0 <= high else 1), (0 if low == high == 0 else 1)
+    return int(low), int(high)
+
+
+def stack(u: Node, *values: Interval) -> Interval | None:
+    known = [x for x, s in zip(values, u.src) if not _is_invalid(s)]
+    return (min([x[0] for x in known]), max([x[1] for x in known])) if known else None
+
+
+def reduce(u: Node, x: Interval, *_: Interval) -> Interval | None:
+    return x if u.arg.op in ("max", "min") and not u.arg.axes else None
+
+
+def element(u: Node, *_: Interval) -> Interval | None:
+    """An element of a constant array of integers."""
+    known = type(u.src[0].arg) is DataArg and u.dtype.scalar.is_int
+    return arrays.bounds(u.src[0].arg) if known else None

@@ -1,4 +1,4 @@
-"""What a graph that came from outside is: its ops say it."""
+"""The level of a graph, read from its ops."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from uopc.ir.core.uop import UOp
 
 
 def level_of(graph: UOp) -> Level:
-    """The level of a graph that came from outside: its ops say it."""
+    """The level of a graph from outside, read from its ops."""
     ops = walk.ops(graph)
     if graph.op is Ops.LINEAR:
         return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
-    # A kernel writes elements of storage; a tensor graph stores through views.
-    if Ops.RANGE in ops or Ops.SPECIAL in ops or _stores_elements(graph):
+    if Ops.RANGE in ops or Ops.SPECIAL in ops:
         return KERNEL
-    return TENSOR
-
-
-def _stores_elements(graph: UOp) -> bool:
-    nodes = walk.nodes(graph) if Ops.STORE in walk.ops(graph) else []
-    return any([u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in nodes])
+    # A kernel writes elements of storage; a tensor graph stores through views.
+    stores = [u for u in walk.nodes(graph) if u.op is Ops.STORE] if Ops.STORE in ops else []
+    return KERNEL if any([u.src[0].op is Ops.INDEX for u in stores]) else TENSOR

@@ -12,18 +12,10 @@ from dataclasses import is_dataclass
 from math import inf
 from typing import Any, Final, Literal
 
-from uopc.ir.core import args, intervals, semantics
-from uopc.ir.core.levels import (
-    EVERYWHERE,
-    INDEXED,
-    KERNEL,
-    LINEAR,
-    PROGRAM,
-    SCALAR,
-    TENSOR,
-    VECTOR,
-    Level,
-)  # fmt: skip
+import numpy as np
+
+from uopc.ir.core import args, intervals, levels, semantics
+from uopc.ir.core.levels import EVERYWHERE, INDEXED, KERNEL, LINEAR, PROGRAM, SCALAR, TENSOR, VECTOR
 
 DTypeRule = Literal[
     "given", "any", "void", "index", "first", "common", "bool", "where", "branch", "if", "range",
@@ -39,31 +31,24 @@ ArgKind = Literal[
     "none", "value", "const", "storage", "data", "iota", "dims", "window", "integers", "opts",
     "record", "range", "reduce", "hreduce", "lane", "shuffle", "part",
 ]  # fmt: skip
-Arity = int | tuple[int, int | None]
-
+_NONE = type(None)
 _registry: dict[str, Op] = {}
 
 
 class Op:
     """A row of the table. Ops compare by identity; `Ops.ADD` and `Op.by_name('add')` find them."""
 
-    __slots__ = (
-        "arg", "arity", "bounds", "closes", "commutes", "cost", "doc", "dtype", "effect",
-        "evaluate", "expansion", "field", "fold", "is_access", "is_alu", "is_storage", "kind",
-        "latency", "levels", "movement", "name", "opens", "operands", "pure", "shape", "symbol",
-        "takes_storage",
-    )  # fmt: skip
-
     def __init__(self, name: str, operands: str, doc: str, **row: Any) -> None:
         self.name: str = name
         self.operands: tuple[str, ...] = tuple(operands.split())
         self.doc: str = doc
-        self.arg: tuple[type, ...] = row.get("arg", (type(None),))
-        self.kind: ArgKind = row.get("kind", _kind(self.arg[-1]))
+        self.arg: tuple[type, ...] = row.get("arg", (_NONE,))
+        kind = "record" if is_dataclass(self.arg[-1]) else "value"
+        self.kind: ArgKind = row.get("kind", "none" if self.arg == (_NONE,) else kind)
         # The name of an arg that is one value, in the text form: `lane %v at=3`.
         self.field: str = row.get("field", "arg")
         self.shape: ShapeRule = row.get("shape", "broadcast")
-        self.levels: Level = row.get("levels", EVERYWHERE)
+        self.levels: levels.Level = row.get("levels", EVERYWHERE)
         self.commutes: bool = row.get("commutes", False)
         self.effect: bool = row.get("effect", False)
         self.movement: bool = row.get("movement", False)
@@ -74,7 +59,7 @@ class Op:
         # An elementwise op on NumPy arrays; `fold` is the same on exact Python integers.
         self.evaluate: Callable[..., Any] | None = row.get("evaluate")
         self.fold: Callable[..., Any] | None = row.get("fold")
-        # The interval of a result from those of its operands; `bounds.py` has more rules.
+        # The interval of a result from the node and the intervals of its operands.
         self.bounds: intervals.Rule | None = row.get("bounds")
         self.is_alu: bool = self.evaluate is not None
         self.dtype: DTypeRule = row.get("dtype", "common" if self.is_alu else "first")
@@ -91,12 +76,21 @@ class Op:
         self.latency: int = row.get("latency", 4)
         # The number of nodes that `decompose` makes of it, in 32 and in 64 bits.
         self.expansion: tuple[int, int] = row.get("expansion", (1, 1))
-        self.arity: Arity = row.get("arity", self._count())
+        # The least and the greatest number of operands; None: any number.
+        least, most = len([o for o in self.operands if o[0] != "*"]), len(self.operands)
+        self.arity: tuple[int, int | None] = row.get("arity", (least, most if least == most else None))
         _registry[name] = self
 
-    def _count(self) -> Arity:
-        fixed = [o for o in self.operands if not o.startswith("*")]
-        return len(fixed) if len(fixed) == len(self.operands) else (len(fixed), None)
+    @property
+    def arity_text(self) -> str:
+        """The number of operands as text, such as `1 to 2`."""
+        low, high = self.arity
+        return f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
+
+    def takes(self, operands: int) -> bool:
+        """True if a node may have this number of operands."""
+        low, high = self.arity
+        return low <= operands and (high is None or operands <= high)
 
     @staticmethod
     def by_name(name: str) -> Op:
@@ -112,12 +106,6 @@ class Op:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Op.by_name, (self.name,)
-
-
-def _kind(arg: type) -> ArgKind:
-    if arg is type(None):
-        return "none"
-    return "record" if is_dataclass(arg) else "value"
 
 
 def _floordiv(a: int, b: int) -> int:
@@ -136,7 +124,6 @@ def _cmod(a: int, b: int) -> int:
     return a - b * _cdiv(a, b) if b else 0
 
 
-_NONE = type(None)
 _UNARY: Final[dict[str, Any]] = {"levels": TENSOR | SCALAR}
 _FLOAT = "Float only. NaN gives NaN. "
 
@@ -147,11 +134,11 @@ class Ops:
 
     # Leaves
     CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.",
-               arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const")
+               arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const", bounds=intervals.constant)
     INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.",
                dtype="given", shape="scalar")
     VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
-               arg=(args.VariableArg,), dtype="index", shape="scalar")
+               arg=(args.VariableArg,), dtype="index", shape="scalar", bounds=intervals.variable)
     NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.",
                arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
@@ -161,14 +148,14 @@ class Ops:
     DATA = Op("data", "", "Storage that holds a constant array.",
                arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
-               arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota")
-    LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count")
+               arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota", bounds=intervals.iota)
+    LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=intervals.lanes)
     SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.",
-               arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name")
+               arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.counter)
 
     # Unary
     NEG = Op("neg", "a", "-a. Integers wrap; logical not for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
-    ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=semantics.absolute, fold=abs, bounds=intervals.absolute, **_UNARY)
+    ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=np.abs, fold=abs, bounds=intervals.absolute, **_UNARY)
     EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
     EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
     LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log"), cost=12.0, expansion=(60, 60), **_UNARY)
@@ -185,7 +172,7 @@ class Ops:
     CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.float_unary("ceil"), **_UNARY)
     ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.float_unary("rint"), **_UNARY)
     CAST = Op("cast", "a", "Converts a to the node's dtype. To bool: a ≠ 0. Float to integer: truncates and saturates; NaN gives 0. Integers wrap. To fp8: saturates.",
-              dtype="cast", shape="first", levels=TENSOR | SCALAR, cost=1.0, pure=True)
+              dtype="cast", shape="first", levels=TENSOR | SCALAR, cost=1.0, pure=True, bounds=intervals.cast)
     BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="bitcast", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0, pure=True)
 
     # Binary
@@ -197,8 +184,8 @@ class Ops:
     FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0, bounds=intervals.floormod)
     CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0, bounds=intervals.quotient(_cdiv))
     CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod, cost=4.0, bounds=intervals.cmod)
-    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=semantics.maximum, fold=max, commutes=True, bounds=intervals.maximum)
-    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=semantics.minimum, fold=min, commutes=True, bounds=intervals.minimum)
+    MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=np.maximum, fold=max, commutes=True, bounds=intervals.maximum)
+    MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=np.minimum, fold=min, commutes=True, bounds=intervals.minimum)
     POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
     SHL = Op("shl", "a b", "Shift left; 0 where b < 0 or b ≥ width.", evaluate=semantics.shl, symbol="<<", bounds=intervals.shift(operator.lshift), **_UNARY)
     SHR = Op("shr", "a b", "Shift right (signed: arithmetic); 0 or the sign where b < 0 or b ≥ width.", evaluate=semantics.shr, symbol=">>", bounds=intervals.shift(operator.rshift), **_UNARY)
@@ -212,9 +199,9 @@ class Ops:
     CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=", bounds=intervals.unequal)
 
     # Ternary
-    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other one has no effect.", evaluate=semantics.where, dtype="where")
+    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other one has no effect.", evaluate=np.where, dtype="where", bounds=intervals.where)
     BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.",
-                levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True)
+                levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=intervals.branch)
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.",
                evaluate=semantics.scale, levels=VECTOR | LINEAR)
@@ -226,17 +213,17 @@ class Ops:
     FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
     PAD = Op("pad", "a *dims", "arg = begins, then sizes: a result of these sizes with a at begin and zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, kind="window")
     SHRINK = Op("shrink", "a *dims", "arg = begins, then sizes: the part of a of these sizes from begin on. Outside of a, where variables may reach, reads give 0 and stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same, kind="window")
-    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value per lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True)
+    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value per lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True, bounds=intervals.stack)
     CAT = Op("cat", "*a", "The values, joined along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None), dtype="cat", field="axis")
 
     # Reduction and access
     REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources, in any order. No values: the identity.",
-                arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce")
+                arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce", bounds=intervals.reduce)
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="hreduce", shape="scalar", levels=VECTOR | LINEAR, kind="hreduce", pure=True)
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="lane", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same, kind="lane", field="at", pure=True)
     SHUFFLE = Op("shuffle", "a b", "The lanes in the arg, in its order. The lanes of b are numbered after those of a.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
     INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.",
-               dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1)
+               dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
     EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.",
                  arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
@@ -262,21 +249,21 @@ class Ops:
 
     # Control
     RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.",
-               arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range")
+               arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range", bounds=intervals.counter)
     END = Op("end", "effect *ranges", "Closes the ranges around the effect. Indexed: the arg may hold Opts for its kernel. Linear: after the range, each CARRY with its next value.", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial in the first iteration, then the value that END gives; after the loop, the last one.",
                arg=(int,), shape="scalar", levels=LINEAR, field="id")
     IF = Op("if", "condition", "The condition. Statements up to its ENDIF run only if it holds. A BRANCH after that joins a value from before the IF and one from inside.",
             arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")
     ENDIF = Op("endif", "if", "Ends the statements of an IF.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
-    COMMIT = Op("commit", "*effects", "Groups the async STOREs of this thread since its last COMMIT.", dtype="void", shape="none", effect=True, levels=VECTOR | Level.LINEAR, arity=(0, None))
+    COMMIT = Op("commit", "*effects", "Groups the async STOREs of this thread since its last COMMIT.", dtype="void", shape="none", effect=True, levels=VECTOR | LINEAR, arity=(0, None))
     BARRIER = Op("barrier", "*effects", "Waits until all threads of the block have done the effects. arg = the number of newest groups of async STOREs that may still be open.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None), field="open", takes_storage=inf)
     GROUP = Op("group", "*effects", "All the effects.", dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
     SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
-    LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None), takes_storage=inf)
-    TILE_LOAD = Op("tile_load", "address lane", "A lane's part of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them. The address of lane i is that of row i % 8 of matrix i // 8. arg = (number of matrices, whether to transpose them).", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | Level.LINEAR, field="matrices", is_access=True)
-    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b + c for a tile, arg = (m, n, k). The 32 lanes of a warp together hold a, b and c.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | Level.LINEAR, field="tile")
+    TILE_LOAD = Op("tile_load", "address lane", "A lane's part of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them. The address of lane i is that of row i % 8 of matrix i // 8. arg = (number of matrices, whether to transpose them).", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | LINEAR, field="matrices", is_access=True)
+    WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b + c for a tile, arg = (m, n, k). The 32 lanes of a warp together hold a, b and c.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | LINEAR, field="tile")
     SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The sum of a·b over depth, in the node's dtype; a depends on row and depth, b on depth and column. A tensor core computes it a tile at a time, arg = (m, n, k).", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL, field="tile")
+    LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None), takes_storage=inf)
 # fmt: on
 
 

@@ -1,9 +1,9 @@
-"""What each elementwise op computes, in NumPy: the meaning the op table points to.
+"""The elementwise ops in NumPy, as rows of the op table name them (`Op.evaluate`).
 
-Every function takes arrays (or NumPy scalars) that already have the operand type and gives arrays
-of that same type (comparisons: bool). Constant folding and the reference interpreter both call
-these, so there is one definition of each corner case: integers wrap, division and remainder by zero
-give 0, shifts by the width or more give 0 or the sign, maximum and minimum propagate NaN.
+Every function takes arrays (or NumPy scalars) of the operands' type and gives arrays of that type
+(comparisons: bool). Constant folding and the reference interpreter call the same functions, so each
+corner case has one definition: integers wrap, division and remainder by zero give 0, shifts by the
+width or more give 0 or the sign, maximum and minimum propagate NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 def _wide(a: Array) -> Array:
-    """Narrow floats are computed in float32 (and rounded once by the caller)."""
+    """Narrow floats as float32; the caller rounds the result."""
     return a.astype(np.float32) if a.dtype.itemsize < 4 and not _is_integer(a) else a
 
 
@@ -31,7 +31,7 @@ def _is_integer(a: Array) -> bool:
 
 
 def _rounding(function: Callable[..., Array]) -> Callable[..., Array]:
-    """An operation that rounds: on 8-bit floats it is done in float32 and converted as by CAST."""
+    """A function that rounds: it computes 8-bit floats in float32 and converts as CAST does."""
 
     def evaluate(*operands: Array) -> Array:
         t = operands[0].dtype
@@ -46,12 +46,7 @@ def _rounding(function: Callable[..., Array]) -> Callable[..., Array]:
 def float_unary(name: str) -> Any:
     """`np.<name>`, computed in float32 for narrower floats and rounded to the operand's type."""
     function = getattr(np, name)
-
-    @_rounding
-    def evaluate(a: Array) -> Array:
-        return np.asarray(function(_wide(a)).astype(a.dtype))
-
-    return evaluate
+    return _rounding(lambda a: np.asarray(function(_wide(a)).astype(a.dtype)))
 
 
 def neg(a: Array) -> Array:
@@ -63,10 +58,6 @@ def reciprocal(a: Array) -> Array:
     return np.asarray((np.float32(1) / _wide(a) if a.dtype.itemsize < 4 else 1 / a).astype(a.dtype))
 
 
-def absolute(a: Array) -> Array:
-    return np.abs(a)
-
-
 @_rounding
 def erf(a: Array) -> Array:
     exact = np.array([math.erf(float(v)) for v in np.ravel(a)], np.float64)
@@ -74,31 +65,17 @@ def erf(a: Array) -> Array:
 
 
 @_rounding
-def add(a: Array, b: Array) -> Array:
-    return np.add(a, b)
-
-
-@_rounding
 def sub(a: Array, b: Array) -> Array:
     return np.logical_xor(a, b) if a.dtype == np.bool_ else np.subtract(a, b)
 
 
-@_rounding
-def mul(a: Array, b: Array) -> Array:
-    return np.multiply(a, b)
+add = _rounding(np.add)
+mul = _rounding(np.multiply)
 
 
 @_rounding
 def fdiv(a: Array, b: Array) -> Array:
     return np.asarray((_wide(a) / _wide(b)).astype(a.dtype))
-
-
-def maximum(a: Array, b: Array) -> Array:
-    return np.maximum(a, b)
-
-
-def minimum(a: Array, b: Array) -> Array:
-    return np.minimum(a, b)
 
 
 @_rounding
@@ -154,16 +131,14 @@ def trunc_div(a: Array, b: Array) -> Array:
 
 def _in_width(a: Array, b: Array) -> Array:
     """True where a shift count lies in [0, width); counts are read as unsigned."""
-    bits = a.dtype.itemsize * 8
-    return (b >= 0) & (b < bits)
+    return (b >= 0) & (b < a.dtype.itemsize * 8)
 
 
 def shl(a: Array, b: Array) -> Array:
     """a shifted left; 0 where the count is outside of the width."""
     inside = _in_width(a, b)
-    return np.where(inside, np.left_shift(a, np.where(inside, b, 0).astype(a.dtype)), 0).astype(
-        a.dtype
-    )
+    shifted = np.left_shift(a, np.where(inside, b, 0).astype(a.dtype))
+    return np.where(inside, shifted, 0).astype(a.dtype)
 
 
 def shr(a: Array, b: Array) -> Array:
@@ -173,10 +148,6 @@ def shr(a: Array, b: Array) -> Array:
     count = np.where(inside, b, bits - 1 if a.dtype.kind == "i" else 0).astype(a.dtype)
     shifted = np.right_shift(a, count)
     return shifted if a.dtype.kind == "i" else np.where(inside, shifted, 0).astype(a.dtype)
-
-
-def where(condition: Array, a: Array, b: Array) -> Array:
-    return np.where(condition, a, b)
 
 
 @_rounding
@@ -258,17 +229,16 @@ def cast(a: Array, source: DType, target: DType) -> Array:
         lowest, highest = np.array(target.bounds, dtype=target.numpy)
         return np.where(inside, safe, np.where(wide > 0, highest, lowest))
     if target.is_float and target.bits == 8:
-        limit = _largest_fp8(target)
+        limit = _LARGEST_FP8[target.name]
         wide = a.astype(np.float32)
         clipped = np.where(np.isnan(wide), wide, np.clip(wide, -limit, limit))
         return clipped.astype(target.numpy)
     return a.astype(target.numpy)
 
 
-def _largest_fp8(t: DType) -> float:
-    return {"fp8e4m3": 448.0, "fp8e5m2": 57344.0, "fp8e4m3fnuz": 240.0, "fp8e5m2fnuz": 57344.0}[
-        t.name
-    ]
+_LARGEST_FP8: Final = {
+    "fp8e4m3": 448.0, "fp8e5m2": 57344.0, "fp8e4m3fnuz": 240.0, "fp8e5m2fnuz": 57344.0,
+}  # fmt: skip
 
 
 def reduce_identity(op: str, t: DType) -> float | int | bool:
@@ -281,5 +251,5 @@ def reduce_identity(op: str, t: DType) -> float | int | bool:
     if not t.is_float:
         low, high = t.bounds
         return low if op == "max" else high
-    limit = _largest_fp8(t) if t.bits == 8 else math.inf
+    limit = _LARGEST_FP8.get(t.name, math.inf)
     return -limit if op == "max" else limit

@@ -143,10 +143,8 @@ def check_construction(check: Callable[[UOp], None] | None) -> None:
 
 def checked(op: Op, dtype: DType | None, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
     """Intern after checking operand count, arg type and dtype. InvalidIR on a misfit."""
-    low, high = op.arity if isinstance(op.arity, tuple) else (op.arity, op.arity)
-    if len(src) < low or (high is not None and len(src) > high):
-        wanted = f"{low}" if low == high else f"{low} to {'any' if high is None else high}"
-        raise InvalidIR(f"{op!r} takes {wanted} operands, got {len(src)}")
+    if not op.takes(len(src)):
+        raise InvalidIR(f"{op!r} takes {op.arity_text} operands, got {len(src)}")
     if dtype is None:
         try:
             dtype = derived(op, None, src, arg)
@@ -173,15 +171,8 @@ def canonical_arg(op: Op, dtype: DType, arg: Any) -> Any:
 
 
 def _canonical_item(item: Any) -> Any:
-    if isinstance(item, (bool, np.bool_)):
-        return int(item)
-    if isinstance(item, np.integer):
+    if isinstance(item, (bool, np.bool_, np.integer)):
         return int(item)
     if isinstance(item, tuple):
         return tuple([_canonical_item(i) for i in item])
     return item
-
-
-def redtyped(u: UOp, src: tuple[UOp, ...]) -> DType:
-    """The dtype of `u` once it stands on sources of other dtypes. InvalidIR on a misfit."""
-    return derived(u.op, u.dtype, src, u.arg)

@@ -116,7 +116,7 @@ class _Maker:
             return intern(op, t, (), const_value(t, value))
         if op is Ops.INVALID:
             return intern(op, t)
-        below = p.sources or tuple([UPat() for _ in range(_count(op))])
+        below = p.sources or tuple([UPat() for _ in range(op.arity[0])])
         wants = self._operands(op, t)
         made = tuple([self.make(s, w) for s, w in zip(below, wants)])
         if p.unordered and len(made) == 2 and op.commutes and self.random.random() < 0.5:
@@ -130,7 +130,7 @@ class _Maker:
             return [self.random.choice(list(_CONSTANTS))]
         if op is Ops.BITCAST:
             return [dtypes.uint8 if t is dtypes.int8 else dtypes.int8]
-        return [self.compared if op.dtype == "bool" else t] * _count(op)
+        return [self.compared if op.dtype == "bool" else t] * op.arity[0]
 
     def leaf(self, t: DType) -> UOp:
         """A value of the dtype: of all values, or (integers) between bounds."""
@@ -169,10 +169,6 @@ def _computes(op: Op, t: DType) -> bool:
     if t is dtypes.bool_:
         return op in _LOGIC
     return op.fold is not None or (op in _BITS and t is not dtypes.index)
-
-
-def _count(op: Op) -> int:
-    return op.arity if isinstance(op.arity, int) else op.arity[0]
 
 
 # ---------------------------------------------------------------- points

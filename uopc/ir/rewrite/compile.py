@@ -155,14 +155,14 @@ class _Steps:
             return []
         count = len(node.sources)
         arities = {o.arity for o in self._ops_of(node, var) or ()}
-        fixed = [a for a in arities if isinstance(a, int)]
+        fixed = [low for low, high in arities if low == high]
         if fixed and len(fixed) == len(arities) and not _fitting(fixed, count, node.longer):
             raise _Impossible
-        if arities != {count}:
+        if arities != {(count, count)}:
             self._test(f"len({var}.src) {'>=' if node.longer else '=='} {count}")
         names = [f"{var}_{i}" for i in range(count)]
         if names:
-            exact = not node.longer or arities == {count}
+            exact = not node.longer or arities == {(count, count)}
             taken = f"{var}.src" if exact else f"{var}.src[:{count}]"
             lets = [f"{', '.join(names)}{',' if count == 1 else ''} = {taken}"]
             self.lines.append("; ".join(lets + [f"{n}o = {n}.op" for n in names]))

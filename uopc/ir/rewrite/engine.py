@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from uopc.errors import Error, InvalidIR
-from uopc.ir.core import uop, walk
+from uopc.ir.core import dtype_rules, walk
 from uopc.ir.core.ops import Op
 from uopc.ir.core.trace import Fired, current_listener
 from uopc.ir.core.uop import UOp, intern
@@ -328,7 +328,7 @@ def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """`u` on other sources, not folded: only the rules change nodes. Its dtype follows theirs."""
     dtype = u.dtype
     if [s.dtype for s in src] != [s.dtype for s in u.src]:
-        dtype = uop.redtyped(u, src)
+        dtype = dtype_rules.derived(u.op, u.dtype, src, u.arg)
     made = intern(u.op, dtype, src, u.arg, u.tag)
     if made.origin is None:
         made.origin = u.origin

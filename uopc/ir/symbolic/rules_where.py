@@ -34,8 +34,8 @@ from uopc.ir.rewrite.rules import (
 from uopc.ir.symbolic.assume import assuming
 
 _ELEMENTWISE = [op for op in Op.all() if op.is_alu and op is not Ops.WHERE]
-_UNARY = tuple([op for op in _ELEMENTWISE if op.arity == 1])
-_BINARY = tuple([op for op in _ELEMENTWISE if op.arity == 2])
+_UNARY = tuple([op for op in _ELEMENTWISE if op.arity == (1, 1)])
+_BINARY = tuple([op for op in _ELEMENTWISE if op.arity == (2, 2)])
 
 # fmt: off
 WHERE = RuleSet("where", over=ANY, rules=[

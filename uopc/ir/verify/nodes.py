@@ -47,12 +47,10 @@ def origin(u: UOp) -> str:
 # Each check gives the problem and what was expected, or None.
 # ---------------------------------------------------------------- operand-count
 def _operand_count(u: UOp) -> str | None:
-    low, high = u.op.arity if isinstance(u.op.arity, tuple) else (u.op.arity, u.op.arity)
-    if low <= len(u.src) and (high is None or len(u.src) <= high):
+    if u.op.takes(len(u.src)):
         return None
-    wanted = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
     names = " ".join(u.op.operands)
-    return f"{len(u.src)} operands, expected {wanted} ({names})"
+    return f"{len(u.src)} operands, expected {u.op.arity_text} ({names})"
 
 
 # ---------------------------------------------------------------- arg-type
