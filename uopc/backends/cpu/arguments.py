@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.backends.cpu.layout import data_address
-from uopc.backends.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Shape
+from uopc.backends.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Result, Shape
 from uopc.errors import UserError, UserTypeError
 
 # Steps that NumPy may take to tell interleaved arrays apart: exponential in the worst case.
@@ -84,17 +83,15 @@ def bind(
     ]
     integers = {name: _as_integer(name, value) for name, value in named.items()}
     key = (*[array.shape for array in arrays], *integers.items())
-    values = known.get(key)
-    if values is None:
-        values = known.add(key, _bind_variables(plan, arrays, integers))
+    values = known.obtain(key, lambda: _bind_variables(plan, arrays, integers))
     bound = Bound(objects, arrays, values, [None] * len(plan.results), [None] * len(plan.results))
     if out is not None:
-        bound.out_objects = _match_outs(plan, out, objects)
-        bound.outs = _as_outs(plan, bound)
+        _bind_outs(plan, out, bound)
     _check_overlaps(plan, bound)
-    for index, argument in enumerate(plan.arguments):
-        if not argument.writable:
-            arrays[index] = _contiguous(arrays[index])
+    for index, array in enumerate(arrays):
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned):  # an array that is written has both
+            arrays[index] = np.array(array, order="C")
     return bound
 
 
@@ -105,37 +102,31 @@ def _match_names(
     if not named and len(positional) == len(parameters):
         return list(positional)
     if len(positional) > len(parameters):
+        names = f" ({', '.join(argument.name for argument in parameters)})" if parameters else ""
         raise UserTypeError(
-            f"{plan.name}() takes {_count(len(parameters), 'array')}"
-            f"{_list_names(parameters)}, {len(positional)} were given"
+            f"{plan.name}() takes {_count(len(parameters), 'array')}{names}, "
+            f"{len(positional)} were given"
         )
-    found: dict[str, object] = {
-        argument.name: value for argument, value in zip(parameters, positional)
-    }
-    known = {argument.name for argument in parameters}
-    variables = {variable.name for variable in plan.variables}
+    known = [argument.name for argument in parameters]
+    found = dict(zip(known, positional))
+    variables = [variable.name for variable in plan.variables]
     for name in list(named):
         if name in found:
             raise UserTypeError(f"{plan.name}() got argument {name!r} by position and by name")
         if name in known:
             found[name] = named.pop(name)
         elif name not in variables:
-            expected = [*known, *variables]
-            hint = f"; it has {', '.join(sorted(expected))}" if expected else ""
+            expected = ", ".join(sorted([*known, *variables]))
+            hint = f"; it has {expected}" if expected else ""
             raise UserTypeError(f"{plan.name}() has no argument {name!r}{hint}")
-    missing = [argument for argument in parameters if argument.name not in found]
-    if missing:
+    if missing := [argument for argument in parameters if argument.name not in found]:
         names = ", ".join(f"{arg.name!r} ({describe(arg.dtype, arg.shape)})" for arg in missing)
         raise UserTypeError(f"{plan.name}() is missing {_count(len(missing), 'argument')}: {names}")
-    return [found[argument.name] for argument in parameters]
+    return [found[name] for name in known]
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
-
-
-def _list_names(parameters: Sequence[Argument]) -> str:
-    return f" ({', '.join(argument.name for argument in parameters)})" if parameters else ""
 
 
 def _as_array(label: str, value: object) -> AnyArray:
@@ -165,22 +156,27 @@ def _label(argument: Argument) -> str:
 def _as_input(argument: Argument, value: object) -> AnyArray:
     label = _label(argument)
     array = _as_array(label, value)
-    _check_dtype(label, argument.dtype, argument.shape, array)
+    _check_dtype(label, argument, array)
     if argument.writable:
         _check_writable(label, array)
     return array
 
 
-def _check_dtype(label: str, dtype: AnyDtype, shape: Shape, array: AnyArray) -> None:
-    if array.dtype == dtype and array.ndim == len(shape):
+def _check_dtype(label: str, expected: Argument | Result, array: AnyArray) -> None:
+    """Check the dtype and the number of dimensions."""
+    if array.dtype == expected.dtype and array.ndim == len(expected.shape):
         return
-    expected = describe(dtype, shape)
+    message = _mismatch(label, expected, array)
+    if array.dtype == expected.dtype:
+        raise UserError(message)
+    same_name = array.dtype.name == expected.dtype.name
+    order = f" in byte order {array.dtype.byteorder!r}" if same_name else ""
+    raise UserTypeError(f"{message}{order}")
+
+
+def _mismatch(label: str, expected: Argument | Result, array: AnyArray) -> str:
     got = describe(array.dtype, array.shape)
-    if array.dtype != dtype:
-        same_name = array.dtype.name == dtype.name
-        order = f" in byte order {array.dtype.byteorder!r}" if same_name else ""
-        raise UserTypeError(f"{label}: expected {expected}, got {got}{order}")
-    raise UserError(f"{label}: expected {expected}, got {got}")
+    return f"{label}: expected {describe(expected.dtype, expected.shape)}, got {got}"
 
 
 def _check_writable(label: str, array: AnyArray) -> None:
@@ -199,38 +195,30 @@ def _bind_variables(
     values: dict[str, int] = {}
     origins: dict[str, str] = {}
     for argument, array in zip(plan.arguments, arrays, strict=True):
-        if array.shape == argument.shape:
-            continue
         for axis, (dim, size) in enumerate(zip(argument.shape, array.shape, strict=True)):
-            if isinstance(dim, int):
-                continue
-            name = dim.variable
-            if name is not None and name not in values:
-                values[name] = size
-                origins[name] = f"dimension {axis} of {_label(argument)}"
+            symbol = None if isinstance(dim, int) else dim.variable
+            if symbol is not None and symbol not in values:
+                values[symbol] = size
+                origins[symbol] = f"dimension {axis} of {_label(argument)}"
     for variable in plan.variables:
-        if variable.name in integers:
-            value = integers[variable.name]
-            values.setdefault(variable.name, value)
-            origins.setdefault(variable.name, "the call")
-            if values[variable.name] != value:
-                raise UserError(
-                    f"variable {variable.name!r} is {value} by name, but "
-                    f"{values[variable.name]} from {origins[variable.name]}"
-                )
-        if variable.name not in values and variable.default is not None:
-            values[variable.name] = variable.default
-            origins[variable.name] = "the graph"
-        if variable.name not in values:
-            raise UserTypeError(f"{plan.name}() needs variable {variable.name!r} by name")
-        value = values[variable.name]
+        name = variable.name
+        for value, origin in ((integers.get(name), "the call"), (variable.default, "the graph")):
+            if value is not None and name not in values:
+                values[name], origins[name] = value, origin
+        if name not in values:
+            raise UserTypeError(f"{plan.name}() needs variable {name!r} by name")
+        value, given = values[name], integers.get(name, values[name])
+        if value != given:
+            raise UserError(
+                f"variable {name!r} is {given} by name, but {value} from {origins[name]}"
+            )
         if not variable.lo <= value <= variable.hi:
             raise UserError(
-                f"variable {variable.name!r} is {value} (from {origins[variable.name]}), "
+                f"variable {name!r} is {value} (from {origins[name]}), "
                 f"expected {variable.lo}..{variable.hi}"
             )
     for argument, array in zip(plan.arguments, arrays, strict=True):
-        _check_shape(_label(argument), argument.dtype, argument.shape, array, values, origins)
+        _check_shape(_label(argument), argument, array, values, origins)
     return values
 
 
@@ -244,70 +232,55 @@ def _as_integer(name: str, value: object) -> int:
 
 def _check_shape(
     label: str,
-    dtype: AnyDtype,
-    shape: Shape,
+    expected: Argument | Result,
     array: AnyArray,
     values: Mapping[str, int],
     origins: Mapping[str, str],
 ) -> None:
-    if array.shape == shape:
-        return
-    for axis, (dim, size) in enumerate(zip(shape, array.shape, strict=True)):
+    for axis, (dim, size) in enumerate(zip(expected.shape, array.shape, strict=True)):
         want = number(dim, values)
         if size == want:
             continue
-        got = describe(array.dtype, array.shape)
-        if isinstance(dim, int):
-            raise UserError(f"{label}: expected {describe(dtype, shape)}, got {got}")
-        because = ", ".join(f"{name} = {values[name]} from {origins[name]}" for name in origins)
-        raise UserError(
-            f"{label}: expected {describe(dtype, shape)}, got {got}: dimension {axis} must be "
-            f"{want} ({because})"
-        )
+        message = _mismatch(label, expected, array)
+        if not isinstance(dim, int):
+            because = ", ".join(f"{name} = {values[name]} from {origins[name]}" for name in origins)
+            message += f": dimension {axis} must be {want} ({because})"
+        raise UserError(message)
 
 
 def _out_labels(plan: Plan) -> list[str]:
     if plan.structure == "single":
         return ["out"]
-    if plan.structure == "dict":
-        return [f"out[{key!r}]" for key in plan.keys]
-    return [f"out[{index}]" for index in range(len(plan.results))]
+    keys = plan.keys if plan.structure == "dict" else range(len(plan.results))
+    return [f"out[{key!r}]" for key in keys]
 
 
-def _match_outs(plan: Plan, out: object, objects: Sequence[object]) -> list[object]:
-    """One object per result; results that are arguments accept only that argument."""
-    count = len(plan.results)
+def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
+    """Check the arrays of `out=`: one per result. A result that is an argument accepts only it."""
     if plan.structure == "single":
-        given: list[object] = [out]
+        bound.out_objects = [out]
     elif plan.structure == "dict":
         if not isinstance(out, Mapping) or set(out) != set(plan.keys):
             raise UserTypeError(f"out: expected a dict with the keys {list(plan.keys)}")
-        given = [out[key] for key in plan.keys]
+        bound.out_objects = [out[key] for key in plan.keys]
     else:
+        count = len(plan.results)
         if not isinstance(out, (tuple, list)) or len(out) != count:
             raise UserTypeError(f"out: expected a {plan.structure} of {_count(count, 'array')}")
-        given = list(out)
-    for label, result, value in zip(_out_labels(plan), plan.results, given, strict=True):
-        if result.source is not None and value is not None and value is not objects[result.source]:
+        bound.out_objects = list(out)
+    origins = dict.fromkeys(bound.values, "the arguments")
+    labelled = zip(_out_labels(plan), plan.results, bound.out_objects, strict=True)
+    for i, (label, result, value) in enumerate(labelled):
+        if value is None:
+            continue
+        if result.source is None:
+            array = bound.outs[i] = _as_array(label, value)
+            _check_dtype(label, result, array)
+            _check_shape(label, result, array, bound.values, origins)
+            _check_writable(label, array)
+        elif value is not bound.objects[result.source]:
             name = plan.arguments[result.source].name
             raise UserTypeError(f"{label}: this result is argument {name!r} itself, written")
-    return given
-
-
-def _as_outs(plan: Plan, bound: Bound) -> list[AnyArray | None]:
-    origins = dict.fromkeys(bound.values, "the arguments")
-    outs: list[AnyArray | None] = []
-    labelled = zip(_out_labels(plan), plan.results, bound.out_objects, strict=True)
-    for label, result, value in labelled:
-        if value is None or result.source is not None:
-            outs.append(None)
-            continue
-        out = _as_array(label, value)
-        _check_dtype(label, result.dtype, result.shape, out)
-        _check_shape(label, result.dtype, result.shape, out, bound.values, origins)
-        _check_writable(label, out)
-        outs.append(out)
-    return outs
 
 
 def _check_overlaps(plan: Plan, bound: Bound) -> None:
@@ -319,47 +292,19 @@ def _check_overlaps(plan: Plan, bound: Bound) -> None:
         (_label(argument), array, argument.writable)
         for argument, array in zip(plan.arguments, bound.arrays, strict=True)
     ]
-    for label, out in zip(_out_labels(plan), bound.outs, strict=True):
-        if out is not None:
-            everything.append((label, out, True))
-    spans = [_span(array) for _, array, _ in everything]
+    outs = zip(_out_labels(plan), bound.outs, strict=True)
+    everything += [(label, out, True) for label, out in outs if out is not None]
     for i, (label, array, writes) in enumerate(everything):
-        for j, (other_label, other, other_writes) in enumerate(everything[:i]):
-            if not (writes or other_writes):
-                continue
-            if spans[i][0] >= spans[j][1] or spans[j][0] >= spans[i][1]:
-                continue
-            if _share_memory(array, other):
+        for other_label, other, other_writes in everything[:i]:
+            if (writes or other_writes) and _share_memory(array, other):
                 raise UserError(
                     f"{label} overlaps {other_label} in memory, and "
                     f"{label if writes else other_label} is written"
                 )
 
 
-def _span(array: AnyArray) -> tuple[int, int]:
-    """The first byte and the byte after the last."""
-    begin = data_address(array)
-    if not array.size:
-        return begin, begin
-    lowest = highest = begin
-    for size, stride in zip(array.shape, array.strides, strict=True):
-        reach = (size - 1) * stride
-        lowest += min(reach, 0)
-        highest += max(reach, 0)
-    return lowest, highest + array.itemsize
-
-
 def _share_memory(one: AnyArray, other: AnyArray) -> bool:
-    if one.flags.c_contiguous and other.flags.c_contiguous:
-        return True  # their spans meet, and a contiguous array fills its span
     try:
-        return bool(np.shares_memory(one, other, max_work=EXACT_WORK))
+        return np.shares_memory(one, other, max_work=EXACT_WORK)
     except np.exceptions.TooHardError:
         return True
-
-
-def _contiguous(array: AnyArray) -> AnyArray:
-    """Contiguous and aligned, copied only when it is not."""
-    if array.flags.c_contiguous and array.flags.aligned:
-        return array
-    return np.array(array, order="C", copy=True, subok=False)
