@@ -130,8 +130,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "blocks that live together share memory", "uopc/backends/memory_plan.py",
-        "left, right = block.first + self._leaves, block.last + self._leaves + 1",
-        "left, right = block.first + self._leaves, block.last + self._leaves",
+        "(last[:placed] >= block.first)", "(last[:placed] > block.first)",
         ("test_memory_plan.py",),
     ),
     Defect(
