@@ -58,7 +58,7 @@ class Clock:
 
         self.place, self.driver, self.batch = place, driver(), batch
         with place:
-            self.waste = place.pool.take(flush)
+            self.waste = place.pool.acquire(flush)
         self.empty = np.zeros(min(flush, 16 << 20), np.uint8)
 
     def __call__(self, call: Callable[[], Any], rounds: int) -> float:

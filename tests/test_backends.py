@@ -28,7 +28,6 @@ class Listing(Artifact):
 
     def check(self):
         unpack_texts(self.code)
-        return self
 
 
 class Runner:

@@ -366,12 +366,12 @@ def test_a_full_device_gives_up_what_it_does_not_use(driver):
     device = devices.device(0)
     driver.total = sum(driver.sizes.values()) + 10_000
     with device:
-        first = device.pool.take(8000)
+        first = device.pool.acquire(8000)
         del first
-        second = device.pool.take(5000)
+        second = device.pool.acquire(5000)
         assert second.nbytes == size_class(5000) and driver.calls["cuMemFree_v2"] == 1
         with pytest.raises(DeviceMemoryError, match="out of memory"):
-            device.pool.take(8000)
+            device.pool.acquire(8000)
     driver.total = Driver.total
 
 

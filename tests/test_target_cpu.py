@@ -131,7 +131,7 @@ def wide():
     with pytest.MonkeyPatch.context() as patch, uopc.options(cache_dir=""):
         patch.setattr(detect, "this_machine", lambda: described)
         # An instruction of AVX-512, and masks that are wider than a register, LLVM cannot cut.
-        patch.setattr(target.Target, "scales", False)
+        patch.setattr(target.Target, "has_scale", False)
         begin = devectorize._Memory.__init__
         patch.setattr(devectorize._Memory, "__init__", lambda self, _: begin(self, own))
         yield

@@ -63,7 +63,7 @@ def compile(
 
             verify_graph(request.graph, level_of(request.graph), "input")
         accesses = options.spec > 1 if verify is None else verify
-        program = build(request, _verifier(stages, accesses))
+        program = make_program(request, _verifier(stages, accesses))
     if config.page_folder(options):
         from uopc.program import page
 
@@ -71,13 +71,13 @@ def compile(
     if options.debug:
         from uopc.program import debug
 
-        return debug.compiled(program, options.debug)
+        return debug.report_compile(program, options.debug)
     return program
 
 
-def build(request: Request, verify: Verify | None = None) -> Program:
+def make_program(request: Request, verify: Verify | None = None) -> Program:
     """The program for a request. A pickled Program calls this when it is loaded."""
-    return program_for(request, verify, backend_of(request.device), build)
+    return program_for(request, verify, backend_of(request.device), make_program)
 
 
 def lower_only(

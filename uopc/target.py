@@ -52,22 +52,22 @@ class Target:
     gpu: Gpu | None = None
 
     @property
-    def fuses(self) -> bool:
+    def has_fma(self) -> bool:
         """MULACC of floats is an instruction."""
         return not self._lacks("fma")
 
     @property
-    def rounds(self) -> bool:
+    def has_rounding(self) -> bool:
         """FLOOR, CEIL, TRUNC and ROUND are instructions (SSE4.1)."""
         return not self._lacks("sse4.1")
 
     @property
-    def scales(self) -> bool:
+    def has_scale(self) -> bool:
         """SCALE is an instruction (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 
     @property
-    def masks_apart(self) -> bool:
+    def has_mask_registers(self) -> bool:
         """Masks of lanes have registers of their own (AVX-512)."""
         return self.gpu is None and self.vector_bits == 512
 

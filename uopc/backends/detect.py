@@ -1,7 +1,4 @@
-"""Which machine this is: its processor, its caches, its cores and its GPUs, as `Target`s.
-
-`this_machine` and `cores` are the two questions; the rest of the package asks nothing else.
-"""
+"""Detect this machine: its processor, caches, cores and GPUs, as `Target`s."""
 
 from __future__ import annotations
 
@@ -39,13 +36,13 @@ def this_machine() -> Target:
 
 
 def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
-    """The bytes of a core's data cache, from the system; `otherwise` where it does not say."""
-    for place in sorted(Path(root).glob("index*")):
+    """The bytes of a core's data cache, from the system; `otherwise` if it does not report it."""
+    for folder in sorted(Path(root).glob("index*")):
+        names = ("level", "type", "size")
         try:
-            told = [(place / name).read_text("utf-8").strip() for name in ("level", "type", "size")]
+            number, kind, size = [(folder / n).read_text("utf-8").strip() for n in names]
         except OSError:
             continue
-        number, kind, size = told
         digits = size.rstrip("KMG")
         if number == str(level) and kind != "Instruction" and digits.isdecimal():
             return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
@@ -62,19 +59,15 @@ def cores() -> int:
 
 
 def _quota_of(folder: Path) -> float:
-    """How many processors this control group may use, by version 2 or 1 of the interface."""
-    try:
-        quota, period = (folder / "cpu.max").read_text("utf-8").split()
-    except (OSError, ValueError):
+    """The number of processors that a control group may use (interface version 2 or 1)."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
-            quota = (folder / "cpu.cfs_quota_us").read_text("utf-8")
-            period = (folder / "cpu.cfs_period_us").read_text("utf-8")
-        except OSError:
-            return math.inf
-    try:
-        return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except ValueError:  # "max"
-        return math.inf
+            texts = [(folder / name).read_text("utf-8") for name in names]
+            quota, period = map(int, " ".join(texts).split())
+            return quota / period if quota > 0 else math.inf
+        except (OSError, ValueError):  # no such file, or a quota of "max"
+            continue
+    return math.inf
 
 
 def _processor_quota() -> float:

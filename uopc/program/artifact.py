@@ -59,8 +59,8 @@ class Artifact:
         made.seconds = {"render": rendered - begin, "llvm": done - rendered}
         return made
 
-    def check(self) -> Self:
-        """The same artifact. InvalidIR when its code is damaged."""
+    def check(self) -> None:
+        """Raise InvalidIR when the code is damaged."""
         raise NotImplementedError
 
     def assembly(self) -> dict[str, str]:

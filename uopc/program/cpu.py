@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
@@ -25,21 +26,16 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered
 
 
-@dataclass
 class ObjectCode(Artifact):
     """`code` is an object file."""
 
-    _image: elf_loader.Image | None = field(init=False, default=None)
-
+    @cached_property
     def image(self) -> elf_loader.Image:
         """The code, loaded into this process. InvalidIR when it is damaged."""
-        if self._image is None:
-            self._image = elf_loader.load(self.code, self.names)
-        return self._image
+        return elf_loader.load(self.code, self.names)
 
-    def check(self) -> Self:
-        self.image()
-        return self
+    def check(self) -> None:
+        _ = self.image
 
 
 @dataclass
@@ -60,7 +56,7 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str
     return {name: jit.assembly(text, cpu or None) for name, text in modules.items()}
 
 
-def _compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> ObjectCode:
+def _compile_artifact(request: Request, lowered: Lowered, printed: Fingerprint) -> ObjectCode:
     from uopc.backends.llvm import emitter, split_function
 
     begin = time.perf_counter()
@@ -79,9 +75,7 @@ def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> P
         detect.check_runs(options.target_cpu)
     if not native.is_installed():
         _install_runtime(reuse.disk_cache(options))
-    return make_callable(
-        found.plan_for(request, arrays), found.image(), Program, options.plain_call
-    )
+    return make_callable(found.plan_for(request, arrays), found.image, Program, options.plain_call)
 
 
 def _install_runtime(disk: DiskCache | None) -> None:
@@ -98,4 +92,4 @@ def _install_runtime(disk: DiskCache | None) -> None:
         disk.save(whole.digest, record.encode(whole, [("runtime", text)], _Runtime(code)))
 
 
-BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compiled, _load)
+BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compile_artifact, _load)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
@@ -35,9 +35,8 @@ class PtxCode(Artifact):
         except (ValueError, zlib.error) as error:
             raise InvalidIR(f"not the PTX of {len(self.names)} kernels: {error}") from error
 
-    def check(self) -> Self:
+    def check(self) -> None:
         self.assembly()
-        return self
 
 
 class GpuKernel(Kernel):
@@ -112,7 +111,7 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str = "") -> dic
     return {name: ptx.assemble(text, machine) for name, text in modules.items()}
 
 
-def _compiled(request: Request, lowered: Lowered, printed: Fingerprint) -> PtxCode:
+def _compile_artifact(request: Request, lowered: Lowered, printed: Fingerprint) -> PtxCode:
     begin = time.perf_counter()
     sources = _render(lowered, lowered.kernels)
     rendered = time.perf_counter()
@@ -139,4 +138,4 @@ def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
     return CudaRunner(plan, ptx_of, devices.device(int(name or 0)))
 
 
-BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compiled, _load)
+BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compile_artifact, _load)

@@ -38,7 +38,7 @@ from uopc.program.program import Program
 TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
 
-def compiled(program: Program, level: int) -> Program:
+def report_compile(program: Program, level: int) -> Program:
     """Print what the level asks for. Returns the program, which from level 2 on times its calls."""
     _print(_summary(program))
     if level >= GRAPHS:

@@ -36,10 +36,10 @@ class Backend:
     render: Callable[[Lowered, Sequence[UOp]], dict[str, str]]
     # The assembly (or PTX) of LLVM modules by name, given the machine and a CPU's name (or "").
     assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
-    # The class of `compiled`'s result, and of a record on disk.
+    # The class of the compiled code, and of a record on disk.
     artifact: type[Artifact]
     # The code and the plan of a lowered request, given the content of its graph.
-    compiled: Callable[[Request, Lowered, Fingerprint], Artifact]
+    compile_artifact: Callable[[Request, Lowered, Fingerprint], Artifact]
     # The program, ready to run, of an artifact (compiled, or found in a cache), given the graph's
     # constant arrays by content hash.
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
@@ -68,16 +68,16 @@ class LazyLowered:
 
     request: Request
     backend: Backend
-    _lowered: Lowered | None = None
 
-    @property
+    @cached_property
+    def machine(self) -> Target:
+        """The machine that the code is for."""
+        return self.backend.target(self.request.device, self.request.options.target_cpu)
+
+    @cached_property
     def lowered(self) -> Lowered:
         """The stages and the linear kernels."""
-        if self._lowered is None:
-            options = self.request.options
-            machine = self.backend.target(self.request.device, options.target_cpu)
-            self._lowered = lower(self.request, machine)
-        return self._lowered
+        return lower(self.request, self.machine)
 
 
 @dataclass
@@ -110,10 +110,9 @@ class Kernel:
     def asm(self) -> str:
         """The machine code as assembly text; for a GPU, the PTX."""
         if not self._assembly:
-            request, backend = self._stages.request, self._stages.backend
-            cpu = request.options.target_cpu
-            machine = backend.target(request.device, cpu)
-            self._assembly = backend.assemble({self.name: self.source}, machine, cpu)[self.name]
+            stages, modules = self._stages, {self.name: self.source}
+            cpu = stages.request.options.target_cpu
+            self._assembly = stages.backend.assemble(modules, stages.machine, cpu)[self.name]
         return self._assembly
 
 
@@ -131,7 +130,7 @@ class Program(ProgramBase):
     _request: Request
     _artifact: Artifact
     _stages: LazyLowered
-    _build: Callable[[Request], Program]  # makes the program of a pickle
+    _make: Callable[[Request], Program]  # makes the program of a pickle
 
     @cached_property
     def inputs(self) -> tuple[ArraySpec, ...]:
@@ -171,39 +170,38 @@ class Program(ProgramBase):
         return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return self._build, (self._request,)
+        return self._make, (self._request,)
 
 
 def program_for(
-    request: Request, verify: Verify | None, backend: Backend, build: Callable[[Request], Program]
-) -> Program:
-    """The program for a request, from a cache or compiled. `build` makes it again from a pickle.
+    request: Request, verify: Verify | None, backend: Backend,
+    make_program: Callable[[Request], Program],
+) -> Program:  # fmt: skip
+    """The program for a request, from a cache or compiled. A pickle calls `make_program`.
 
     With `verify`, options.debug, viz or match_stats every stage is made, so no cache is asked.
     """
     start = time.perf_counter()
-    machine = backend.target(request.device, request.options.target_cpu)
+    stages = LazyLowered(request, backend)
     printed = fingerprint(request.graph)
     fresh: list[Lowered] = []
 
     def make() -> Artifact:
         with arena():
-            fresh.append(lower(request, machine, verify))
-            made = backend.compiled(request, fresh[0], printed)
+            fresh.append(lower(request, stages.machine, verify))
+            made = backend.compile_artifact(request, fresh[0], printed)
         statistics.count(scheduled=1, compiled=len(made.names))
         return made
 
     options = request.options
-    looked_at = bool(
-        verify or options.debug or options.match_stats or config.page_folder(options)
-    )  # fmt: skip
-    if looked_at:
+    if verify or options.debug or options.match_stats or config.page_folder(options):
         found, where = make(), ""
+        stages.lowered = fresh[0]
     else:
-        found, where = reuse.obtain(request, machine, printed, backend.artifact, make)
+        found, where = reuse.obtain(request, stages.machine, printed, backend.artifact, make)
     program = backend.load(request, found, printed.arrays)
-    program._request, program._artifact, program._build = request, found, build
-    program._stages = LazyLowered(request, backend, fresh[0] if looked_at else None)
+    program._request, program._artifact, program._make = request, found, make_program
+    program._stages = stages
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
         **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),

@@ -43,7 +43,13 @@ def obtain(
         if disk is None:
             return make()
         whole = key.Key((*key.process_components(), *components))
-        found = disk.load(whole.digest, lambda data: record.decode(data, whole, kind).check())
+
+        def read(data: bytes) -> A:
+            artifact = record.decode(data, whole, kind)
+            artifact.check()
+            return artifact
+
+        found = disk.load(whole.digest, read)
         if found is not None:
             where = "disk"
             return found

@@ -78,7 +78,7 @@ class Device:
         if source.size > PINNED_LIMIT:
             driver().memcpy_htod(address, source)
             return
-        buffer = self.pinned.take(source.size)
+        buffer = self.pinned.acquire(source.size)
         used.append(buffer)
         buffer[: source.size] = source
         driver().memcpy_htod_async(address, buffer[: source.size], None)
@@ -89,7 +89,7 @@ class Device:
             whole = np.empty(nbytes, np.uint8)
             driver().memcpy_dtoh(whole, address)
             return whole
-        buffer = self.pinned.take(max(1, nbytes))
+        buffer = self.pinned.acquire(max(1, nbytes))
         used.append(buffer)
         if nbytes:
             driver().memcpy_dtoh_async(buffer[:nbytes], address, None)
@@ -98,12 +98,12 @@ class Device:
     def release(self, used: list[Any]) -> None:
         """Return buffers whose copies are done."""
         for buffer in used:
-            self.pinned.give_back(buffer)
+            self.pinned.release(buffer)
         used.clear()
 
     def constant(self, array: AnyArray) -> Block:
         """A copy of a host array that stays on the device."""
-        block = self.pool.take(array.nbytes)
+        block = self.pool.acquire(array.nbytes)
         used: list[Any] = []
         self.upload(array, block.address, used)
         self.synchronize()

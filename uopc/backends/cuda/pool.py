@@ -32,7 +32,7 @@ class Block:
         self.address, self.nbytes, self.pool = address, nbytes, pool
 
     def __del__(self) -> None:
-        self.pool.give_back(self.address, self.nbytes)
+        self.pool.release(self.address, self.nbytes)
 
 
 class Pool:
@@ -44,11 +44,11 @@ class Pool:
         self._lock = threading.Lock()
         self.held = 0  # bytes allocated by the driver
 
-    def take(self, nbytes: int) -> Block:
+    def acquire(self, nbytes: int) -> Block:
         """A block of at least `nbytes`. Raises DeviceMemoryError where no memory is left."""
-        return self.take_class(size_class(nbytes))
+        return self.acquire_class(size_class(nbytes))
 
-    def take_class(self, size: int) -> Block:
+    def acquire_class(self, size: int) -> Block:
         """A block of exactly the size of a class."""
         with self._lock:
             waiting = self._free.get(size)
@@ -74,7 +74,7 @@ class Pool:
             self.held += size
         return address
 
-    def give_back(self, address: int, size: int) -> None:
+    def release(self, address: int, size: int) -> None:
         """Make a block free for reuse."""
         with self._lock:
             self._free.setdefault(size, []).append(address)
@@ -97,8 +97,8 @@ class Pinned:
         self._free: dict[int, list[Any]] = {}
         self._lock = threading.Lock()
 
-    def take(self, nbytes: int) -> Any:
-        """A uint8 array of at least `nbytes`, to be given back after the copy."""
+    def acquire(self, nbytes: int) -> Any:
+        """A uint8 array of at least `nbytes`, to be released after the copy."""
         size = size_class(nbytes)
         with self._lock:
             waiting = self._free.get(size)
@@ -106,7 +106,7 @@ class Pinned:
                 return waiting.pop()
         return driver().pagelocked_empty(size, "uint8")
 
-    def give_back(self, buffer: Any) -> None:
+    def release(self, buffer: Any) -> None:
         """The copy is over."""
         with self._lock:
             self._free.setdefault(len(buffer), []).append(buffer)

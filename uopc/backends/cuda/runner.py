@@ -224,16 +224,16 @@ class CudaRunner:
         return True
 
     def _call_fast(self, fast: _FastPath, positional: Any) -> object:
-        """Run the fast path: take memory for the results, and launch."""
+        """Run the fast path: acquire memory for the results, and launch."""
         device = self.device
-        take = device.pool.take_class
+        acquire = device.pool.acquire_class
         bases = [a.address for a in positional]
         outs = []
         for size, shape, dtype in fast.fresh:
-            block = take(size)
+            block = acquire(size)
             bases.append(block.address)
             outs.append(DeviceArray(block.address, shape, dtype, device, block))
-        arena = take(fast.arena) if fast.arena else None
+        arena = acquire(fast.arena) if fast.arena else None
         bases.append(arena.address if arena is not None else 0)
         self._launch(fast.sizes, (*bases, *fast.tail))
         return outs[0] if self.plan.structure == "single" else self.plan.contained(outs)
@@ -337,7 +337,7 @@ class CudaRunner:
             if ours is not None and ours.address % ALIGNMENT == 0:
                 continue
             nbytes = array.nbytes
-            block = self.device.pool.take(nbytes)
+            block = self.device.pool.acquire(nbytes)
             call.blocks.append(block)
             call.given[i] = DeviceArray(
                 block.address, array.shape, argument.dtype, self.device, block
@@ -361,7 +361,7 @@ class CudaRunner:
                 continue
             out = given.get(base)
             if out is None:
-                block = pool.take(math.prod(shape) * result.dtype.itemsize)
+                block = pool.acquire(math.prod(shape) * result.dtype.itemsize)
                 out = DeviceArray(block.address, shape, result.dtype, self.device, block)
                 if target is not None:
                     call.copies_to_host.append((target, block.address))
@@ -369,7 +369,7 @@ class CudaRunner:
             bases.append(out.address)
             base += 1
         if call.sizes.arena_bytes:
-            arena = pool.take(call.sizes.arena_bytes)
+            arena = pool.acquire(call.sizes.arena_bytes)
             call.blocks.append(arena)
             bases.append(arena.address)
         else:

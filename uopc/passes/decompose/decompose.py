@@ -56,7 +56,7 @@ class Native(NamedTuple):
     """Instructions that the machine has."""
 
     floats: frozenset[DType]  # narrow floats with conversions from and to float32
-    scales: bool
+    has_scale: bool
 
     def computes(self, t: DType) -> bool:
         """True if the machine has arithmetic for a type, and not conversions alone."""
@@ -204,7 +204,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
         return float_division(op, *src) if t.is_float else integer_division(u, src)
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
-    if op in _SCALED and native.scales and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
+    if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
         return applied(_FUNCTIONS[op], src, scales=True)
     if op in _FUNCTIONS:
         return applied(_FUNCTIONS[op], src)
@@ -247,12 +247,12 @@ def _renewed(u: UOp, src: Source) -> UOp:
 def decompose(kernel: UOp, context: Context) -> UOp:
     """The kernel in operations that the target has."""
     target = context.target
-    native = Native(target.native_floats, target.scales)
+    native = Native(target.native_floats, target.has_scale)
     only = {u for u in walk.order(kernel) if _may_change(u)}
     made = rebuild.rewritten(kernel, functools.partial(_change, native), renew=_renewed, only=only)
-    if not target.fuses:
+    if not target.has_fma:
         made = rebuild.rewritten(made, unfused)
-    if not target.rounds:
+    if not target.has_rounding:
         made = rebuild.rewritten(made, rounded_by_sums)
     return merged_branches(narrowed(made))
 

@@ -43,7 +43,7 @@ class _Memory:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.predicated = target.gpu is not None  # loads have gates of their own
-        self.masks_apart = self.predicated or target.masks_apart
+        self.has_mask_registers = self.predicated or target.has_mask_registers
         self.lanes: dict[tuple[UOp, int], UOp] = {}
         self.whole: set[UOp] = set()  # vectors that are no simpler lane by lane
         self.transposed: dict[UOp, UOp] = {}  # INDEX -> its value, loaded as part of a block
@@ -172,7 +172,7 @@ class _Memory:
             return _store(storage, flat, value, gate, u.arg)
         if lane_step(flat) == 1:
             first, value = self.lane(flat, 0), splat(value, lanes)
-            pieces = None if gate is None or self.masks_apart else self.pieces(gate)
+            pieces = None if gate is None or self.has_mask_registers else self.pieces(gate)
             if pieces is None:
                 return _store(storage, first, value, gate, u.arg)
             stores = [

@@ -117,7 +117,7 @@ def _register_tile(
     return register_tiles.register_tile(
         length_of(c.row) or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
-        _step(k, c.a, c.row), masked=not packs and not target.masks_apart,
+        _step(k, c.a, c.row), masked=not packs and not target.has_mask_registers,
     )  # fmt: skip
 
 
