@@ -20,25 +20,22 @@ class Variables:
     """The values of named integers, from the caller or from the shapes of arrays."""
 
     def __init__(self, given: Mapping[str, int]) -> None:
-        self._values = dict(given)
+        self.values = dict(given)
 
     def __getitem__(self, u: UOp) -> int:
         """The value of a VARIABLE; UserError when it has none or is out of its bounds."""
         name, low, high = u.arg.name, u.arg.low, u.arg.high
-        if name not in self._values:
+        if name not in self.values:
             raise UserError(f"variable {name} has no value: pass it, or an array with it as a size")
-        value = int(self._values[name])
+        value = int(self.values[name])
         if not low <= value <= high:
             raise UserError(f"variable {name} = {value} is outside of {low}..{high}")
         return value
 
-    def copy(self) -> Variables:
-        return Variables(self._values)
-
     def bind(self, name: str, value: int) -> None:
         """Give a variable its value; UserError when it has another one already."""
-        if self._values.setdefault(name, value) != value:
-            raise UserError(f"variable {name} is both {self._values[name]} and {value}")
+        if self.values.setdefault(name, value) != value:
+            raise UserError(f"variable {name} is both {self.values[name]} and {value}")
 
     def solve(self, storage: UOp, array: Array) -> None:
         """Bind the variables that stand alone in a dimension (`n`, `2*n + 1`) of a storage."""

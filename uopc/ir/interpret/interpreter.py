@@ -16,11 +16,11 @@ from uopc.ir.core.calls import order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.interpret import machine as machines
 from uopc.ir.interpret.arguments import Variables, check_array, name_of
-from uopc.ir.interpret.machine import Machine
+from uopc.ir.interpret.machine import Machine, run_kernel
 from uopc.ir.interpret.tensor import TensorRun
 
+__all__ = ["evaluate", "evaluate_with_effects", "run_indexed", "run_kernel", "run_program"]
 _NO_VARIABLES: Mapping[str, int] = {}
 
 
@@ -45,8 +45,8 @@ def evaluate_with_effects(
     variables: Mapping[str, int] = _NO_VARIABLES,
 ) -> tuple[Array | list[Array], dict[UOp, Array]]:
     """`evaluate`, and the last contents of every PARAM and BUFFER that the graph stores to."""
-    single = not isinstance(graph, Sequence) and graph.op not in (Ops.TUPLE, Ops.SINK)
-    roots = _roots(graph)
+    found = graph.src if isinstance(graph, UOp) and graph.op in (Ops.TUPLE, Ops.SINK) else graph
+    roots = [found] if isinstance(found, UOp) else list(found)
     bound = Variables(variables)
     for u in order(roots):
         if u.op is Ops.PARAM:
@@ -56,16 +56,13 @@ def evaluate_with_effects(
         run.run(roots)
         outputs = [_output(run, u) for u in roots if u in run.values]
         finals = run.final_contents(roots)
-    for storage, array in finals.items():
+    for storage, contents in finals.items():
         if storage.op is Ops.PARAM:
-            _write_back(storage, inputs[storage.arg.name], array)
-    return (outputs[0] if single and outputs else outputs), finals
-
-
-def _roots(graph: UOp | Sequence[UOp]) -> list[UOp]:
-    if isinstance(graph, Sequence):
-        return list(graph)
-    return list(graph.src) if graph.op in (Ops.TUPLE, Ops.SINK) else [graph]
+            array = inputs[storage.arg.name]
+            if not array.flags.writeable:
+                raise UserError(f"{name_of(storage)} is stored to, but its array is read-only")
+            array[...] = contents
+    return (outputs[0] if isinstance(found, UOp) and outputs else outputs), finals
 
 
 def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
@@ -85,24 +82,7 @@ def _output(run: TensorRun, u: UOp) -> Array:
     return value
 
 
-def _write_back(storage: UOp, array: Array, contents: Array) -> None:
-    if not array.flags.writeable:
-        raise UserError(f"{name_of(storage)} is stored to, but its array is read-only")
-    array[...] = contents
-
-
 # ---------------------------------------------------------------- levels with ranges
-def run_kernel(
-    kernel: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = _NO_VARIABLES
-) -> None:
-    """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
-
-    `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
-    with at least as many elements. InvalidIR when the kernel accesses an element outside of it.
-    """
-    machines.run_kernel(kernel, buffers, Variables(variables))
-
-
 def run_indexed(
     sink: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
 ) -> dict[UOp, Array]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Arrays, State
-from uopc.ir.interpret.step_order import NUMBERS, Block, BlockBuilder, Loop, Step, linear, targets
+from uopc.ir.interpret.step_order import NUMBERS, BlockBuilder, Loop, StepBlock, linear, targets
 from uopc.ir.interpret.steps import STEPS
 from uopc.ir.interpret.threads import Grid, is_private
 from uopc.ir.interpret.views import without_views
@@ -57,7 +58,7 @@ class Machine:
             else:
                 self.block(plan)
 
-    def _run_grid(self, plan: Block, specials: list[UOp]) -> None:
+    def _run_grid(self, plan: StepBlock, specials: list[UOp]) -> None:
         """Run a plan in every thread of a launch."""
         s = self.state
         for u in {v: None for special in specials for v in walk.toposort(special.src[0])}:
@@ -72,15 +73,15 @@ class Machine:
         s.extents, s.grid = [], None
 
     # ------------------------------------------------------------ blocks
-    def block(self, block: Block) -> None:
+    def block(self, block: StepBlock) -> None:
         if block.hidden:
             self._block_with_copies(block)
             return
         for step in block.steps:
             self.step(step)
 
-    def _block_with_copies(self, block: Block) -> None:
-        """A block in which a step must not see some of the stores before it (`Block.hidden`).
+    def _block_with_copies(self, block: StepBlock) -> None:
+        """A block in which a step must not see some of the stores before it (`StepBlock.hidden`).
 
         The step reads a copy of the storage, made before the first of these stores. The other
         stores go to the copy too; the stores of the step itself go to both.
@@ -104,7 +105,7 @@ class Machine:
             s.memory.update(memory)
             s.mirrors = mirrors
 
-    def step(self, u: Step) -> None:
+    def step(self, u: UOp | Loop) -> None:
         """Run a loop, or one node."""
         s = self.state
         if isinstance(u, Loop):
@@ -126,7 +127,7 @@ class Machine:
     def loop(self, loop: Loop) -> None:
         """Run the body for all iterations, as many at once as the budget allows."""
         s = self.state
-        counts = [self._count(r) for r in loop.ranges]
+        counts = [int(s.value(r.src[0]).max(initial=0)) for r in loop.ranges]
         widths = self._widths(loop, counts)
         for carry, _ in loop.carries:
             s.set(carry, s.value(carry.src[0]), s.masks.get(carry.src[0]))
@@ -150,11 +151,6 @@ class Machine:
         if loop.fold is not None:
             empty = identity(loop.node.arg.op, loop.node.dtype).reshape(1)
             s.set(loop.node, *(total or (empty, None)))
-
-    def _count(self, r: UOp) -> int:
-        """The number of iterations of a range; the greatest where its end differs between them."""
-        end = self.state.value(r.src[0])
-        return max(0, int(end.max())) if end.size else 0
 
     def _widths(self, loop: Loop, counts: list[int]) -> list[int]:
         """The number of iterations of each range that run at once."""
@@ -210,13 +206,12 @@ class Machine:
         """Run a kernel on storage, slices of storage, numbers and variables."""
         s = self.state
         arrays = [s.value(a) if a.op in NUMBERS else self._viewed(a) for a in u.src[1:]]
-        before = {b: s.array(b).copy() for b in targets(u) if b in s.mirrors}
-        run_kernel(u.src[0], arrays, s.variables.copy())
+        before = {b: s.array(b).view(np.uint8).copy() for b in targets(u) if b in s.mirrors}
+        run_kernel(u.src[0], arrays, s.variables.values)
         for base, old in before.items():
-            new = s.memory[base]
-            changed = _bytes(new) != _bytes(old)
+            new = s.memory[base].view(np.uint8)
             for mirror in s.mirrors[base]:
-                _bytes(mirror)[changed] = _bytes(new)[changed]
+                mirror.view(np.uint8)[new != old] = new[new != old]
 
     def _viewed(self, view: UOp) -> Array:
         """The flat array of storage, or of a SLICE of it."""
@@ -234,13 +229,15 @@ class Machine:
         return array
 
 
-def _bytes(a: Array) -> Array:
-    return a.view(np.uint8)
-
-
 # ---------------------------------------------------------------- kernels
-def run_kernel(kernel: UOp, buffers: Sequence[Array], variables: Variables) -> None:
-    """Run a kernel's SINK, or LINEAR of steps, on arrays by slot, in place."""
+def run_kernel(
+    kernel: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
+
+    `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
+    with at least as many elements. InvalidIR when the kernel accesses an element outside of it.
+    """
 
     def argument(param: UOp) -> Array:
         slot: int = param.arg.slot
@@ -248,4 +245,4 @@ def run_kernel(kernel: UOp, buffers: Sequence[Array], variables: Variables) -> N
             raise UserError(f"kernel: slot {slot}, but {len(buffers)} arrays were given")
         return buffers[slot]
 
-    Machine(argument, variables, {}).run(kernel)
+    Machine(argument, Variables(variables), {}).run(kernel)

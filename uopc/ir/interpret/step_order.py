@@ -32,7 +32,7 @@ _TEAMS = frozenset(("local", "group", "grouptop"))
 
 
 @dataclass(eq=False)
-class Block:
+class StepBlock:
     """Steps in order, and all the accesses to storage in them and in their loops.
 
     `hidden`: (step, storage it reads) → earlier steps whose stores to it the step must not see.
@@ -55,7 +55,7 @@ class Loop:
 
     node: UOp
     ranges: tuple[UOp, ...]
-    body: Block
+    body: StepBlock
     fold: UOp | None = None
     carries: tuple[tuple[UOp, UOp], ...] = ()
     in_order: bool = False
@@ -107,23 +107,11 @@ def effects_of(effect: UOp) -> Iterator[UOp]:
             yield u
 
 
-def inner_sources(end: UOp) -> list[UOp]:
-    """The sources of the effects that an END closes, without these effects themselves."""
-    out: list[UOp] = []
-    stack = [end]
-    while stack:
-        u = stack.pop()
-        if u.op is Ops.END:
-            out.extend(u.src[1:])
-            stack.extend(effects_of(u.src[0]))
-        else:
-            out.extend(operands(u))
-    return out
-
-
 def sources(u: UOp) -> Sequence[UOp]:
-    """The nodes that run before a step."""
-    return inner_sources(u) if u.op is Ops.END else operands(u)
+    """The nodes that run before a step: for an END those before the effects that it closes."""
+    if u.op is not Ops.END:
+        return operands(u)
+    return [*u.src[1:], *[s for effect in effects_of(u.src[0]) for s in sources(effect)]]
 
 
 def _in_axis_order(loops: Sequence[UOp]) -> list[UOp]:
@@ -147,7 +135,7 @@ class BlockBuilder:
     def __init__(self, root: UOp) -> None:
         self.as_values = used_as_values(order([root]))
 
-    def program(self, root: UOp) -> Block:
+    def program(self, root: UOp) -> StepBlock:
         """The block of a whole SINK; InvalidIR when a range in it is not closed."""
         effects = list(effects_of(root))
         for e in effects:
@@ -157,7 +145,7 @@ class BlockBuilder:
 
     def block(
         self, roots: Sequence[UOp], opened: Ranges, outer: Ranges | None, own: frozenset[UOp]
-    ) -> Block:
+    ) -> StepBlock:
         """The nodes that depend on `opened` ranges, but not on `outer` ones alone; and `own`."""
 
         def outside(u: UOp) -> bool:
@@ -170,7 +158,7 @@ class BlockBuilder:
                 continue
             if u in own or ranges.ranges(u) <= opened:
                 steps[u] = self._step(u, opened)
-        out = Block(list(steps.values()))
+        out = StepBlock(list(steps.values()))
         accesses = {u: self._accesses(u, step) for u, step in steps.items()}
         for reads, writes in accesses.values():
             out.reads += reads
@@ -218,7 +206,7 @@ class BlockBuilder:
 
 
 def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, UOp], set[UOp]]:
-    """The earlier stores that steps must not see, for `Block.hidden`.
+    """The earlier stores that steps must not see, for `StepBlock.hidden`.
 
     InvalidIR when a step reads storage both before and after a store.
     """
@@ -237,10 +225,8 @@ def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, 
     out: dict[tuple[UOp, UOp], set[UOp]] = {}
     done: set[UOp] = set()
     for u, (reads, _) in accesses.items():
-        sees: dict[UOp, list[int]] = {}
-        for access, base in reads:
-            sees.setdefault(base, []).append(_seen(access, below))
-        for base, masks in sees.items():
+        for base in dict.fromkeys([b for _, b in reads]):
+            masks = [_seen(access, below) for access, b in reads if b is base]
             for w in writers.get(base, ()):
                 views = {bool(mask & bit[w]) for mask in masks if w is not u}
                 if len(views) == 2:
@@ -255,25 +241,23 @@ def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, 
 
 def _seen(access: UOp, below: dict[UOp, int]) -> int:
     """The steps whose stores a read sees, as bits."""
-    if access.op is Ops.CALL:
-        mask = 0
-        for s in access.src[1:]:
-            mask |= below.get(s, 0)
-        return mask
     u = access.src[0] if access.op in LOADS else access
     while u.op is Ops.INDEX:
         u = u.src[0]
-    return below.get(u, 0)
+    mask = 0
+    for s in u.src[1:] if u.op is Ops.CALL else (u,):
+        mask |= below.get(s, 0)
+    return mask
 
 
 # ---------------------------------------------------------------- level linear
-def linear(root: UOp) -> Block:
+def linear(root: UOp) -> StepBlock:
     """The plan of a LINEAR: its list, with a loop from each RANGE to its END, or InvalidIR."""
-    top = Block()
-    stack: list[tuple[UOp | None, Block]] = [(None, top)]
+    top = StepBlock()
+    stack: list[tuple[UOp | None, StepBlock]] = [(None, top)]
     for u in root.src:
         if u.op is Ops.RANGE:
-            stack.append((u, Block()))
+            stack.append((u, StepBlock()))
         elif u.op is Ops.END:
             opened, body = stack.pop()
             if opened is None or u.src[0] is not opened:

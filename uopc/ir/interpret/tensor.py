@@ -31,7 +31,8 @@ _VIEWS = frozenset((
     Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK, Ops.SLICE, Ops.DETACH,
     Ops.CONTIGUOUS_BACKWARD, Ops.BITCAST, Ops.INDEX,
 ))  # fmt: skip
-_COMPUTED = frozenset((Ops.CONST, Ops.DATA, Ops.CAST))  # and all elementwise ops
+_JOINS = frozenset((Ops.STACK, Ops.CAT))
+_COMPUTED = _JOINS | {Ops.CONST, Ops.DATA, Ops.CAST}  # and all elementwise ops
 _COPIES = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.STAGE))
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL))
 _NOTHING = frozenset((Ops.SINK, Ops.GROUP, Ops.NOOP, Ops.FUNCTION))
@@ -78,15 +79,13 @@ class TensorRun:
             if effects:
                 self._track(u)
             self._evaluate(u)
-            if not effects:  # with effects, values of storage are read again
-                self._release(u, left)
-
-    def _release(self, u: UOp, left: Counter[UOp]) -> None:
-        for s in self.reads(u):
-            left[s] -= 1
-            if not left[s]:
-                self.values.pop(s, None)
-                self.masks.pop(s, None)
+            if effects:  # values of storage are read again
+                continue
+            for s in self.reads(u):
+                left[s] -= 1
+                if not left[s]:
+                    self.values.pop(s, None)
+                    self.masks.pop(s, None)
 
     def _track(self, u: UOp) -> None:
         """Note the storage that `u` is a view of, and the effects below it."""
@@ -127,8 +126,6 @@ class TensorRun:
             self._after(u)
         elif u.op is Ops.REDUCE:
             self._set(u, *self.reduced(u))
-        elif u.op is Ops.STACK or u.op is Ops.CAT:
-            self._join(u)
         elif u.op.is_alu or u.op in _COMPUTED:
             self._compute(u)
         elif u.op in _LATER:
@@ -163,17 +160,14 @@ class TensorRun:
 
     def _compute(self, u: UOp) -> None:
         sources = [self.values[s] for s in u.src]
+        masks = [self.masks.get(s) for s in u.src]
         value = evaluate.compute(u, sources)
-        ok = evaluate.present(u, [self.masks.get(s) for s in u.src], sources)
+        if u.op in _JOINS and any(m is not None for m in masks):
+            every = [np.ones(a.shape, np.bool_) if m is None else m for a, m in zip(sources, masks)]
+            ok: Array | None = evaluate.join(u, every)
+        else:
+            ok = None if u.op in _JOINS else evaluate.present(u, masks, sources)
         self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
-
-    def _join(self, u: UOp) -> None:
-        parts = [self.values[s] for s in u.src]
-        masks = None
-        if any(s in self.masks for s in u.src):
-            every = [self.masks.get(s, np.ones(p.shape, np.bool_)) for s, p in zip(u.src, parts)]
-            masks = evaluate.join(u, every)
-        self._set(u, evaluate.join(u, parts), masks)
 
     def reduced(self, u: UOp) -> tuple[Array, Array | None]:
         """The value of a REDUCE, and a mask of the elements that exist (None: all)."""
@@ -309,7 +303,7 @@ class TensorRun:
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Evaluate a FUNCTION. Returns the new contents of the arguments it stores to, by slot."""
-        variables = self.variables.copy()
+        variables = Variables(self.variables.values)
 
         def argument(param: UOp) -> Array:
             slot = param.arg.slot
@@ -327,11 +321,11 @@ class TensorRun:
 
     def _call_kernel(self, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
         """Run a kernel on copies of its arguments. Returns those that it writes, by slot."""
-        variables = self.variables.copy()
+        variables = Variables(self.variables.values)
         arrays: list[Array] = []
         for a in args:
             arrays.append(np.array(self.values[a], order="C"))
             if a.op in (Ops.VARIABLE, Ops.BIND):
                 variables.bind((a.src[0] if a.src else a).arg.name, int(self.values[a]))
-        run_kernel(body, arrays, variables)
+        run_kernel(body, arrays, variables.values)
         return {slot: arrays[slot] for slot in written_slots(body)}

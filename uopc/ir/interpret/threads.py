@@ -89,13 +89,13 @@ class Grid:
         if base.op is not Ops.BUFFER or base.arg.space != "local":
             return
         numbers = np.arange(self.width).reshape(-1, 1, 1)
-        places, threads, active = np.broadcast_arrays(flat, numbers, ok)
+        offsets, threads, active = np.broadcast_arrays(flat, numbers, ok)
         users = self.users.setdefault(base, _Users(size))
-        race = users.add(places[active], threads[active], writes)
+        race = users.add(offsets[active], threads[active], writes)
         if race is not None:
-            place, thread, other = race
+            at, thread, other = race
             raise InvalidIR(
-                f"{describe(u)}: thread {thread} {'writes' if writes else 'reads'} element {place}"
+                f"{describe(u)}: thread {thread} {'writes' if writes else 'reads'} element {at}"
                 f" of {name_of(base)}, which"
                 f" {'several threads' if other == _SEVERAL else f'thread {other}'} used since the"
                 " last barrier"
@@ -128,23 +128,23 @@ class _Users:
     """The thread that wrote, and the one that read, each element of a BUFFER."""
 
     def __init__(self, size: int) -> None:
-        self.by = {writes: np.full(size, _NOBODY) for writes in (True, False)}
+        self.writers, self.readers = np.full(size, _NOBODY), np.full(size, _NOBODY)
 
-    def add(self, places: Array, threads: Array, writes: bool) -> tuple[int, int, int] | None:
+    def add(self, offsets: Array, threads: Array, writes: bool) -> tuple[int, int, int] | None:
         """Note accesses. Returns a race: an offset, the thread, and the earlier thread."""
-        for kind in (True, False) if writes else (True,):
-            race = self._race(places, threads, self.by[kind][places])
-            if race is not None:
-                return race
-        before = self.by[writes][places]
-        self.by[writes][places] = threads
-        now = self.by[writes][places]
+        mine = self.writers if writes else self.readers
+        race = _race(offsets, threads, self.writers)
+        if race is None and writes:
+            race = _race(offsets, threads, self.readers)
+        before = mine[offsets]
+        mine[offsets] = threads
+        now = mine[offsets]
         several = (now != threads) | ((before != _NOBODY) & (before != threads))
-        self.by[writes][places[several]] = _SEVERAL
-        return self._race(places, threads, self.by[writes][places]) if writes else None
+        mine[offsets[several]] = _SEVERAL
+        return race or (_race(offsets, threads, mine) if writes else None)
 
-    @staticmethod
-    def _race(places: Array, threads: Array, users: Array) -> tuple[int, int, int] | None:
-        bad = (users != _NOBODY) & (users != threads)
-        i = int(np.argmax(bad)) if bad.any() else None
-        return None if i is None else (int(places[i]), int(threads[i]), int(users[i]))
+
+def _race(offsets: Array, threads: Array, users: Array) -> tuple[int, int, int] | None:
+    found = users[offsets]
+    bad = np.flatnonzero((found != _NOBODY) & (found != threads))[:1]
+    return (int(offsets[bad[0]]), int(threads[bad[0]]), int(found[bad[0]])) if bad.size else None
