@@ -130,7 +130,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "blocks that live together share memory", "uopc/backends/memory_plan.py",
-        "(last[:placed] >= block.first)", "(last[:placed] > block.first)",
+        "left, right = block.first + self._leaves, block.last + self._leaves + 1",
+        "left, right = block.first + self._leaves, block.last + self._leaves",
         ("test_memory_plan.py",),
     ),
     Defect(

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uopc.backends.memory_plan import ALIGNMENT, Lifetime, plan
+from uopc.backends.memory_plan import ALIGNMENT, Lifetime, _Timeline, plan
 
 
 @st.composite
@@ -43,6 +43,17 @@ def test_blocks_of_one_launch_do_not_overlap(blocks):
 def test_the_arena_is_no_larger_than_all_of_them(blocks):
     _, total = plan(blocks)
     assert total <= sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in blocks)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(blocks=blocks(), block=blocks().filter(bool).map(lambda made: made[0]))
+def test_the_blocks_that_meet_one(blocks, block):
+    """What the tree finds is what a comparison with each block finds."""
+    timeline = _Timeline(14)
+    for i, b in enumerate(blocks):
+        timeline.add(i, b)
+    wanted = {i for i, b in enumerate(blocks) if b.first <= block.last and block.first <= b.last}
+    assert timeline.meeting(block) == wanted
 
 
 def test_a_chain_needs_two_blocks():
