@@ -406,12 +406,12 @@ def coefficients() -> dict[str, Any]:
         "TWO_BY_PI_32": windows(2 / pi, starts),
         "SIN_32": fit(lambda z: pi * sinc(pi**2 * z), tiny, turn, 4, 64,
                       lambda z: 1 / sinc(pi**2 * z)),
-        "NEAR_32": 2.0**16,
-        "TWO_BY_PI_NEAR": split(2 / pi, 1, 32)[0],
+        "LARGE_ANGLE_32": 2.0**16,
+        "TWO_BY_PI_SMALL": split(2 / pi, 1, 32)[0],
         "HALF_PI_32": split(pi / 2, 3, 32),
-        "NEAR_SIN_32": by_half(fit(lambda z: (sinc(z) - 1) / z, tiny, z_near, 2, 32,
+        "SMALL_SIN_32": by_half(fit(lambda z: (sinc(z) - 1) / z, tiny, z_near, 2, 32,
                                    lambda z: z / sinc(z)), -2),
-        "NEAR_COS_32": by_half(fit(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, tiny, z_near,
+        "SMALL_COS_32": by_half(fit(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, tiny, z_near,
                                    2, 32, lambda z: z * z), 4),
         "TAN_SIN_32": fit(lambda z: pi / 2 * sinc(z_sin * z), tiny, turn, 3, 64, one),
         "TAN_COS_32": fit(lambda z: mp.cos(pi / 2 * mp.sqrt(z)), tiny, turn, 4, 64, one),
@@ -430,8 +430,8 @@ def coefficients() -> dict[str, Any]:
 
 
 _NARROW = (
-    "LN2_32", "LOG2E_32", "EXP_32", "EXP2_32", "LOG_32", "LOG2_32", "ERF_32", "TWO_BY_PI_NEAR",
-    "HALF_PI_32", "NEAR_SIN_32", "NEAR_COS_32",
+    "LN2_32", "LOG2E_32", "EXP_32", "EXP2_32", "LOG_32", "LOG2_32", "ERF_32", "TWO_BY_PI_SMALL",
+    "HALF_PI_32", "SMALL_SIN_32", "SMALL_COS_32",
 )  # fmt: skip
 _MEDIUM = ("POW_LOG2_32", "POW_EXP2_32", "SIN_32", "TAN_SIN_32", "TAN_COS_32")
 

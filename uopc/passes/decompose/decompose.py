@@ -36,6 +36,7 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose.cold_branches import merged_branches
 from uopc.passes.decompose.expansion_cache import applied
+from uopc.passes.decompose.float_bits import to_odd
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
 from uopc.passes.decompose.narrow_indices import narrowed
@@ -115,12 +116,10 @@ def _narrow_float(u: UOp, src: Source, native: Native) -> UOp:
     """An op of a narrow float type in float32, rounded once where it rounds."""
     target, wide = u.dtype.scalar, tuple([_widened(s, native) for s in src])
     t = dtypes.float32 if target.is_float else target
-    kept = intern(u.op, t.vec(max(s.dtype.lanes for s in src)), wide)
-    made = _decomposed(kept, wide, native)
-    made = kept if made is None else made
-    if not target.is_float:
-        return made
-    return _rounded(made, target, native, exact=u.op in _SELECTS)
+    single = intern(u.op, t.vec(max(s.dtype.lanes for s in src)), wide)
+    made = _decomposed(single, wide, native)
+    made = single if made is None else made
+    return _rounded(made, target, native, u.op in _SELECTS) if target.is_float else made
 
 
 def _widened(s: UOp, native: Native) -> UOp:
@@ -153,12 +152,10 @@ def _cast(u: UOp, src: Source, native: Native) -> UOp | None:
         return _rounded(_widened(a, native), target, native)
     if not target.is_float or target.bits > 16:
         return None
-    if a.dtype.scalar is dtypes.float64:
-        a = _rounded_to_odd(a)
-    elif not native.computes(target):
-        a = a.cast(dtypes.float32)
-    else:
+    double = a.dtype.scalar is dtypes.float64
+    if native.computes(target) and not double:
         return None
+    a = _rounded_to_odd(a) if double else a.cast(dtypes.float32)
     return _converted(a, target) if native.computes(target) else _rounded(a, target, native)
 
 
@@ -166,12 +163,7 @@ def _rounded_to_odd(a: UOp) -> UOp:
     """float64 → float32 such that rounding the result again to fewer bits rounds correctly."""
     single = _converted(a, dtypes.float32)
     back = single.cast(dtypes.float64)
-    bits = single.bitcast(dtypes.uint32)
-    inexact = back.ne(a) & a.eq(a) & (bits & 1).eq(0)
-    # Truncate toward zero where rounding went outward, then mark what was lost in the last bit.
-    outward = abs(back) > abs(a)
-    truncated = (inexact & outward).where(bits - 1, bits)
-    return inexact.where(truncated | 1, bits).bitcast(dtypes.float32)
+    return to_odd(single, back.ne(a) & a.eq(a), abs(back) < abs(a))
 
 
 def _between(src: Source) -> UOp | None:

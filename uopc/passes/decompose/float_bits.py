@@ -35,3 +35,11 @@ def sign_of(x: UOp) -> UOp:
 def with_sign(magnitude: UOp, sign: UOp) -> UOp:
     """The float with its sign flipped where `sign` has the sign bit."""
     return float_of(bits_of(magnitude) ^ sign)
+
+
+def to_odd(rounded: UOp, inexact: UOp, smaller: UOp) -> UOp:
+    """A rounded value where exact, else the float with an odd last bit next to the exact value:
+    rounding that again to fewer bits rounds correctly. `smaller`: |rounded| < |exact|."""
+    bits = bits_of(rounded)
+    moved = inexact & (bits & 1).eq(0)
+    return float_of(moved.where(smaller.where(bits + 1, bits - 1), bits))

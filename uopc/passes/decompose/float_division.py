@@ -18,8 +18,8 @@ from uopc.passes.decompose.cold_branches import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, sign_of, with_sign
 
 # Quotients x/s below these are rounded with an error below 1/8: the remainder stays below 5/8 s.
-_NEAR_32: Final = 2.0**21
-_NEAR_64: Final = 2.0**50
+_SMALL_32: Final = 2.0**21
+_SMALL_64: Final = 2.0**50
 _STEPS_32, _STEP_32 = 6, 47  # 6 * 47 bits are more than any float32 quotient has
 
 
@@ -47,16 +47,16 @@ def float_division(op: Op, a: UOp, b: UOp) -> UOp:
 
 def _remainder(x: UOp, s: UOp) -> UOp:
     """x modulo s, 0 <= x; NaN for s = 0, infinite x, and NaN."""
-    near = (-(x / s).round()).mulacc(s, x)
-    near = (near < 0).where(near + s, near)
-    near = (x < s).where(x, near)
+    small = (-(x / s).round()).mulacc(s, x)
+    small = (small < 0).where(small + s, small)
+    small = (x < s).where(x, small)
     narrow = x.dtype.bits == 32
-    is_far = x >= s * (_NEAR_32 if narrow else _NEAR_64)
-    far = _far_remainder_32(x, s) if narrow else _far_remainder_64(x, s)
-    return cold_branch(is_far, near, is_far.where(far, near))
+    is_large = x >= s * (_SMALL_32 if narrow else _SMALL_64)
+    large = _large_remainder_32(x, s) if narrow else _large_remainder_64(x, s)
+    return cold_branch(is_large, small, is_large.where(large, small))
 
 
-def _far_remainder_32(x: UOp, s: UOp) -> UOp:
+def _large_remainder_32(x: UOp, s: UOp) -> UOp:
     """In float64, where s 2^k does not overflow: subtract multiples of s 2^235, 2^188, … 2^0."""
     rest, divisor = x.cast(dtypes.float64), s.cast(dtypes.float64)
     minus_inverse = -1.0 / divisor
@@ -66,7 +66,7 @@ def _far_remainder_32(x: UOp, s: UOp) -> UOp:
     return (rest < 0).where(rest + divisor, rest).cast(dtypes.float32)
 
 
-def _far_remainder_64(x: UOp, s: UOp) -> UOp:
+def _large_remainder_64(x: UOp, s: UOp) -> UOp:
     """x = k 2^n u, s = m u with integers k, m below 2^53: k (2^n mod m) mod m, times u.
 
     2^n is (2^h)^32 2^l with n = 32 h + l. Residues are in [-m/2, m/2], up to a few units.

@@ -9,7 +9,7 @@ from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 
-_FAR = 1 << 48  # indices up to this are divided without an integer division
+_LARGEST = 1 << 48  # indices up to this are divided without an integer division
 
 
 def instruction(op: Op, a: UOp, b: UOp) -> UOp:
@@ -48,7 +48,7 @@ def by_multiplication(a: UOp, d: int) -> UOp | None:
     out, which makes the product shorter.
     """
     low, high = bounds.bounds(a)
-    if a.dtype.scalar is not dtypes.index or low < -_FAR or high > _FAR:
+    if a.dtype.scalar is not dtypes.index or low < -_LARGEST or high > _LARGEST:
         return None
     moved = max(0, -(low // d))
     twos = (d & -d).bit_length() - 1

@@ -25,11 +25,11 @@ INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8
 # fmt: on
 
 
-def where_huge(x: UOp, far: UOp, near: UOp) -> UOp:
-    """`far`, by the long reduction, where the short one is too short for x; elsewhere, and at
-    infinities, where the short one gives NaN: `near`."""
+def where_huge(x: UOp, long: UOp, short: UOp) -> UOp:
+    """`long`, by the long reduction, where the short one is too short for x; elsewhere, and at
+    infinities, where the short one gives NaN: `short`."""
     huge = abs(x) > REDUCE_LIMIT
-    return cold_branch(huge, near, (huge & (abs(x) < math.inf)).where(far, near))
+    return cold_branch(huge, short, (huge & (abs(x) < math.inf)).where(long, short))
 
 
 def _times_window(m: UOp, w: Sequence[UOp]) -> tuple[UOp, UOp, UOp]:

@@ -7,7 +7,7 @@ import math
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.float_bits import bits_of, float_of
+from uopc.passes.decompose.float_bits import to_odd
 
 _SPLIT = 2.0**27 + 1  # splits a float64 into two halves of 26 bits
 _TINY = 2.0**-600  # no product of two finite numbers times this is infinite
@@ -34,8 +34,8 @@ def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
     """
     underflows = c.eq(0.0) & a.ne(0.0) & b.ne(0.0)
     zero = underflows.where(a * b, a * b + c)
-    far = (abs(a) > _LARGE) | (abs(b) > _LARGE) | (abs(c) > _LARGE)
-    down, up = far.where(a.const_like(1 / _SCALE), 1.0), far.where(a.const_like(_SCALE), 1.0)
+    huge = (abs(a) > _LARGE) | (abs(b) > _LARGE) | (abs(c) > _LARGE)
+    down, up = huge.where(a.const_like(1 / _SCALE), 1.0), huge.where(a.const_like(_SCALE), 1.0)
     larger = abs(a) > abs(b)
     a, b, c = larger.where(a * down, a), larger.where(b, b * down), c * down
     high, low = _product(a, b)
@@ -68,10 +68,6 @@ def _halves(a: UOp) -> tuple[UOp, UOp]:
 
 
 def _odd_sum(a: UOp, b: UOp) -> UOp:
-    """a + b rounded to odd: of the two floats around it, the one with an odd last bit. Rounding
-    that again to fewer bits rounds correctly."""
+    """a + b rounded to odd."""
     total, lost = _sum(a, b)
-    bits = bits_of(total)
-    inexact = ((lost < 0.0) | (lost > 0.0)) & (bits & 1).eq(0)
-    outward = (lost < 0.0).eq(total < 0.0)  # the exact sum is farther from 0
-    return float_of(inexact.where(outward.where(bits + 1, bits - 1), bits))
+    return to_odd(total, (lost < 0.0) | (lost > 0.0), (lost < 0.0).eq(total < 0.0))

@@ -2,7 +2,7 @@
 
 |x| = n pi/2 + r + d: r is rounded once, and d is its rounding error, so sines are right to less
 than a unit in the last place though nothing is wider than float32. A branch reduces angles from
-`NEAR_32` on in float64, by windows into the bits of 1/pi.
+`LARGE_ANGLE_32` on in float64, by windows into the bits of 1/pi.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ INVERSE_PI_32: Final = ((0.3183098861837907, -1.9678676675182486e-17), (1.284127
     (-2.7170920538718753e-25, 1.9429493537593412e-41))
 SIN_32: Final = (3.141592625182, -5.1677080701296, 2.5500352321539, -0.59800856150688,
     0.077070445778548)
-NEAR_32: Final = 65536.0
-TWO_BY_PI_NEAR: Final = 0.636619747
+LARGE_ANGLE_32: Final = 65536.0
+TWO_BY_PI_SMALL: Final = 0.636619747
 HALF_PI_32: Final = (1.57079637, -4.37113883e-08, -1.71512451e-15)
-NEAR_SIN_32: Final = (0.333333075, 0.0333284549, 0.00156075333)
-NEAR_COS_32: Final = (0.166666582, 0.0111098457, 0.000390908797)
+SMALL_SIN_32: Final = (0.333333075, 0.0333284549, 0.00156075333)
+SMALL_COS_32: Final = (0.166666582, 0.0111098457, 0.000390908797)
 # fmt: on
-_PAIRS: Final = tuple(zip(NEAR_COS_32, NEAR_SIN_32, strict=True))
+_PAIRS: Final = tuple(zip(SMALL_COS_32, SMALL_SIN_32, strict=True))
 _ROUND_32: Final = 1.5 * 2.0**23  # adding it rounds to an integer, in the low bits of the sum
 _ROUND_64: Final = 1.5 * 2.0**52
 
 
 def sine_32(x: UOp, cosine: bool) -> UOp:
     """sin |x|, or cos x."""
-    is_far, near = abs(x) >= NEAR_32, _near(abs(x), cosine)
-    return cold_branch(is_far, near, is_far.where(_far(x, cosine), near))
+    is_large, small = abs(x) >= LARGE_ANGLE_32, _small_angle(abs(x), cosine)
+    return cold_branch(is_large, small, is_large.where(_large_angle(x, cosine), small))
 
 
-def _near(a: UOp, cosine: bool) -> UOp:
-    """The sine or cosine of 0 <= a < NEAR_32: in odd quarters of the circle it is a cosine of r.
+def _small_angle(a: UOp, cosine: bool) -> UOp:
+    """The sine or cosine of 0 <= a < LARGE_ANGLE_32; in odd quarters of the circle a cosine of r.
 
     With g = -(r + d)^2/2: sin (r + d) = r + (d + r g P(g)), cos (r + d) = 1 + (g + g^2 Q(g)).
     a - n pi/2 is exact for the first part of pi/2. Its error in the second part is known: `exact`
     has no bits below 2^-24, so `exact - r` is exact."""
-    rounded = a.mulacc(TWO_BY_PI_NEAR, _ROUND_32)
+    rounded = a.mulacc(TWO_BY_PI_SMALL, _ROUND_32)
     n = rounded - _ROUND_32
     exact = n.mulacc(-HALF_PI_32[0], a)
     r = exact - n.mulacc(HALF_PI_32[1], 0.0)  # a product that is rounded, and never contracted
@@ -59,7 +59,7 @@ def _near(a: UOp, cosine: bool) -> UOp:
     return with_sign(sine, (quarter << 30) & (1 << 31))
 
 
-def _far(x: UOp, cosine: bool) -> UOp:
+def _large_angle(x: UOp, cosine: bool) -> UOp:
     """sin |x| or cos x in float64: |x|/pi = n + r, sin |x| = (-1)^n sin(pi r), cos x = (-1)^n
     sin(pi (1/2 - |r|))."""
     r, rounded = reduced_32(x, INVERSE_PI_32)

@@ -20,6 +20,7 @@ the lanes of a warp hold (`fragments.py`); elsewhere loops compute the product.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ from uopc.ir.core.levels import KERNEL, VECTOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
@@ -60,31 +62,30 @@ class _Expansion:
                 self.lane |= dict.fromkeys(made.positions, made.lane)
 
     def expand(self) -> UOp:
-        for u in self._order():
+        for u in self._sources_first():
             if u not in self.fragments:  # its REDUCE is made of the fragments
                 self.made[u] = self._copies(u)
         return self.made[self.kernel][0]
 
-    def _order(self) -> Mapping[UOp, None]:
+    def _sources_first(self) -> Mapping[UOp, None]:
         """Sources first; the values that replace parts of tiles come before the tiles' readers."""
         if not self.fragments:
             return walk.order(self.kernel)
-        order: dict[UOp, None] = {}
+        done: dict[UOp, None] = {}
         tiles = self.fragments.values()
         for u in [*self.lane.values(), *self.positions.values()]:
-            walk.toposort(u, done=order)
+            walk.toposort(u, done=done)
         for u in [t for f in tiles for t in (f.lane, f.a, f.b)] + [self.kernel]:
-            walk.toposort(u, lambda n: n not in self.fragments, order)
-        return order
+            walk.toposort(u, lambda n: n not in self.fragments, done)
+        return done
 
     def copied_ranges(self, u: UOp) -> Ranges:
         """The unrolled ranges around a node, in a fixed order."""
         around = ranges.ranges(u)
-        found = self._sorted.get(around)
-        if found is None:
+        if around not in self._sorted:
             wide = [r for r in around if r.arg.kind in _COPIED]
-            found = self._sorted[around] = tuple(sorted(wide, key=lambda r: r.arg.axis))
-        return found
+            self._sorted[around] = tuple(sorted(wide, key=lambda r: r.arg.axis))
+        return self._sorted[around]
 
     def copy(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """The copy of a node at an iteration of each range around it."""
@@ -111,9 +112,7 @@ class _Expansion:
         wide = self.copied_ranges(u)
         if u.op is Ops.RANGE and u.arg.kind in _COPIED:
             at = wide.index(u)
-            lengths = [_length(r) for r in wide]
-            after = math.prod(lengths[at + 1 :])
-            return [affine.const(i // after % lengths[at]) for i in range(math.prod(lengths))]
+            return [affine.const(counts[at]) for counts in _iterations(wide)]
         if u.op is Ops.RANGE and u.arg.kind == "lane":
             n = _length(u)
             return [intern(Ops.LANES, dtypes.index.vec(n), (), n)]
@@ -129,10 +128,8 @@ class _Expansion:
             return [u]
         columns = [self._column(s, wide) for s in u.src]
         if u.op is Ops.SHAPED_WMMA:
-            return [
-                alu.alu(fold.cast(a, u.dtype), Ops.MUL, fold.cast(b, u.dtype))
-                for a, b in zip(*columns[:2])
-            ]
+            a, b = [[fold.cast(s, u.dtype) for s in column] for column in columns[:2]]
+            return [alu.alu(s, Ops.MUL, t) for s, t in zip(a, b)]
         return [_remade(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
@@ -162,11 +159,9 @@ class _Expansion:
         for at in _iterations(wide):
             here = where | dict(zip(wide, at))
             a, b = self.copy(tile.a, here), self.copy(tile.b, here)
-            src = (_lanes_of(a, of_a), _lanes_of(b, of_b), lane)
+            src = (splat(a, of_a), splat(b, of_b), lane)
             bodies.append(intern(Ops.WMMA, t, src, tile.shape))
-        total = bodies[0]
-        for body in bodies[1:]:
-            total = intern(Ops.ADD, t, (total, body))
+        total = functools.reduce(lambda a, b: intern(Ops.ADD, t, (a, b)), bodies)
         return intern(Ops.REDUCE, t, (total, *closed_copies), u.arg) if closed_copies else total
 
 
@@ -204,15 +199,10 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
-def _lanes_of(b: UOp, n: int) -> UOp:
-    """A value with n lanes; a scalar is repeated."""
-    return b if b.dtype.lanes == n else intern(Ops.STACK, b.dtype.vec(n), (b,) * n)
-
-
 def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
     """The accumulators of a reduce, combined in pairs, then their lanes."""
     if lanes:
-        bodies = [_lanes_of(b, _length(lanes[0])) for b in bodies]
+        bodies = [splat(b, _length(lanes[0])) for b in bodies]
     if ranges:
         bodies = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
     total = combined(Op.by_name(u.arg.op), bodies)

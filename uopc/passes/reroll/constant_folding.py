@@ -1,17 +1,18 @@
 """The elements of values that are computed from constants alone, and of sums of disjoint PADs.
 
-A vector made of single numbers (STACK, CAT, or one PAD a number, added up) is one array. Only ops
-whose result is the same everywhere are evaluated, so an array is what the interpreter gives.
+A vector made of single numbers (STACK, CAT, or a sum of one PAD per number) is one array. Only ops
+whose result is the same everywhere are evaluated, so an array holds what the interpreter computes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator
+from typing import NamedTuple
 
 import numpy as np
 
 from uopc.ir.builder import leaves, movement
-from uopc.ir.core import arrays, dtypes, shapes
+from uopc.ir.core import arrays, dtypes, shapes, walk
 from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -27,29 +28,14 @@ JOINED = (Ops.STACK, Ops.CAT)
 _DTYPES = frozenset((dtypes.float32, dtypes.float64, dtypes.bool_))
 
 
-@dataclass(frozen=True)
-class PadSum:
-    """A sum of PADs along one axis: all of `first` is before `second`; or one PAD, of `value`."""
+class PadSum(NamedTuple):
+    """A sum of PADs along one axis that do not overlap: the elements that are not all padding, and
+    the number of PADs."""
 
     axis: int
     begin: int
     end: int
-    value: UOp | None  # of one PAD; else None
-    first: PadSum | None = None
-    second: PadSum | None = None
-    count: int = 1
-
-    def leaves(self) -> list[PadSum]:
-        """The PADs in order, without recursion."""
-        found: list[PadSum] = []
-        stack = [self]
-        while stack:
-            p = stack.pop()
-            if p.first is None or p.second is None:
-                found.append(p)
-            else:
-                stack += (p.second, p.first)
-        return found
+    pads: int = 1
 
 
 class Constants:
@@ -70,7 +56,7 @@ class Constants:
         if self._is_constant(u):
             self.constant.add(u)
             made = u.op in JOINED and len(u.src) >= FEWEST_PARTS
-            summed = u in self.pads and self.pads[u].count >= FEWEST_PARTS
+            summed = u in self.pads and self.pads[u].pads >= FEWEST_PARTS
             if made or summed or any(s in self.irregular for s in u.src):
                 self.irregular.add(u)
 
@@ -90,44 +76,56 @@ class Constants:
     def _pad_sum(self, u: UOp) -> PadSum | None:
         if u.op is Ops.PAD and len(u.src) == 1:
             return _one_pad(u)
-        if u.op is not Ops.ADD:
+        if u.op is not Ops.ADD or shapes.shape(u.src[0]) != shapes.shape(u.src[1]):
             return None
         a, b = self.pads.get(u.src[0]), self.pads.get(u.src[1])
         if a is None or b is None or a.axis != b.axis:
-            return None
-        if shapes.shape(u.src[0]) != shapes.shape(u.src[1]):
             return None
         if b.end <= a.begin:
             a, b = b, a
         if a.end > b.begin:
             return None
-        return PadSum(a.axis, a.begin, b.end, None, a, b, a.count + b.count)
+        return PadSum(a.axis, a.begin, b.end, a.pads + b.pads)
+
+    def _padded(self, u: UOp) -> list[UOp]:
+        """The PADs of a sum, in the order of their places."""
+        found: list[UOp] = []
+        stack = [u]
+        while stack:
+            v = stack.pop()
+            if v.op is Ops.PAD:
+                found.append(v)
+            else:
+                stack += v.src
+        return sorted(found, key=lambda v: self.pads[v].begin)
 
     def array(self, u: UOp) -> Array:
         """The elements of a constant."""
-        arrays = self.arrays
-        stack = [u]
-        while stack:
-            v = stack[-1]
-            if v in arrays:
-                stack.pop()
-                continue
-            pads = self.pads.get(v)
-            parts = pads.leaves() if pads is not None else None
-            sources = [p.value for p in parts if p.value is not None] if parts else list(v.src)
-            missing = [s for s in sources if s not in arrays]
-            if missing:
-                stack += missing
-                continue
-            found = [arrays[s] for s in sources]
-            with np.errstate(all="ignore"):
-                arrays[v] = _filled(v, parts, found) if parts else compute(v, found)
-            stack.pop()
-        return arrays[u]
+        return walk.computed(u, self._elements, self.arrays)
 
-    def literal(self, u: UOp) -> UOp:
-        """A constant as one node: an array, or one repeated number."""
-        return array_node(self.array(u), u.dtype)
+    def _elements(self, u: UOp) -> Generator[list[UOp], list[Array], Array]:
+        if u not in self.pads:
+            sources = yield list(u.src)
+            with np.errstate(all="ignore"):
+                return compute(u, sources)
+        parts = self._padded(u)
+        values = yield [p.src[0] for p in parts]
+        out = np.zeros(shapes.shape(u), u.dtype.numpy)
+        for part, value in zip(parts, values):
+            axis, begin, end, _ = self.pads[part]
+            out[(slice(None),) * axis + (slice(begin, end),)] = value
+        with np.errstate(all="ignore"):  # adding the zeros of others turns -0.0 into 0.0
+            return out + out.dtype.type(0) if len(parts) > 1 and u.dtype.is_float else out
+
+    def concatenation(self, u: UOp) -> UOp:
+        """A sum of PADs as one CAT."""
+        parts: list[UOp] = []
+        axis, at = self.pads[u].axis, 0
+        for part in self._padded(u):
+            parts += _zeros(part.src[0], axis, self.pads[part].begin - at)
+            parts.append(part.src[0])
+            at = self.pads[part].end
+        return movement.cat(*parts, *_zeros(parts[0], axis, shapes.shape(u)[axis] - at), axis=axis)
 
 
 def array_node(array: Array, dtype: dtypes.DType) -> UOp:
@@ -149,30 +147,7 @@ def _one_pad(u: UOp) -> PadSum | None:
     if len(moved) != 1 or dims[moved[0]] == 0:
         return None
     axis = moved[0]
-    return PadSum(axis, begins[axis], begins[axis] + dims[axis], u.src[0])
-
-
-def _filled(u: UOp, parts: list[PadSum], values: list[Array]) -> Array:
-    """The elements of a sum of PADs. Adding the zeros of others turns -0.0 into 0.0."""
-    out = np.zeros(shapes.shape(u), u.dtype.numpy)
-    axis = parts[0].axis
-    for part, value in zip(parts, values):
-        place = (slice(None),) * axis + (slice(part.begin, part.end),)
-        out[place] = value
-    return out + out.dtype.type(0) if len(parts) > 1 and u.dtype.is_float else out
-
-
-def concatenation(pads: PadSum, length: int) -> UOp:
-    """A sum of PADs without overlap as one CAT."""
-    axis = pads.axis
-    parts: list[UOp] = []
-    at = 0
-    for leaf in pads.leaves():
-        assert leaf.value is not None
-        parts += _zeros(leaf.value, axis, leaf.begin - at)
-        parts.append(leaf.value)
-        at = leaf.end
-    return movement.cat(*parts, *_zeros(parts[0], axis, length - at), axis=axis)
+    return PadSum(axis, begins[axis], begins[axis] + dims[axis])
 
 
 def _zeros(like: UOp, axis: int, length: int) -> list[UOp]:

@@ -30,7 +30,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.contract import Context, Pass
-from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, concatenation
+from uopc.passes.reroll.constant_folding import FEWEST_PARTS, JOINED, Constants, array_node
 from uopc.passes.reroll.roll import Forms, Roller, gathered
 
 
@@ -60,39 +60,40 @@ class _Rewriting:
 
     def settle(self, u: UOp) -> UOp:
         """The final form of a value, for its readers."""
-        found = self.settled.get(u)
-        if found is None:
-            found = self.settled[u] = self._settle(u)
-        return found
+        if u not in self.settled:
+            self.settled[u] = self._settle(u)
+        return self.settled[u]
 
     def _settle(self, u: UOp) -> UOp:
         constants = self.constants
         if u in constants.constant:
             if u not in constants.irregular or u.op is Ops.DATA:
                 return u
-            made = constants.literal(u)
+            made = array_node(constants.array(u), u.dtype)
             for v in walk.toposort(made):  # a number that is repeated is more than one node
                 constants.note(v)
             return made
         pads = constants.pads.get(u)
-        if pads is None or pads.count == 1:
+        if pads is None or pads.pads == 1:
             return u
-        joined = self.joined(concatenation(pads, shapes.shape(u)[pads.axis]))
+        joined = self.joined(constants.concatenation(u))
         if not u.dtype.is_float:
             return joined
-        return alu.alu(joined, Ops.ADD, leaves.const(u.dtype, 0.0))  # what -0.0 becomes by a sum
+        return alu.alu(joined, Ops.ADD, leaves.const(u.dtype, 0.0))  # a sum turns -0.0 into 0.0
 
     def mixed(self, parts: tuple[UOp, ...]) -> UOp | None:
         """Parts of a few forms along a new leading axis: one stack per form, then put in order."""
-        groups = self.forms.groups(parts)
-        if len(groups) == 1 or len(groups) > len(parts) // FEWEST_PARTS:
+        indices: dict[int, list[int]] = {}  # of the parts of each form
+        for i, p in enumerate(parts):
+            indices.setdefault(self.forms.of(p), []).append(i)
+        if len(indices) == 1 or len(indices) > len(parts) // FEWEST_PARTS:
             return None
         dims = shapes.shape(parts[0])
         if any(shapes.shape(p) != dims or p.dtype is not parts[0].dtype for p in parts):
             return None
-        stacks = [self.stacked(tuple([parts[i] for i in places])) for places in groups]
-        whole = movement.cat(*stacks, axis=0)
-        order = [i for places in groups for i in places]
+        groups = indices.values()
+        whole = movement.cat(*[self.stacked(tuple([parts[i] for i in g])) for g in groups], axis=0)
+        order = [i for g in groups for i in g]
         if order == sorted(order):
             return whole
         begins = np.zeros((len(parts), len(dims) + 1), np.int64)

@@ -1,9 +1,8 @@
 """Equal expressions over different elements as one expression with a leading axis.
 
 `Forms` numbers the forms of values: values of one form are built alike. `Roller.rolled` takes such
-values and gives their STACK as if it had been written with arrays: where they differ in constants
-there is an array, where they read different places of one value there is a gather, and where they
-are the same they stay as they are.
+values and returns their STACK as one expression: constants that differ become an array, reads of
+different elements of one value become a gather, and equal operands stay.
 """
 
 from __future__ import annotations
@@ -19,21 +18,23 @@ from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.evaluate import Array
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.core.walk import computed
 from uopc.ir.index import affine
 from uopc.passes.reroll.constant_folding import Constants, array_node
 
 Parts: TypeAlias = tuple["UOp", ...]
 # A value, and whether it has the leading axis; None where the parts are not alike.
 Rolled: TypeAlias = "tuple[UOp, bool] | None"
-Plan: TypeAlias = tuple[list[Parts], Callable[[list[tuple["UOp", bool]]], "UOp"]]
+# The operands of the parts, and a function that makes the whole of them.
+ByOperands: TypeAlias = tuple[list[Parts], Callable[[list[tuple["UOp", bool]]], "UOp"]]
 
 # This many values that are not alike are still stacked: their reader chooses among them.
 MOST_UNLIKE = 16
-_SAME_ARG = (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.PAD, Ops.SHRINK, Ops.REDUCE,
-             Ops.STACK, Ops.CAT)  # fmt: skip
+
+
+def _is_rolled(op: Op) -> bool:
+    return op.movement or op.is_alu or op in (Ops.CAST, Ops.REDUCE, Ops.STACK, Ops.CAT)
 
 
 class Forms:
@@ -57,20 +58,10 @@ class Forms:
         dims = shapes.shape(u)
         if u in self.constants.constant:
             return "constant", u.dtype, dims
-        if not u.src or not (u.op.movement or u.op.is_alu or u.op in _COMPARED):
+        if not u.src or not _is_rolled(u.op):
             return u
         arg = u.arg if u.op is not Ops.SHRINK else None
         return u.op, u.dtype, dims, arg, tuple([self.form[s] for s in u.src])
-
-    def groups(self, parts: tuple[UOp, ...]) -> list[list[int]]:
-        """The places of the parts of each form, in the order in which forms are first met."""
-        found: dict[int, list[int]] = {}
-        for i, p in enumerate(parts):
-            found.setdefault(self.of(p), []).append(i)
-        return list(found.values())
-
-
-_COMPARED = (Ops.CAST, Ops.WHERE, Ops.REDUCE, Ops.STACK, Ops.CAT)
 
 
 class Roller:
@@ -84,17 +75,18 @@ class Roller:
         """The parts along a new leading axis; None when they are not built alike."""
         if all(p is parts[0] for p in parts):
             return _spread(parts[0], len(parts))
-        if self._plan(parts) is None:
+        if self._by_operands(parts) is None:
             return None
-        got = computed(parts, self._step, self.memo)
+        got = walk.computed(parts, self._rolled, self.memo)
         return None if got is None else got[0]
 
-    def _step(self, parts: Parts) -> Rolled | Generator[list[Parts], list[Rolled], Rolled]:
-        plan = self._plan(parts)
-        return self._unlike(parts) if plan is None else _followed(*plan)
-
-    def _unlike(self, parts: Parts) -> Rolled:
-        first = parts[0]
+    def _rolled(self, parts: Parts) -> Generator[list[Parts], list[Rolled], Rolled]:
+        first, found = parts[0], self._by_operands(parts)
+        if found is not None:
+            operands, make = found
+            made = yield operands
+            known = [b for b in made if b is not None]
+            return (make(known), True) if len(known) == len(made) else None
         if all(p is first for p in parts):
             return first, False
         few = len(parts) <= MOST_UNLIKE and all(
@@ -102,8 +94,7 @@ class Roller:
         )
         return (movement.stack(*parts), True) if few else None
 
-    def _plan(self, parts: Parts) -> Plan | None:
-        """The operands of the parts, and a function that makes the whole of them."""
+    def _by_operands(self, parts: Parts) -> ByOperands | None:
         first = parts[0]
         if all(p is first for p in parts):
             return None
@@ -112,35 +103,20 @@ class Roller:
         if not alike or not all(isinstance(d, int) for d in dims):
             return None
         if all(p in self.constants.constant for p in parts):
-            return [], lambda _: self._array(parts)
+            array = self.constants.array
+            return [], lambda _: array_node(np.stack([array(p) for p in parts]), first.dtype)
         if any(p.op is not first.op or len(p.src) != len(first.src) for p in parts):
             return None
         if first.op is Ops.SHRINK and any(p.arg != first.arg for p in parts):
             return _windows(parts)
-        if not (first.op.is_alu or first.op in (Ops.CAST, Ops.WHERE, *_SAME_ARG)):
+        if not _is_rolled(first.op) or any(p.arg != first.arg for p in parts):
             return None
-        if any(p.arg != first.arg for p in parts):
+        if first.op.movement and len(first.src) > 1:  # variables decide where it moves
             return None
-        if first.op.movement and len(first.src) > 1:  # where it moves, variables say
+        columns = list(zip(*[p.src for p in parts]))
+        if any(shapes.shape(s) != shapes.shape(c[0]) for c in columns for s in c):
             return None
-        columns = [tuple([p.src[i] for p in parts]) for i in range(len(first.src))]
-        for column in columns:
-            if any(shapes.shape(s) != shapes.shape(column[0]) for s in column):
-                return None
         return columns, lambda below: _batched(first, len(parts), below)
-
-    def _array(self, parts: Parts) -> UOp:
-        arrays = [self.constants.array(p) for p in parts]
-        return array_node(np.stack(arrays), parts[0].dtype)
-
-
-def _followed(
-    below: list[Parts], make: Callable[[list[tuple[UOp, bool]]], UOp]
-) -> Generator[list[Parts], list[Rolled], Rolled]:
-    """A plan carried out: what it is made of first."""
-    made = yield below
-    known = [b for b in made if b is not None]
-    return (make(known), True) if len(known) == len(made) else None
 
 
 # ------------------------------------------------------------ one op with a leading axis
@@ -183,13 +159,10 @@ def _spread(s: UOp, n: int) -> UOp:
 
 
 # ------------------------------------------------------------ windows at different places
-def _windows(parts: Parts) -> Plan | None:
+def _windows(parts: Parts) -> ByOperands | None:
     """SHRINKs of one size at different places, of one value or of several that are alike."""
-    dims = shapes.shape(parts[0])
-    if any(len(p.src) != 1 for p in parts):
-        return None
-    inner = shapes.shape(parts[0].src[0])
-    if any(shapes.shape(p.src[0]) != inner for p in parts):
+    dims, inner = shapes.shape(parts[0]), shapes.shape(parts[0].src[0])
+    if any(len(p.src) != 1 or shapes.shape(p.src[0]) != inner for p in parts):
         return None
     begins = np.asarray([p.arg[: len(dims)] for p in parts], np.int64)
     read = tuple(dict.fromkeys([p.src[0] for p in parts]))
@@ -200,8 +173,7 @@ def _windows(parts: Parts) -> Plan | None:
         value, has = below[0]
         if not has:
             return gathered(value, begins, dims)
-        places = np.concatenate([which[:, None], begins], 1)
-        got = gathered(value, places, (1, *dims))
+        got = gathered(value, np.concatenate([which[:, None], begins], 1), (1, *dims))
         return movement.reshape(got, (len(parts), *dims))
 
     return [read], build_gather
@@ -223,27 +195,26 @@ def gathered(value: UOp, begins: Array, sizes: Sequence[int]) -> UOp:
     irregular = [i for i in range(rank) if not _is_regular(begins[:, i])]
     whole = value.op.is_storage or value.op is Ops.CONTIGUOUS
     if whole and len(irregular) > 1 and all([s == 1 for s in sizes]):
-        # Elements are counted as they lie: one array of places, and not one for each axis.
+        # Elements are counted in memory order: one array of indices instead of one per axis.
         flat = np.ravel_multi_index(tuple(begins.T), tuple(inner))
         line = movement.reshape(value, (math.prod(inner),))
         return movement.reshape(gathered(line, flat[:, None], (1,)), (n, *sizes))
-    same = [bool((begins[:, i] == begins[0, i]).all()) for i in range(rank)]
-    first = [int(begins[0, i]) if same[i] else 0 for i in range(rank)]
-    kept = [sizes[i] if same[i] else inner[i] for i in range(rank)]
-    value = movement.window(value, first, kept)
-    moving = [i for i in range(rank) if not same[i]]
-    order = [*moving, *[i for i in range(rank) if same[i]]]
+    same = (begins == begins[:1]).all(0)
+    first = [int(begin) if s else 0 for begin, s in zip(begins[0], same)]
+    value = movement.window(value, first, [sizes[i] if same[i] else inner[i] for i in range(rank)])
+    order = sorted(range(rank), key=lambda i: same[i])  # axes that differ first
     value = movement.permute(value, tuple(order))
-    long = [i for i in moving if sizes[i] > 1]
-    places = []
-    for i in moving:
+    differing = [i for i in order if not same[i]]
+    long = [i for i in differing if sizes[i] > 1]
+    indices = []
+    for i in differing:
         along = fold.cast(_numbers(begins[:, i]), dtypes.index)
         along = movement.reshape(along, (n, *(1,) * len(long)))
         if i in long:
             ramp = [sizes[i] if j == i else 1 for j in long]
             along = alu.alu(along, Ops.ADD, movement.reshape(_iota(sizes[i]), (1, *ramp)))
-        places.append(along)
-    got = movement.index(value, *places)
+        indices.append(along)
+    got = movement.index(value, *indices)
     back = [0, *[1 + order.index(i) for i in range(rank)]]
     return movement.permute(movement.reshape(got, (n, *[sizes[i] for i in order])), tuple(back))
 

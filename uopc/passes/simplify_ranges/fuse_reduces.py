@@ -8,6 +8,8 @@ other's result, and both must be in the same outer loops.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
@@ -19,7 +21,7 @@ Nest = tuple[frozenset["UOp"], tuple["UOp", ...]]  # the loops around, the lengt
 
 def with_shared_loops(kernel: UOp) -> UOp:
     """The kernel with one loop per set of reduces that read the same elements."""
-    while True:  # one turn per depth of nested loops
+    while True:  # one pass per depth of nested loops
         names = _same_loops(kernel)
         if not names:
             return kernel
@@ -80,9 +82,7 @@ def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:
             found.setdefault(closed, []).append(u)
         else:
             others += closed
-    counted: dict[UOp, int] = {}
-    for r in [*others, *[r for loops in found for r in loops]]:
-        counted[r] = counted.get(r, 0) + 1
+    counted = Counter([*others, *[r for loops in found for r in loops]])
     return {
         loops: members
         for loops, members in found.items()
@@ -109,7 +109,7 @@ def _needs(kernel: UOp, groups: dict[Loops, list[UOp]]) -> list[int]:
             needs[number[u]] |= mask
             mask |= 1 << number[u]
         below[u] = mask
-    # A group of several waits for what one of its members needs: so does all that needs the group.
+    # A group of several waits for the needs of each member, and so does all that needs the group.
     for i, members in enumerate(groups.values()):
         if len(members) > 1:
             needs = [n | needs[i] if n >> i & 1 else n for n in needs]

@@ -3,25 +3,19 @@
     p = cmplt (cast i : i32) 700:i32   →   p = cmplt i 700
 
 A mask compares in its own dtype: `arange(n) < 700`. Its values are computed from ranges, and if
-bounds exclude wrapping, the comparison is one of indices: loops can be split where it turns, it
+bounds exclude wrapping, the comparison is one of indices: loops can be split at its breakpoint, it
 folds in the parts, and equal comparisons become one node.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import COMPARISONS, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-
-    Step = Generator[list[UOp], list[UOp | None], UOp | None]
 
 _SUMS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 
@@ -35,7 +29,7 @@ def with_counted_comparisons(kernel: UOp) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if not _is_candidate(u):
             return None
-        sides = [walk.computed(s, _step, memo) for s in src]
+        sides = [walk.computed(s, _index_of, memo) for s in src]
         if any(s is None for s in sides):
             return None
         return compare.OPS[u.op](*sides)
@@ -47,8 +41,8 @@ def _is_candidate(u: UOp) -> bool:
     return u.op in COMPARISONS and u.src[0].dtype.is_int and bool(ranges.ranges(u))
 
 
-def _step(u: UOp) -> Step:
-    """The index that an integer is, or None."""
+def _index_of(u: UOp) -> Generator[list[UOp], list[UOp | None], UOp | None]:
+    """The index with the value of an integer, or None."""
     if u.op is Ops.CONST:
         return affine.const(u.arg) if type(u.arg) is int else None
     if u.op is Ops.CAST and u.src[0].dtype is dtypes.index:
@@ -63,7 +57,7 @@ def _step(u: UOp) -> Step:
 
 
 def _fitting(u: UOp, index: UOp) -> UOp | None:
-    """The index if the dtype of u has all of its values."""
+    """The index, if the dtype of u has all of its values."""
     least, most = u.dtype.scalar.bounds
     low, high = bounds.bounds(index)
     return index if least <= low and high <= most else None

@@ -19,46 +19,41 @@ into k = i·n + j when the quotients and remainders of k vanish from every index
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, ranges, walk
-from uopc.ir.core.args import RangeArg
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.contract import Context, Pass
 from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
 from uopc.passes.simplify_ranges.index_comparisons import with_counted_comparisons
 
-_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
-
 
 def simplify_ranges(kernel: UOp, context: Context) -> UOp:
-    """Compare what is counted as indices; put reduces of the same places into common loops; merge
+    """Compare counted integers as indices; put reduces of the same places into common loops; merge
     neighbours, inner pairs first, until none merges."""
     if not context.optimize:
         return kernel
-    kernel = with_shared_loops(with_counted_comparisons(kernel))
-    changed = True
-    while changed:
-        changed = False
-        for outer, inner in _neighbours(kernel):
-            merged = _merge(kernel, outer, inner)
-            if merged is not None:
-                kernel, changed = merged, True
-                break
+    merged: UOp | None = with_shared_loops(with_counted_comparisons(kernel))
+    while merged is not None:
+        kernel = merged
+        pairs = (_merge(kernel, outer, inner) for outer, inner in _neighbours(kernel))
+        merged = next((made for made in pairs if made is not None), None)
     return kernel
 
 
-def _closers(kernel: UOp) -> list[UOp]:
-    return [u for u in walk.order(kernel) if u.op in (Ops.END, Ops.REDUCE)]
+def _is_closer(u: UOp) -> bool:
+    return u.op in (Ops.END, Ops.REDUCE)
 
 
 def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """Pairs of ranges that the same nodes close, the inner one of each right inside the outer."""
     pairs: dict[tuple[UOp, UOp], None] = {}
-    for u in _closers(kernel):
+    for u in filter(_is_closer, walk.order(kernel)):
         closed = sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis)
         for outer, inner in reversed(list(itertools.pairwise(closed))):
             if outer.arg.kind == inner.arg.kind and not inner.src[0]._ranges:
@@ -68,16 +63,12 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
     """The kernel with one range for two, or None where an index would get harder."""
-    nodes = walk.order(kernel)
-    for u in nodes:
-        if u.op in (Ops.END, Ops.REDUCE) and (outer in u.src) != (inner in u.src):
-            return None
+    closers = {u for u in walk.order(kernel) if _is_closer(u) and inner in u.src}
+    if any(_is_closer(u) and (outer in u.src) != (u in closers) for u in walk.order(kernel)):
+        return None
     n = inner.src[0]
-    end = affine.mul(outer.src[0], n)
-    arg = RangeArg(outer.arg.axis, outer.arg.kind)
-    whole = intern(Ops.RANGE, dtypes.index, (end,), arg)
+    whole = make_range(affine.mul(outer.src[0], n), outer.arg.axis, outer.arg.kind)
     quotient, remainder = affine.divmod_(whole, n)
-    closers = {u for u in nodes if u.op in (Ops.END, Ops.REDUCE) and inner in u.src}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u is outer:
@@ -90,11 +81,13 @@ def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
         return None
 
     merged = rebuild.rewritten(kernel, change)
-    before = sum(u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in nodes)
-    after = sum(
-        u.op in _DIVISIONS and u.dtype.scalar is dtypes.index for u in walk.toposort(merged)
-    )
+    before, after = map(_index_divisions, (walk.order(kernel), walk.toposort(merged)))
     return merged if after <= before else None
+
+
+def _index_divisions(nodes: Iterable[UOp]) -> int:
+    divisions = (Ops.FLOORDIV, Ops.FLOORMOD)
+    return sum(u.op in divisions and u.dtype.scalar is dtypes.index for u in nodes)
 
 
 PASS = Pass("simplify-ranges", KERNEL, KERNEL, simplify_ranges, "kernel", reassociates=True)

@@ -11,7 +11,7 @@ not observable, neither is that of its operands, through products, sines, roots 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from uopc.ir.builder import rebuild
@@ -37,7 +37,7 @@ def without_unseen_signs(kernel: UOp) -> UOp:
     never = _never_negative(order)
     seen: set[UOp] = set()  # values whose signed zeros are observable
     for u in reversed(order):
-        seen.update(_looked_at(u, u in seen, never))
+        seen.update(_observed(u, u in seen, never))
     gone = {u for u in added if u not in seen}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -83,20 +83,15 @@ def _never_negative(order: list[UOp]) -> set[UOp]:
     return never
 
 
-def _looked_at(u: UOp, seen: bool, never: set[UOp]) -> Iterator[UOp]:
-    """The operands whose signed zeros are observable in `u`."""
+def _observed(u: UOp, seen: bool, never: set[UOp]) -> Sequence[UOp]:
+    """The operands whose signed zeros are observable in `u`; `seen`: those of `u` are.
+
+    In a sum one term that is never -0.0 decides the sign of a zero result, preferably a number,
+    which no other change removes."""
     if u.op in _DEAF or (u.op is Ops.CAST and not u.dtype.is_float):
-        return
-    if u.op in _PASSES or u.op is Ops.CAST:
-        if seen:
-            yield from _that_decide(u, never)
-        return
-    yield from u.src
-
-
-def _that_decide(u: UOp, never: set[UOp]) -> tuple[UOp, ...]:
-    """The operands that decide the sign of a zero result. In a sum one term that is never -0.0
-    does, preferably a number, which no other change removes."""
+        return ()
+    if u.op not in _PASSES and u.op is not Ops.CAST:
+        return u.src
     terms = {Ops.ADD: u.src, Ops.SUB: u.src[:1], Ops.MULACC: u.src[2:]}.get(u.op, ())
-    found = [s for s in terms if s in never]
-    return (min(found, key=lambda s: s.op is not Ops.CONST),) if found else u.src
+    found = sorted([s for s in terms if s in never], key=lambda s: s.op is not Ops.CONST)
+    return (found[:1] or u.src) if seen else ()
