@@ -87,11 +87,11 @@ class Blocks:
         self.closed = {
             u: c for u in self.order if u.op in _CLOSERS and (c := ranges.closed_ranges(u))
         }
-        self.home: dict[UOp, UOp | None] = {}
-        for u in self.order:
-            is_loop = u.op is Ops.RANGE
-            innermost = self.loops.innermost
-            self.home[u] = self.loops.parent.get(u) if is_loop else innermost(u, ranges.ranges(u))
+        loops = self.loops
+        self.home: dict[UOp, UOp | None] = {
+            u: loops.parent.get(u) if u.op is Ops.RANGE else loops.innermost(u, ranges.ranges(u))
+            for u in self.order
+        }
         self.joined: dict[UOp, list[UOp]] = {}  # IF -> the BRANCHes after it
         self._place_branches()
         self.rank = self._ranks()
@@ -118,9 +118,9 @@ class Blocks:
                 key = u.src[1], self.home[u], below.get(u)
                 if key not in opened:
                     opened[key] = self._opened(u, len(opened))
-                inside[2] = opened[key]
-                self.joined[opened[key]].insert(0, u)
-                self.closed[u] = (opened[key],)
+                inside[2] = made = opened[key]
+                self.joined[made].insert(0, u)
+                self.closed[u] = (made,)
             for s, block in zip(u.src, inside):
                 used[s] = self._common(used[s], block) if s in used else block
 
@@ -142,14 +142,6 @@ class Blocks:
             block = outer
         return found
 
-    def item(self, u: UOp, block: UOp | None) -> UOp:
-        """The item of a block that contains a node: the node itself, or a block inside."""
-        child, home = u, self.home[u]
-        while home is not block:
-            assert home is not None
-            child, home = home, self.loops.parent[home]
-        return child
-
     def edges(self) -> dict[UOp, set[UOp]]:
         """item -> items of its block that must come before it. Operands in the same block are left
         out, because they come first in the depth-first walk anyway."""
@@ -169,10 +161,18 @@ class Blocks:
     def _link(self, before: dict[UOp, set[UOp]], user: UOp, source: UOp) -> None:
         a, b = self.inside_of(user), self.home[source]
         block = self._common(a, b)
-        x = self._item_from(user, a, block)
-        y = self.item(source, block)
-        if x is not y and x is not None:
+        if a is block and self.home[user] is not block:
+            return  # `user` closes the block itself
+        x, y = self._item(user, a, block), self._item(source, b, block)
+        if x is not y:
             before.setdefault(x, set()).add(y)
+
+    def _item(self, u: UOp, inside: UOp | None, block: UOp | None) -> UOp:
+        """The item of a block that contains a node: the node itself, or a block inside."""
+        while inside is not block:
+            assert inside is not None
+            u, inside = inside, self.loops.parent[inside]
+        return u
 
     def inside_of(self, u: UOp) -> UOp | None:
         """The block in which a node uses its operands: a closer, inside of what it closes."""
@@ -180,45 +180,29 @@ class Blocks:
         return max(closed, key=lambda r: self.loops.depth[r]) if closed else self.home[u]
 
     def _common(self, a: UOp | None, b: UOp | None) -> UOp | None:
+        """The innermost block around two others."""
         depth, parent = self.loops.depth, self.loops.parent
         while a is not b:
-            if depth[a] >= depth[b]:
-                assert a is not None
-                a = parent[a]
-            else:
-                assert b is not None
-                b = parent[b]
+            if depth[a] < depth[b]:
+                a, b = b, a
+            assert a is not None
+            a = parent[a]
         return a
-
-    def _item_from(self, user: UOp, inside: UOp | None, block: UOp | None) -> UOp | None:
-        if inside is block:
-            return user if self.home[user] is block else None
-        child = inside
-        while child is not None and self.loops.parent[child] is not block:
-            child = self.loops.parent[child]
-        return child
 
     def sorted_block(self, block: UOp | None, before: dict[UOp, set[UOp]]) -> list[UOp]:
         """The items in topological order, as near to the depth-first walk as possible; usually the
         walk itself, unless an edge contradicts it."""
         items = sorted(self.blocks[block], key=self.rank.__getitem__)
-        place = {u: i for i, u in enumerate(items)}
-        for u in items:
-            if u in before and any([place.get(s, -1) >= place[u] for s in before[u]]):
-                items = self._reordered(place, before)
-                break
+        index = {u: i for i, u in enumerate(items)}
+        if any([index.get(s, -1) >= index[u] for u in items for s in before.get(u, ())]):
+            needed: dict[UOp, list[UOp]] = {}
+            for u in items:
+                operands = () if u in self.closed else [s for s in u.src if s.op is not Ops.RANGE]
+                needed[u] = [s for s in {*before.get(u, ()), *operands} if s in index]
+            items = stable_order(needed, index.__getitem__)
+            if len(items) < len(index):
+                raise InvalidIR("linearize: loops that share a range wait for each other")
         return items if self.gpu else by_latency(items, block)
-
-    def _reordered(self, place: dict[UOp, int], before: dict[UOp, set[UOp]]) -> list[UOp]:
-        """The items of a block whose order is not that of the depth-first walk."""
-        needed: dict[UOp, list[UOp]] = {}
-        for u in place:
-            operands = () if u in self.closed else [s for s in u.src if s.op is not Ops.RANGE]
-            needed[u] = [s for s in {*before.get(u, ()), *operands} if s in place]
-        out = stable_order(needed, place.__getitem__)
-        if len(out) < len(place):
-            raise InvalidIR("linearize: loops that share a range wait for each other")
-        return out
 
     def _ranks(self) -> dict[UOp, int]:
         """The index in the depth-first walk; for a block, that of the last node that closes it."""

@@ -24,6 +24,7 @@ one iteration becomes a branch.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from uopc.ir.builder import leaves
@@ -37,8 +38,8 @@ from uopc.passes.linearize.blocks import Blocks
 from uopc.passes.linearize.wmma_chains import accumulating
 
 _NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK, Ops.BRANCH))  # of their own
-_MEETINGS = frozenset((Ops.BARRIER, Ops.COMMIT))
-_DONE_AGAIN = frozenset((Ops.LOAD, Ops.TILE_LOAD, *_MEETINGS))
+_BARRIERS = frozenset((Ops.BARRIER, Ops.COMMIT))
+_DONE_AGAIN = frozenset((Ops.LOAD, Ops.TILE_LOAD, *_BARRIERS))
 
 
 class _Emitter:
@@ -49,13 +50,12 @@ class _Emitter:
         self.before = blocks.edges()
         self.made: dict[UOp, UOp] = {}
         self.out: list[UOp] = []
-        self.reduces: dict[UOp, list[UOp]] = {}
-        self.number = 0
+        self.reduces: defaultdict[UOp, list[UOp]] = defaultdict(list)  # by the loops they close
+        self.number = 0  # of the latest CARRY, IF, or statement that is done again
         for u, closed in blocks.closed.items():
-            if u.op is Ops.REDUCE:
-                for r in closed:
-                    self.reduces.setdefault(r, []).append(u)
-        self.carried: dict[tuple[UOp, UOp], UOp] = {}
+            for r in closed if u.op is Ops.REDUCE else ():
+                self.reduces[r].append(u)
+        self.carried: dict[tuple[UOp, UOp | None], UOp] = {}
         self.adding = accumulating(blocks.order)  # WMMAs, and sums of them -> their REDUCE
         self.latest: dict[UOp, UOp] = {}  # such a REDUCE -> its sum so far
         self.opened: dict[UOp, UOp] = {}  # block that is a branch -> its IF
@@ -64,8 +64,8 @@ class _Emitter:
 
     def run(self) -> list[UOp]:
         """Walk the blocks with a stack of iterators: loops may nest deeper than Python's stack."""
-        stack: list[tuple[UOp | None, Iterator[UOp]]] = []
-        stack.append((None, iter(self.blocks.sorted_block(None, self.before))))
+        first = iter(self.blocks.sorted_block(None, self.before))
+        stack: list[tuple[UOp | None, Iterator[UOp]]] = [(None, first)]
         while stack:
             block, items = stack[-1]
             for u in items:
@@ -90,9 +90,10 @@ class _Emitter:
         else:
             src = tuple([self.made[s] for s in r.src])
             self.made[r] = self._append(intern(Ops.RANGE, r.dtype, src, r.arg))
-        for u in self.reduces.get(r, ()):
-            outer = self._around(u, r)
-            initial = self.carried[(u, outer)] if outer is not None else self._first(u)
+        outer = self.blocks.loops.parent[r]
+        for u in self.reduces[r]:
+            inside = outer is not None and outer in u.src[1:]  # the same reduce has opened `outer`
+            initial = self.carried[(u, outer)] if inside else self._first(u)
             if r in self.opened:
                 self.carried[(u, r)] = initial
                 continue
@@ -104,14 +105,13 @@ class _Emitter:
         """Open a branch, or a loop of at most one iteration as a branch: its counter is 0."""
         end = r.src[0]
         if r.op is Ops.RANGE:
-            zero = self.made[r] = self._constant(leaves.const(r.dtype, 0))
-            if end.op is Ops.CAST and end.src[0].dtype is dtypes.bool_:
-                condition = self.made[end.src[0]]
-            else:
-                test = intern(Ops.CMPLT, dtypes.bool_, (zero, self.made[end]))
-                condition = self._append(test)
-        else:
-            condition = self.made[end]
+            self.made[r] = self._constant(leaves.const(r.dtype, 0))
+        if end.op is Ops.CAST and end.src[0].dtype is dtypes.bool_:
+            end = end.src[0]
+        condition = self.made[end]
+        if end.dtype is not dtypes.bool_:
+            test = intern(Ops.CMPLT, dtypes.bool_, (self.made[r], condition))
+            condition = self._append(test)
         self.number += 1
         opened = intern(Ops.IF, dtypes.bool_, (condition,), self.number)
         self.opened[r] = self._append(opened)
@@ -128,23 +128,10 @@ class _Emitter:
             value = intern(Ops.CONST, u.dtype, (), (value.arg,) * u.dtype.lanes)
         return self._constant(value)
 
-    def _around(self, u: UOp, r: UOp) -> UOp | None:
-        """The next outer loop of the same reduce."""
-        parent = self.blocks.loops.parent[r]
-        return parent if parent is not None and parent in u.src[1:] else None
-
-    def _so_far(self, total: UOp) -> UOp:
-        """The running total of a REDUCE in its innermost loop."""
-        if total in self.latest:
-            return self.latest[total]
-        inside = self.blocks.inside_of(total)
-        assert inside is not None
-        return self.carried[(total, inside)]
-
     def _close(self, r: UOp) -> None:
         self.ended.add(r)
         pairs: list[UOp] = []
-        for u in self.reduces.get(r, ()):
+        for u in self.reduces[r]:
             inner = next((q for q in u.src[1:] if self.blocks.loops.parent[q] is r), None)
             carry = self.carried[(u, r)]
             if inner is not None:
@@ -162,7 +149,7 @@ class _Emitter:
             self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
             return
         self._append(intern(Ops.ENDIF, dtypes.void, (self.opened[r],)))
-        for u, before, inside in zip(self.reduces.get(r, ()), pairs[::2], pairs[1::2]):
+        for u, before, inside in zip(self.reduces[r], pairs[::2], pairs[1::2]):
             self.carried[(u, r)] = self._joined(before, r, inside)
         for u in self.blocks.joined.get(r, ()):
             self.made[u] = self._joined(self.made[u.src[0]], r, self.made[u.src[2]])
@@ -181,7 +168,7 @@ class _Emitter:
             outer = min(operands[1:], key=lambda r: self.blocks.loops.depth[r])
             made_of[u] = self.carried[(u, outer)]
             return
-        if op in _MEETINGS:  # where loops and bundles end is known now
+        if op in _BARRIERS:  # the ends of loops and groups are known now
             operands = tuple([s for s in operands if s.op not in (Ops.END, Ops.GROUP)])
         elif op is Ops.AFTER:
             operands = (operands[0], *_loops_entered(u))
@@ -193,12 +180,13 @@ class _Emitter:
             made_of[u] = self.latest[total]
             return
         src = tuple([made_of[s] for s in operands])
-        if total is not None:
-            src = (*src, self._so_far(total))
+        if total is not None:  # it adds to the sum so far: at first, the register of the loop
+            register = (total, self.blocks.inside_of(total))
+            src = (*src, self.latest[total] if total in self.latest else self.carried[register])
         made = u if src == u.src else intern(op, u.dtype, src, u.arg, u.tag)
         again = op in _DONE_AGAIN and made in made_of
         if again or self.scope.get(made) in self.ended:
-            self.number += 1  # the same place, after another store or loop; another meeting
+            self.number += 1  # the same place, after another store or loop; another barrier
             made = intern(op, u.dtype, src, u.arg, self.number)
         if total is not None:
             self.latest[total] = made

@@ -6,6 +6,8 @@ carry c: p = wmma(a, b); q = wmma(d, e); c + (p + q)
 
 from __future__ import annotations
 
+from collections import Counter
+
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -14,28 +16,22 @@ def accumulating(order: list[UOp]) -> dict[UOp, UOp]:
     """Each WMMA, or sum of WMMAs, that only one REDUCE adds up -> that REDUCE."""
     if not any([u.op is Ops.WMMA for u in order]):
         return {}
-    users: dict[UOp, int] = {}
-    for u in order:
-        for s in u.src:
-            users[s] = users.get(s, 0) + 1
+    users = Counter([s for u in order for s in u.src])
     found: dict[UOp, UOp] = {}
     for u in order:
-        if u.op is not Ops.REDUCE or u.arg.op != "add":
-            continue
-        parts = _parts(u.src[0], users)
-        if parts is not None:
-            found |= dict.fromkeys(parts, u)
+        if u.op is Ops.REDUCE and u.arg.op == "add":
+            found |= dict.fromkeys(_chain(u.src[0], users), u)
     return found
 
 
-def _parts(root: UOp, users: dict[UOp, int]) -> list[UOp] | None:
-    """The nodes of a sum of WMMAs that nothing else uses; None where it is no such sum."""
-    parts: list[UOp] = []
+def _chain(root: UOp, users: Counter[UOp]) -> list[UOp]:
+    """The nodes of a sum of WMMAs that nothing else uses; none where it is no such sum."""
+    chain: list[UOp] = []
     stack = [root]
     while stack:
         u = stack.pop()
         if users[u] > 1 or not (u.op is Ops.ADD or (u.op is Ops.WMMA and len(u.src) == 3)):
-            return None
-        parts.append(u)
+            return []
+        chain.append(u)
         stack += u.src if u.op is Ops.ADD else ()
-    return parts
+    return chain
