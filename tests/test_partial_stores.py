@@ -13,21 +13,21 @@ from uopc.driver import lower_only
 from uopc.ir.builder import leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
-from uopc.passes.devectorize.partial_stores import store_pieces
+from uopc.passes.devectorize.partial_stores import store_chunks
 
 
 @given(st.integers(0, 16), st.integers(0, 16))
 def test_pieces_are_the_lanes_that_are_let_through(count, closed):
     gates = [leaves.const(dtypes.bool_, i < count) for i in range(count + closed)]
-    pieces = store_pieces(gates)
+    pieces = store_chunks(gates)
     assert [i for at, n in pieces for i in range(at, at + n)] == list(range(count))
     assert all(n & (n - 1) == 0 for _, n in pieces)
 
 
 def test_what_is_not_known_or_not_the_first_lanes_has_no_pieces():
     opened, closed = leaves.const(dtypes.bool_, True), leaves.const(dtypes.bool_, False)
-    assert store_pieces([closed, opened]) is None
-    assert store_pieces([opened, uopc.param("x", ()) < 1]) is None
+    assert store_chunks([closed, opened]) is None
+    assert store_chunks([opened, uopc.param("x", ()) < 1]) is None
 
 
 @settings(max_examples=30, deadline=None)

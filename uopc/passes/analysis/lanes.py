@@ -1,10 +1,11 @@
-"""The lanes of vectors: one value in all lanes, and limits on loads of strided lanes."""
+"""The lanes of vectors: steps of indices, one value in all lanes, limits on strided loads."""
 
 from __future__ import annotations
 
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
 
 # Bits of the pieces that rows are loaded in: shuffles within pieces of 128 bits are cheap on every
 # machine with wider vectors, and joining pieces is part of the load.
@@ -17,6 +18,19 @@ MOST_STEP = 4
 def piece(t: DType) -> int:
     """The number of elements in a piece."""
     return max(2, PIECE_BITS // t.scalar.bits)
+
+
+def lane_step(flat: UOp) -> int | None:
+    """The growth of a flat index from lane to lane; None if it is not constant."""
+    if flat.dtype.lanes == 1:
+        return 0
+    step = 0
+    for m, k in affine.form(flat)[1].items():
+        if m.op is Ops.LANES:
+            step += k
+        elif m.dtype.lanes > 1:
+            return None
+    return step
 
 
 def splat(value: UOp, lanes: int) -> UOp:

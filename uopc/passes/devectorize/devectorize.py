@@ -27,11 +27,12 @@ from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.lanes import MOST_STEP, splat
+from uopc.ir.symbolic.conditions import flatten
+from uopc.passes.analysis.lanes import MOST_STEP, lane_step, splat
 from uopc.passes.contract import Context, Pass
-from uopc.passes.devectorize import transpose as transposed_loads
 from uopc.passes.devectorize.gather import first_inside, some_place
-from uopc.passes.devectorize.partial_stores import store_pieces
+from uopc.passes.devectorize.partial_stores import store_chunks
+from uopc.passes.devectorize.transpose import columns, transposed
 from uopc.target import Target
 
 _MASKED_BITS = 32  # machines without AVX-512 have no masks for elements narrower than this
@@ -42,16 +43,10 @@ class _Memory:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.predicated = target.gpu is not None  # loads have gates of their own
-        self.has_mask_registers = self.predicated or target.has_mask_registers
+        self.branches = target.gpu is not None  # a gate is a branch, not a mask
         self.lanes: dict[tuple[UOp, int], UOp] = {}
         self.whole: set[UOp] = set()  # vectors that are no simpler lane by lane
         self.transposed: dict[UOp, UOp] = {}  # INDEX -> its value, loaded as part of a block
-
-    def transpose(self, kernel: UOp) -> None:
-        """Find the blocks of vectors that rows of memory go through."""
-        for block in transposed_loads.columns(kernel, lane_step):
-            self.transposed |= transposed_loads.transposed(block, self.row)
 
     def row(self, u: UOp, dtype: DType, i: int) -> UOp:
         """The neighbours in memory from lane i of a vector on."""
@@ -61,19 +56,17 @@ class _Memory:
         if u.op is Ops.STORE:
             return self.store(u, src)
         if u.op is Ops.LOAD:
-            return src[0] if len(src) == 1 else self.gated_load(src)
+            address, *gate = src
+            if not gate:
+                return address
+            index = index_maps.gated(address.src[1:], *gate)  # `load` makes it a LOAD again
+            return intern(Ops.INDEX, address.dtype, (address.src[0], *index))
         if u.op is Ops.TILE_LOAD or (u.op is Ops.INDEX and src[1].op is not Ops.INDEX):
             return None
         if any([s.op is Ops.INDEX for s in src]):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
             return loaded[1] if _is_gate(u, loaded) else rebuild.remake(u, loaded)
         return None
-
-    def gated_load(self, src: tuple[UOp, ...]) -> UOp:
-        """A LOAD with a gate, as an INDEX under a guard: `load` makes it explicit for its user."""
-        address, gate = src
-        index = index_maps.gated(address.src[1:], gate)
-        return intern(Ops.INDEX, address.dtype, (address.src[0], *index))
 
     def load(self, u: UOp) -> UOp:
         """The value of an INDEX, as LOADs."""
@@ -83,40 +76,38 @@ class _Memory:
         lanes = u.dtype.lanes
         if gate is not None and gate.op is Ops.CONST and gate.arg is False:
             return leaves.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
-        step = lane_step(flat)
-        if lanes == 1 or (step == 0 and (gate is None or gate.dtype.lanes == 1)):
+        alike = gate is None or gate.dtype.lanes == 1  # in all lanes
+        step = lane_step(flat) if alike or not self.branches else None
+        if lanes == 1 or (step == 0 and alike):
             return _load(u, u.dtype.scalar, flat, gate)
         if step == 1:
             return self.neighbours(u, self.lane(flat, 0), gate)
         if step == -1:
             gate = None if gate is None else _reversed(gate, lanes)
             return _reversed(self.neighbours(u, self.lane(flat, lanes - 1), gate), lanes)
-        wide = gate is None or gate.dtype.lanes == 1 or u.dtype.bits >= _MASKED_BITS
-        if wide and not self.predicated and step is not None and _is_small(step, lanes):
+        wide = alike or u.dtype.bits >= _MASKED_BITS
+        if wide and not self.branches and step is not None and _is_small(step, lanes):
             return self.strided(u, flat, gate, step)
-        if gate is not None and not self.predicated and self.lane(gate, 0).op is Ops.LANE:
+        if gate is not None and not self.branches and self.lane(gate, 0).op is Ops.LANE:
             return self.gathered(u, flat, gate)
-        run = self.run(flat, gate)
-        parts = []
-        for i in range(0, lanes, run):
-            gate_i = None if gate is None else self.lane(gate, i)
-            parts.append(_load(u, u.dtype.scalar.vec(run), self.lane(flat, i), gate_i))
-        return intern(Ops.STACK, u.dtype, tuple(parts))
+        n, accesses = self.chunks(flat, gate, lanes)
+        dtype = u.dtype.scalar.vec(n)
+        return intern(Ops.STACK, u.dtype, tuple([_load(u, dtype, *access) for access in accesses]))
 
     def neighbours(self, u: UOp, first: UOp, gate: UOp | None) -> UOp:
         """As many elements as `u` has lanes, from `first` on. A masked vector is read one register
         at a time: LLVM aborts on a wider one whose upper half is masked off."""
         lanes, register = u.dtype.lanes, self.target.lanes(u.dtype.bits)
-        if gate is None or self.predicated:
+        if gate is None or self.branches:
             return _load(u, u.dtype, first, gate)
         if gate.dtype.lanes == 1 or lanes <= register or lanes % register:
             return self.masked(u, u.dtype, first, gate)
-        parts = [
+        chunks = [
             self.masked(u, u.dtype.scalar.vec(register), affine.plus(first, i),
-                        self.part(gate, i, register))
+                        self.slice(gate, i, register))
             for i in range(0, lanes, register)
         ]  # fmt: skip
-        return intern(Ops.STACK, u.dtype, tuple(parts))
+        return intern(Ops.STACK, u.dtype, tuple(chunks))
 
     def masked(self, u: UOp, dtype: DType, first: UOp, gate: UOp) -> UOp:
         """A vector under a mask. A vector outside of its storage reads no lane; it begins inside
@@ -134,11 +125,11 @@ class _Memory:
         ]
         found, reach = loads[0], lanes
         for n in range(1, len(begins)):
-            order = []
-            for i in range(lanes):
-                old = i if n > 1 else i * step  # the place of lane i in `found`
-                new = lanes + i * step - begins[n]
-                order.append(old if i * step < reach else min(new, 2 * lanes - 1))
+            old = range(lanes) if n > 1 else range(0, lanes * step, step)  # the lanes in `found`
+            new = range(lanes - begins[n], lanes * (step + 1), step)
+            order = [
+                old[i] if i * step < reach else min(new[i], 2 * lanes - 1) for i in range(lanes)
+            ]
             found = intern(Ops.SHUFFLE, u.dtype, (found, loads[n]), tuple(order))
             reach = begins[n] + lanes
         return found
@@ -164,54 +155,49 @@ class _Memory:
         if len(src) == 3:
             extra = self.load(src[2]) if src[2].op is Ops.INDEX else src[2]
             gate = extra if gate is None else index_maps.both(gate, extra)
-        if gate is not None and gate.op is Ops.CONST and gate.arg is False:
-            return intern(Ops.GROUP, dtypes.void, ())
         storage = target.src[0]
         lanes = max(target.dtype.lanes, value.dtype.lanes)
         if lanes == 1:
             return _store(storage, flat, value, gate, u.arg)
-        if lane_step(flat) == 1:
-            first, value = self.lane(flat, 0), splat(value, lanes)
-            pieces = None if gate is None or self.has_mask_registers else self.pieces(gate)
-            if pieces is None:
-                return _store(storage, first, value, gate, u.arg)
+        masked = gate is not None and gate.dtype.lanes > 1
+        if lane_step(flat) != 1 or (masked and self.branches):
+            n, accesses = self.chunks(flat, gate, lanes)
             stores = [
-                _store(storage, affine.plus(first, at), self.part(value, at, n), None, u.arg)
-                for at, n in pieces
+                _store(storage, at, self.slice(value, i * n, n), gate_i, u.arg)
+                for i, (at, gate_i) in enumerate(accesses)
             ]
             return intern(Ops.GROUP, dtypes.void, tuple(stores))
-        run = self.run(flat, gate)
-        stores = []
-        for i in range(0, lanes, run):
-            gate_i = None if gate is None else self.lane(gate, i)
-            part = self.part(value, i, run)
-            stores.append(_store(storage, self.lane(flat, i), part, gate_i, u.arg))
+        first, value, chunks = self.lane(flat, 0), splat(value, lanes), None
+        if gate is not None and masked and not self.target.has_mask_registers:
+            chunks = store_chunks([self.lane(gate, i) for i in range(lanes)])
+        if chunks is None:
+            return _store(storage, first, value, gate, u.arg)
+        stores = [
+            _store(storage, affine.plus(first, i), self.slice(value, i, n), None, u.arg)
+            for i, n in chunks
+        ]
         return intern(Ops.GROUP, dtypes.void, tuple(stores))
 
-    def pieces(self, gate: UOp) -> list[tuple[int, int]] | None:
-        """The (first lane, count) pairs that a gate of lanes lets through; None if unknown."""
-        lanes = [self.lane(gate, i) for i in range(gate.dtype.lanes)]
-        return store_pieces(lanes) if len(lanes) > 1 else None
+    def chunks(
+        self, flat: UOp, gate: UOp | None, lanes: int
+    ) -> tuple[int, list[tuple[UOp, UOp | None]]]:
+        """The largest n such that each aligned group of n lanes is neighbours under one gate, and
+        the first index and the gate of each group."""
+        n, gates = 1, [None if gate is None else self.lane(gate, i) for i in range(lanes)]
+        groups = [(self.lane(flat, i), gates[i]) for i in range(lanes)]
+        while len(groups) % 2 == 0 and all(
+            second[0] is affine.plus(first[0], n) and second[1] is first[1]
+            for first, second in zip(groups[::2], groups[1::2])
+        ):
+            n, groups = 2 * n, groups[::2]
+        return n, groups
 
-    def run(self, flat: UOp, gate: UOp | None) -> int:
-        """The largest n such that each aligned group of n lanes is neighbours under one gate."""
-        lanes, run = flat.dtype.lanes, 1
-        places = [self.lane(flat, i) for i in range(lanes)]
-        gates = [gate if gate is None else self.lane(gate, i) for i in range(lanes)]
-        while run * 2 <= lanes and lanes % (run * 2) == 0:
-            for i in range(0, lanes, run * 2):
-                follows = places[i + run] is affine.plus(places[i], run)
-                if not follows or gates[i] is not gates[i + run]:
-                    return run
-            run *= 2
-        return run
-
-    def part(self, value: UOp, first: int, count: int) -> UOp:
+    def slice(self, value: UOp, first: int, count: int) -> UOp:
         """Some neighbouring lanes of a value."""
-        if count == 1 or value.dtype.lanes == 1:
-            return self.lane(value, first) if count == 1 else splat(value, count)
-        if count == value.dtype.lanes:
-            return value
+        if value.dtype.lanes in (1, count):
+            return splat(value, count)
+        if count == 1:
+            return self.lane(value, first)
         lanes = tuple(range(first, first + count))
         return intern(Ops.SHUFFLE, value.dtype.scalar.vec(count), (value, value), lanes)
 
@@ -281,20 +267,7 @@ def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
         return False
     gate, other = src[1].src[src[1].op is Ops.LOAD], src[2]
     zero = other.op is Ops.CONST and other.arg == 0 and str(other.arg)[0] != "-"
-    return zero and (src[0] is gate or _terms(src[0]) <= _terms(gate))
-
-
-def _terms(condition: UOp) -> set[UOp]:
-    """The conditions that an AND joins."""
-    found: set[UOp] = set()
-    stack = [condition]
-    while stack:
-        u = stack.pop()
-        if u.op is Ops.AND:
-            stack += u.src
-        else:
-            found.add(u)
-    return found
+    return zero and (src[0] is gate or set(flatten(src[0])) <= set(flatten(gate)))
 
 
 def _take_lane(u: UOp, i: int) -> UOp:
@@ -308,19 +281,6 @@ def _take_lane(u: UOp, i: int) -> UOp:
         place = u.src[0]  # loading one integer costs less than taking it out of a vector
         return _load(place, u.dtype.scalar, affine.plus(place.src[1], i), None)
     return intern(Ops.LANE, u.dtype.scalar, (u,), i)
-
-
-def lane_step(flat: UOp) -> int | None:
-    """The growth of a flat index from lane to lane; None if it is not constant."""
-    if flat.dtype.lanes == 1:
-        return 0
-    step = 0
-    for m, k in affine.form(flat)[1].items():
-        if m.op is Ops.LANES:
-            step += k
-        elif m.dtype.lanes > 1:
-            return None
-    return step
 
 
 def _reversed(value: UOp, lanes: int) -> UOp:
@@ -366,6 +326,8 @@ def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:
 
 
 def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) -> UOp:
+    if gate is not None and bounds.bounds(gate)[1] == 0:
+        return intern(Ops.GROUP, dtypes.void, ())
     address = intern(Ops.INDEX, value.dtype, (storage, flat))
     return intern(Ops.STORE, dtypes.void, (address, value, *_gate(gate)), mode)
 
@@ -373,7 +335,8 @@ def _store(storage: UOp, flat: UOp, value: UOp, gate: UOp | None, mode: object) 
 def devectorize(kernel: UOp, context: Context) -> UOp:
     """The kernel with a LOAD or STORE for each access; blocks that are transposed go first."""
     memory = _Memory(context.target)
-    memory.transpose(kernel)
+    for block in columns(kernel):
+        memory.transposed |= transposed(block, memory.row)
     return rebuild.rewritten(kernel, memory.change)
 
 

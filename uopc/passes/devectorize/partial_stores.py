@@ -13,7 +13,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 
-def store_pieces(gates: list[UOp]) -> list[tuple[int, int]] | None:
+def store_chunks(gates: list[UOp]) -> list[tuple[int, int]] | None:
     """The first lane and the length of each piece, the widest first. None where the gates of the
     lanes are not known, or hold for other lanes than the first ones."""
     if any(g.op is not Ops.CONST for g in gates):

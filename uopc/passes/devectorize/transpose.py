@@ -15,13 +15,12 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.lanes import piece
+from uopc.passes.analysis.lanes import lane_step, piece
 
-LaneStep = Callable[["UOp"], int | None]
 LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
 
 
-def columns(kernel: UOp, lane_step: LaneStep) -> list[list[UOp]]:
+def columns(kernel: UOp) -> list[list[UOp]]:
     """Blocks of adjacent vectors, one per element of a piece."""
     groups: dict[object, dict[int, UOp]] = {}
     for u in walk.order(kernel):
@@ -70,8 +69,6 @@ def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
 def _interleaved(a: UOp, b: UOp, n: int, half: int) -> UOp:
     """For each piece of n lanes: the lanes of one half of a and b, alternating."""
     lanes = a.dtype.lanes
-    order = []
-    for first in range(half * (n // 2), lanes, n):
-        for i in range(first, first + n // 2):
-            order += [i, lanes + i]
+    firsts = range(half * (n // 2), lanes, n)
+    order = [i + of for first in firsts for i in range(first, first + n // 2) for of in (0, lanes)]
     return intern(Ops.SHUFFLE, a.dtype, (a, b), tuple(order))
