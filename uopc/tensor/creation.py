@@ -16,9 +16,7 @@ from uopc.ir.core.args import BufferArg, ParamArg, Space
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
 
-_RESERVED = ("out",)
 _buffer_slots = itertools.count()
 
 
@@ -35,7 +33,7 @@ def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
     """An argument of the program: an array of this name, shape and dtype."""
     if not isinstance(name, str) or not name.isidentifier():
         raise UserError(f"param: the name must be an identifier, got {name!r}")
-    if name in _RESERVED:
+    if name == "out":
         raise UserError(f"param: the name {name!r} is a keyword of the call")
     arg, symbolic = split_dims(_dims(shape))
     return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg)))
@@ -90,9 +88,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
     first, last, by = as_dim(start), as_dim(stop), as_dim(step)
     if isinstance(by, int) and by == 0:
         raise UserError("arange: step must not be 0")
-    span = affine.sub(leaves.dim_uop(last), leaves.dim_uop(first))
-    quotient = affine.floordiv(affine.mul(span, affine.const(-1)), leaves.dim_uop(by))
-    count = as_dim(affine.mul(quotient, affine.const(-1)))  # ceil(span / step)
+    count = as_dim(-((first - last) // by))  # rounded up
     if isinstance(count, int):
         count = max(0, count)
     values = alu.binary(Ops.ADD, alu.binary(Ops.MUL, iota(count), by), first)

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu, leaves, operands
+from uopc.ir.builder import alu, fold, leaves, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import Operand
 from uopc.ir.core import bounds, dtypes
@@ -165,44 +165,27 @@ def sign(a: UOp) -> UOp:
     return alu.where(alu.binary(Ops.CMPLT, 0, a), leaves.const(a.dtype.scalar, 1), below)
 
 
-# ---------------------------------------------------------------- rounding
-def _rounding(op: Op, doc: str) -> Callable[[UOp], UOp]:
-    def function(a: UOp) -> UOp:
-        return alu.alu(a, op) if a.dtype.is_float else a
-
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"{doc} Integers stay as they are."
-    return function
-
-
-trunc = _rounding(Ops.TRUNC, "Rounds toward 0.")
-floor = _rounding(Ops.FLOOR, "Rounds toward −∞.")
-ceil = _rounding(Ops.CEIL, "Rounds toward +∞.")
-round_ = _rounding(Ops.ROUND, "Rounds to the nearest integer, halves to the even one.")
-
-
 # ---------------------------------------------------------------- float functions
-def _float_function(op: Op) -> Callable[[UOp], UOp]:
-    def function(a: UOp) -> UOp:
-        return unary_float(op, a)
+def _float_method(op: Op) -> Callable[[UOp], UOp]:
+    rounds = op in fold.ROUNDING
 
-    function.__name__ = function.__qualname__ = op.name
+    def function(a: UOp) -> UOp:
+        return a if rounds and not a.dtype.is_float else alu.alu(as_float(a), op)
+
     meaning = op.doc.removeprefix("Float only. NaN gives NaN. ")
-    function.__doc__ = f"{meaning} Integers are made floats first."
+    integers = "stay as they are" if rounds else "are made floats first"
+    function.__doc__ = f"{meaning} Integers {integers}."
     return function
 
 
-exp = _float_function(Ops.EXP)
-exp2 = _float_function(Ops.EXP2)
-log = _float_function(Ops.LOG)
-log2 = _float_function(Ops.LOG2)
-sin = _float_function(Ops.SIN)
-cos = _float_function(Ops.COS)
-tan = _float_function(Ops.TAN)
-tanh = _float_function(Ops.TANH)
-erf = _float_function(Ops.ERF)
-sqrt = _float_function(Ops.SQRT)
-reciprocal = _float_function(Ops.RECIPROCAL)
+# The methods that are one op on floats.
+FLOAT_METHODS = {
+    op.name: _float_method(op)
+    for op in (
+        Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF,
+        Ops.SQRT, Ops.RECIPROCAL, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND,
+    )
+}  # fmt: skip
 
 
 @rounded_once
@@ -279,11 +262,6 @@ def unbind(a: UOp) -> tuple[UOp, int]:
     if a.op is not Ops.BIND:
         raise UserError(f"unbind: expected a bound variable, got {a.op!r}")
     return a.src[0], int(bounds.bounds(a.src[1])[0])
-
-
-def unary_float(op: Op, a: UOp) -> UOp:
-    """A float function; integers become float32 (64-bit ones float64), as NumPy does by size."""
-    return alu.alu(as_float(a), op)
 
 
 def as_float(a: UOp) -> UOp:

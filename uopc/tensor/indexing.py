@@ -23,10 +23,12 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.tensor.reductions import along
 
 _NEW: Final = -1  # a new axis, in a layout
 _GAP: Final = -2  # an ellipsis that stands for no axis: it still separates index arrays
 _BLOCK: Final = -3  # the axes of the index arrays, in a layout
+_NO_MASK = "a mask as index: use where; the result's size would depend on values"
 
 
 @dataclass(slots=True)
@@ -63,7 +65,8 @@ def getitem(a: UOp, key: Any) -> UOp:
     layout = _placed(axes, layout)
     if blocks:
         out = _indexed(out, axes, layout, block)
-    return movement.reshape(out, _final_shape(axes, layout, block))
+    groups = [(1,) if i == _NEW else block if i == _BLOCK else (axes[i].count,) for i in layout]
+    return movement.reshape(out, tuple([d for group in groups for d in group]))
 
 
 def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
@@ -104,7 +107,7 @@ def _taken(item: Any, n: Dim, axis: int) -> _Axis:
             return _picked(in_range(item, n), n)
         return _single(as_dim(item), n, axis)
     if isinstance(item, (bool, np.bool_)):
-        raise Unsupported("a mask as index: use where; the result's size would depend on values")
+        raise Unsupported(_NO_MASK)
     if isinstance(item, (int, np.integer)):
         return _single(int(item), n, axis)
     raise UserTypeError(
@@ -114,7 +117,7 @@ def _taken(item: Any, n: Dim, axis: int) -> _Axis:
 
 def _check_index_dtype(t: DType) -> None:
     if t.kind == "bool":
-        raise Unsupported("a mask as index: use where; the result's size would depend on values")
+        raise Unsupported(_NO_MASK)
     if not t.is_integral:
         raise UserTypeError(f"an index must be of integers, got {t.name}")
 
@@ -246,7 +249,7 @@ def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
     if array.dtype.kind not in "iub":
         raise UserTypeError(f"an index must be of integers, got {array.dtype}")
     if array.dtype.kind == "b":
-        raise Unsupported("a mask as index: use where; the result's size would depend on values")
+        raise Unsupported(_NO_MASK)
     if not isinstance(n, int):
         return in_range(operands.constant(array), n)
     bad = (array < -n) | (array >= n)
@@ -320,25 +323,12 @@ def _indexed(a: UOp, axes: list[_Axis], layout: list[int], block: Shape) -> UOp:
     indices = []
     for i, x in enumerate(axes[: last + 1]):
         if x.index is not None:
-            indices.append(_before(x.index, places.get(_BLOCK, 0)))
+            indices.append(along(x.index, places.get(_BLOCK, 0)))
         elif x.dropped:
             indices.append(affine.const(0))
         else:
-            indices.append(_before(leaves.iota(x.count), places[i]))
+            indices.append(along(leaves.iota(x.count), places[i]))
     return movement.index(a, *indices)
-
-
-def _before(index: UOp, after: int) -> UOp:
-    """An index with `after` axes of size 1 behind it; a scalar broadcasts as it is."""
-    dims = shapes.shape(index)
-    return movement.reshape(index, (*dims, *(1,) * after)) if dims and after else index
-
-
-def _final_shape(axes: list[_Axis], layout: list[int], block: Shape) -> Shape:
-    out: list[Dim] = []
-    for i in layout:
-        out += block if i == _BLOCK else [1] if i == _NEW else [axes[i].count]
-    return tuple(out)
 
 
 # ---------------------------------------------------------------- named selections
@@ -375,7 +365,7 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
         if p != axis and not affine.at_most(dim_uop(w), dim_uop(d)):
             raise UserError(f"gather: the index {show(wanted)} is longer than {show(dims)}")
     rank = len(dims)
-    places = [_before(leaves.iota(w), rank - 1 - p) for p, w in enumerate(wanted)]
+    places = [along(leaves.iota(w), rank - 1 - p) for p, w in enumerate(wanted)]
     places[axis] = in_range(i, dims[axis])
     return movement.index(a, *places)
 
@@ -408,7 +398,7 @@ def _triangle(a: UOp, k: int, lower: bool) -> UOp:
     dims = shapes.shape(a)
     if len(dims) < 2:
         raise UserError(f"{'tril' if lower else 'triu'}: needs two dimensions, got {show(dims)}")
-    row, column = _before(leaves.iota(dims[-2]), 1), leaves.iota(dims[-1])
+    row, column = along(leaves.iota(dims[-2]), 1), leaves.iota(dims[-1])
     diagonal = alu.binary(Ops.ADD, row, as_dim(k))
     keep = alu.alu(column, Ops.CMPLE, diagonal) if lower else alu.alu(diagonal, Ops.CMPLE, column)
     return alu.where(keep, a, leaves.const(a.dtype.scalar, 0))

@@ -1,4 +1,4 @@
-"""The methods of UOp, one line per method. Importing this module installs them on the class.
+"""The methods of UOp, one line each. Importing this module installs them on the class.
 
 A method is a free function whose first parameter is the node. `ir/core/uop.pyi`, which type
 checkers read, is generated from this list (`python -m pytest tests/test_style.py --bless`).
@@ -115,6 +115,24 @@ def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
     return lambda a, b: operator(b, a)
 
 
+# With an operand on either side.
+_OPERATORS: dict[str, Callable[..., UOp]] = {
+    "add": _operator(Ops.ADD),
+    "sub": _operator(Ops.SUB),
+    "mul": _operator(Ops.MUL),
+    "truediv": elementwise.divide,
+    "floordiv": elementwise.floor_divide,
+    "mod": elementwise.remainder,
+    "pow": elementwise.power,
+    "matmul": nn.matmul,
+    "and": elementwise.bitwise(Ops.AND),
+    "or": elementwise.bitwise(Ops.OR),
+    "xor": elementwise.bitwise(Ops.XOR),
+    "lshift": elementwise.bitwise(Ops.SHL),
+    "rshift": elementwise.bitwise(Ops.SHR),
+}
+
+
 class Methods:
     """A node of the graph: `op` applied to `src`, with a typed constant `arg` and a `dtype`.
 
@@ -152,32 +170,6 @@ class Methods:
 
     invalid = staticmethod(_invalid)
 
-    __add__ = _operator(Ops.ADD)
-    __radd__ = _reversed(_operator(Ops.ADD))
-    __sub__ = _operator(Ops.SUB)
-    __rsub__ = _reversed(_operator(Ops.SUB))
-    __mul__ = _operator(Ops.MUL)
-    __rmul__ = _reversed(_operator(Ops.MUL))
-    __truediv__ = elementwise.divide
-    __rtruediv__ = _reversed(elementwise.divide)
-    __floordiv__ = elementwise.floor_divide
-    __rfloordiv__ = _reversed(elementwise.floor_divide)
-    __mod__ = elementwise.remainder
-    __rmod__ = _reversed(elementwise.remainder)
-    __pow__ = elementwise.power
-    __rpow__ = _reversed(elementwise.power)
-    __matmul__ = nn.matmul
-    __rmatmul__ = _reversed(nn.matmul)
-    __and__ = elementwise.bitwise(Ops.AND)
-    __rand__ = _reversed(elementwise.bitwise(Ops.AND))
-    __or__ = elementwise.bitwise(Ops.OR)
-    __ror__ = _reversed(elementwise.bitwise(Ops.OR))
-    __xor__ = elementwise.bitwise(Ops.XOR)
-    __rxor__ = _reversed(elementwise.bitwise(Ops.XOR))
-    __lshift__ = elementwise.bitwise(Ops.SHL)
-    __rlshift__ = _reversed(elementwise.bitwise(Ops.SHL))
-    __rshift__ = elementwise.bitwise(Ops.SHR)
-    __rrshift__ = _reversed(elementwise.bitwise(Ops.SHR))
     __lt__ = _operator(Ops.CMPLT)
     __le__ = _operator(Ops.CMPLE)
     __gt__ = _reversed(_operator(Ops.CMPLT))
@@ -207,40 +199,19 @@ class Methods:
     flatten = indexing.flatten
     squeeze = indexing.squeeze
     unsqueeze = indexing.unsqueeze
-    sum = reductions.sum_
-    prod = reductions.prod
-    max = reductions.max_
-    min = reductions.min_
     mean = reductions.mean
     var = reductions.var
     std = reductions.std
     argmax = reductions.argmax
     argmin = reductions.argmin
-    any = reductions.any_
-    all = reductions.all_
     cumsum = reductions.cumsum
-    exp = elementwise.exp
-    exp2 = elementwise.exp2
-    log = elementwise.log
-    log2 = elementwise.log2
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tan = elementwise.tan
-    tanh = elementwise.tanh
-    erf = elementwise.erf
-    sqrt = elementwise.sqrt
     rsqrt = elementwise.rsqrt
-    reciprocal = elementwise.reciprocal
     sigmoid = elementwise.sigmoid
     relu = elementwise.relu
     gelu = elementwise.gelu
     silu = elementwise.silu
     abs = elementwise.absolute
     sign = elementwise.sign
-    trunc = elementwise.trunc
-    floor = elementwise.floor
-    ceil = elementwise.ceil
-    round = elementwise.round_
     clip = elementwise.clip
     pow = elementwise.power
     softmax = nn.softmax
@@ -273,9 +244,13 @@ class Methods:
     group = kernel.group
 
 
-class _Empty:
-    """An empty class: its attributes are those that every class has."""
+for _name, _function in _OPERATORS.items():
+    setattr(Methods, f"__{_name}__", _function)
+    setattr(Methods, f"__r{_name}__", _reversed(_function))
+for _name, _function in (elementwise.FLOAT_METHODS | reductions.METHODS).items():
+    _function.__name__ = _function.__qualname__ = _name
+    setattr(Methods, _name, _function)
 
-
-for _name in vars(Methods).keys() - vars(_Empty).keys() | {"__doc__"}:
+_OF_EVERY_CLASS = vars(type("", (), {})).keys()
+for _name in vars(Methods).keys() - _OF_EVERY_CLASS | {"__doc__"}:
     setattr(UOp, _name, vars(Methods)[_name])

@@ -102,15 +102,12 @@ def matmul(a: Operand, b: Operand) -> UOp:
 
     The dtype is the common one; integers wrap in it.
     """
-    return _matmul(*operands.paired(a, b))
-
-
-def _matmul(x: UOp, y: UOp) -> UOp:
+    x, y = operands.paired(a, b)
     left, right = shapes.shape(x), shapes.shape(y)
     if not left or not right:
         raise UserError("matmul: scalars have no rows; use *")
     depth = right[-2] if len(right) > 1 else right[0]
-    if left[-1] is not depth and left[-1] != depth:
+    if left[-1] != depth:
         raise UserError(f"matmul: {show(left)} @ {show(right)}: {left[-1]} columns, {depth} rows")
     shapes.broadcast([left[:-2], right[:-2]], "matmul")
     if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1
@@ -134,22 +131,26 @@ def _pair(value: Any, who: str, least: int) -> tuple[int, int]:
     return both
 
 
-def _positions(size: Dim, kernel: Dim, stride: int, dilation: int, who: str) -> Dim:
-    """The number of windows that fit on an axis."""
-    span = size - dilation * (kernel - 1) - 1
-    if isinstance(span, int) and span < 0:
-        raise UserError(f"{who}: a window of {kernel} (dilation {dilation}) exceeds {size}")
-    return as_dim(span // stride + 1)
-
-
-def _place(n: Dim, after: int) -> UOp:
+def _along(n: Dim, after: int) -> UOp:
     """0 … n-1 along an axis with `after` axes behind it."""
     return along(leaves.iota(n), after)
 
 
-def _axis_index(count: Dim, stride: int, after: int, inner: UOp) -> UOp:
-    """out·stride + inner, out along an axis with `after` axes behind it."""
-    return alu.binary(Ops.ADD, alu.binary(Ops.MUL, _place(count, after), stride), inner)
+def _strided(outer: UOp, stride: Dim, inner: UOp) -> UOp:
+    return alu.binary(Ops.ADD, alu.binary(Ops.MUL, outer, stride), inner)
+
+
+def _window_axis(
+    size: Dim, kernel: Dim, stride: int, dilation: int, after: int, inside: int, who: str
+) -> tuple[Dim, UOp]:
+    """The number of windows that fit on an axis, and the index of each of their elements. `after`
+    axes are behind that of the windows, `inside` behind that of their elements."""
+    span = size - dilation * (kernel - 1) - 1
+    if isinstance(span, int) and span < 0:
+        raise UserError(f"{who}: a window of {kernel} (dilation {dilation}) exceeds {size}")
+    count = as_dim(span // stride + 1)
+    element = alu.binary(Ops.MUL, _along(kernel, inside), dilation)
+    return count, _strided(_along(count, after), stride, element)
 
 
 def _images(a: UOp, who: str) -> shapes.Shape:
@@ -177,16 +178,14 @@ def conv2d(
     sy, sx = _pair(stride, "conv2d: stride", 1)
     dy, dx = _pair(dilation, "conv2d: dilation", 1)
     py, px = _pair(padding, "conv2d: padding", 0)
-    oh = _positions(height + 2 * py, kh, sy, dy, "conv2d")
-    ow = _positions(width + 2 * px, kw, sx, dx, "conv2d")
     # Axes: batch, (group,) out, oh, ow | channel, kh, kw. The last three are summed.
-    row = _axis_index(oh, sy, 4, alu.binary(Ops.MUL, _place(kh, 1), dy))
-    column = _axis_index(ow, sx, 3, alu.binary(Ops.MUL, _place(kw, 0), dx))
-    channel = _place(depth, 2)
+    oh, row = _window_axis(height + 2 * py, kh, sy, dy, 4, 1, "conv2d")
+    ow, column = _window_axis(width + 2 * px, kw, sx, dx, 3, 0, "conv2d")
+    channel = _along(depth, 2)
     if groups > 1:
-        channel = _axis_index(groups, depth, 6, channel)
+        channel = _strided(_along(groups, 6), depth, channel)
     grouped = (groups, outs // groups) if groups > 1 else (outs,)
-    image = _place(batch, 6 + (groups > 1))
+    image = _along(batch, 6 + (groups > 1))
     seen = movement.index(_padded(x, (py, px)), image, channel, row, column)
     weight = movement.reshape(y, (*grouped, 1, 1, depth, kh, kw))
     rank = len(grouped) + 6
@@ -199,7 +198,7 @@ def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
     if type(groups) is not int or groups < 1:
         raise UserError(f"conv2d: groups must be a positive int, got {groups!r}")
     wanted = depth * groups
-    if wanted is not channels and wanted != channels:
+    if wanted != channels:
         raise UserError(
             f"conv2d: {channels} channels in {groups} groups, but the weight has {depth} per group"
         )
@@ -222,12 +221,10 @@ def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who
     kh, kw = _pair(kernel_size, f"{who}: kernel_size", 1)
     sy, sx = _pair(kernel_size if stride is None else stride, f"{who}: stride", 1)
     py, px = _pair(padding, f"{who}: padding", 0)
-    oh = _positions(height + 2 * py, kh, sy, 1, who)
-    ow = _positions(width + 2 * px, kw, sx, 1, who)
-    row = _axis_index(oh, sy, 3, _place(kh, 1))
-    column = _axis_index(ow, sx, 2, _place(kw, 0))
+    _, row = _window_axis(height + 2 * py, kh, sy, 1, 3, 1, who)
+    _, column = _window_axis(width + 2 * px, kw, sx, 1, 2, 0, who)
     padded = _padded(a, (py, px), fill)
-    return movement.index(padded, _place(batch, 5), _place(channels, 4), row, column)
+    return movement.index(padded, _along(batch, 5), _along(channels, 4), row, column)
 
 
 def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:

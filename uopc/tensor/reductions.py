@@ -7,6 +7,7 @@ The reduction over no elements is the identity: 0, 1, or the least (max) or grea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from uopc.errors import UserError
@@ -24,40 +25,26 @@ _BLOCK = 32
 _DIRECT = 64
 
 
-def _accumulated(a: UOp, op: ReduceOp, axis: Any, keepdims: bool) -> UOp:
-    wide = dtypes.accumulator(a.dtype)
-    total = movement.reduce(cast(a, wide), op, axis, keepdims)
-    return cast(total, a.dtype) if a.dtype.is_float else total
+def _reduction(
+    op: ReduceOp, doc: str, computed_in: Callable[[DType], DType] = lambda t: t
+) -> Callable[..., UOp]:
+    def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+        total = movement.reduce(cast(a, computed_in(a.dtype)), op, axis, keepdims)
+        return cast(total, a.dtype) if total.dtype.is_float else total
+
+    function.__doc__ = doc
+    return function
 
 
-def sum_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The sum of the elements; of bool and small integers as int32 or uint32."""
-    return _accumulated(a, "add", axis, keepdims)
-
-
-def prod(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The product of the elements; of bool and small integers as int32 or uint32."""
-    return _accumulated(a, "mul", axis, keepdims)
-
-
-def max_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The greatest element; NaN if there is one."""
-    return movement.reduce(a, "max", axis, keepdims)
-
-
-def min_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The least element; NaN if there is one."""
-    return movement.reduce(a, "min", axis, keepdims)
-
-
-def any_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """Whether an element is not 0."""
-    return movement.reduce(cast(a, dtypes.bool_), "max", axis, keepdims)
-
-
-def all_(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """Whether no element is 0."""
-    return movement.reduce(cast(a, dtypes.bool_), "min", axis, keepdims)
+_TOTAL = "The {} of the elements; of bool and small integers as int32 or uint32."
+METHODS = {
+    "sum": _reduction("add", _TOTAL.format("sum"), dtypes.accumulator),
+    "prod": _reduction("mul", _TOTAL.format("product"), dtypes.accumulator),
+    "max": _reduction("max", "The greatest element; NaN if there is one."),
+    "min": _reduction("min", "The least element; NaN if there is one."),
+    "any": _reduction("max", "True if an element is not 0.", lambda t: dtypes.bool_),
+    "all": _reduction("min", "True if no element is 0.", lambda t: dtypes.bool_),
+}
 
 
 # ---------------------------------------------------------------- means
@@ -147,9 +134,10 @@ def _place(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
     return movement.reduce(candidate, "min", axis, keepdims)
 
 
-def along(vector: UOp, after: int) -> UOp:
-    """A vector as an axis with `after` axes of size 1 behind it."""
-    return movement.reshape(vector, (*shapes.shape(vector), *(1,) * after)) if after else vector
+def along(a: UOp, after: int) -> UOp:
+    """`a` with `after` axes of size 1 behind its own; a scalar, which broadcasts, stays."""
+    dims = shapes.shape(a)
+    return movement.reshape(a, (*dims, *(1,) * after)) if dims and after else a
 
 
 # ---------------------------------------------------------------- running sums

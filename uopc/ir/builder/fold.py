@@ -95,7 +95,7 @@ def like(u: UOp, value: Any) -> UOp:
 
 # ---------------------------------------------------------------- constants and identities
 # Rounding leaves an integer as it is.
-_ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
+ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
 
 
 def _without_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
@@ -105,7 +105,7 @@ def _without_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     if src[0].op is Ops.CONST and all([s.op is Ops.CONST for s in src]):
         return _evaluated(op, src)
     if len(src) != 2:
-        return src[0] if op in _ROUNDING and not src[0].dtype.is_float else None
+        return src[0] if op in ROUNDING and not src[0].dtype.is_float else None
     a, b = src
     if b.op is Ops.CONST and type(b.arg) is not tuple:
         return _identity(op, a, b, right=True)
