@@ -680,7 +680,7 @@ def test_one_rule_set(run):
 
 def test_check(run):
     text = good(run("check", "divmod", "--seed", "3"))
-    assert re.match(r"divmod +\d+ rules, +\d+ graphs, +\d+ places, over wrapping\n", text)
+    assert re.match(r"divmod +\d+ rules, +\d+ graphs, +\d+ points, over wrapping\n", text)
     assert text.endswith("rules: all rules preserve values\n")
 
 

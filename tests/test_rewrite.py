@@ -148,7 +148,8 @@ def test_the_first_rule_that_gives_a_value_wins() -> None:
         values = [k if rng.random() < 0.6 else None for k in range(6)]
         pm = PatternMatcher([(_random_pattern(rng, 2), _giving(v)) for v in values])
         for u in _random_graph(rng):
-            assert pm.rewrite(u) == pm.interpret(u)
+            given = [r.apply(u) for r in pm.rules]
+            assert pm.rewrite(u) == next((made for made in given if made is not None), None)
 
 
 def test_rules_that_begin_alike_share_their_tests() -> None:

@@ -30,11 +30,11 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     complaints: list[str] = []
     total = 0
     for rule_set in rules.chosen(args.name, refuse):
-        results = [check_rules.tried(rule_set, e, args.seed) for e in rule_set.entries]
-        graphs, places = sum(r.graphs for r in results), sum(r.places for r in results)
+        results = [check_rules.check_rule(rule_set, e, args.seed) for e in rule_set.entries]
+        graphs, points = sum(r.graphs for r in results), sum(r.points for r in results)
         total += len(results)
         said = f"{rule_set.name:<16} {plural(len(results), 'rule'):>9}, {graphs:>6} graphs,"
-        out.line(f"{said} {places:>8} places, over {rules.numbers(rule_set)}")
+        out.line(f"{said} {points:>8} points, over {rules.numbers(rule_set)}")
         complaints += [str(r.refutation) for r in results if r.refutation is not None]
         complaints += [f"{r.rule}: fired on no graph" for r in results if not r.graphs]
     if args.name is None:

@@ -1,10 +1,9 @@
 """Check rules by trying them: on small numbers, every instance must keep its value.
 
-`refuted(set)` makes graphs that fit the left side of each rule (constants and bounds of all kinds),
-applies the rule, and evaluates both sides over the numbers the set claims: index -7 … 7, int8 and
+`check_rule` makes graphs that fit the left side of a rule (constants and bounds of all kinds),
+applies the rule, and evaluates both sides over the numbers its set claims: index -7 … 7, int8 and
 uint8 at their corners, bool completely, float32 at NaN, infinities, zeros, subnormals and more.
-`idle(set)` are rules that no such graph makes fire, `hidden(rules)` those that an earlier rule
-without conditions always takes first.
+`hidden` lists the rules whose graphs an earlier rule without conditions always takes first.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class _Maker:
         if p.ops is None:
             none = p.name in self.optional and self.random.random() < 0.2
             return intern(Ops.INVALID, t) if none else self.leaf(t)
-        ops = [o for o in sorted(p.ops, key=_name) if _computes(o, t)]
+        ops = [o for o in sorted(p.ops, key=lambda o: o.name) if _computes(o, t)]
         if not ops:
             raise _NoInstanceError
         op = self.random.choice(ops)
@@ -143,17 +142,9 @@ class _Maker:
             self.leaves[variable] = np.arange(low, high + 1)
             return variable if t is dtypes.index else intern(Ops.CAST, t, (variable,))
         param = intern(Ops.PARAM, t, (), ParamArg(name, ()))
-        values = _FLOATS if t.is_float else range(*_ends(t)) if t.is_int else (False, True)
-        self.leaves[param] = np.array(list(values), t.numpy)
+        values = _FLOATS if t.is_float else range(t.bounds[0], t.bounds[1] + 1)
+        self.leaves[param] = np.array(values, t.numpy)
         return param
-
-
-def _ends(t: DType) -> tuple[int, int]:
-    return t.bounds[0], t.bounds[1] + 1
-
-
-def _name(op: Op) -> str:
-    return op.name
 
 
 _LOGIC = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR, Ops.NEG))
@@ -161,7 +152,7 @@ _BITS = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR))
 
 
 def _computes(op: Op, t: DType) -> bool:
-    """Whether the op accepts values of the dtype."""
+    """True if the op accepts values of the dtype."""
     if not op.is_alu or op is Ops.WHERE or op.dtype == "bool":
         return True
     if t.is_float:
@@ -185,27 +176,8 @@ def points(leaves: dict[UOp, Array], rng: random.Random) -> dict[UOp, Array]:
 
 
 # ---------------------------------------------------------------- checking
-def refuted(rules: RuleSet, seed: int = 0) -> list[Refutation]:
-    """One counterexample for each rule that is wrong."""
-    found = (tried(rules, e, seed).refutation for e in rules.entries)
-    return [r for r in found if r is not None]
-
-
-def idle(rules: RuleSet, seed: int = 0) -> list[str]:
-    """Rules that fire on none of their own instances."""
-    return [
-        e.name for e in rules.entries if not any(_fired(rules, e, random.Random(f"{seed}{e.name}")))
-    ]
-
-
-def graphs(rules: RuleSet, entry: Entry, seed: int = 0) -> Iterator[UOp]:
-    """Instances of a rule's pattern on which the rule fires."""
-    for _, before, _ in _fired(rules, entry, random.Random(f"{seed}{entry.name}")):
-        yield before
-
-
-def _fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Any:
-    """(maker, graph, rewritten graph) for the instances on which a rule fires."""
+def fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Iterator[tuple[_Maker, UOp, UOp]]:
+    """(maker, graph, rewritten graph) for instances of a rule's pattern on which it fires."""
     rule = compiled(rules, entry)
     optional = frozenset(_used(entry.left, True) - _used(entry.left, False))
     types = [t for n in rules.over for t in _TYPES[n]]
@@ -230,40 +202,40 @@ def _used(p: UPat, chosen: bool, here: bool = False) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The result of trying one rule: the number of graphs on which it fired, the number of points
+class RuleResult:
+    """The result of one check: the number of graphs on which the rule fired, the number of points
     at which values were compared, and a counterexample if there is one."""
 
     rule: str
     graphs: int
-    places: int
+    points: int
     refutation: Refutation | None
 
 
-def tried(rules: RuleSet, entry: Entry, seed: int = 0) -> Tried:
+def check_rule(rules: RuleSet, entry: Entry, seed: int = 0) -> RuleResult:
     """Try one rule of the set on instances of its pattern, up to the first that refutes it."""
     rng = random.Random(f"{seed}{entry.name}")
-    graphs = places = 0
+    graphs = compared = 0
     name = f"{rules.name}/{entry.name}"
-    for maker, before, after in _fired(rules, entry, rng):
+    for maker, before, after in fired(rules, entry, rng):
         at = points(maker.leaves, rng)
         graphs += 1
-        places += max([len(v) for v in at.values()], default=1)
+        compared += max([len(v) for v in at.values()], default=1)
         (old, has_old), (new, has_new) = evaluate(before, at), evaluate(after, at)
         bad = _differs(old, new, before.dtype) & has_old | (has_old != has_new)
         if after.dtype is not before.dtype or bad.any():
             i = int(np.argmax(np.broadcast_to(bad, np.broadcast_shapes(bad.shape, (1,)))))
             where = {u.arg.name: v.flat[i % v.size].item() for u, v in at.items()}
             values = tuple([v.flat[i % v.size].item() for v in (old, new)])
-            found = Refutation(name, before, after, where, values)
-            return Tried(name, graphs, places, found)
-    return Tried(name, graphs, places, None)
+            refutation = Refutation(name, before, after, where, values)
+            return RuleResult(name, graphs, compared, refutation)
+    return RuleResult(name, graphs, compared, None)
 
 
 def _differs(old: Array, new: Array, t: DType) -> Array:
     if not t.is_float:
         return np.asarray(old != new)
-    both_nan: Array = np.isnan(old) & np.isnan(new)
+    both_nan = np.isnan(old) & np.isnan(new)
     return np.asarray(~both_nan & ((old != new) | (np.signbit(old) != np.signbit(new))))
 
 
@@ -275,7 +247,8 @@ def hidden(rules: Sequence[Rule], certain: Sequence[Rule]) -> list[tuple[Rule, R
     """
     out = []
     for i, late in enumerate(rules):
-        examples = [_example(p) for p in _plain(late.pattern)]
+        int8, rng = dtypes.int8, random.Random(0)
+        examples = [_Opaque(int8, rng).make(p, int8) for p in _plain(late.pattern)]
         for early in rules[:i]:
             if early in certain and examples and all(early.pattern.match(u) for u in examples):
                 out.append((late, early))
@@ -287,18 +260,12 @@ def _plain(p: UPat) -> list[UPat]:
     return [q for a in p.alternatives for q in _plain(a)] if p.alternatives else [p]
 
 
-def _example(p: UPat) -> UOp:
-    """The most general node that fits: unlike leaves, constants that no pattern names."""
-    maker = _Opaque(dtypes.int8, random.Random(0))
-    return maker.make(p, dtypes.int8)
-
-
 class _Opaque(_Maker):
-    """Instances without structure beyond the pattern's."""
+    """Makes the most general node that fits: unlike leaves, constants that no pattern names."""
 
     def _node(self, p: UPat, t: DType) -> UOp:
         if p.ops is not None and Ops.CONST in p.ops and p.arg is None:
-            self.leaves[self.leaf(t)] = np.zeros(1)
+            self.leaf(t)
             return intern(Ops.CONST, t, (), 100 + len(self.leaves))
         return super()._node(p, t)
 

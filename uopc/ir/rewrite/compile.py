@@ -1,8 +1,8 @@
 """Patterns compiled to Python: one function per root op tries all rules for that op.
 
 A pattern with alternatives or unordered sources stands for several plain ones. Each plain pattern
-is a list of steps (look at the sources, test something); rules in a row that begin with the same
-steps share them, so that a matcher is a decision tree which keeps the order of the rules:
+becomes lines of code that read the sources or test something. Consecutive rules that begin with the
+same lines share them, so a matcher is a decision tree that keeps the order of the rules:
 
     u_0, u_1 = u.src; u_0o = u_0.op; u_1o = u_1.op
     if u_1o is k0:                     # CONST
@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op
-from uopc.ir.rewrite.pattern import MatchFunction, Rule, UPat
+from uopc.ir.rewrite.pattern import MatchFunction, Rule, UPat, variables_of
 
 # A rule with more plain patterns than this is matched by the interpreter instead.
 _MOST_PLAIN = 64
@@ -46,23 +47,16 @@ def _plain(p: UPat) -> Iterator[_Plain]:
         for a in p.alternatives:
             for below in _plain(a):
                 yield replace(below, checks=(p, *below.checks))
-        return
-    if p.every is not None:
-        if _binds(p.every):
+    elif p.every is not None:
+        if variables_of(p.every):
             raise _TooManyError
         yield _Plain((p,), every=p.every)
-        return
-    if p.sources is None:
+    elif p.sources is None:
         yield _Plain((p,))
-        return
-    for patterns in p.orders(len(p.sources)):
-        for sources in itertools.product(*[list(_plain(s)) for s in patterns]):
-            yield _Plain((p,), sources, p.longer)
-
-
-def _binds(p: UPat) -> bool:
-    below = (*p.alternatives, *(p.sources or ()), *(() if p.every is None else (p.every,)))
-    return p.name is not None or any(_binds(b) for b in below)
+    else:
+        for patterns in p.orders(len(p.sources)):
+            for sources in itertools.product(*[list(_plain(s)) for s in patterns]):
+                yield _Plain((p,), sources, p.longer)
 
 
 class _Constants:
@@ -84,30 +78,30 @@ class _Constants:
         return self._names[key]
 
 
-class _Impossible(Exception):
+class _ImpossibleError(Exception):
     """No node of this op fits the pattern."""
 
 
-class _Steps:
-    """The steps of one plain pattern, and what its names are bound to."""
+class _Code:
+    """The lines that match one plain pattern, and the variables that its names are bound to."""
 
-    def __init__(self, constants: _Constants, root: Op) -> None:
-        self.constants = constants
+    def __init__(self, constants: _Constants, root: Op, plain: _Plain) -> None:
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
-        self._root = root
-
-    def collect(self, plain: _Plain) -> None:
-        """Breadth first, so that cheap tests near the root come before deep ones."""
-        names = self._open(plain, "u")
+        self._constant, self._root = constants.name, root
+        # Breadth first, so that cheap tests near the root come before deep ones.
+        queue = [(plain, "u", self._open(plain, "u"))]
         self._check(plain, "u")
-        queue = [(plain, "u", names)]
-        for node, _, names in queue:
-            for source, name in zip(node.sources or (), names):
-                self._check_op(source, name)
-            for source, name in zip(node.sources or (), names):
-                self._check(source, name)
-                queue.append((source, name, self._open(source, name)))
+        for node, _, variables in queue:
+            below = list(zip(node.sources or (), variables))
+            for source, var in below:
+                ops = self._ops_of(source, var)
+                if ops is not None:
+                    known = self._constant(next(iter(ops)) if len(ops) == 1 else ops)
+                    self._test(f"{var}o {'is' if len(ops) == 1 else 'in'} {known}")
+            for source, var in below:
+                self._check(source, var)
+                queue.append((source, var, self._open(source, var)))
 
     def _test(self, condition: str) -> None:
         self.lines.append(f"if {condition}:")
@@ -115,33 +109,34 @@ class _Steps:
     def _check(self, node: _Plain, var: str) -> None:
         for p in node.checks:
             if p.ops is not None and var == "u" and self._root not in p.ops:
-                raise _Impossible
+                raise _ImpossibleError
             if p.name is not None and self.names.setdefault(p.name, var) != var:
                 self._test(f"{var} is {self.names[p.name]}")
             if p.dtypes is not None:
-                self._dtype(p, var)
+                self._check_dtype(p.dtypes, var)
             if p.arg is not None:
-                self._arg(p.arg, var)
+                nan = p.arg != p.arg
+                self._test(f"{var}.arg {f'!= {var}.arg' if nan else f'== {self._constant(p.arg)}'}")
             if p.checks_tag:
-                self._test(f"{var}.tag == {self.constants.name(p.tag)}")
+                self._test(f"{var}.tag == {self._constant(p.tag)}")
         if node.every is not None:
-            self._every(node.every, var)
+            self._check_every(node.every, var)
 
-    def _dtype(self, p: UPat, var: str) -> None:
-        assert p.dtypes is not None
-        known = self.constants.name(p.dtypes)
-        if any(t.lanes > 1 for t in p.dtypes):
+    def _check_dtype(self, wanted: frozenset[DType], var: str) -> None:
+        known = self._constant(wanted)
+        if any(t.lanes > 1 for t in wanted):
             self._test(f"{var}.dtype in {known} or {var}.dtype.scalar in {known}")
-        elif len(p.dtypes) == 1:
-            self._test(f"{var}.dtype.scalar is {self.constants.name(next(iter(p.dtypes)))}")
+        elif len(wanted) == 1:
+            self._test(f"{var}.dtype.scalar is {self._constant(next(iter(wanted)))}")
         else:
             self._test(f"{var}.dtype.scalar in {known}")
 
-    def _arg(self, arg: Any, var: str) -> None:
-        if arg != arg:
-            self._test(f"{var}.arg != {var}.arg")
+    def _check_every(self, p: UPat, var: str) -> None:
+        plain_op = p.ops is not None and p.sources is None and p.every is None
+        if plain_op and not (p.alternatives or p.dtypes or p.arg is not None or p.checks_tag):
+            self._test(f"all([s.op in {self._constant(p.ops)} for s in {var}.src])")
         else:
-            self._test(f"{var}.arg == {self.constants.name(arg)}")
+            self._test(f"all([{self._constant(p.match)}(s) for s in {var}.src])")
 
     def _ops_of(self, node: _Plain, var: str) -> frozenset[Op] | None:
         if var == "u":
@@ -150,60 +145,45 @@ class _Steps:
         return frozenset.intersection(*known) if known else None
 
     def _open(self, node: _Plain, var: str) -> list[str]:
-        """Check the number of sources and name them."""
+        """Check the number of sources and assign them to variables."""
         if node.sources is None:
             return []
         count = len(node.sources)
         arities = {o.arity for o in self._ops_of(node, var) or ()}
-        fixed = [low for low, high in arities if low == high]
-        if fixed and len(fixed) == len(arities) and not _fitting(fixed, count, node.longer):
-            raise _Impossible
+        fitting = [
+            (low, high) for low, high in arities
+            if low != high or low == count or (node.longer and low > count)
+        ]  # fmt: skip
+        if arities and not fitting:
+            raise _ImpossibleError
         if arities != {(count, count)}:
             self._test(f"len({var}.src) {'>=' if node.longer else '=='} {count}")
         names = [f"{var}_{i}" for i in range(count)]
         if names:
             exact = not node.longer or arities == {(count, count)}
-            taken = f"{var}.src" if exact else f"{var}.src[:{count}]"
-            lets = [f"{', '.join(names)}{',' if count == 1 else ''} = {taken}"]
-            self.lines.append("; ".join(lets + [f"{n}o = {n}.op" for n in names]))
+            sources = f"{var}.src" if exact else f"{var}.src[:{count}]"
+            assigned = f"{', '.join(names)}{',' if count == 1 else ''} = {sources}"
+            self.lines.append("; ".join([assigned, *[f"{n}o = {n}.op" for n in names]]))
         return names
 
-    def _check_op(self, node: _Plain, var: str) -> None:
-        ops = self._ops_of(node, var)
-        if ops is not None and len(ops) == 1:
-            self._test(f"{var}o is {self.constants.name(next(iter(ops)))}")
-        elif ops is not None:
-            self._test(f"{var}o in {self.constants.name(ops)}")
 
-    def _every(self, p: UPat, var: str) -> None:
-        plain_op = p.ops is not None and p.sources is None and p.every is None
-        if plain_op and not (p.alternatives or p.dtypes or p.arg is not None or p.checks_tag):
-            self._test(f"all([s.op in {self.constants.name(p.ops)} for s in {var}.src])")
-        else:
-            self._test(f"all([{self.constants.name(p.match)}(s) for s in {var}.src])")
-
-
-def _fitting(arities: list[int], count: int, longer: bool) -> bool:
-    return any(a == count or (longer and a > count) for a in arities)
-
-
-# A decision tree: (step, what follows it); a leaf is the call of a rule.
+# A decision tree: (line, what follows it); a leaf is the call of a rule.
 _Tree = list[tuple[str, "_Tree"]]
 
 
-def _insert(tree: _Tree, steps: Sequence[str], leaf: str) -> None:
+def _insert(tree: _Tree, lines: Sequence[str], leaf: str) -> None:
     """Add a path behind all others, sharing what it has in common with the last one."""
-    for step in steps:
-        if not tree or tree[-1][0] != step:
-            tree.append((step, []))
+    for line in lines:
+        if not tree or tree[-1][0] != line:
+            tree.append((line, []))
         tree = tree[-1][1]
     tree.append((leaf, []))
 
 
 def _write(tree: _Tree, indent: str, out: list[str]) -> None:
-    for step, below in tree:
-        out.extend(indent + line for line in step.split("\n"))
-        _write(below, indent + "  " if step.endswith(":") else indent, out)
+    for text, below in tree:
+        out.extend(indent + line for line in text.split("\n"))
+        _write(below, indent + "  " if text.endswith(":") else indent, out)
 
 
 def _call(rule: Rule, names: dict[str, str], constants: _Constants) -> str:
@@ -217,27 +197,22 @@ def _call(rule: Rule, names: dict[str, str], constants: _Constants) -> str:
     return f"r = {function}({given})\nif r is not None and r is not u: return r, {known}"
 
 
-def _interpreted(rule: Rule, constants: _Constants) -> str:
-    known = constants.name(rule)
-    return f"r = {known}.apply(u, ctx)\nif r is not None: return r, {known}"
-
-
 def _add_rule(tree: _Tree, rule: Rule, op: Op, constants: _Constants) -> None:
     try:
         plains = list(itertools.islice(_plain(rule.pattern), _MOST_PLAIN + 1))
         if len(plains) > _MOST_PLAIN:
             raise _TooManyError
     except _TooManyError:
-        _insert(tree, (), _interpreted(rule, constants))
+        known = constants.name(rule)
+        _insert(tree, (), f"r = {known}.apply(u, ctx)\nif r is not None: return r, {known}")
         return
     for plain in plains:
-        steps = _Steps(constants, op)
         try:
-            steps.collect(plain)
-        except _Impossible:
+            code = _Code(constants, op, plain)
+        except _ImpossibleError:
             continue
-        rule.check_names(steps.names)
-        _insert(tree, steps.lines, _call(rule, steps.names, constants))
+        rule.check_names(code.names)
+        _insert(tree, code.lines, _call(rule, code.names, constants))
 
 
 def source_of(rules: Sequence[Rule], op: Op) -> tuple[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from uopc.ir.core.trace import Fired, current_listener
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.matcher import PatternMatcher
-from uopc.ir.rewrite.pattern import Hit, MatchFunction, Rule, Table, UPat
+from uopc.ir.rewrite.pattern import Hit, Rule, Table, UPat
 
 # A chain of rewrites, each made by the one before, is endless when it is longer than this and
 # than twice the number of nodes in the graph: folding a sum of n terms takes n steps at its root.
@@ -57,8 +57,8 @@ def graph_rewrite(
 def _run(root: UOp, table: Table, ctx: Any, bottom_up: bool, walk: bool, name: str) -> UOp:
     run = _Rewrite(root, table, ctx, name)
     if walk:
-        return run.walk_down() if bottom_up else run.walk_up()
-    return run.nodes_first() if bottom_up else run.sources_first()
+        return run.users_once() if bottom_up else run.sources_once()
+    return run.to_fixed_point(bottom_up)
 
 
 # `_Rewrite.state` of a node that is not done: on the stack for the first time, waiting for its
@@ -86,72 +86,50 @@ class _Rewrite:
         self.longest = LONGEST_CHAIN
 
     # ------------------------------------------------------------ to a fixed point
-    def sources_first(self) -> UOp:
+    def to_fixed_point(self, users_first: bool) -> UOp:
         state, stack, waiting = self.state, self.stack, self.waiting
         table, ctx = self.table, self.ctx
         while stack:
             u = stack.pop()
-            src = u.src
-            if src and state[u] is _SCHEDULED:
+            if state[u] is not _SCHEDULED:
+                waits = changed = False
+                for s in u.src:
+                    new = state[s]
+                    if new is not s:
+                        if new.__class__ is int:
+                            waiting.setdefault(s, []).append(u)
+                            waits = True
+                            break
+                        changed = True
+                if waits:
+                    continue
+                if changed:
+                    self._on_new_sources(u, _SCHEDULED if users_first else _OPENED)
+                    continue
+                if users_first:
+                    self._finish(u, u)
+                    continue
+            elif u.src and not users_first:
                 self._open(u)
                 continue
-            same = True
-            for s in src:
-                new = state[s]
-                if new is not s:
-                    if new.__class__ is int:
-                        waiting.setdefault(s, []).append(u)
-                        break
-                    same = False
+            match = table[u.op]
+            try:
+                hit = None if match is None else match(u, ctx)
+            except Gate:
+                self._finish(u, u)
+                continue
+            if hit is not None:
+                self._forward(u, *self._fired(u, hit))
+            elif users_first and u.src:
+                self._open(u)
+            elif waiting:
+                self._finish(u, u)
             else:
-                if not same:
-                    self._on_new_sources(u, _OPENED)
-                    continue
-                match = table[u.op]
-                try:
-                    hit = None if match is None else match(u, ctx)
-                except Gate:
-                    hit = None
-                if hit is not None:
-                    self._forward(u, *self._fired(u, hit))
-                elif waiting:
-                    self._finish(u, u)
-                else:
-                    state[u] = u
-        return self._result()
-
-    def nodes_first(self) -> UOp:
-        state, stack, waiting = self.state, self.stack, self.waiting
-        table, ctx = self.table, self.ctx
-        while stack:
-            u = stack.pop()
-            if state[u] is _SCHEDULED:
-                match = table[u.op]
-                try:
-                    hit = None if match is None else match(u, ctx)
-                except Gate:
-                    self._finish(u, u)
-                    continue
-                if hit is not None:
-                    self._forward(u, *self._fired(u, hit))
-                    continue
-                if u.src:
-                    self._open(u)
-                    continue
-            same = True
-            for s in u.src:
-                new = state[s]
-                if new is not s:
-                    if new.__class__ is int:
-                        waiting.setdefault(s, []).append(u)
-                        break
-                    same = False
-            else:
-                if same:
-                    self._finish(u, u)
-                else:
-                    self._on_new_sources(u, _SCHEDULED)
-        return self._result()
+                state[u] = u
+        final = state[self.root]
+        if final.__class__ is int:
+            raise self._circle()
+        return final  # type: ignore[no-any-return]
 
     def _open(self, u: UOp) -> None:
         """Put the sources of `u` on the stack, above `u` itself; each node goes there once."""
@@ -209,8 +187,11 @@ class _Rewrite:
         self._report(u, made, rule)
         if made not in self.state:
             self.chain[made] = length = self.chain.get(u, 0) + 1
-            if length > self.longest:
-                self._check_length(u, rule, length)
+            if length > self.longest:  # the size of the graph may explain it
+                self.longest = max(LONGEST_CHAIN, 2 * len(walk.toposort(self.root)))
+                if length > self.longest:
+                    why = f"after {length} rewrites in a row"
+                    raise _endless(self.name, self._cycle(u, rule), u, why)
         return made, rule
 
     def _report(self, u: UOp, made: UOp, rule: Rule) -> None:
@@ -222,19 +203,16 @@ class _Rewrite:
             self.listener(Fired(self.name, rule, u, made))
 
     # ------------------------------------------------------------ each node once
-    def walk_up(self) -> UOp:
+    def sources_once(self) -> UOp:
         done: dict[UOp, UOp] = {}
         for u in walk.toposort(self.root):
             src = tuple([done[s] for s in u.src])
             made = u if src == u.src else rebuilt(u, src)
-            try:
-                given = self._once(made)
-            except Gate:
-                given = None
-            done[u] = made if given is None else given
+            new = self._once(made)
+            done[u] = made if new is None else new
         return done[self.root]
 
-    def walk_down(self) -> UOp:
+    def users_once(self) -> UOp:
         done: dict[UOp, UOp] = {}
         opened: set[UOp] = set()
         stack = [self.root]
@@ -246,12 +224,9 @@ class _Rewrite:
                 src = tuple([done[s] for s in u.src])
                 done[u] = u if src == u.src else rebuilt(u, src)
                 continue
-            try:
-                made = self._once(u)
-            except Gate:
-                made = u
-            if made is not None:
-                done[u] = made
+            new = self._once(u)
+            if new is not None:
+                done[u] = new
                 continue
             opened.add(u)
             stack.append(u)
@@ -259,20 +234,18 @@ class _Rewrite:
         return done[self.root]
 
     def _once(self, u: UOp) -> UOp | None:
+        """The result of the first rule that fits, None if none does; u itself for a Gate."""
         match = self.table[u.op]
-        hit = None if match is None else match(u, self.ctx)
+        try:
+            hit = None if match is None else match(u, self.ctx)
+        except Gate:
+            return u
         if hit is None:
             return None
         self._report(u, *hit)
         return hit[0]  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------ endless rewrites
-    def _result(self) -> UOp:
-        found = self.state[self.root]
-        if found.__class__ is int:
-            raise self._circle()
-        return found  # type: ignore[no-any-return]
-
     def _circle(self) -> EndlessRewriteError:
         """The stack is empty and nodes still wait: for each other, in a circle."""
         seen: dict[UOp, Rule | None] = {}
@@ -287,12 +260,6 @@ class _Rewrite:
         circle = nodes[nodes.index(u) :]
         rules = [r for r in [seen[n] for n in circle] if r is not None]
         return _endless(self.name, rules, u, "a rewritten node came back")
-
-    def _check_length(self, u: UOp, rule: Rule, length: int) -> None:
-        """Raise if a chain is longer than the size of the graph explains."""
-        self.longest = max(LONGEST_CHAIN, 2 * len(walk.toposort(self.root)))
-        if length > self.longest:
-            raise _endless(self.name, self._cycle(u, rule), u, f"after {length} rewrites in a row")
 
     def _cycle(self, u: UOp, rule: Rule) -> list[Rule]:
         """The rules that repeat at the end of the chain that led to `u`, then `rule`."""
@@ -356,43 +323,17 @@ def substitute(
     """
     if not mapping and extra_pm is None:
         return root
-    return _run(root, _lookup(mapping, extra_pm, as_is), mapping, bottom_up, walk, name)
+    ops = as_is.union([u.op for u in mapping])
+    rules = Table(lambda op: None) if extra_pm is None else statistics.table_of(extra_pm)
 
-
-def _lookup(
-    mapping: Mapping[UOp, UOp], extra_pm: PatternMatcher | None, as_is: frozenset[Op]
-) -> Table:
     def match(u: UOp, ctx: Any) -> Hit | None:
         made = mapping.get(u)
         if made is not None and made is not u:
             return made, _replaced
         if u.op in as_is:
             raise Gate
-        return None
+        by_rules = rules[u.op]
+        return None if by_rules is None else by_rules(u, ctx)
 
-    if extra_pm is None:
-        return _Keys(dict.fromkeys([*[u.op for u in mapping], *as_is], match))
-    return _Both(match, statistics.table_of(extra_pm))
-
-
-class _Keys(Table):
-    """The same function for some ops."""
-
-    def __missing__(self, op: Op) -> MatchFunction | None:
-        return None
-
-
-class _Both(Table):
-    """One function for all ops, then those of a matcher."""
-
-    def __init__(self, first: MatchFunction, then: Table) -> None:
-        self._first, self._then = first, then
-
-    def __missing__(self, op: Op) -> MatchFunction | None:
-        first, then = self._first, self._then[op]
-
-        def match(u: UOp, ctx: Any) -> Hit | None:
-            return first(u, ctx) or then(u, ctx)  # type: ignore[misc]
-
-        self[op] = chosen = first if then is None else match
-        return chosen
+    table = Table(lambda op: match if op in ops else rules[op])
+    return _run(root, table, mapping, bottom_up, walk, name)

@@ -22,7 +22,7 @@ class PatternMatcher:
 
     def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
         self.rules: tuple[Rule, ...] = tuple([as_rule(r) for r in rules])
-        self.table: Table = _Compiled(self)
+        self.table = Table(self._compiled)
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(self.rules + other.rules)
@@ -31,39 +31,23 @@ class PatternMatcher:
         """The rules that may fit a node of that op, in order."""
         return [r for r in self.rules if r.roots is None or op in r.roots]
 
+    def _compiled(self, op: Op) -> MatchFunction | None:
+        from uopc.ir.rewrite import compile
+
+        rules = self.rules_for(op)
+        return compile.compile_rules(rules, op) if rules else None
+
     def rewrite(self, u: UOp, ctx: Any = None) -> Any:
         """The replacement of `u` by the first rule that fits, or None."""
         function = self.table[u.op]
         hit = None if function is None else function(u, ctx)
         return None if hit is None else hit[0]
 
-    def interpret(self, u: UOp, ctx: Any = None) -> Any:
-        """`rewrite` by the interpretive matcher: slow, for tests."""
-        for r in self.rules:
-            given = r.apply(u, ctx)
-            if given is not None:
-                return given
-        return None
-
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return PatternMatcher, (self.rules,)  # functions are compiled again
 
     def __repr__(self) -> str:
         return f"PatternMatcher({len(self.rules)} rules)"
-
-
-class _Compiled(dict[Op, MatchFunction | None]):
-    """The functions of a matcher by root op, compiled on demand."""
-
-    def __init__(self, matcher: PatternMatcher) -> None:
-        self._matcher = matcher
-
-    def __missing__(self, op: Op) -> MatchFunction | None:
-        from uopc.ir.rewrite import compile
-
-        rules = self._matcher.rules_for(op)
-        self[op] = function = compile.compile_rules(rules, op) if rules else None
-        return function
 
 
 def as_rule(given: Rule | tuple[UPat, RuleFunction]) -> Rule:

@@ -19,7 +19,6 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
-Binding = Mapping[str, UOp]
 RuleFunction = Callable[..., Any]
 _ANY_TAG: Final = ...  # stays itself when a pattern is pickled
 
@@ -50,6 +49,15 @@ def _operator(op: Op, reverse: bool = False) -> Any:
     if reverse:
         return lambda a, b: as_upat(b).alu(op, a)
     return lambda a, b: a.alu(op, b)
+
+
+def _user(op: Op) -> Any:
+    """A method: the pattern of a node of that op, with this pattern as its first source."""
+
+    def method(self: UPat, *others: Any, **fields: Any) -> UPat:
+        return UPat(op, src=(self, *[as_upat(o) for o in others]), **fields)
+
+    return method
 
 
 class UPat:
@@ -116,7 +124,8 @@ class UPat:
         out.alternatives = alternatives
         return out
 
-    def _with(self, **changes: Any) -> UPat:
+    def changed(self, **changes: Any) -> UPat:
+        """This pattern with other values of some attributes."""
         out = object.__new__(UPat)
         for slot in UPat.__slots__:
             setattr(out, slot, changes.get(slot, getattr(self, slot)))
@@ -124,50 +133,28 @@ class UPat:
 
     def named(self, name: str) -> UPat:
         """This pattern, its node called `name`."""
-        return self._with(name=name)
+        return self.changed(name=name)
 
     def restricted(self, dtypes: frozenset[DType]) -> UPat:
         """This pattern, for nodes of these dtypes only."""
-        return self._with(dtypes=dtypes if self.dtypes is None else self.dtypes & dtypes)
-
-    def on(self, sources: tuple[UPat, ...]) -> UPat:
-        """This pattern with other source patterns."""
-        return self._with(sources=sources)
+        return self.changed(dtypes=dtypes if self.dtypes is None else self.dtypes & dtypes)
 
     def allow_any_len(self) -> UPat:
         """This pattern, also for nodes with further sources."""
-        return self._with(longer=True)
+        return self.changed(longer=True)
 
     def f(self, op: Op | Iterable[Op], **fields: Any) -> UPat:
         """A node of that op with this one as its only source."""
         return UPat(op, src=(self,), **fields)
 
-    def _above(self, op: Op, others: Iterable[Any], fields: dict[str, Any]) -> UPat:
-        return UPat(op, src=(self, *[as_upat(o) for o in others]), **fields)
-
-    def index(self, *indices: Any, **fields: Any) -> UPat:
-        return self._above(Ops.INDEX, indices, fields)
-
-    def load(self, *gate: Any, **fields: Any) -> UPat:
-        return self._above(Ops.LOAD, gate, fields)
-
-    def store(self, *value: Any, **fields: Any) -> UPat:
-        return self._above(Ops.STORE, value, fields)
-
-    def after(self, *effects: Any, **fields: Any) -> UPat:
-        return self._above(Ops.AFTER, effects, fields)
-
-    def end(self, *ranges: Any, **fields: Any) -> UPat:
-        return self._above(Ops.END, ranges, fields)
-
-    def sink(self, *others: Any, **fields: Any) -> UPat:
-        return self._above(Ops.SINK, others, fields)
-
-    def group(self, *others: Any, **fields: Any) -> UPat:
-        return self._above(Ops.GROUP, others, fields)
-
-    def reduce(self, *ranges: Any, **fields: Any) -> UPat:
-        return self._above(Ops.REDUCE, ranges, fields)
+    index = _user(Ops.INDEX)
+    load = _user(Ops.LOAD)
+    store = _user(Ops.STORE)
+    after = _user(Ops.AFTER)
+    end = _user(Ops.END)
+    sink = _user(Ops.SINK)
+    group = _user(Ops.GROUP)
+    reduce = _user(Ops.REDUCE)
 
     def cast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
         return UPat(Ops.CAST, dtype, src=(self,), **fields)
@@ -224,7 +211,7 @@ class UPat:
         raise TypeError("a UPat has no truth value: use when=[...] or the rule's function")
 
     # ------------------------------------------------------------ matching, interpreted
-    def match(self, u: UOp, bound: Binding | None = None) -> list[dict[str, UOp]]:
+    def match(self, u: UOp, bound: Mapping[str, UOp] | None = None) -> list[dict[str, UOp]]:
         """Every way the pattern fits `u`, each as {name: node}, in the order they are tried."""
         known = dict(bound or {})
         if not self.fits(u):
@@ -242,14 +229,16 @@ class UPat:
         return found
 
     def fits(self, u: UOp) -> bool:
-        """Whether op, dtype, arg and tag fit."""
+        """True if op, dtype, arg and tag fit; `match` looks at the sources."""
         if self.ops is not None and u.op not in self.ops:
             return False
         t = u.dtype
         if self.dtypes is not None and t not in self.dtypes and t.scalar not in self.dtypes:
             return False
-        if self.arg is not None and not same_arg(u.arg, self.arg):
-            return False
+        if self.arg is not None and u.arg != self.arg:
+            both_nan = u.arg != u.arg and self.arg != self.arg
+            if not both_nan:
+                return False
         return self.tag is _ANY_TAG or u.tag == self.tag
 
     def orders(self, count: int) -> Iterator[tuple[UPat, ...]]:
@@ -291,9 +280,12 @@ def as_upat(value: Any) -> UPat:
     raise UserTypeError(f"expected a UPat or a number, got {value!r}")
 
 
-def same_arg(a: Any, b: Any) -> bool:
-    """Equal args; NaN equals NaN."""
-    return bool(a == b) or (a != a and b != b)
+def variables_of(p: UPat) -> dict[str, UPat]:
+    """The named patterns in a pattern, by name."""
+    own = {} if p.name is None else {p.name: p}
+    for below in _below(p):
+        own |= variables_of(below)
+    return own
 
 
 def shape_of(p: UPat) -> tuple[Any, ...]:
@@ -335,7 +327,7 @@ class Rule:
         self.roots: frozenset[Op] | None = root_ops(pattern)
         self._read_signature()
         if not _has_choice(pattern):
-            self.check_names(_bound_names(pattern))
+            self.check_names(variables_of(pattern))
 
     def _read_signature(self) -> None:
         try:
@@ -404,8 +396,17 @@ def _function_name(function: RuleFunction, location: tuple[str, int]) -> str:
 # What a compiled matcher gives: (replacement, rule that gave it), or None.
 Hit = tuple[Any, Rule]
 MatchFunction = Callable[[UOp, Any], Hit | None]
-# By root op; None where no rule fits the op.
-Table = dict[Op, MatchFunction | None]
+
+
+class Table(dict[Op, MatchFunction | None]):
+    """Matching functions by root op, each made when it is first needed; None if no rule fits."""
+
+    def __init__(self, make: Callable[[Op], MatchFunction | None]) -> None:
+        self._make = make
+
+    def __missing__(self, op: Op) -> MatchFunction | None:
+        self[op] = made = self._make(op)
+        return made
 
 
 def _below(p: UPat) -> tuple[UPat, ...]:
@@ -416,19 +417,10 @@ def _has_choice(p: UPat) -> bool:
     return bool(p.alternatives) or any(_has_choice(b) for b in _below(p))
 
 
-def _bound_names(p: UPat) -> set[str]:
-    own = set() if p.name is None else {p.name}
-    return own.union(*[_bound_names(b) for b in _below(p)])
-
-
 def root_ops(p: UPat) -> frozenset[Op] | None:
     """The ops a node may have to match, None for any."""
-    if not p.alternatives:
+    choices = [root_ops(a) for a in p.alternatives]
+    if not choices or None in choices:
         return p.ops
-    out: frozenset[Op] = frozenset()
-    for a in p.alternatives:
-        ops = root_ops(a)
-        if ops is None:
-            return p.ops
-        out |= ops
-    return out if p.ops is None else out & p.ops
+    ops = frozenset[Op]().union(*[c for c in choices if c is not None])
+    return ops if p.ops is None else ops & p.ops

@@ -25,7 +25,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from uopc.errors import InvalidIR
@@ -35,10 +35,10 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite.matcher import PatternMatcher
-from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller
+from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller, variables_of
 
 
-class Numbers(enum.Flag):
+class Domain(enum.Flag):
     """The numbers that a rule set holds for: the dtypes of the values that it computes with."""
 
     INDEX = enum.auto()
@@ -49,25 +49,19 @@ class Numbers(enum.Flag):
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of the dtypes that hold such numbers."""
-        return frozenset([k for n, kinds in _KINDS.items() if n in self for k in kinds])
+        return frozenset([k for n in self for k in _KINDS[n]])
 
-    @property
+    @functools.cached_property
     def dtypes(self) -> frozenset[DType]:
         """The scalar dtypes that hold such numbers."""
-        return _dtypes_of(self)
+        return frozenset([t for t in dtypes.ALL if t.kind in self.kinds])
 
 
-INDEX, WRAPPING = Numbers.INDEX, Numbers.WRAPPING
-FLOAT, BOOL = Numbers.FLOAT, Numbers.BOOL
+INDEX, WRAPPING = Domain.INDEX, Domain.WRAPPING
+FLOAT, BOOL = Domain.FLOAT, Domain.BOOL
 INTEGERS: Final = INDEX | WRAPPING
 ANY: Final = INTEGERS | FLOAT | BOOL
 _KINDS: Final = {INDEX: ("index",), WRAPPING: ("int", "uint"), FLOAT: ("float",), BOOL: ("bool",)}
-
-
-@functools.cache
-def _dtypes_of(numbers: Numbers) -> frozenset[DType]:
-    kinds = numbers.kinds
-    return frozenset([t for t in dtypes.ALL if t.kind in kinds])
 
 
 # The variables of patterns.
@@ -101,12 +95,10 @@ def _integer(u: UOp | int) -> int | None:
     return value if type(value) is int else None
 
 
-def _both(test: Callable[[int, int], bool]) -> Callable[[UOp | int, UOp | int], bool]:
-    def holds(a: UOp | int, b: UOp | int) -> bool:
-        m, n = _integer(a), _integer(b)
-        return m is not None and n is not None and test(m, n)
-
-    return holds
+def _fits(u: UOp, value: int) -> bool:
+    """True if the dtype of u has the value."""
+    low, high = intervals.of_type(u.dtype.scalar)
+    return bool(low <= value <= high)
 
 
 def positive(a: UPat) -> Condition:
@@ -121,7 +113,12 @@ def nonzero(a: UPat) -> Condition:
 
 def divides(a: UPat, b: UPat) -> Condition:
     """b ≠ 0 is a multiple of a > 0, integer constants."""
-    return Condition("divides", (a, b), _both(lambda m, n: m > 0 and n != 0 and n % m == 0))
+
+    def holds(u: UOp, v: UOp) -> bool:
+        m, n = _integer(u) or 0, _integer(v) or 0
+        return m > 0 and n != 0 and n % m == 0
+
+    return Condition("divides", (a, b), holds)
 
 
 def fits_product(a: UPat, b: UPat) -> Condition:
@@ -129,8 +126,7 @@ def fits_product(a: UPat, b: UPat) -> Condition:
 
     def holds(u: UOp, v: UOp) -> bool:
         m, n = _integer(u), _integer(v)
-        low, high = intervals.of_type(u.dtype.scalar)
-        return m is not None and n is not None and bool(low <= m * n <= high)
+        return m is not None and n is not None and _fits(u, m * n)
 
     return Condition("fits_product", (a, b), holds)
 
@@ -163,8 +159,7 @@ def negatable(a: UPat) -> Condition:
 
     def holds(u: UOp) -> bool:
         value = _integer(u)
-        low, high = intervals.of_type(u.dtype.scalar)
-        return value is not None and bool(low <= -value <= high)
+        return value is not None and _fits(u, -value)
 
     return Condition("negatable", (a,), holds)
 
@@ -175,12 +170,10 @@ def has_value(a: UPat) -> Condition:
 
 
 def exact(op: Op, u: UOp, v: UOp) -> bool:
-    """Whether u op v cannot leave the dtype of u (op: add, sub or mul)."""
-    (a, b), (lo, hi) = bounds.bounds(u), bounds.bounds(v)
+    """True if u op v cannot leave the dtype of u (op: add, sub or mul)."""
     assert op.fold is not None
-    corners = [op.fold(m, n) for m in (a, b) for n in (lo, hi)]
-    low, high = intervals.of_type(u.dtype.scalar)
-    return u.dtype.scalar is dtypes.index or bool(low <= min(corners) and max(corners) <= high)
+    corners = [op.fold(m, n) for m in bounds.bounds(u) for n in bounds.bounds(v)]
+    return u.dtype.scalar is dtypes.index or all([_fits(u, n) for n in corners])
 
 
 # ---------------------------------------------------------------- rules
@@ -202,15 +195,8 @@ class Entry:
 
     @property
     def certain(self) -> bool:
-        """Whether the rule fires whenever its pattern fits."""
+        """True if the rule fires whenever its pattern fits."""
         return self.right is not None and not self.when
-
-    def __str__(self) -> str:
-        text = f"{self.name}: "
-        if self.right is None:
-            return text + " ".join((self.function.__doc__ or "").split()[:30])
-        shown = f"{show(self.left)} → {show(self.right)}"
-        return text + shown + "".join(f", {w}" for w in self.when)
 
 
 def rule(name: str, left: UPat, right: Any, when: Iterable[Condition] = ()) -> Entry:
@@ -230,24 +216,14 @@ def rule_fn(
     return entry
 
 
-@dataclass(frozen=True)
 class RuleSet:
     """Named rules that hold for the same numbers, tried in order."""
 
-    name: str
-    over: Numbers
-    entries: tuple[Entry, ...] = field(default=())
-    rules: tuple[Rule, ...] = field(default=(), compare=False)
-
-    def __init__(self, name: str, over: Numbers, rules: Iterable[Entry]) -> None:
-        entries = tuple(rules)
-        names = [r.name for r in entries]
-        if len(set(names)) != len(names):
+    def __init__(self, name: str, over: Domain, rules: Iterable[Entry]) -> None:
+        self.name, self.over, self.entries = name, over, tuple(rules)
+        if len({r.name for r in self.entries}) != len(self.entries):
             raise InvalidIR(f"rule set {name}: two rules have one name")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "over", over)
-        object.__setattr__(self, "entries", entries)
-        object.__setattr__(self, "rules", tuple([compiled(self, r) for r in entries]))
+        self.rules: tuple[Rule, ...] = tuple([compiled(self, r) for r in self.entries])
 
 
 def matcher(*sets: RuleSet) -> PatternMatcher:
@@ -266,7 +242,7 @@ def compiled(owner: RuleSet, entry: Entry) -> Rule:
     return Rule(root, _function(entry, root), name, entry.location)
 
 
-def typed(left: UPat, over: Numbers) -> UPat:
+def typed(left: UPat, over: Domain) -> UPat:
     """The pattern, for nodes that compute with numbers of that kind."""
     if over == ANY:
         return left
@@ -274,39 +250,28 @@ def typed(left: UPat, over: Numbers) -> UPat:
     if not compares:
         return left.restricted(over.dtypes)
     assert left.sources is not None
-    return left.on((left.sources[0].restricted(over.dtypes), *left.sources[1:]))
-
-
-def variables_of(p: UPat) -> dict[str, UPat]:
-    """The named parts of a pattern, by name."""
-    own = {} if p.name is None else {p.name: p}
-    for s in (*(p.sources or ()), *p.alternatives):
-        own |= variables_of(s)
-    return own
+    first, *others = left.sources
+    return left.changed(sources=(first.restricted(over.dtypes), *others))
 
 
 def _function(entry: Entry, root: UPat) -> Callable[..., UOp | None]:
     """`entry` as Python: test the conditions, then build the right side."""
     assert entry.right is not None
     scope: dict[str, Any] = {"make": make, "like": like, "same_kind": same_kind}
-    names = variables_of(root)
-    right = variables_of(entry.right)
+    names, right = variables_of(root), variables_of(entry.right)
     lines = [f"def apply({', '.join(names)}):"]
     for i, w in enumerate(entry.when):
         scope[f"holds{i}"] = w.holds
         given = [str(o.name) if isinstance(o, UPat) else str(o) for o in w.of]
         lines.append(f"  if not holds{i}({', '.join(given)}): return None")
     made = _expression(entry.right, str(root.name), scope)
-    values = {n for n, part in names.items() if not _constant(part)} - {root.name}
-    dropped = values - right.keys()
+    constant = frozenset((Ops.CONST, Ops.INVALID))
+    values = {n for n, v in names.items() if v.ops is None or not v.ops <= constant}
+    dropped = values - right.keys() - {root.name}
     lines.append(f"  return same_kind({root.name}, {made})" if dropped else f"  return {made}")
     exec(compile("\n".join(lines), f"<rule {entry.name}>", "exec"), scope)
     function: Callable[..., UOp | None] = scope["apply"]
     return function
-
-
-def _constant(p: UPat) -> bool:
-    return p.ops is not None and p.ops <= {Ops.CONST, Ops.INVALID}
 
 
 def _expression(p: UPat, root: str, scope: dict[str, Any], top: bool = True) -> str:

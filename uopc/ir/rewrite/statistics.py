@@ -7,7 +7,7 @@ numbers compare rules with each other; the decision trees used otherwise are fas
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -78,36 +78,26 @@ def report() -> str:
 
 
 def table_of(pm: PatternMatcher) -> Table:
-    """The functions of a matcher by root op; those that count while collection is on."""
+    """The functions of a matcher by root op; while collection is on, those that count."""
     if not _on:
         return pm.table
     found = _tables.get(pm)
     if found is None:
-        found = _tables[pm] = _Counting(pm)
+        found = _tables[pm] = Table(lambda op: _counting(pm.rules_for(op), op))
     return found
 
 
-class _Counting(Table):
-    """The functions of a matcher by root op, with counters."""
+def _counting(rules: Sequence[Rule], op: Op) -> MatchFunction | None:
+    """The rules one by one, with counters."""
+    attempts = [_counted(rule, op) for rule in rules]
 
-    def __init__(self, pm: PatternMatcher) -> None:
-        self._rules_for = pm.rules_for
+    def match(u: UOp, ctx: Any) -> Hit | None:
+        return next((hit for attempt in attempts if (hit := attempt(u, ctx)) is not None), None)
 
-    def __missing__(self, op: Op) -> MatchFunction | None:
-        tried = [_counted(rule, op) for rule in self._rules_for(op)]
-
-        def match(u: UOp, ctx: Any) -> Hit | None:
-            for attempt in tried:
-                hit = attempt(u, ctx)
-                if hit is not None:
-                    return hit
-            return None
-
-        self[op] = chosen = match if tried else None
-        return chosen
+    return match if attempts else None
 
 
-def _counted(rule: Rule, op: Op) -> Callable[[UOp, Any], Hit | None]:
+def _counted(rule: Rule, op: Op) -> MatchFunction:
     """One rule compiled alone; the time in its function is taken apart from the rest."""
     row = _rows.setdefault(rule, RuleStatistics(rule))
     inside = 0
@@ -133,9 +123,7 @@ def _counted(rule: Rule, op: Op) -> Callable[[UOp, Any], Hit | None]:
             row.attempts += 1
             row.total += total * 1e-9
             row.matching += (total - inside) * 1e-9
-        if hit is None:
-            return None
-        row.matches += 1
-        return hit[0], rule
+        row.matches += hit is not None
+        return None if hit is None else (hit[0], rule)
 
     return attempt

@@ -24,7 +24,7 @@ from uopc.ir.index import affine
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.engine import EndlessRewriteError, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
-from uopc.ir.rewrite.rules import ANY, Numbers, RuleSet, matcher
+from uopc.ir.rewrite.rules import ANY, Domain, RuleSet, matcher
 
 # The rules by the kind of numbers that a node computes with: few rules hold for all kinds. Some
 # rules call `simplify`, so their files import this one, and `simplify.py` hands the rules in.
@@ -33,9 +33,9 @@ _RULES_FOR: dict[str, PatternMatcher] = {}
 
 def use(sets: Iterable[RuleSet]) -> None:
     """The rule sets that `simplify` tries, in this order."""
-    for numbers in Numbers:
-        rules = matcher(*[s for s in sets if numbers in s.over])
-        _RULES_FOR.update(dict.fromkeys(numbers.kinds, rules))
+    for domain in Domain:
+        rules = matcher(*[s for s in sets if domain in s.over])
+        _RULES_FOR.update(dict.fromkeys(domain.kinds, rules))
     _RULES_FOR["void"] = matcher(*[s for s in sets if s.over == ANY])
 
 
