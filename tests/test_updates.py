@@ -73,7 +73,7 @@ def test_a_chain_of_updates_is_one_chain():
     stores = [x.store(x + float(i)) for i in range(5)]
     for s in stores:
         seen = versions.after(s, seen)
-    assert [versions.place[s].chain for s in stores] == [0] * 5
+    assert [versions.positions[s].chain for s in stores] == [0] * 5
     assert all(versions.sees(seen, s) for s in stores) and len(seen.chains()) == 1
     beside = versions.after(x.store(x * 2.0), NEW)
     both = versions.joined(x.after(*stores), [seen, beside])

@@ -53,7 +53,7 @@ def collapsed(value: UOp, r: UOp) -> UOp | None:
     """Σ over r of the value without a loop, or None."""
     if r not in ranges.ranges(value):
         return _times(value, r.src[0])
-    if value.op is Ops.CAST and value.src[0].dtype.kind == "bool":
+    if _is_mask(value):
         term, conditions = leaves.const(value.dtype, 1), _conjunction(value.src[0])
     else:
         term, conditions = _masked(value)
@@ -68,7 +68,7 @@ def collapsed(value: UOp, r: UOp) -> UOp | None:
 
 
 def _times(value: UOp, count: UOp) -> UOp:
-    """value · count; a bool sum is whether any is set. No times an infinity is 0, not NaN."""
+    """value · count; of bools, True if any is set. An infinity, zero times, is 0 and not NaN."""
     some = compare.less(affine.const(0), count)
     if value.dtype.kind == "bool":
         return alu.alu(value, Ops.AND, some)
@@ -88,20 +88,16 @@ def _masked(value: UOp) -> tuple[UOp, list[UOp]]:
         elif value.op is Ops.WHERE and _is_zero(value.src[1]):
             conditions += _conjunction(_negated(value.src[0]))
             value = value.src[2]
-        elif value.op is Ops.MUL and (mask := _as_mask(value)) is not None:
-            conditions += _conjunction(mask[0])
-            value = mask[1]
+        elif value.op is Ops.MUL and not value.dtype.is_float and any(map(_is_mask, value.src)):
+            # A product of floats is no selection: infinity times 0 is NaN.
+            mask, value = value.src if _is_mask(value.src[0]) else value.src[::-1]
+            conditions += _conjunction(mask.src[0])
         else:
             return value, conditions
 
 
-def _as_mask(product: UOp) -> tuple[UOp, UOp] | None:
-    """(condition, other) of an integer times a bool cast to an integer. For floats the product is
-    no selection: infinity times 0 is NaN."""
-    for a, b in (product.src, product.src[::-1]):
-        if a.op is Ops.CAST and a.src[0].dtype.kind == "bool" and not product.dtype.is_float:
-            return a.src[0], b
-    return None
+def _is_mask(u: UOp) -> bool:
+    return u.op is Ops.CAST and u.src[0].dtype.kind == "bool"
 
 
 def _is_zero(u: UOp) -> bool:

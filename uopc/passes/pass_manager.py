@@ -41,7 +41,7 @@ class StageRun:
 
 @dataclass
 class Lowered:
-    """A program of CALLs whose kernels are linear, and how it came about."""
+    """A program of CALLs whose kernels are linear, and the passes that made it."""
 
     outputs: tuple[UOp, ...]  # the caller's: storage after its effects, at indexed level
     calls: list[tuple[UOp, tuple[UOp, ...]]]  # (linear kernel, storage and variables), in order
@@ -72,7 +72,7 @@ Verify = Callable[[UOp, Level, str], None]
 
 
 class Lowering:
-    """One walk over the pipeline. `runs` grows pass by pass, so that it shows where one failed.
+    """One walk over the pipeline. `runs` grows pass by pass: the pass after the last one failed.
 
     `verify(graph, level, stage)` checks the result of each pass; `trace` keeps every rewrite.
     """

@@ -28,9 +28,9 @@ Before (program)                           After (program)
 
 A constant becomes an argument only if kernels differ in it: a single kernel keeps its constants and
 folds them. A constant that the code depends on stays: 0, 1 and -1; powers of two that make a shift
-or an exact product; constants in indices, guards and loop lengths; constants that meet no loaded
-value (a loop over them may have a closed form); exponents and integer divisors, which choose a
-decomposition.
+or an exact product; constants in indices, guards and loop lengths; constants that are not combined
+with a loaded value (a loop over them may have a closed form); exponents and integer divisors, which
+choose a decomposition.
 """
 
 from __future__ import annotations
@@ -58,16 +58,18 @@ _ANYWHERE = frozenset((Ops.THREEFRY, Ops.STORE))
 MOST_NUMBERS = 64
 
 Constants = tuple["UOp", ...]
+# Kernel -> the kernel that replaces it, and the numbers to call that one with.
+Replacements = dict["UOp", tuple["UOp", Constants]]
 
 
-def _is_free(user: UOp, place: int) -> bool:
-    """True if the code does not depend on the constant operand at this place."""
-    c = user.src[place]
+def _is_free(user: UOp, operand: int) -> bool:
+    """True if the code does not depend on a constant operand, given by its number."""
+    c = user.src[operand]
     if c.op is not Ops.CONST or c.dtype.kind not in ("int", "uint", "float"):
         return False
     if type(c.arg) is tuple or not math.isfinite(c.arg) or c.arg in (0, 1, -1):
         return False
-    shift = (user.op is Ops.MUL and c.dtype.is_int) or (user.op is Ops.FDIV and place == 1)
+    shift = (user.op is Ops.MUL and c.dtype.is_int) or (user.op is Ops.FDIV and operand == 1)
     return not (shift and abs(math.frexp(c.arg)[0]) == 0.5)  # a power of two
 
 
@@ -95,51 +97,43 @@ def _skeleton(order: list[UOp], slot: int) -> tuple[UOp, Constants]:
             loaded.add(u)
         src = [made[s] for s in u.src]
         if u not in addresses and (u in loaded or u.op in _ANYWHERE):
-            for place in _FREE.get(u.op, ()):
-                if _is_free(u, place):
-                    c = u.src[place]
-                    src[place] = intern(Ops.NUMBER, c.dtype, (), NumberArg(slot + len(taken)))
+            for i in _FREE.get(u.op, ()):
+                if _is_free(u, i):
+                    c = u.src[i]
+                    src[i] = intern(Ops.NUMBER, c.dtype, (), NumberArg(slot + len(taken)))
                     taken.append(c)
-        same = all(a is b for a, b in zip(src, u.src))
-        made[u] = u if same else intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
-        if not same:
+        made[u] = u
+        if any(a is not b for a, b in zip(src, u.src)):
+            made[u] = intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
             made[u].origin = made[u].origin or u.origin
     return made[order[-1]], tuple(taken)
 
 
-def _merged(
-    skeleton: UOp, slot: int, members: dict[UOp, Constants]
-) -> dict[UOp, tuple[UOp, Constants]]:
-    """Kernel -> the kernel that replaces it, and the numbers to call that one with.
-
-    A use with the same constant in every kernel keeps it; uses that agree share an argument.
-    """
-    places: dict[Constants, int] = {}
+def _merged(skeleton: UOp, slot: int, members: dict[UOp, Constants]) -> Replacements:
+    """A use with the same constant in every kernel keeps it; uses that agree share an argument."""
+    arguments: dict[Constants, int] = {}
     mapping: dict[UOp, UOp] = {}
     for i, column in enumerate(zip(*members.values())):
         number = intern(Ops.NUMBER, column[0].dtype, (), NumberArg(slot + i))
         if all(c is column[0] for c in column):
             mapping[number] = column[0]
         else:
-            place = places.setdefault(column, len(places))
-            mapping[number] = intern(Ops.NUMBER, number.dtype, (), NumberArg(slot + place))
-    if not places or len(places) > MOST_NUMBERS:
+            at = slot + arguments.setdefault(column, len(arguments))
+            mapping[number] = intern(Ops.NUMBER, number.dtype, (), NumberArg(at))
+    if not arguments or len(arguments) > MOST_NUMBERS:
         return {}
     shared = rebuild.rebuild(skeleton, mapping)
-    return {k: (shared, numbers) for k, numbers in zip(members, zip(*places))}
+    return {k: (shared, numbers) for k, numbers in zip(members, zip(*arguments))}
 
 
-def _shared(calls: dict[UOp, int]) -> dict[UOp, tuple[UOp, Constants]]:
-    """The replacements of kernels, given each kernel with its first free slot.
-
-    Kernels of different sizes are never equal, so most are told apart before they are rebuilt.
-    """
-    sizes: dict[tuple[int, int], list[list[UOp]]] = {}
+def _shared(calls: dict[UOp, int]) -> Replacements:
+    """The replacements of kernels, given each kernel with its first free slot."""
+    sizes: dict[tuple[int, int], list[list[UOp]]] = {}  # tells most kernels apart at little cost
     for kernel, slot in calls.items():
         order = list(walk.toposort(kernel))
         size = sum(u.op is not Ops.CONST for u in order)
         sizes.setdefault((size, slot), []).append(order)
-    found: dict[UOp, tuple[UOp, Constants]] = {}
+    found: Replacements = {}
     for (_, slot), orders in sizes.items():
         alike: dict[UOp, dict[UOp, Constants]] = {}
         for order in orders if len(orders) > 1 else ():
@@ -164,12 +158,11 @@ def share_kernels(program: UOp, context: Context) -> UOp:
         return program
     made = []
     for call in program.src:
-        kernel, args = call.src[0], call.src[1:]
+        kernel, *operands = call.src
         if kernel in became:
             shared, numbers = became[kernel]
-            cut = calls[kernel]
-            src = (shared, *args[:cut], *numbers, *args[cut:])
-            call = intern(Ops.CALL, dtypes.void, src, call.arg, call.tag)
+            operands[calls[kernel] : calls[kernel]] = numbers
+            call = intern(Ops.CALL, dtypes.void, (shared, *operands), call.arg, call.tag)
         made.append(call)
     return intern(Ops.LINEAR, program.dtype, tuple(made), program.arg)
 

@@ -24,6 +24,7 @@ write its inputs, and before those that overwrite its inputs; a circular wait is
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,7 +34,7 @@ from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.arena import memo
-from uopc.ir.core.args import BufferArg, KernelArg, ParamArg
+from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_slots
@@ -88,7 +89,7 @@ class _KernelCalls:
     def __init__(self, graph: UOp) -> None:
         self.versions = Versions()
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
-        self._roots: dict[UOp, UOp] = {}
+        self.known: dict[UOp, UOp] = {}  # as for `before_effects`
         effects: dict[UOp, None] = {}
         for u in walk.nodes(graph):
             after = u.op is Ops.AFTER and not is_local(u)
@@ -101,15 +102,12 @@ class _KernelCalls:
             self._seen[effect] = self.versions.after(effect, seen)
             self.found[effect] = made
 
-    def root(self, storage: UOp) -> UOp:
-        """The PARAM, BUFFER or DATA under AFTERs."""
-        return before_effects(storage, self._roots) if storage.op is Ops.AFTER else storage
-
     def _called(self, effect: UOp) -> _KernelCall:
         """A call of a hand-written kernel, which may read and write all of its arguments."""
         written, read = written_slots(effect.src[0]), read_slots(effect.src[0])
         args = [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
-        spans = [Span(self.root(a), 0, float("inf"), self.seen(a)) for a in args]
+        roots = [before_effects(a, self.known) for a in args]
+        spans = [Span(root, 0, float("inf"), self.seen(a)) for root, a in zip(roots, args)]
         reads = [s for i, s in enumerate(spans) if i in read]
         writes = [s for i, s in enumerate(spans) if i in written]
         return _KernelCall(reads, writes, [s.seen for s in spans], effect)
@@ -120,12 +118,12 @@ class _KernelCalls:
         closed = set(stores)
         accesses: dict[UOp, _StorageUse] = {}
         spans: dict[UOp, Span] = {}
-        read: set[UOp] = set()  # used other than as the place of a store
+        read: set[UOp] = set()  # used other than as the target of a store
         loaded: set[UOp] = set()  # depends on a value that is read
         for u in nodes:
             if u.op is Ops.INDEX:
                 storage, index = u.src[0], u.src[1:]
-                root = self.root(storage)
+                root = before_effects(storage, self.known)
                 flat, guard = _flat(shapes.shape(root), index)
                 accesses[u] = _StorageUse(root, flat, guard, not loaded.isdisjoint(index))
                 if not is_local(storage):
@@ -215,8 +213,7 @@ class _Kernels:
 
     def _form(self, launch: _KernelCall, slices: Mapping[UOp, _Slice]) -> int:
         """A number for a kernel; kernels that differ in their storage only have the same. A node
-        without an access below it is in equal kernels one node, and so are local tiles and gathered
-        indices."""
+        without an access below it is one node in all equal kernels."""
         numbers = self.numbers
         form: dict[UOp, int] = {}
         key: Hashable
@@ -262,17 +259,14 @@ def make_kernel(launch: _KernelCall, slices: Mapping[UOp, _Slice]) -> UOp:
 
 def _tile(buffer: UOp, slot: int) -> UOp:
     """Local storage under a number of the kernel's own, so that equal kernels are one."""
-    size = shapes.size(shapes.shape(buffer))
-    dims, symbolic = leaves.split_dims((size,))
-    arg = BufferArg(slot, dims, buffer.arg.device, buffer.arg.space)
+    dims, symbolic = leaves.split_dims((shapes.size(shapes.shape(buffer)),))
+    arg = dataclasses.replace(buffer.arg, slot=slot, dims=dims)
     return intern(Ops.BUFFER, buffer.dtype, symbolic, arg)
 
 
 def _extent(size: shapes.Dim, flats: list[UOp]) -> tuple[int, shapes.Dim]:
-    """The offset and length of the part of a storage that holds all of a kernel's accesses.
-
-    No index may fall before it: a flipped axis counts down from its constant.
-    """
+    """The offset and length of the part of a storage that holds all of a kernel's accesses. No
+    index may fall before it: a flipped axis counts down from its constant."""
     if not isinstance(size, int):
         return 0, size
     offset, last = size, 0
@@ -292,7 +286,8 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
         effect = launch.effect
         if effect.op is Ops.CALL:
             kernel = effect.src[0]
-            args = [launches.root(a) for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+            args = [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
+            args = [before_effects(a, launches.known) for a in args]
         else:
             kernel, args = kernels.of(launch)
         if kernel not in variables:

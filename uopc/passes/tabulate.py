@@ -1,4 +1,4 @@
-"""Constant tables for what loops decide: indices that are read, masks, values without a read.
+"""Constant tables for indices, masks and values that the loops alone determine.
 
 Before (indexed)                           After (indexed)
   %1 = buffer slot=0 : f32[6]                %1 = buffer slot=0 : f32[6]
@@ -27,10 +27,10 @@ Before (indexed)                           After (indexed)
 
 A table of 2 by 3 that is transposed four times is unchanged. Values computed from divisions of
 divisions, or from tables that `ir/builder/lookup_tables.py` made of them, are known per iteration
-if there are few iterations. Each access gets one table of indices, with -1 where nothing is read;
-loops in which the index moves evenly need no table. Where no access reads, the stored value is a
-table too, or one number; where one reads, masks that hold there are not computed. Only exact
-arithmetic is done here, so every backend gives the same bits.
+if there are few iterations. Each access gets one table of indices, with -1 in iterations that read
+nothing; loops in which the index moves evenly need no table. In iterations without a read the
+stored value is a table too, or one number; in the others, masks that hold are not computed. Only
+exact arithmetic is done here, so every backend gives the same bits.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from uopc.ir.index import affine, compare
 from uopc.passes.contract import Context, Pass
 
 Array = npt.NDArray[Any]
-Accessed = tuple[list[Array], Array]  # of an access, for each dimension; where there is one
+Accessed = tuple[list[Array], Array]  # the index per dimension; the iterations that read
 
-# Fewer operations than this on tables, or divisions of divisions, stay as they are.
+# Fewer operations than this on tables, or on divisions of divisions, do not change.
 FEWEST_OPS = 6
 _DIVIDED = frozenset((Ops.DATA, Ops.FLOORDIV, Ops.FLOORMOD))
 
@@ -68,36 +68,32 @@ class _Nest:
         self.deep = _above_divisions(self.order, most, loads=False)
         self.iterations = lookup_tables.Iterations([u for u in self.order if u.op is Ops.RANGE])
         self.known: dict[UOp, Array | None] = {}
-        self.domain: Array = np.asarray(True)  # the iterations that matter
         self.reached: dict[UOp, Array] = {}
-        self.tables: list[tuple[UOp, Array]] = []  # of an access: its indices, and where it reads
+        self.tables: list[tuple[UOp, Array]] = []  # indices, and the iterations that read there
 
-    def is_worth_it(self) -> bool:
-        """True if enough deep values are known."""
+    def rewritten(self) -> UOp | None:
+        """The value, with tables for its known parts; None if too few deep values are known."""
         if len(self.deep) < FEWEST_OPS:
-            return False
+            return None
         self.known = {u: self.iterations.array(u) for u in self.order}
         done = [u for u in self.deep if self.known[u] is not None and u.op is not Ops.INDEX]
-        return len(done) >= FEWEST_OPS
-
-    def rewritten(self) -> UOp:
-        """The value, with tables for its known parts."""
-        self._reach()
+        if len(done) < FEWEST_OPS:
+            return None
+        self._reach(np.asarray(True))
         found = self._outside()
         if found is None:
             return self._made()
         reads, values = found
         if not reads.any():
             return self.iterations.element(values, self.value.dtype)
-        self.domain = reads
-        self._reach()
+        self._reach(reads)
         inside, outside = self._made(), self.iterations.element(values, self.value.dtype)
         return alu.where(self._condition(reads), inside, outside)
 
     # ------------------------------------------------------------ which iterations matter
-    def _reach(self) -> None:
-        """Set the iterations in which each unknown value is used."""
-        self.reached = reached = {self.value: self.domain}
+    def _reach(self, domain: Array) -> None:
+        """Set the iterations, among those that matter, in which each unknown value is used."""
+        self.reached = reached = {self.value: domain}
         for u in reversed(self.order):
             here = reached.get(u)
             if here is None or self.known[u] is not None or self._accessed(u) is not None:
@@ -116,24 +112,21 @@ class _Nest:
         reads: Array = np.asarray(False)
         for u in self.order:
             known = self.known[u]
-            if known is not None:
-                worth[u] = known
+            if known is None and u not in self.reached:
                 continue
-            if u not in self.reached:
-                continue
-            if u.op is Ops.INDEX and u.src[0].op is not Ops.DATA:
+            if known is None and u.op is Ops.INDEX and u.src[0].op is not Ops.DATA:
                 access = self._accessed(u)
                 reads = reads | (self.reached[u] & access[1] if access else self.reached[u])
-                worth[u] = np.zeros((), u.dtype.numpy)
-                continue
-            made = self.iterations.applied(u, [worth.get(s) for s in u.src])
-            if made is None:
+                known = np.zeros((), u.dtype.numpy)
+            elif known is None:
+                known = self.iterations.applied(u, [worth.get(s) for s in u.src])
+            if known is None:
                 return None
-            worth[u] = made
+            worth[u] = known
         return None if reads.all() else (reads, worth[self.value])
 
     def _accessed(self, u: UOp) -> Accessed | None:
-        """The indices of an access and where it reads, if known."""
+        """The indices of an access and the iterations that read, if known."""
         if u.op is not Ops.INDEX:
             return None
         plain, guard = index_maps.ungated(u.src[1]) if len(u.src) > 1 else (None, None)
@@ -228,10 +221,10 @@ def tabulate(graph: UOp, context: Context) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is not Ops.STORE or u.src[1] not in above:
             return None
-        nest = _Nest(src[1])
-        if not nest.is_worth_it():
+        value = _Nest(src[1]).rewritten()
+        if value is None:
             return None
-        return intern(Ops.STORE, u.dtype, (src[0], nest.rewritten(), *src[2:]), u.arg, u.tag)
+        return intern(Ops.STORE, u.dtype, (src[0], value, *src[2:]), u.arg, u.tag)
 
     return rebuild.rewritten(graph, change, outside_kernels=True)
 

@@ -7,17 +7,17 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 
-# Bits of the pieces that rows are loaded in: shuffles within pieces of 128 bits are cheap on every
-# machine with wider vectors, and joining pieces is part of the load.
-PIECE_BITS = 128
+# Rows are loaded in chunks: shuffles within 128 bits are cheap on every machine with wider vectors,
+# and joining chunks is part of the load.
+CHUNK_BITS = 128
 # Elements: lanes at most this far apart are picked out of vectors by shuffles, one per vector;
 # lanes farther apart take a load each (docs/lab/schedule.md, pooling).
 MOST_STEP = 4
 
 
-def piece(t: DType) -> int:
-    """The number of elements in a piece."""
-    return max(2, PIECE_BITS // t.scalar.bits)
+def chunk(t: DType) -> int:
+    """The number of elements in a chunk."""
+    return max(2, CHUNK_BITS // t.scalar.bits)
 
 
 def lane_step(flat: UOp) -> int | None:

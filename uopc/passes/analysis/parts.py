@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
@@ -54,10 +54,3 @@ def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:
         if alone > enough:
             return True
     return False
-
-
-def is_loopless(u: UOp, stored: Container[UOp]) -> bool:
-    """True if a value is computed without a reduce."""
-    return not any(
-        v.op is Ops.REDUCE for v in walk.toposort(u, gate=lambda v: v not in stored)
-    )

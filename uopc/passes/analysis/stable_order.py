@@ -14,7 +14,7 @@ def stable_order(
     """The nodes, each after all of `before[node]`; among those that are ready, the least rank goes
     first. Nodes on a circle, and those after them, are missing."""
     nodes = sorted(before, key=rank)
-    place = {u: i for i, u in enumerate(nodes)}
+    index = {u: i for i, u in enumerate(nodes)}
     users: dict[UOp, list[UOp]] = {u: [] for u in nodes}
     waiting = dict.fromkeys(nodes, 0)
     for u, sources in before.items():
@@ -29,5 +29,5 @@ def stable_order(
         for v in users[u]:
             waiting[v] -= 1
             if not waiting[v]:
-                heapq.heappush(ready, place[v])
+                heapq.heappush(ready, index[v])
     return out

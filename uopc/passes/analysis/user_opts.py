@@ -1,4 +1,4 @@
-"""Opts that the user gave with a CONTIGUOUS: their kernels, and the reduces that they count."""
+"""Opts that the user gave with a CONTIGUOUS: their kernels, and the reduces that they number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def has_opts(u: UOp) -> bool:
 
 
 def fixed_reduces(graph: UOp) -> set[UOp]:
-    """The REDUCEs, among other values, that a CONTIGUOUS with Opts meets first: its Opts count
-    their ranges as the user wrote them."""
+    """The REDUCEs, among other values, that a CONTIGUOUS with Opts computes: the Opts number the
+    ranges as the user wrote them."""
     found: set[UOp] = set()
     order = walk.nodes(graph) if Ops.CONTIGUOUS in walk.ops(graph) else []
     for u in reversed(order):

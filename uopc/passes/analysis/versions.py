@@ -1,4 +1,4 @@
-"""Versions of storage: which effects a version includes, and which come after it.
+"""Versions of storage, the effects that each includes, and the order of launches that follows.
 
 An effect (STORE or CALL) on a version of storage makes the next version. Effects that follow one
 another are a chain, so a version is a position in each chain: 10,000 updates of one array are
@@ -15,18 +15,16 @@ from typing import NamedTuple
 from uopc.ir.core.uop import UOp
 
 
+@dataclass(eq=False, slots=True)
 class Version:
     """Some effects and everything they come after; complete once the nodes in `last` are done."""
 
-    __slots__ = ("_chain", "_length", "_others", "before", "last")
-
-    def __init__(
-        self, others: dict[int, int], chain: int, length: int,
-        last: tuple[UOp, ...], before: Version | None,
-    ) -> None:  # fmt: skip
-        # The number of effects of each chain; `_length` of `_chain` replaces what `_others` says.
-        self._others, self._chain, self._length = others, chain, length
-        self.last, self.before = last, before
+    # The number of effects of each chain; `_length` of `_chain` replaces what `_others` says.
+    _others: dict[int, int]
+    _chain: int
+    _length: int
+    last: tuple[UOp, ...]
+    before: Version | None
 
     def length(self, chain: int) -> int:
         """The number of effects of a chain that it includes."""
@@ -56,14 +54,14 @@ class Versions:
     """The chains of a program. Effects are added sources first."""
 
     def __init__(self) -> None:
-        self.place: dict[UOp, Position] = {}
+        self.positions: dict[UOp, Position] = {}
         self.joins: dict[UOp, tuple[UOp, ...]] = {}  # node that joins versions -> last nodes
         self._lengths: list[int] = []
 
     def sees(self, version: Version, effect: UOp) -> bool:
         """True if the version includes the effect."""
-        place = self.place[effect]
-        return place.at < version.length(place.chain)
+        position = self.positions[effect]
+        return position.at < version.length(position.chain)
 
     def after(self, effect: UOp, seen: Version) -> Version:
         """The version after an effect on the version `seen`."""
@@ -72,7 +70,7 @@ class Versions:
             chain = len(self._lengths)
             self._lengths.append(0)
         others = seen._others if chain == seen._chain else seen.chains()
-        self.place[effect] = Position(chain, self._lengths[chain], len(self.place))
+        self.positions[effect] = Position(chain, self._lengths[chain], len(self.positions))
         self._lengths[chain] += 1
         return Version(others, chain, self._lengths[chain], (effect,), seen)
 
@@ -108,19 +106,19 @@ class Spans:
             spans = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs]
             self.levels.append(spans)
 
-    def first(self, place: int, begin: float, end: float) -> int | None:
-        """The first interval, from index `place` on, that overlaps [begin, end)."""
+    def first(self, at: int, begin: float, end: float) -> int | None:
+        """The first interval, from index `at` on, that overlaps [begin, end)."""
         level = 0
-        while place < len(self.levels[level]):
-            low, high = self.levels[level][place]
+        while at < len(self.levels[level]):
+            low, high = self.levels[level][at]
             if low < end and begin < high:
                 if level == 0:
-                    return place
-                level, place = level - 1, 2 * place
+                    return at
+                level, at = level - 1, 2 * at
                 continue
-            place += 1
-            while place % 2 == 0 and level + 1 < len(self.levels):
-                level, place = level + 1, place // 2
+            at += 1
+            while at % 2 == 0 and level + 1 < len(self.levels):
+                level, at = level + 1, at // 2
         return None
 
     def hull(self) -> tuple[float, float]:
@@ -136,7 +134,7 @@ class Writers:
     ) -> None:
         chains: dict[int, list[tuple[UOp, tuple[float, float]]]] = {}
         for effect, span in written:
-            chains.setdefault(versions.place[effect].chain, []).append((effect, span))
+            chains.setdefault(versions.positions[effect].chain, []).append((effect, span))
         self.versions, self.chains = versions, sorted(chains)
         self.effects = {c: [e for e, _ in found] for c, found in chains.items()}
         self.spans = {c: Spans([s for _, s in found]) for c, found in chains.items()}
@@ -147,15 +145,15 @@ class Writers:
     ) -> Iterator[UOp]:
         """In each chain, the first effect after the version that may write to [begin, end); later
         ones in the chain follow it. With `found_after`, only effects found after that one."""
-        places = self.versions.place
-        number = -1 if found_after is None else places[found_after].number
+        positions = self.versions.positions
+        number = -1 if found_after is None else positions[found_after].number
         at = self.hulls.first(0, begin, end)
         while at is not None:
             chain = self.chains[at]
             effects = self.effects[chain]
             first = max(
-                bisect.bisect_left(effects, seen.length(chain), key=lambda e: places[e].at),
-                bisect.bisect(effects, number, key=lambda e: places[e].number),
+                bisect.bisect_left(effects, seen.length(chain), key=lambda e: positions[e].at),
+                bisect.bisect(effects, number, key=lambda e: positions[e].number),
             )
             found = self.spans[chain].first(first, begin, end)
             if found is not None:

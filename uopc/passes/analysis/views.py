@@ -78,7 +78,6 @@ def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Ind
 
 def effects_seen(v: UOp) -> set[UOp]:
     """The STOREs and CALLs that a view comes after, those before them included."""
-    found: set[UOp] = set()
     stack = [v]
     visited: set[UOp] = set()
     while stack:
@@ -86,14 +85,11 @@ def effects_seen(v: UOp) -> set[UOp]:
         if u in visited:
             continue
         visited.add(u)
-        if u.op in (Ops.STORE, Ops.CALL):
-            found.add(u)
-            stack += u.src[:1] if u.op is Ops.STORE else u.src[1:]
-        elif u.op is Ops.AFTER or u.op is Ops.GROUP:
-            stack += u.src
-        elif u.op.movement:
+        if u.op is Ops.STORE or u.op.movement:
             stack.append(u.src[0])
-    return found
+        elif u.op in (Ops.CALL, Ops.AFTER, Ops.GROUP):
+            stack += u.src[u.op is Ops.CALL :]
+    return {u for u in visited if u.op in (Ops.STORE, Ops.CALL)}
 
 
 def is_final_storage(v: UOp, effects: Effects) -> bool:

@@ -1,9 +1,9 @@
 """Calls of functions: the value inlined, or the kernels of a function that is scheduled once.
 
-A call of a precompiled function becomes the calls of its kernels, with storage of its own for what
-they leave for each other; so n calls take n times the kernels of one to put in order, and not n
-times its body. What is no whole storage (a part of an array, a constant) is not handed to a kernel:
-such a call is inlined, and its value stored.
+A call of a precompiled function becomes the calls of its kernels, with storage of its own for their
+intermediate values: n calls put n times the kernels in order, and not n times the body. A kernel
+takes whole storage only: a call with a part of an array, or a constant, is inlined and its value
+stored.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class FunctionCalls:
 
         UserError when an argument is missing or has another dtype or shape than its param.
         """
-        place: int = u.arg
+        number: int = u.arg
         if called.op is Ops.TUPLE:
-            return called.src[place]
+            return called.src[number]
         if called.op is not Ops.CALL or called.src[0].op is not Ops.FUNCTION:
             raise InvalidIR(f"gettuple: expected a tuple or a function's call, got {called.op!r}")
         if called not in self._outputs:
             self._outputs[called] = self._scheduled(called)
         outputs = self._outputs[called]
-        return self._inlined(called, place) if outputs is None else outputs[place]
+        return self._inlined(called, number) if outputs is None else outputs[number]
 
     def _parameters(self, call: UOp) -> list[UOp]:
         """The PARAMs of the function, which the arguments of the call fit."""
@@ -73,18 +73,18 @@ class FunctionCalls:
         return params
 
     # ------------------------------------------------------------ inlined
-    def _inlined(self, call: UOp, place: int) -> UOp:
-        """gettuple i of (call (function out0, out1, …) args…)  →  out i with args for params
-
-        The value of a precompiled function is stored: so its kernels do not depend on who calls it.
-        """
+    def _inlined(self, call: UOp, number: int) -> UOp:
+        """gettuple i of (call (function out0, out1, …) args…)  →  out i with args for params"""
         function, args = call.src[0], call.src[1:]
         params = self._parameters(call)
         order = walk.toposort(function, walk.outside_kernels(function))
         mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
         mapping |= {p: args[p.arg.slot] for p in params}
-        value = rebuild.rebuild(function.src[place], mapping)
-        return intern(Ops.CONTIGUOUS, value.dtype, (value,)) if function.arg.precompile else value
+        value = rebuild.rebuild(function.src[number], mapping)
+        if not function.arg.precompile:
+            return value
+        # Its kernels do not depend on the caller.
+        return intern(Ops.CONTIGUOUS, value.dtype, (value,))
 
     # ------------------------------------------------------------ scheduled once
     def _scheduled(self, call: UOp) -> tuple[UOp, ...] | None:
@@ -103,11 +103,11 @@ class FunctionCalls:
         written = {r for c in made.program.src for r in _written(c)}
         if len(set(bases)) < len(bases) and any(p in written for p in params):
             return None
-        return self._kernels(call, made)
+        return self._kernels(call, made, dict(zip(params, given)))
 
-    def _kernels(self, call: UOp, made: Scheduled) -> tuple[UOp, ...]:
-        function, args = call.src[0], call.src[1:]
-        now: dict[UOp, UOp] = {p: args[p.arg.slot] for p in self._parameters(call)}
+    def _kernels(self, call: UOp, made: Scheduled, now: dict[UOp, UOp]) -> tuple[UOp, ...]:
+        """The outputs after calls of the kernels. `now`: a PARAM or BUFFER -> its storage."""
+        function = call.src[0]
         for c in made.program.src:
             roots = [storage_root(a) for a in c.src[1:] if a.op is not Ops.VARIABLE]
             for r in roots:

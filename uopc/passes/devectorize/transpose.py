@@ -1,7 +1,7 @@
 """In-register transposition: columns of a block in memory are read by rows, then shuffled.
 
 A vector whose lanes are `step` elements apart takes one load per lane. Where unrolled copies read
-the adjacent vectors too, the same elements are rows of neighbours: one load fetches a piece of
+the adjacent vectors too, the same elements are rows of neighbours: one load fetches a chunk of
 several vectors, and shuffles put the pieces in place.
 """
 
@@ -15,13 +15,13 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.lanes import lane_step, piece
+from uopc.passes.analysis.lanes import chunk, lane_step
 
 LoadRow = Callable[["UOp", DType, int], "UOp"]  # neighbours from where a lane of a vector is
 
 
 def columns(kernel: UOp) -> list[list[UOp]]:
-    """Blocks of adjacent vectors, one per element of a piece."""
+    """Blocks of adjacent vectors, one per element of a chunk."""
     groups: dict[object, dict[int, UOp]] = {}
     for u in walk.order(kernel):
         if u.op is not Ops.INDEX or u.dtype.lanes == 1 or len(u.src) != 2:
@@ -37,14 +37,14 @@ def columns(kernel: UOp) -> list[list[UOp]]:
 
 
 def _blocks(group: dict[int, UOp]) -> Iterable[list[UOp]]:
-    """Runs of neighbours, cut to the size of a piece."""
+    """Runs of neighbours, cut to the size of a chunk."""
     run: list[UOp] = []
     for at in sorted(group):
         u = group[at]
         if run and at - 1 not in group:
             run = []
         run.append(u)
-        if len(run) == piece(u.dtype) and u.dtype.lanes % len(run) == 0:
+        if len(run) == chunk(u.dtype) and u.dtype.lanes % len(run) == 0:
             yield run
             run = []
 
@@ -67,7 +67,7 @@ def transposed(block: list[UOp], load_row: LoadRow) -> dict[UOp, UOp]:
 
 
 def _interleaved(a: UOp, b: UOp, n: int, half: int) -> UOp:
-    """For each piece of n lanes: the lanes of one half of a and b, alternating."""
+    """For each chunk of n lanes: the lanes of one half of a and b, alternating."""
     lanes = a.dtype.lanes
     firsts = range(half * (n // 2), lanes, n)
     order = [i + of for first in firsts for i in range(first, first + n // 2) for of in (0, lanes)]

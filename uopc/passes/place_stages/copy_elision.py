@@ -56,14 +56,12 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     if store.op is not Ops.STORE or len(store.src) != 2 or store.src[0] is not target:
         return False
     root = roots.get(target, target)
-    if root.op.is_storage or is_view(root) or effects.get(root) != {store}:
-        return False
-    return whole_root(target) is root
+    only = not root.op.is_storage and not is_view(root) and effects.get(root) == {store}
+    return only and whole_root(target) is root
 
 
 def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
-    """True if a COPY or CONTIGUOUS is its source. `effects`: STOREs and CALLs by root; `written`:
-    those that write it."""
+    """True if a COPY or CONTIGUOUS is its source. `written`: the effects that write each root."""
     if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
         return False
     if u in effects and whole_root(u.src[0]).op.movement:
@@ -89,5 +87,5 @@ def _subview(view: UOp) -> UOp | None:
             return None
         index, _ = index_maps.source_index(view, index)
         view = view.src[0]
-    place = index_maps.flat_index(shapes.shape(view), index)
-    return view if affine.sub(place, flat).op is Ops.CONST else None
+    under = index_maps.flat_index(shapes.shape(view), index)
+    return view if affine.sub(under, flat).op is Ops.CONST else None

@@ -22,8 +22,8 @@ CHEAP_VALUE = 64.0
 MOST_READ, LIGHT_DEPTH = 5, 64
 # The cost of a sum that reads no storage: most have a closed form.
 CLOSED_FORM = 4.0
-# How often a register tile, of 16 to 32 accumulators, uses an operand that it computes once. This
-# holds for evaluations of the same element, not of different ones.
+# The number of times that a register tile, of 16 to 32 accumulators, uses an operand that it
+# computes once. It applies to evaluations of the same element, not of different ones.
 REUSE = 16.0
 # The share of its time that a contraction saves in a kernel of its own, with a tile over its
 # outputs, compared with one inside the loop of another reduce.

@@ -101,11 +101,10 @@ class _Placement:
     def _start_store(self, u: UOp) -> None:
         index, loops = index_maps.loop_index(shapes.shape(u.src[0]))
         for s in u.src[1:]:
-            mapped = index_maps.broadcast_index(index, shapes.shape(s))
             if u in self.copied:  # read in a loop nest of its own
-                own = self.copied[u] is _MOVES_ITSELF and fusion_cost.fits_tile(s)
-                self._start(u if own else s, s)
+                self._start(u if _space(self.copied[u], s) == "local" else s, s)
             else:
+                mapped = index_maps.broadcast_index(index, shapes.shape(s))
                 self._demand(s, Demand(u, mapped, loops))
 
     def self_reads(self) -> set[UOp]:
@@ -125,12 +124,8 @@ class _Placement:
         return found
 
     def _demand(self, u: UOp, demand: Demand) -> None:
-        found = self.demands.get(u)
-        if found is None:
-            self.demands[u] = {demand.key: demand}
-            return
-        known = found.setdefault(demand.key, demand)
-        if known.share < demand.share:
+        found = self.demands.setdefault(u, {})
+        if found.setdefault(demand.key, demand).share < demand.share:
             found[demand.key] = demand
 
     def _decide(self, u: UOp) -> None:
@@ -233,10 +228,9 @@ class _Placement:
 
     def placed(self, context: Context) -> UOp:
         """The graph with its STAGEs."""
-        found = self.decided() if self.explained else None
         tiles = context.target.gpu is not None
-        again = self.graph, self.copied, tiles, found
-        context.notes["placement"] = functools.partial(explained, *again)
+        again = functools.partial(_decided, self.graph, tiles, self.copied)
+        context.notes["placement"] = self.decided if self.explained else again
         opts = opts_of_stored(self.order, self.reasons)
 
         def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -310,13 +304,9 @@ def _measured(graph: UOp, tiles: bool) -> Measures:
     return Measures(graph, facts.order, operands) if operands else facts
 
 
-def explained(
-    graph: UOp, copied: dict[UOp, str], tiles: bool, found: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The decisions of place-stages and their reasons; decided again if they were not kept."""
-    if found is None:
-        found = _Placement(graph, _measured(graph, tiles), copied, True).decided()
-    return found
+def _decided(graph: UOp, tiles: bool, copied: dict[UOp, str]) -> dict[str, Any]:
+    """The decisions and their reasons, made again because they were not kept."""
+    return _Placement(graph, _measured(graph, tiles), copied, True).decided()
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:

@@ -1,8 +1,8 @@
 """The facts about every value on which the decision to store it rests.
 
-A value that a user, an output or an effect fixes is stored whatever it costs. The facts about any
-other are the cost of an element, whether a loop over storage is inside, and what it reads. An
-operand that several operations of one element use counts once, since it is computed once.
+A value that a user, an output or an effect fixes is stored at any cost. The facts about any other
+are the cost of an element, a loop over storage inside of it, and the stored values that it reads.
+An operand that several operations of one element use counts once, since it is computed once.
 """
 
 from __future__ import annotations
@@ -161,12 +161,9 @@ class Measures:
             value.own = value.cost = min(fusion_cost.ENOUGH, whole)
 
     def _set_cost(self, u: UOp, value: ValueCost, below: Operands) -> None:
-        """The cost of an element, without and with the operands that have other readers.
-
-        Only arithmetic has all of its operands at its own index.
-        """
+        """The cost of an element, without and with the operands that have other readers."""
         cost = u.op.cost
-        here = u.op.is_alu or u.op is Ops.CAST
+        here = u.op.is_alu or u.op is Ops.CAST  # all of its operands are at its own index
         for s, (v, same) in below.items():
             if s.op is Ops.CONST:
                 continue

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from uopc.errors import InvalidIR
@@ -34,13 +34,7 @@ from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis.parts import (
-    MOST_TOGETHER,
-    cut_in_parts,
-    is_loopless,
-    is_stored_by_part,
-    share_work,
-)  # fmt: skip
+from uopc.passes.analysis.parts import MOST_TOGETHER, cut_in_parts, is_stored_by_part, share_work
 from uopc.passes.analysis.user_opts import Opts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
@@ -193,8 +187,7 @@ def _valid_part(u: UOp) -> tuple[UOp, UOp]:
 def _closed_stores(
     pairs: list[tuple[UOp, UOp]], ranges: tuple[UOp, ...], origin: Any, opts: Opts = None
 ) -> UOp:
-    """Targets and values, stored in one loop nest. With Opts, or several stores, there is an END
-    even without ranges: it holds them."""
+    """Targets and values, stored in one loop nest: an END holds Opts, or several stores."""
     stores = []
     for target, value in pairs:
         if value.op is not Ops.INVALID:
@@ -221,9 +214,9 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
         if 0 not in shape:
             index, ranges = index_maps.loop_index(shape)
             lowering, pairs = _Lowering(storage), []
-            for part, offset in parts:
+            for part, begin in parts:
                 value, valid = _valid_part(lowering.lower((part, index, index_maps.true())))
-                written = index_maps.gated(offset(index), valid)
+                written = index_maps.gated(_index_of_whole(u.src[0], begin, index), valid)
                 pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *written)), value))
             effects.append(_closed_stores(pairs, ranges, u.src[0].origin, u.arg.opts))
     return intern(Ops.AFTER, u.dtype, (buffer, *dict.fromkeys(effects)))
@@ -231,20 +224,15 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
 
 def _stored_parts(
     stage: UOp, storage: LoweredStorage
-) -> Iterator[list[tuple[UOp, Callable[[Index], Index]]]]:
-    """Per loop nest, the values stored and a function from an index into each to one into the
-    whole: the value itself, its parts one by one, or many parts of one shape that share work."""
+) -> list[list[tuple[UOp, shapes.Dim | None]]]:
+    """Per loop nest, the values stored: the value itself, or one or several parts by begin."""
     value = stage.src[0]
-    together, many = _together(stage, storage), is_stored_by_part(value)
-    if not together and not many:
-        yield [(value, lambda index: index)]
-        return
-    axis, cut = cut_in_parts(value)
-    whole = functools.partial(_index_of_whole, value, axis)
+    together = _together(stage, storage)
+    if not together and not is_stored_by_part(value):
+        return [[(value, None)]]
+    parts = [(s, begin) for s, begin, _ in cut_in_parts(value)[1]]
     most = max(together, 1)
-    for i in range(0, len(cut), most):
-        some = cut[i : i + most]
-        yield [(s, functools.partial(whole, leaves.dim_uop(begin))) for s, begin, _ in some]
+    return [parts[i : i + most] for i in range(0, len(parts), most)]
 
 
 def _together(stage: UOp, storage: LoweredStorage) -> int:
@@ -255,19 +243,25 @@ def _together(stage: UOp, storage: LoweredStorage) -> int:
         return 0
     many = is_stored_by_part(value)
     if all(d == 1 for s in value.src for d in shapes.shape(s)):
-        several = many or share_work(value.src, storage.made)
-        return len(value.src) if several and is_loopless(value, storage.made) else 0
+        if not many and not share_work(value.src, storage.made):
+            return 0
+        order = walk.toposort(value, gate=lambda u: u not in storage.made)
+        return 0 if any(u.op is Ops.REDUCE for u in order) else len(value.src)
     part_shapes = {shapes.shape(s) for s in value.src}
     if len(part_shapes) > 1 or (value.op is Ops.CAT and not many):
         return 0
     return MOST_TOGETHER if share_work(value.src, storage.made) else 0
 
 
-def _index_of_whole(value: UOp, axis: int, begin: UOp, index: Index) -> Index:
-    """The index into a STACK or CAT, given one into a part that begins there."""
+def _index_of_whole(value: UOp, begin: shapes.Dim | None, index: Index) -> Index:
+    """The index into a value, given one into the part of it that begins there."""
+    if begin is None:
+        return index
+    first = leaves.dim_uop(begin)
     if value.op is Ops.STACK:
-        return (begin, *index)
-    return (*index[:axis], affine.add(index[axis], begin), *index[axis + 1 :])
+        return (first, *index)
+    axis: int = value.arg
+    return (*index[:axis], affine.add(index[axis], first), *index[axis + 1 :])
 
 
 def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.lanes import piece
+from uopc.passes.analysis.lanes import chunk
 from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
@@ -18,7 +18,7 @@ def crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
         step = 0 if a.written else a.stride(output)
         if step is None or -1 <= step <= 1:
             continue
-        least = piece(a.node.dtype)
+        least = chunk(a.node.dtype)
         for q in k.outputs:
             if q is not output and q.arg.kind == "loop" and a.stride(q) == 1:
                 return q if (length_of(q) or 0) >= least <= (length_of(output) or 0) else None
