@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from uopc.ir.core import bounds, dtypes, ranges
+from uopc.ir.core import bounds, ranges
 from uopc.ir.core.args import AxisKind
-from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, make_range, reduces_over
 from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_outermost
-from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, stripped
+from uopc.passes.optimize.opts.strip_mining import Strip, clamped, quotient_up, stripped
 
 # A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
 # multiple is halved while one chunk could exceed another by more than 1 / MOST_UNEVEN of it.
@@ -50,9 +49,6 @@ def _in_chunks(kernel: UOp, r: UOp, count: UOp, size: UOp, kind: AxisKind) -> UO
     """r  →  chunk·size + i: `count` chunks of the given kind."""
     chunk = make_range(count, (*r.arg.axis, 0), kind)
     first = affine.mul(chunk, size)
-    left = affine.sub(r.src[0], first)
-    length = size if affine.at_most(size, left) else intern(Ops.MIN, dtypes.index, (size, left))
-    if bounds.bounds(left)[0] < 0:  # a chunk that begins after the end is empty
-        length = intern(Ops.MAX, dtypes.index, (length, affine.const(0)))
-    inner = make_range(length, (*r.arg.axis, 1), "loop")
+    left = affine.sub(r.src[0], first)  # below 0 in a chunk that begins after the end
+    inner = make_range(clamped(size, left), (*r.arg.axis, 1), "loop")
     return stripped(kernel, Strip(r, affine.add(first, inner), (chunk, inner)))

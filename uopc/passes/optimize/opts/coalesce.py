@@ -7,12 +7,11 @@ Rows that are shorter than a vector then fill vectors.
 
 from __future__ import annotations
 
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, make_range
 from uopc.passes.optimize.opts.interchange import other_loop
-from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
+from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered, known_length
 from uopc.passes.optimize.opts.strip_mining import Strip, stripped
 
 
@@ -23,12 +22,10 @@ def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
                if r.arg.axis < q.arg.axis < inner.arg.axis]  # fmt: skip
     if not r.arg.axis < inner.arg.axis or between:
         raise Refused(f"range {n} is not the next one inside")
-    if any(q.src[0].op is not Ops.CONST for q in (r, inner)):
-        raise Refused("the length of a range is not known")
+    length = known_length(r) * known_length(inner)
     for q in (r, inner):
         check_free(kernel, q)
         check_unordered(kernel, q)
-    length = inner.src[0]
-    both = make_range(affine.mul(r.src[0], length), (*r.arg.axis, 0), "loop")
-    row, column = affine.divmod_(both, length)
+    both = make_range(length, (*r.arg.axis, 0), "loop")
+    row, column = affine.divmod_(both, inner.src[0])
     return stripped(kernel, Strip(r, row, (both,)), Strip(inner, column, ()))

@@ -36,7 +36,7 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("the reduce has no copies side by side")
     nest, kinds = next_nest(kernel), _kinds(copied, n)
     loops = {q: make_range(q.src[0], (nest, i), kinds[q]) for i, q in enumerate(copied)}
-    tile = local_tile(kernel, u.dtype, [int(q.src[0].arg) for q in copied]).filled(copied, u)
+    tile = local_tile(kernel, u.dtype, [int(q.src[0].arg) for q in copied]).fill(copied, u)
     return rebuild.rebuild(kernel, {u: tile.at(list(loops.values())), **loops})
 
 

@@ -44,9 +44,8 @@ def check_no_amount(n: int) -> None:
 
 def check_free(kernel: UOp, r: UOp) -> None:
     """Refused if the length of another loop depends on the range."""
-    for u in parts(kernel).ranges:
-        if u is not r and r in ranges.ranges(u):
-            raise Refused("the length of another loop depends on this range")
+    if any([u is not r and r in ranges.ranges(u) for u in parts(kernel).ranges]):
+        raise Refused("the length of another loop depends on this range")
 
 
 def check_outermost(kernel: UOp, r: UOp) -> None:
@@ -78,6 +77,13 @@ def check_ahead(kernel: UOp, value: UOp) -> None:
             raise Refused("the operand waits for a store")
         if u.op is Ops.INDEX and storage_root(u) in written:
             raise Refused("the kernel writes to what the operand reads")
+
+
+def known_length(r: UOp) -> int:
+    """The length of the range; Refused if it is not a constant."""
+    if r.src[0].op is not Ops.CONST:
+        raise Refused("the length of the range is not known")
+    return int(r.src[0].arg)
 
 
 def only_reduce(kernel: UOp, r: UOp) -> UOp:

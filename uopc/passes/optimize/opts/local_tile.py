@@ -35,10 +35,10 @@ class LocalTile:
         return intern(Ops.INDEX, base.dtype, (base, index_maps.flat_index(self.dims, tuple(index))))
 
     def after(self, *effects: UOp) -> LocalTile:
-        """The tile as it is after some effects."""
+        """The tile after some effects."""
         return LocalTile(self.buffer, self.dims, effects)
 
-    def filled(self, index: Sequence[UOp], value: UOp, *outer: UOp) -> LocalTile:
+    def fill(self, index: Sequence[UOp], value: UOp, *outer: UOp) -> LocalTile:
         """The tile once `value` is stored at the index, in the loops of the index and in `outer`
         around those."""
         store = intern(Ops.STORE, dtypes.void, (self.at(index), value))

@@ -4,9 +4,9 @@
 
 The tile has one dimension per *digit*: loops that the operand depends on only through one sum (the
 `row + tap` of a window), so elements that windows share are stored once. The digit of the lanes is
-the innermost dimension. If lanes step by s, elements are sorted by their position modulo s first,
-so that every read in the inner loops is of neighbours. Any value can be packed, not only elements
-of an array: guards, casts and whole producers move out of the inner loops with it.
+the innermost dimension. If lanes are s elements apart, elements are sorted by their position modulo
+s first, so that inner loops read neighbours. Any value can be packed, not only elements of an
+array: guards, casts and whole producers move out of the inner loops with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
 from uopc.passes.optimize.opts.pad import guarded
 
 _REDUCED = ("reduce", "unroll")
-_FAR = 1 << 62  # the step of a digit that is not affine
+_FAR = 1 << 62  # the stride of a digit that is not affine
 
 
 @dataclass
@@ -35,18 +35,14 @@ class Digit:
     unit: UOp
     factors: dict[UOp, int]
     extent: int
-    step: int  # of the flat index, per step of the digit; 0 if it is not affine
-
-    def total(self) -> UOp:
-        """The sum where the value is read."""
-        return affine.build(0, self.factors)
+    stride: int  # of the flat index, per step of the digit; 0 if it is not affine
 
     def unit_at(self, digit: UOp) -> UOp:
         """The value of the unit loop, given that of the digit."""
         others = {m: -f for m, f in self.factors.items() if m is not self.unit}
         return affine.add(digit, affine.build(0, others))
 
-    def lane_step(self) -> tuple[int, int]:
+    def lane_stride(self) -> tuple[int, int]:
         """The distance of neighbouring lanes in the digit, and their number; (1, 1) without any."""
         lanes = [(f, int(q.src[0].arg)) for q, f in self.factors.items() if q.arg.kind == "lane"]
         return lanes[0] if lanes else (1, 1)
@@ -64,16 +60,17 @@ def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     """Pack operand n of the kernel's reduces: fill a tile before r, and read the tile inside."""
-    found = operands(kernel)
-    if not 0 <= n < len(found):
-        raise Refused(f"the kernel's reduces have {len(found)} operands")
-    value, reduce = found[n]
+    choices = operands(kernel)
+    if not 0 <= n < len(choices):
+        raise Refused(f"the kernel's reduces have {len(choices)} operands")
+    value, reduce = choices[n]
     around = ranges.ranges(reduce) if r.arg.kind == "loop" else ranges.closed_ranges(reduce)
     if r not in around:
         raise Refused("the loop is not around the operand's reduce")
     inside = [q for q in ranges.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, q.seq))
-    if any(not _is_bounded(q, inside) for q in inside):
+    unknown = [q for q in inside if q.src[0].op is not Ops.CONST]  # loops around may decide
+    if any(q.arg.kind != "loop" or ranges.ranges(q.src[0]) & set(inside) for q in unknown):
         raise Refused("the length of a loop inside is not known")
     if not inside:
         raise Refused("the operand is the same in all iterations of the loop")
@@ -89,26 +86,19 @@ def _is_around(q: UOp, r: UOp) -> bool:
     return q.arg.kind in ("loop", "thread", "global") and bool(q.arg.axis < r.arg.axis)
 
 
-def _is_bounded(q: UOp, inside: list[UOp]) -> bool:
-    """True if a loop has a known length, or one that only loops around the tile decide."""
-    if q.src[0].op is Ops.CONST:
-        return True
-    return q.arg.kind == "loop" and ranges.ranges(q.src[0]).isdisjoint(inside)
-
-
 # ---------------------------------------------------------------- digits
 def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
     """The digits of a value: first those of loops around the reduces, so that the elements that a
-    reduce reads are close together; last that of the lanes; else the greatest step first."""
-    steps = {q: _step(value, q) for q in inside}
+    reduce reads are close together; last that of the lanes; else the greatest stride first."""
+    strides = {q: _stride(value, q) for q in inside}
     found: list[Digit] = []
-    for q in sorted(inside, key=lambda q: (steps[q] or _FAR, q.arg.axis)):
-        if not any(_joins(value, d, q, steps) for d in found):
-            found.append(Digit(q, {q: 1}, bounds.bounds(q.src[0])[1], steps[q]))
+    for q in sorted(inside, key=lambda q: (strides[q] or _FAR, q.arg.axis)):
+        if not any(_joins(value, d, q, strides[q]) for d in found):
+            found.append(Digit(q, {q: 1}, bounds.bounds(q.src[0])[1], strides[q]))
 
     def rank(d: Digit) -> tuple[bool, bool, int]:
         lanes = any(q.arg.kind == "lane" for q in d.factors)
-        return lanes, any(_role(q) != "around" for q in d.factors), -(d.step or _FAR)
+        return lanes, any(_role(q) != "around" for q in d.factors), -(d.stride or _FAR)
 
     return sorted(found, key=rank)
 
@@ -121,33 +111,28 @@ def windows(value: UOp) -> list[UOp]:
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
 
-def _step(value: UOp, q: UOp) -> int:
+def _stride(value: UOp, q: UOp) -> int:
     """The growth of an index per iteration of a loop, in elements. If no index is affine in the
     loop, the growth of a sum inside of one. 0 if there is none."""
-    sums = []
-    for u in walk.toposort(value):
-        if q not in ranges.ranges(u):
-            continue
-        if u.op is Ops.INDEX:
-            step: int = affine.form(index_maps.ungated(u.src[1])[0])[1].get(q, 0)
-            if step > 0:
-                return step
-        elif u.op is Ops.ADD and u.dtype is dtypes.index:
-            sums.append(affine.form(u)[1].get(q, 0))
-    return next((step for step in sums if step > 0), 0)
+    moving = [u for u in walk.toposort(value) if q in ranges.ranges(u)]
+    indices = [index_maps.ungated(u.src[1])[0] for u in moving if u.op is Ops.INDEX]
+    sums = [u for u in moving if u.op is Ops.ADD and u.dtype is dtypes.index]
+    strides = (affine.form(u)[1].get(q, 0) for u in (*indices, *sums))
+    return next((stride for stride in strides if stride > 0), 0)
 
 
-def _joins(value: UOp, d: Digit, q: UOp, steps: dict[UOp, int]) -> bool:
+def _joins(value: UOp, d: Digit, q: UOp, stride: int) -> bool:
     """Put a loop into a digit, if their values overlap and the value depends on the sum only."""
-    if not d.step or not steps[q] or steps[q] % d.step:
+    if not d.stride or not stride or stride % d.stride:
         return False
     if any(m.src[0].op is not Ops.CONST for m in (q, d.unit)):
         return False
-    factor = steps[q] // d.step
-    parts_of_one = all(_role(m) == _role(q) for m in d.factors)
-    if factor > d.extent or (factor == d.extent and not parts_of_one):
+    factor = stride // d.stride
+    extent = d.extent + factor * (q.src[0].arg - 1)
+    same_role = all(_role(m) == _role(q) for m in d.factors)
+    if factor > d.extent or (factor == d.extent and not same_role):
         return False
-    joined = Digit(d.unit, {**d.factors, q: factor}, d.extent + factor * (q.src[0].arg - 1), d.step)
+    joined = Digit(d.unit, {**d.factors, q: factor}, extent, d.stride)
     sum_ = make_range(joined.extent, (*q.arg.axis, -1), "loop")
     moved = rebuild.rebuild(value, {d.unit: joined.unit_at(sum_)})
     if any(m in ranges.ranges(moved) for m in joined.factors):
@@ -169,43 +154,38 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
     the elements of a column are in different banks of shared memory."""
     nest = next_nest(kernel)
     dims: list[int] = []
-    filled: list[UOp] = []  # the loops that fill the tile, one per dimension
-    read: list[UOp] = []
+    fill: list[UOp] = []  # the index of the element to fill, one loop per dimension
+    read: list[UOp] = []  # the index of the element to read
     guard = index_maps.true()
     moved: dict[UOp, UOp] = {}
     for d in order:
-        apart, width = d.lane_step()
+        apart, width = d.lane_stride()
         count = -(-d.extent // (apart * width)) * width
         known = d.unit.src[0].op is Ops.CONST
         phase = _fill_loop(affine.const(apart), (nest, len(dims)))
         length = affine.const(count) if known else d.unit.src[0]
         inner = _fill_loop(length, (nest, len(dims) + 1))
         dims += [apart, count]
-        filled += [phase, inner]
+        fill += [phase, inner]
         position = affine.add(affine.scaled(inner, apart), phase)
         guard = index_maps.both(guard, compare.less(position, affine.const(d.extent)))
         moved[d.unit] = d.unit_at(position)
-        quotient, rest = affine.divmod_(d.total(), affine.const(apart))
+        quotient, rest = affine.divmod_(affine.build(0, d.factors), affine.const(apart))
         read += [rest, quotient]
-    content = _guarded(rebuild.rebuild(value, moved), guard)
+    content = rebuild.rebuild(value, moved)
+    if guard.op is not Ops.CONST:
+        content = rebuild.rewritten(
+            content, lambda u, src: guarded(u, src, guard) if u.op is Ops.INDEX else None
+        )
     row, itemsize = dims[-1], value.dtype.itemsize
     swizzled = in_banks and can_be_swizzled(row * itemsize)
     if in_banks and not swizzled and row * itemsize % 32 == 0:
         # 8 rows are in different banks, 16 bytes of each, if rows have an odd number of 16 bytes.
         dims[-1] += 16 // itemsize
     tile = local_tile(kernel, value.dtype, dims, swizzle=row if swizzled else 0)
-    return rebuild.rebuild(kernel, {value: tile.filled(filled, content).at(read)})
+    return rebuild.rebuild(kernel, {value: tile.fill(fill, content).at(read)})
 
 
 def _fill_loop(length: UOp, axis: tuple[int, ...]) -> UOp:
     """A loop; 0 in place of a loop of length 1."""
     return affine.const(0) if length is affine.const(1) else make_range(length, axis, "loop")
-
-
-def _guarded(value: UOp, guard: UOp) -> UOp:
-    """The value with its accesses under a guard."""
-    if guard.op is Ops.CONST:
-        return value
-    return rebuild.rewritten(
-        value, lambda u, src: guarded(u, src, guard) if u.op is Ops.INDEX else None
-    )

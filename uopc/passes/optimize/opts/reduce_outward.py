@@ -50,7 +50,7 @@ def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
     begin = identity(reduce)
     if outer:  # anew in each iteration of the loops around
         begin = intern(Ops.AFTER, begin.dtype, (begin, *sorted(outer, key=lambda q: q.arg.axis)))
-    empty = tile.filled(loops(nest), begin)
+    empty = tile.fill(loops(nest), begin)
     rows, columns = make_range(r.src[0], (nest + 1, 0), "loop"), loops(nest + 1)
     term = rebuild.rebuild(reduce.src[0], {r: rows, **dict(zip(inside, columns))})
     others = tuple([q for q in reduce.src[1:] if q is not r])
@@ -58,4 +58,4 @@ def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
         term = intern(Ops.REDUCE, reduce.dtype, (term, *others), reduce.arg)
     begun = empty.after(*empty.effects, rows)
     added = alu.alu(begun.at(columns), Op.by_name(reduce.arg.op), term)
-    return begun.filled(columns, added, rows).at(inside)
+    return begun.fill(columns, added, rows).at(inside)

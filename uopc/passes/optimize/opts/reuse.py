@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import kernel_axes, reduces_over
-from uopc.passes.optimize.opts.legality import Refused, check_ahead, check_no_amount, only_reduce
+from uopc.passes.optimize.opts.legality import (
+    Refused,
+    check_ahead,
+    check_no_amount,
+    known_length,
+    only_reduce,
+)
 from uopc.passes.optimize.opts.local_tile import local_tile
 
 # The largest tile, in bytes. A larger one leaves the nearest caches between its loops.
@@ -45,11 +50,10 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
     check_no_amount(n)
     value, found = again(kernel, r)
     if not found:
-        raise Refused("no other loop computes what the reduce adds up")
+        raise Refused("no other loop computes the terms of the reduce")
     if any(q.arg.kind in ("upcast", "unroll", "lane") for q in ranges.ranges(value)):
         raise Refused("copies of the loop would share the tile")
-    if r.src[0].op is not Ops.CONST:
-        raise Refused("the length of the loop is not known")
+    length = known_length(r)
     check_ahead(kernel, value)
-    tile = local_tile(kernel, value.dtype, [r.src[0].arg], most=MOST_BYTES).filled([r], value)
+    tile = local_tile(kernel, value.dtype, [length], most=MOST_BYTES).fill([r], value)
     return rebuild.rebuild(kernel, {v: tile.at([q]) for v, q in found.items()})

@@ -35,7 +35,7 @@ def split(kernel: UOp, r: UOp, n: int) -> UOp:
 def peel(kernel: UOp, r: UOp, n: int) -> UOp:
     """Split r after its first n iterations."""
     if not 0 < n < bounds.bounds(r.src[0])[0]:
-        raise Refused(f"the range is not known to go on behind its first {n} iterations")
+        raise Refused(f"the range is not known to have more than {n} iterations, or {n} is below 1")
     return in_parts(kernel, r, [LoopPart(affine.const(n)), LoopPart(affine.plus(r.src[0], -n))])
 
 
@@ -60,7 +60,10 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
         body, closed = src[0], list(src[1:])
-        inner = [q for q in closed if q is not r and (u.op is Ops.REDUCE or _is_inner(q, axis))]
+        inner = [
+            q for q in closed if q is not r and (u.op is Ops.REDUCE or q.arg.axis > axis
+                                                 or q.arg.kind in ("upcast", "unroll", "lane"))
+        ]  # fmt: skip
         made = []
         for i, (part, loop, value) in enumerate(zip(parts, loops, values)):
             names = _copies(body, r, inner, number + i - 1) if i else {}
@@ -77,8 +80,8 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
 
 
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
-    """The REDUCE of one part. It is the body itself if that is the identity, or if u takes the
-    maximum or minimum of equal values."""
+    """The REDUCE of one part: the body itself if that is the identity, or if all values of a
+    maximum or minimum are equal."""
     again = u.arg.op in ("max", "min") and all(bounds.bounds(q.src[0])[0] > 0 for q in closed)
     if body is identity(u) or (body.op is Ops.CONST and again):
         return body
@@ -90,11 +93,6 @@ def _both(u: UOp, one: UOp, two: UOp) -> UOp:
     if one is identity(u):
         return two
     return one if two is identity(u) else alu.alu(one, Op.by_name(u.arg.op), two)
-
-
-def _is_inner(q: UOp, axis: tuple[int, ...]) -> bool:
-    """True if a range is inside of the loop with this axis: later in the nest, or spelled out."""
-    return bool(q.arg.axis > axis) or q.arg.kind in ("upcast", "unroll", "lane")
 
 
 def _copies(body: UOp, r: UOp, inner: list[UOp], number: int) -> dict[UOp, UOp]:

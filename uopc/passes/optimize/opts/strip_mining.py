@@ -2,9 +2,9 @@
 
     VECTOR(0, 8), UPCAST(0, 4):   r → 8·q + lane, q → 4·p + copy   is   r → 32·p + 8·copy + lane
 
-A Tiled notes such strips and makes the graph in one walk, when somebody needs it. The legality of a
-strip is asked of the kernel before the noted strips, about the loop that a range is a part of. If
-the answer may differ for the part, the graph is made first.
+A Tiled notes such strips; reading its kernel makes the graph in one walk. A strip is legal if it is
+legal for the whole loop of its range, in the kernel before the noted strips. If the answer may
+differ for the range, the graph is made first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 from typing import NamedTuple
 
 from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import dtypes, ranges
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
@@ -33,6 +33,7 @@ from uopc.passes.optimize.opts.legality import (
     check_free,
     check_not_read,
     check_unordered,
+    known_length,
 )  # fmt: skip
 
 _LANES = ("lane", "warp")
@@ -51,6 +52,19 @@ def quotient_up(value: UOp, n: int) -> UOp:
     return affine.floordiv(affine.plus(value, n - 1), affine.const(n))
 
 
+def smaller(a: UOp, b: UOp) -> UOp:
+    """min(a, b)"""
+    return a if affine.at_most(a, b) else intern(Ops.MIN, dtypes.index, (a, b))
+
+
+def clamped(a: UOp, b: UOp) -> UOp:
+    """max(min(a, b), 0)"""
+    low = smaller(a, b)
+    if bounds.bounds(low)[0] >= 0:
+        return low
+    return intern(Ops.MAX, dtypes.index, (low, affine.const(0)))
+
+
 def strip(r: UOp, n: int, kind: AxisKind, count: UOp | None = None) -> Strip:
     """r  →  outer·n + inner, the inner range of the given kind; only the inner range if the outer
     one has one iteration. Refused if n does not divide r, unless `count` is the outer length."""
@@ -66,7 +80,7 @@ def strip(r: UOp, n: int, kind: AxisKind, count: UOp | None = None) -> Strip:
 
 
 class Tiled:
-    """A kernel, and the strips that its ranges are to become."""
+    """A kernel, and the noted strips of its ranges."""
 
     def __init__(self, base: UOp, strips: tuple[Strip, ...] = ()) -> None:
         self.base, self.strips = base, strips
@@ -114,24 +128,22 @@ class Tiled:
         return found
 
     def is_compared(self, r: UOp) -> bool:
-        """Whether a comparison of indices may depend on a range."""
+        """True if a comparison of indices may depend on a range."""
         loop = self.loop(r)
         return any([loop in ranges.ranges(u) for u in parts(self.base).comparisons])
 
     def moves(self, r: UOp) -> bool:
-        """Whether each store that moves with the loop of r certainly moves with r too: the loop is
+        """True if each store that moves with the loop of r certainly moves with r too: the loop is
         a term of its own in the address."""
         loop = self.loop(r)
+
+        def is_term(index: UOp) -> bool:
+            terms = affine.form(index_maps.ungated(index)[0])[1]
+            return loop in terms and sum([loop in ranges.ranges(m) for m in terms]) == 1
+
         stores = [u for u in parts(self.base).stores if loop in ranges.ranges(u)]
-        return r is loop or all(
-            any(_is_term(index_maps.ungated(i)[0], loop) for i in before_effects(u.src[0]).src[1:])
-            for u in stores
-        )
-
-
-def _is_term(index: UOp, r: UOp) -> bool:
-    terms = affine.form(index)[1]
-    return r in terms and not any(r in ranges.ranges(m) for m in terms if m is not r)
+        indices = [before_effects(u.src[0]).src[1:] for u in stores]
+        return r is loop or all(any(map(is_term, index)) for index in indices)
 
 
 def stripped(kernel: UOp, *strips: Strip) -> UOp:
@@ -140,7 +152,17 @@ def stripped(kernel: UOp, *strips: Strip) -> UOp:
 
 
 def tile(kernel: Tiled, r: UOp, n: int, kind: AxisKind | None = None) -> Tiled:
-    """r  →  outer·n + inner, the inner range of the given kind; of that of r for TILE."""
+    """r  →  outer·n + inner, the inner range of the given kind: None for the kind of r, upcast only
+    for output loops, unroll only for reduces (n = 0: all)."""
+    if kind == "lane":
+        kernel = _without_lanes(kernel, r)
+    reduced = bool(reduces_over(kernel.base, kernel.loop(r)))
+    if kind == "upcast" and reduced:
+        raise Refused("UPCAST is for output loops; use UNROLL")
+    if kind == "unroll" and not reduced:
+        raise Refused("UNROLL is for reduce loops; use UPCAST")
+    if kind == "unroll" and n == 0:
+        n = known_length(r)
     if not kernel.moves(r):
         kernel = Tiled(kernel.kernel)
     loop = kernel.loop(r)
@@ -148,11 +170,6 @@ def tile(kernel: Tiled, r: UOp, n: int, kind: AxisKind | None = None) -> Tiled:
     check_amount(n, 2 if kind in (None, "lane") else 1)
     check_unordered(kernel.base, loop)
     return Tiled(kernel.base, (*kernel.strips, strip(r, n, kind or r.arg.kind)))
-
-
-def vector(kernel: Tiled, r: UOp, n: int) -> Tiled:
-    """r  →  outer·n + lane. Refused if something inside has lanes already."""
-    return tile(_without_lanes(kernel, r), r, n, "lane")
 
 
 def _without_lanes(kernel: Tiled, r: UOp) -> Tiled:
@@ -167,24 +184,6 @@ def _without_lanes(kernel: Tiled, r: UOp) -> Tiled:
     return kernel
 
 
-def upcast(kernel: Tiled, r: UOp, n: int) -> Tiled:
-    """r  →  outer·n + copy, of an output loop."""
-    if reduces_over(kernel.base, kernel.loop(r)):
-        raise Refused("UPCAST is for output loops; use UNROLL")
-    return tile(kernel, r, n, "upcast")
-
-
-def unroll(kernel: Tiled, r: UOp, n: int) -> Tiled:
-    """r  →  outer·n + copy, of a reduce; n = 0 stands for the length of r."""
-    if not reduces_over(kernel.base, kernel.loop(r)):
-        raise Refused("UNROLL is for reduce loops; use UPCAST")
-    if n == 0:
-        if r.src[0].op is not Ops.CONST:
-            raise Refused("the length of the range is not known")
-        n = r.src[0].arg
-    return tile(kernel, r, n, "unroll")
-
-
 def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     """r  →  min(outer·n, length - n) + lane: the last vector begins n before the end.
 
@@ -192,18 +191,16 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     every length of at least n.
     """
     _without_lanes(Tiled(kernel), r)
-    length = r.src[0]
-    if length.op is not Ops.CONST or length.arg < n:
-        raise Refused(f"the range is not known to have {n} iterations")
-    if n < 2 or length.arg % n == 0:
-        raise Refused(f"{n} is too small, or divides the range: no vector overlaps another")
+    length = known_length(r)
+    if n < 2 or length < n or length % n == 0:
+        raise Refused(f"{n} is below 2, exceeds the range or divides it: no vectors overlap")
     if r.arg.kind != "loop" or reduces_over(kernel, r):
-        raise Refused("what a reduce would add twice: only output loops overlap themselves")
+        raise Refused("a reduce would add terms twice: OVERLAP is for output loops")
     check_free(kernel, r)
     check_unordered(kernel, r)
     check_not_read(kernel, parts(kernel).stores)
-    outer = make_range(-(-length.arg // n), (*r.arg.axis, 0), "loop")
+    outer = make_range(-(-length // n), (*r.arg.axis, 0), "loop")
     lane = make_range(n, (*r.arg.axis, 1), "lane")
-    last = affine.const(length.arg - n)
+    last = affine.const(length - n)
     first = intern(Ops.MIN, dtypes.index, (affine.scaled(outer, n), last))
     return stripped(kernel, Strip(r, affine.add(first, lane), (outer, lane)))

@@ -7,6 +7,7 @@ An Opt takes a kernel, one of its loops, and an amount. It returns the changed k
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from uopc.errors import UserError
@@ -24,13 +25,13 @@ from uopc.passes.optimize.opts.reduce_outward import reduce_out
 from uopc.passes.optimize.opts.reuse import reuse
 from uopc.passes.optimize.opts.split import peel, split
 from uopc.passes.optimize.opts.split_at_bound import split_at
-from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile, unroll, upcast, vector
+from uopc.passes.optimize.opts.strip_mining import Tiled, overlap, tile
 from uopc.passes.optimize.opts.tensor_cores import tensor
-from uopc.passes.optimize.opts.threads import grid, group, group_top, local, pipeline
+from uopc.passes.optimize.opts.threads import grid, group, local, pipeline
 
 
 class Row(NamedTuple):
-    """One Opt. `change` takes and returns a kernel, or a Tiled where the cut is `noted`."""
+    """One Opt. `change` takes and returns a kernel, or a Tiled if its strip is `noted`."""
 
     change: Callable[[Any, UOp, int], Any]
     meaning: str
@@ -39,13 +40,15 @@ class Row(NamedTuple):
 
 
 OPTS = {
-    "VECTOR": Row(vector, "the inner n iterations become the lanes of vectors",
+    "VECTOR": Row(partial(tile, kind="lane"), "the inner n iterations become the lanes of vectors",
         "for i < 64: f(i) → for o < 8: f(8·o + lane), lane < 8", noted=True),
     "OVERLAP": Row(overlap, "as VECTOR, for any length: the last vector begins n before the end",
         "for i < 30: f(i) → for o < 4: f(min(8·o, 22) + lane), lane < 8"),
-    "UPCAST": Row(upcast, "the inner n iterations of an output loop become copies of its body",
+    "UPCAST": Row(partial(tile, kind="upcast"),
+        "the inner n iterations of an output loop become copies of its body",
         "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)", noted=True),
-    "UNROLL": Row(unroll, "the inner n iterations of a reduce (0: all) get an accumulator each",
+    "UNROLL": Row(partial(tile, kind="unroll"),
+        "the inner n iterations of a reduce (0: all) get an accumulator each",
         "s += f(k), k < 8 → s += f(2·o), t += f(2·o + 1), o < 4; s + t", noted=True),
     "TILE": Row(tile, "the loop becomes two: an outer one, and an inner one of n iterations",
         "for i < 64: f(i) → for o < 8: for i < 8: f(8·o + i)", noted=True),
@@ -77,9 +80,11 @@ OPTS = {
         "for i < 64: f(i) → thread c < 4: for i < 16: f(16·c + i)"),
     "GRID": Row(grid, "an output loop around the kernel becomes blocks of a grid",
         "for i < 64: f(i) → block i < 64: f(i)"),
-    "GROUP": Row(group, "a reduce is shared among n threads that are neighbours",
+    "GROUP": Row(partial(group, kind="group"),
+        "a reduce is shared among n threads that are neighbours",
         "s += f(k), k < 64 → thread g < 4: s += f(4·o + g), o < 16; Σ s over g"),
-    "GROUPTOP": Row(group_top, "a reduce is shared among n threads that are far apart",
+    "GROUPTOP": Row(partial(group, kind="grouptop"),
+        "a reduce is shared among n threads that are far apart",
         "as GROUP; neighbouring threads belong to another loop"),
     "TC": Row(tensor, "a sum of products on tensor cores; 1: float32 may be rounded to tf32",
         "s += a[i, k] * b[k, j] → s += shaped_wmma(a, b, 16 rows, 8 columns, 16 deep)"),
@@ -91,14 +96,14 @@ OPTS = {
 
 
 def apply_opt(kernel: UOp, opt: Opt) -> UOp:
-    """The kernel after one Opt. Refused (with the reason) where it is not legal."""
+    """The kernel after one Opt. Refused (with the reason) if it is not legal."""
     return apply(Tiled(kernel), opt).kernel
 
 
 def apply(kernel: Tiled, opt: Opt) -> Tiled:
-    """The same where several Opts follow one another."""
+    """The kernel and its noted strips after one of several Opts."""
     if opt.op not in OPTS:
-        raise UserError(f"unknown Opt {opt.op!r}; there are {', '.join(OPTS)}")
+        raise UserError(f"unknown Opt {opt.op!r}; choose one of {', '.join(OPTS)}")
     axes = kernel.axes
     if not 0 <= opt.axis < len(axes):
         raise Refused(f"{opt}: the kernel has {len(axes)} ranges")
@@ -107,9 +112,7 @@ def apply(kernel: Tiled, opt: Opt) -> Tiled:
         raise Refused(f"{opt}: range {opt.axis} is already {r.arg.kind}")
     row = OPTS[opt.op]
     try:
-        if not row.noted:
-            return Tiled(row.change(kernel.kernel, r, opt.arg))
-        tiled: Tiled = row.change(kernel, r, opt.arg)
-        return tiled
+        changed = row.change(kernel if row.noted else kernel.kernel, r, opt.arg)
+        return changed if row.noted else Tiled(changed)
     except Refused as refused:
         raise Refused(f"{opt}: {refused.why}", *refused.expressions) from None

@@ -37,7 +37,10 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
               for q, size in zip(loops, tile.shape)]  # fmt: skip
     kernel, inner = stripped(kernel, *strips), [s.loops[-1] for s in strips]
     (reduce,) = [u for u in parts(kernel).reduces if inner[2] in u.src]
-    body = _product(reduce, tile, inner)
+    factors = _narrow(reduce.src[0].src)
+    if inner[0] not in ranges.ranges(factors[0]):
+        factors.reverse()
+    body = intern(Ops.SHAPED_WMMA, tile.result, (*factors, *inner), tile.shape)
     made = intern(Ops.REDUCE, reduce.dtype, (body, *reduce.src[1:]), reduce.arg)
     return rebuild.rebuild(kernel, {reduce: made})
 
@@ -45,24 +48,20 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
 def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     """The tile for a reduce over r; and the loops of its rows, of its columns, whose neighbours are
     stored side by side, and of its depth. Of several loops, the innermost."""
-    product = _product_over(kernel, r)
+    closing = closers(kernel, r)
+    if len(closing) != 1 or closing[0].op is not Ops.REDUCE:
+        raise Refused("tensor cores add up one reduce")
+    product = find_contraction(closing[0])
+    if product is None:
+        raise Refused("the reduce is no sum of products")
     tile = _tile(product, n)
+    indices = [before_effects(u.src[0]).src[1] for u in parts(kernel).stores]
+    strides = [affine.form(index_maps.ungated(i)[0])[1] for i in indices]
     for p in (product, product.turned()):
-        columns = [q for q in p.columns if any(_stride(u, q) == 1 for u in parts(kernel).stores)]
+        columns = [q for q in p.columns if any(terms.get(q) == 1 for terms in strides)]
         if p.rows and columns:
             return tile, p.rows[-1], columns[-1], r
     raise Refused("each operand needs an output loop of its own, and one writes neighbours")
-
-
-def _product_over(kernel: UOp, r: UOp) -> Contraction:
-    """The one sum of products over a range."""
-    found = closers(kernel, r)
-    if len(found) != 1 or found[0].op is not Ops.REDUCE:
-        raise Refused("tensor cores add up one reduce")
-    product = find_contraction(found[0])
-    if product is None:
-        raise Refused("the reduce is no sum of products")
-    return product
 
 
 def _narrow(factors: Iterable[UOp]) -> list[UOp]:
@@ -82,11 +81,6 @@ def _tile(product: Contraction, n: int) -> Tile:
     return tile
 
 
-def _stride(store: UOp, r: UOp) -> int:
-    """By how many elements the address of a store moves with a loop."""
-    return affine.form(index_maps.ungated(before_effects(store.src[0]).src[1])[0])[1].get(r, 0)
-
-
 def _check(kernel: UOp, r: UOp, size: int) -> None:
     check_free(kernel, r)
     if r.arg.kind not in ("loop", "reduce"):
@@ -97,11 +91,3 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
     check_unordered(kernel, r)
     if any(q.arg.kind == "lane" for nest in parts(kernel).nests if r in nest for q in nest):
         raise Refused("values inside a loop of the product already have lanes")
-
-
-def _product(reduce: UOp, tile: Tile, inner: list[UOp]) -> UOp:
-    """The SHAPED_WMMA of a reduce over the inner loops of a tile."""
-    factors = _narrow(reduce.src[0].src)
-    if inner[0] not in ranges.ranges(factors[0]):
-        factors.reverse()
-    return intern(Ops.SHAPED_WMMA, tile.result, (*factors, *inner), tile.shape)

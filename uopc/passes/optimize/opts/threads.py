@@ -21,20 +21,20 @@ from uopc.passes.optimize.opts.legality import (
     Refused,
     check_amount,
     check_free,
+    check_no_amount,
     check_outermost,
     check_unordered,
 )  # fmt: skip
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, strip, stripped
 
-# The most threads that share a reduce. Threads that are far apart read each other's values one by
-# one.
-MOST_GROUP, MOST_APART = 1024, 32
+# The most threads that share a reduce, by kind. Threads that are far apart read each other's values
+# one by one.
+MOST_THREADS = {"group": 1024, "grouptop": 32}
 
 
 def grid(kernel: UOp, r: UOp, n: int) -> UOp:
     """r  →  a dimension of the grid: each iteration runs in a block of its own."""
-    if n:
-        raise Refused("a whole range becomes a dimension of the grid: the amount is 0")
+    check_no_amount(n)
     _check_output(kernel, r)
     if ranges.ranges(r.src[0]):
         raise Refused("its length differs from iteration to iteration")
@@ -52,32 +52,25 @@ def local(kernel: UOp, r: UOp, n: int) -> UOp:
     length = r.src[0]
     if affine.is_multiple(length, n):
         return stripped(kernel, strip(r, n, "local"))
-    _check_no_sharing(kernel, r)
+    reduces = [u for u in parts(kernel).reduces if r in ranges.ranges(u)]
+    if any(q.arg.kind.startswith("group") for u in reduces for q in ranges.closed_ranges(u)):
+        # A branch would leave behind threads that others wait for.
+        raise Refused("the amount must divide a range in which threads share a reduce")
     cut = strip(r, n, "local", quotient_up(length, n))
     inside = fold.cast(intern(Ops.CMPLT, dtypes.bool_, (cut.value, length)), dtypes.index)
     guard = make_range(inside, (*r.arg.axis, 2), "loop")
     return stripped(kernel, Strip(r, affine.add(cut.value, guard), (*cut.loops, guard)))
 
 
-def group(kernel: UOp, r: UOp, n: int) -> UOp:
-    """A reduce over r  →  each of n neighbouring threads has every n-th value; they combine their
-    results, and all get the total."""
-    return _shared(kernel, r, n, "group")
-
-
-def group_top(kernel: UOp, r: UOp, n: int) -> UOp:
-    """The same with threads that are far apart: neighbouring threads belong to another loop."""
-    return _shared(kernel, r, n, "grouptop")
-
-
-def _shared(kernel: UOp, r: UOp, n: int, kind: AxisKind) -> UOp:
+def group(kernel: UOp, r: UOp, n: int, kind: AxisKind) -> UOp:
+    """A reduce over r  →  each of n threads has every n-th value; they combine their results, and
+    all get the total. Threads are neighbours; or belong to another loop, for kind grouptop."""
     check_free(kernel, r)
     closing = closers(kernel, r)
     if any(u.op is Ops.END for u in closing):
         raise Refused("only a reduce can be shared; use LOCAL")
-    most = MOST_APART if kind == "grouptop" else MOST_GROUP
-    if n < 2 or n & (n - 1) or n > most:
-        raise Refused(f"the amount {n} is not a power of two from 2 to {most}")
+    if n < 2 or n & (n - 1) or n > MOST_THREADS[kind]:
+        raise Refused(f"the amount {n} is not a power of two from 2 to {MOST_THREADS[kind]}")
     for q in set().union(*[ranges.ranges(u) for u in closing]):
         if q.arg.kind.startswith("group"):
             raise Refused("a reduce around it is shared among threads already")
@@ -118,10 +111,9 @@ def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _check_output(kernel: UOp, r: UOp) -> None:
-    order = walk.order(kernel)
-    if r not in _filling(kernel) and any(
+    if r not in _fill_loops(kernel) and any(
         u.op is Ops.INDEX and storage_root(u).op is Ops.BUFFER and r in ranges.ranges(u)
-        for u in order
+        for u in walk.order(kernel)
     ):
         raise Refused("it goes over storage that each thread has for itself")
     if reduces_over(kernel, r):
@@ -129,7 +121,7 @@ def _check_output(kernel: UOp, r: UOp) -> None:
     check_unordered(kernel, r)
 
 
-def _filling(kernel: UOp) -> set[UOp]:
+def _fill_loops(kernel: UOp) -> set[UOp]:
     """The loops that fill a tile for all threads of the block: no range of threads is around."""
     found: set[UOp] = set()
     for u in walk.order(kernel):
@@ -143,10 +135,3 @@ def _filling(kernel: UOp) -> set[UOp]:
 def _differs(r: UOp) -> bool:
     """True if a loop has another length in other threads."""
     return any(q.arg.kind in THREADS for q in ranges.ranges(r.src[0]))
-
-
-def _check_no_sharing(kernel: UOp, r: UOp) -> None:
-    """Refused if threads wait for each other inside of r: a branch would leave some behind."""
-    inside = [u for u in parts(kernel).reduces if r in ranges.ranges(u)]
-    if any(q.arg.kind.startswith("group") for u in inside for q in ranges.closed_ranges(u)):
-        raise Refused("the amount must divide a range in which threads share a reduce")

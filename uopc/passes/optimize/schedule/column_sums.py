@@ -1,9 +1,9 @@
 """Sums down the columns of an array, in registers or, for a large array, in memory.
 
 A few rows times a matrix, or a sum over the rows of an array, uses no element often enough for a
-register tile; the order in which memory is read bounds the time, so the sums stay in a local tile
-and the array is read row by row. A product with few results and long sums is cut in blocks, so
-that its register tiles find their operands in cache.
+register tile. Its time depends on the order of reads, so the sums stay in a local tile, and the
+array is read row by row. A product with few results and long sums is cut in blocks, whose operands
+stay in cache.
 """
 
 from __future__ import annotations
@@ -14,61 +14,51 @@ from dataclasses import dataclass
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    fitting,
-    is_dear,
-    length_of,
-    most_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, length_of, most_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Σ over `reduce` of an array whose neighbours are those of `lane`; `row` uses it again."""
+    """Σ over `reduce` of an array whose neighbours are those of `lane`; each row uses it again.
+    The sums of one of the `blocks` of columns stay in the nearest cache."""
 
     reduce: UOp
     lane: UOp
     row: UOp | None
-
-    @property
-    def rows(self) -> int:
-        return 1 if self.row is None else length_of(self.row) or 1
+    rows: int
+    blocks: int
 
 
 def columns_outside(s: Scheduler) -> bool:
-    """Whether the kernel is a sum in memory. If so, columns go outside of rows where threads or
-    blocks share the columns, so that each reads a part of the array."""
-    c = _find(s)
-    if c is None:
-        return False
-    shared = s.context.threads > 1 or _block_count(c) > 1
-    if shared and c.row is not None and c.row.arg.axis < c.lane.arg.axis:
+    """Columns outside of rows where threads or blocks share the columns of a sum in memory, so that
+    each reads a part of the array. True if the kernel is such a sum."""
+    c = _find_columns(s)
+    shared = c is not None and (s.context.threads > 1 or c.blocks > 1)
+    if shared and c is not None and c.row is not None and c.row.arg.axis < c.lane.arg.axis:
         s.swapped(c.row, c.lane)
-    return True
+    return c is not None
 
 
 def in_memory(s: Scheduler) -> list[UOp]:
     """Move the sums into local tiles; the loops that then get lanes, none if nothing was done."""
-    c = _find(s)
+    c = _find_columns(s)
     if c is None:
         return []
     n = thresholds.SUMMED
     while n > 1 and n * c.rows * s.facts.expanded_size() > thresholds.MOST_COPIES:
         n //= 2
-    return [q for lane in _blocks(s, c) for q in _move(s, lane, c.rows, n)]
+    return [q for lane in _block_loops(s, c) for q in _move(s, lane, c.rows, n)]
 
 
-def _find(s: Scheduler) -> _Columns | None:
+def _find_columns(s: Scheduler) -> _Columns | None:
     k = s.facts
-    written = [a for a in k.accesses if a.written]
-    if len(k.reduces) != 1 or len(k.reduces[0].src) != 2 or len(written) != 1:
+    if len(k.reduces) != 1 or len(k.reduces[0].src) != 2 or len(k.written) != 1:
         return None
     (u,) = k.reduces
     r = u.src[1]
     loops = [q for q in k.outputs if q.arg.kind == "loop" and q in ranges.ranges(u)]
-    lane = next((q for q in loops if written[0].stride(q) == 1), None)
+    lane = next((q for q in loops if k.written[0].stride(q) == 1), None)
     if lane is None or (length_of(r) or 0) < thresholds.LEAST_SUMMED:
         return None
     read = [a for a in k.inside(lane) if not a.written]
@@ -78,34 +68,29 @@ def _find(s: Scheduler) -> _Columns | None:
     size = large[0].node.dtype.itemsize * (length_of(r) or 1) * most_of(lane)
     around = [q for q in loops if q in ranges.ranges(large[0].node) and q is not lane]
     rows = [q for q in loops if q not in ranges.ranges(large[0].node)]
-    narrow = most_of(lane) * u.dtype.itemsize <= thresholds.WIDE_BYTES * thresholds.COLUMN_VECTORS
+    row_bytes = most_of(lane) * u.dtype.itemsize
+    narrow = row_bytes <= thresholds.WIDE_BYTES * thresholds.COLUMN_VECTORS
     if narrow or len(rows) > 1 or size <= s.target.l2_bytes // 2:
         return None
-    row = rows[0] if rows else None
     if any(q.arg.axis > p.arg.axis for q in around for p in (lane, *rows)):
         return None
-    if row is not None and (length_of(row) or 1 << 20) > thresholds.MOST_SUMMED_ROWS:
+    if any((length_of(q) or 1 << 20) > thresholds.MOST_SUMMED_ROWS for q in rows):
         return None
-    return _Columns(u, lane, row)
+    count = most_of(rows[0]) if rows else 1
+    blocks = max(1, -(-row_bytes * count // thresholds.SUM_BYTES))
+    return _Columns(u, lane, rows[0] if rows else None, count, blocks)
 
 
-def _block_count(c: _Columns) -> int:
-    size = most_of(c.lane) * c.reduce.dtype.itemsize * c.rows
-    return max(1, -(-size // thresholds.SUM_BYTES))
-
-
-def _blocks(s: Scheduler, c: _Columns) -> list[UOp]:
-    """The loops over columns, each over so few that their sums stay in the nearest cache."""
-    count, lanes = _block_count(c), s.target.lanes(c.reduce.dtype.bits)
-    if count == 1:
+def _block_loops(s: Scheduler, c: _Columns) -> list[UOp]:
+    """The loops over the columns of each block."""
+    if c.blocks == 1:
         return [c.lane]
-    width = -(-most_of(c.lane) // (count * lanes)) * lanes
-    parts: list[UOp | None] = [c.lane]
-    if s.attempt("SPLIT", c.lane, width):
-        parts = [s.part(c.lane, 0), s.part(c.lane, 1)]
-    if parts[0] is not None and s.attempt("TILE", parts[0], width):
-        parts[0] = s.part(parts[0], 1)
-    return [q for q in parts if q is not None]
+    lanes = s.target.lanes(c.reduce.dtype.bits)
+    width = -(-most_of(c.lane) // (c.blocks * lanes)) * lanes
+    first, rest = s.split(c.lane, width)
+    if s.attempt("TILE", first, width):
+        first = s.part(first, 1)
+    return [q for q in (first, rest) if q is not None]
 
 
 def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
@@ -121,10 +106,9 @@ def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
         outer = max(before, key=lambda q: q.arg.axis)
     r = reduce.src[1]
     first = s.widen(r, "TILE", n)
-    axes = s.axes
-    if first is None or not s.attempt("REDUCE_OUT", first, axes.index(outer)):
+    made = s.added("REDUCE_OUT", first, s.axes.index(outer))
+    if first is None or not made:
         return []
-    made = [q for q in s.axes if q not in axes]
     for q in s.family(r):
         if q.arg.axis in ((*first.arg.axis[:-1], 1), (*r.arg.axis, 1)):
             s.attempt("UNROLL", q, 0)
@@ -134,8 +118,8 @@ def _move(s: Scheduler, lane: UOp, rows: int, n: int) -> list[UOp]:
 
 
 def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]) -> bool:
-    """Cut the loop of a long sum of products into blocks, its results in memory, where the results
-    are so few that all operands of a block stay in L2. Whether it was done."""
+    """Cut the loop of a long sum of products into blocks, its results in memory, if the results are
+    so few that all operands of a block stay in L2. True if it was done."""
     r, l2_bytes = reduce.src[1], s.target.l2_bytes
     outer = min(tile, key=lambda q: q.arg.axis)
     lengths = {q: length_of(q) or 0 for q in k.outputs if q.arg.axis >= outer.arg.axis}
@@ -149,8 +133,7 @@ def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]) ->
     n = l2_bytes // thresholds.SUMMED_SHARE // step
     if n < thresholds.LEAST_SUMS or length < 2 * n or length * step <= l2_bytes // 2:
         return False
-    first = s.widen(r, "TILE", n)
-    return first is not None and s.attempt("REDUCE_OUT", first, k.position(outer))
+    return s.attempt("REDUCE_OUT", s.widen(r, "TILE", n), k.position(outer))
 
 
 # ---------------------------------------------------------------- sums in registers
@@ -164,19 +147,16 @@ def reduces_down(k: KernelFacts, output: UOp) -> list[UOp]:
 
 
 def sum_side_by_side(s: Scheduler, down: list[UOp], output: UOp, lanes: int) -> int:
-    """Take a few rows at a time of reduces down columns, more of them where there is one vector of
-    columns. The vectors of columns that are summed side by side."""
+    """Take a few rows at a time of reduces down columns, more of them if there is one vector of
+    columns. The number of vectors of columns side by side."""
     length = length_of(output)
     side = thresholds.COLUMN_VECTORS if length is None else length // fitting(lanes, length)
     rows = thresholds.COLUMN_ROWS
     if side == 1:
-        rows = 1 if is_dear(s.kernel, output) else thresholds.ACCUMULATORS
+        rows = 1 if s.facts.is_dear(output) else thresholds.ACCUMULATORS
     for r in down:
-        if (length_of(r) or 0) >= rows and _room(s) >= rows > 1:
+        most = thresholds.MOST_COPIES // s.facts.expanded_size()
+        if (length_of(r) or 0) >= rows and most >= rows > 1:
             s.widen(r, "UNROLL", rows)
-    return fitting(fitting(thresholds.COLUMN_VECTORS, max(1, _room(s))), side)
-
-
-def _room(s: Scheduler) -> int:
-    """The number of copies of the whole kernel that are worth their compile time."""
-    return thresholds.MOST_COPIES // s.facts.expanded_size()
+    most = thresholds.MOST_COPIES // s.facts.expanded_size()
+    return fitting(fitting(thresholds.COLUMN_VECTORS, max(1, most)), side)

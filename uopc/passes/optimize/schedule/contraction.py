@@ -19,9 +19,9 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     Access,
     KernelFacts,
     covering,
-    is_dear,
     length_of,
     most_of,
+    trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -53,10 +53,10 @@ def choose(s: Scheduler) -> bool:
     if plain and column_sums.cut_sum(s, k, c.reduce, (c.row, c.lane)):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.facts
-            found = [_find(k, a) for a in k.accesses if a.written]
-            c = next((c for c in found if c is not None and not _has_lanes(c)), None)
-            if c is not None:
-                _tile(s, k, c)
+            for c in [_contraction_at(k, a) for a in k.written]:
+                if c and not any(r.arg.kind == "lane" for r in ranges.ranges(c.reduce)):
+                    _tile(s, k, c)
+                    break
     else:
         _tile(s, k, c)
     for r, n in _worth_distributing(s.facts):
@@ -65,7 +65,7 @@ def choose(s: Scheduler) -> bool:
 
 
 def columns_outside(s: Scheduler) -> None:
-    """Columns outside of few rows where threads share the columns. Far or strided columns are then
+    """Columns outside of few rows if threads share the columns: far or strided columns are then
     packed once instead of once per thread."""
     k, threads = s.facts, s.context.threads
     c = _only(k) if threads > 1 else None
@@ -79,12 +79,8 @@ def columns_outside(s: Scheduler) -> None:
         s.swapped(c.row, c.lane)
 
 
-def _has_lanes(c: _Contraction) -> bool:
-    return any(r.arg.kind == "lane" for r in ranges.ranges(c.reduce))
-
-
 def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
-    """The register tile of one contraction, with its operands packed where that pays."""
+    """The register tile of one contraction, with its operands packed if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = _is_packed(k, c, target.l2_bytes)
@@ -93,14 +89,15 @@ def _tile(s: Scheduler, k: KernelFacts, c: _Contraction) -> None:
         c = replace(c, row=_row_block(s, c))
     seen = packing.windows(c.b) if packs else []
     windows = [r for r in k.outputs if r in seen]
-    lane, row = _order(s, c, windows)
+    lane, row = _order_loops(s, c, windows)
     if not _is_plain(c.a):
         _pack_producer(s, lane, lanes)
     sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
     parts = _lane_parts(s, lane, lanes, vectors)
     rows = s.family(row)
     for part in parts if packs else []:
-        at = first = _row_of(s, part, rows)
+        nests = [ranges.ranges(u) for u in s.facts.reduces if part in ranges.ranges(u)]
+        at = first = next((r for r in rows if any(r in nest for nest in nests)), None)
         if at is not None and _is_plain(c.a) and not windows:
             at = cache_blocking.block(s, part, at, height, *sizes)
         if at is not None:
@@ -117,55 +114,45 @@ def _register_tile(
     return register_tiles.register_tile(
         length_of(c.row) or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.depth,
-        _step(k, c.a, c.row), masked=not packs and not target.has_mask_registers,
+        _bytes_apart(k, c.a, c.row), masked=not packs and not target.has_mask_registers,
     )  # fmt: skip
 
 
 def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
     """COALESCE rows of the result that leave a part of their vectors empty with the loop around
-    them, where that saves more than it costs to bring the operand in the order of both."""
-    (written,) = [a for a in k.accesses if a.written]
+    them, if that saves more than it costs to bring the operand in the order of both."""
     only_b = ranges.ranges(c.b) - ranges.ranges(c.a)
-    outer = [r for r in k.outputs if r in only_b and written.stride(r) == length_of(c.lane)]
-    counts = [length_of(r) for r in (*outer, c.lane)]
-    if len(counts) != 2 or counts[0] is None or counts[1] is None or c.depth > 1:
+    outer = [r for r in k.outputs if r in only_b and k.written[0].stride(r) == length_of(c.lane)]
+    rows, columns = length_of(outer[0]) if outer else None, length_of(c.lane)
+    if len(outer) != 1 or rows is None or columns is None or c.depth > 1 or c.row in only_b:
         return False
-    if c.row in only_b:
-        return False
-    size = counts[0] * counts[1]
-    near = _step(k, c.b, c.lane) == c.b.dtype.itemsize
-    fill = size * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
-    joined = _register_tile(s, k, c, size)[2] + fill
-    if joined >= counts[0] * _register_tile(s, k, c, counts[1])[2]:
-        return False
-    return s.attempt("COALESCE", outer[0], k.position(c.lane))
+    near = _bytes_apart(k, c.b, c.lane) == c.b.dtype.itemsize
+    fill = rows * columns * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
+    joined = _register_tile(s, k, c, rows * columns)[2] + fill
+    saves = joined < rows * _register_tile(s, k, c, columns)[2]
+    return saves and s.attempt("COALESCE", outer[0], k.position(c.lane))
 
 
 def _only(k: KernelFacts) -> _Contraction | None:
     """The contraction of a kernel that stores at one place."""
-    written = [a for a in k.accesses if a.written]
-    return _find(k, written[0]) if len(written) == 1 else None
+    return _contraction_at(k, k.written[0]) if len(k.written) == 1 else None
 
 
-def _find(k: KernelFacts, written: Access) -> _Contraction | None:
+def _contraction_at(k: KernelFacts, written: Access) -> _Contraction | None:
     """The reduce that becomes sums of vectors if the result's neighbours get the lanes."""
-    for lane in k.outputs:
-        if lane.arg.kind != "loop":
-            continue
-        if lane not in ranges.ranges(written.node) or written.stride(lane) != 1:
-            continue
-        reduces = [u for u in k.reduces if lane in ranges.ranges(u)]
-        if not reduces or not all(reduces[0] in walk.toposort(u) for u in reduces):
-            return None
-        u = reduces[0]  # the others, if any, combine its sums: a maximum over a window, say
-        p = find_contraction(u)
-        if p is None or lane not in (*p.rows, *p.columns):
-            return None
-        p = p.turned() if lane in p.rows else p
-        rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
-        found = _Contraction(u, p.a, p.b, lane, rows[-1], len(reduces)) if rows else None
-        return None if found is None or _is_along_the_sum(k, found) else found
-    return None
+    loops = [r for r in k.outputs if r.arg.kind == "loop" and r in ranges.ranges(written.node)]
+    lane = next((r for r in loops if written.stride(r) == 1), None)
+    reduces = [u for u in k.reduces if lane in ranges.ranges(u)]
+    if lane is None or not reduces or not all(reduces[0] in walk.toposort(u) for u in reduces):
+        return None
+    u = reduces[0]  # the others, if any, combine its sums: a maximum over a window, say
+    p = find_contraction(u)
+    if p is None or lane not in (*p.rows, *p.columns):
+        return None
+    p = p.turned() if lane in p.rows else p
+    rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
+    found = _Contraction(u, p.a, p.b, lane, rows[-1], len(reduces)) if rows else None
+    return None if found is None or _is_along_the_sum(k, found) else found
 
 
 def _longer(loops: list[UOp]) -> list[UOp]:
@@ -174,9 +161,9 @@ def _longer(loops: list[UOp]) -> list[UOp]:
 
 
 def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
-    """The other loop along which windows overlap, where each result has its own window and all have
+    """The other loop along which windows overlap, if each result has its own window and all have
     the same weights. None for few taps or few reads per element: copies are faster."""
-    taps = math.prod([most_of(r) for r in u.src[1:]])
+    taps = trips(u.src[1:])
     if taps < thresholds.LEAST_TAPS or lane in ranges.ranges(a):
         return []
     seen = packing.windows(b)
@@ -189,39 +176,31 @@ def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]
 
 
 def _is_along_the_sum(k: KernelFacts, c: _Contraction) -> bool:
-    """Whether lanes along the sum are faster: b is strided along the columns and serves few rows,
-    and both operands are neighbours along the sum."""
+    """True if lanes along the sum are faster: b is strided along the columns and serves few rows,
+    the sum is long, and both operands are neighbours along it."""
     few = (length_of(c.row) or 1 << 20) < thresholds.LEAST_ROWS_TO_TRANSPOSE
-    return few and not _is_neighbours(k, c) and _is_dot_product(k, c)
-
-
-def _is_dot_product(k: KernelFacts, c: _Contraction) -> bool:
-    """Whether the innermost reduce loop is long, and both operands are neighbours along it."""
     inner = max(c.reduce.src[1:], key=lambda r: r.arg.axis)
+    long = (length_of(inner) or 1 << 20) >= thresholds.WHOLE_UNROLL
+    if not few or not long or _is_neighbours(k, c):
+        return False
     body = walk.toposort(c.reduce.src[0])
-    steps = [a.stride(inner) for a in k.accesses if a.node in body]
-    return all(n == 1 for n in steps) and (length_of(inner) or 1 << 20) >= thresholds.WHOLE_UNROLL
+    return all(a.stride(inner) == 1 for a in k.accesses if a.node in body)
 
 
 def _is_plain(value: UOp) -> bool:
-    """Whether a value is an element of an array, read without a guard."""
+    """True if a value is an element of an array, read without a guard."""
     return value.op is Ops.INDEX and index_maps.ungated(value.src[1])[1] is None
 
 
 def _row_block(s: Scheduler, c: _Contraction) -> UOp:
-    """The row loop, or its blocks where a producer of all rows does not fit half of L2."""
-    if length_of(c.row) is None:
-        return c.row
-    size = c.a.dtype.itemsize
+    """The row loop, or its blocks if a producer of all rows does not fit half of L2."""
+    rows, size = length_of(c.row) or 1, c.a.dtype.itemsize
     for r in ranges.ranges(c.a):
         if r.arg.kind == "reduce":
             size *= length_of(r) or thresholds.TYPICAL_LENGTH
-    rows = length_of(c.row) or 1
     most = max(1, s.target.l2_bytes // 2 // size)
-    if rows <= most:
-        return c.row
-    n = next(n for n in range(most, 0, -1) if rows % n == 0)
-    if n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
+    n = next(n for n in range(min(rows, most), 0, -1) if rows % n == 0)
+    if rows > most and n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
         return s.inner(c.row)
     return c.row
 
@@ -235,15 +214,15 @@ def _pack_producer(s: Scheduler, lane: UOp, lanes: int) -> None:
             continue
         loops = [r for r in s.axes if r in ranges.ranges(user)]
         at = next(r for r in loops if r.arg.kind == "loop" and r not in own)
-        before = set(s.axes)
-        if s.attempt("PACK", at, n):
-            fill = [r for r in s.axes if r not in before][-1]
-            reuse_terms(s, [r for r in before if r.arg.kind == "reduce"])
-            s.vectors(fill, lanes)
+        reduces = [r for r in s.axes if r.arg.kind == "reduce"]
+        fill = s.added("PACK", at, n)
+        if fill:
+            reuse_terms(s, reduces)
+            s.vectorise(fill[-1], lanes)
         return
 
 
-def _step(k: KernelFacts, value: UOp, r: UOp) -> int:
+def _bytes_apart(k: KernelFacts, value: UOp, r: UOp) -> int:
     """The bytes from an operand's element to that of the next iteration; 1 where they vary."""
     for access in k.accesses:
         if access.node in walk.toposort(value):
@@ -252,21 +231,20 @@ def _step(k: KernelFacts, value: UOp, r: UOp) -> int:
 
 
 def _is_neighbours(k: KernelFacts, c: _Contraction) -> bool:
-    """Whether b is an element of an array, and neighbouring lanes read neighbours."""
-    found = [a for a in k.accesses if a.node is c.b]
-    return bool(found) and found[0].stride(c.lane) == 1
+    """True if b is an element of an array, and neighbouring lanes read neighbours."""
+    return any(a.node is c.b and a.stride(c.lane) == 1 for a in k.accesses)
 
 
 def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
-    """Whether b is packed: where a read takes more than one load, or where b leaves the near caches
-    between rows; many rows gain most."""
+    """True if b is packed: a read takes more than one load, or b leaves the near caches between
+    rows; many rows gain most."""
     if not _is_neighbours(k, c) or not _is_plain(c.b):
         return True
     rows, size = length_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
     crowded = pages = False
     for r in ranges.ranges(c.b):
         if r is c.lane or r.arg.kind == "reduce":
-            length, step = length_of(r) or thresholds.TYPICAL_LENGTH, _step(k, c.b, r)
+            length, step = length_of(r) or thresholds.TYPICAL_LENGTH, _bytes_apart(k, c.b, r)
             size *= length
             crowded |= r is not c.lane and register_tiles.is_crowded(length, step)
             pages |= step % thresholds.SET_PERIOD == 0
@@ -275,12 +253,9 @@ def _is_packed(k: KernelFacts, c: _Contraction, l2_bytes: int) -> bool:
     return crowded or size >= l2_bytes // thresholds.PACKED_SHARE
 
 
-def _order(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
-    """Rows inside of columns, so that a panel of b serves all rows; the lane and row loops then.
-
-    Where windows of b overlap along another loop, that loop is cut in blocks whose part of b fits
-    half of L2, and the rows go inside of the blocks instead.
-    """
+def _order_loops(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]:
+    """The lane and row loops, with rows inside of columns, so that a panel of b serves all rows; or
+    inside of blocks of another loop along which windows of b overlap, each for half of L2."""
     row, lane = c.row, c.lane
     around = [r for r in windows if r is not lane]
     if around:
@@ -290,14 +265,13 @@ def _order(s: Scheduler, c: _Contraction, windows: list[UOp]) -> tuple[UOp, UOp]
         if block is not None and row.arg.axis < block.arg.axis:
             row = s.swapped(row, block)[0]
         return lane, row
-    if lane in windows or row.arg.axis > lane.arg.axis or row in ranges.ranges(c.b):
-        return lane, row
-    row, lane = s.swapped(row, lane)
+    if lane not in windows and row.arg.axis < lane.arg.axis and row not in ranges.ranges(c.b):
+        row, lane = s.swapped(row, lane)
     return lane, row
 
 
 def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
-    """The loop over blocks of a window's loop; None where one block is all of it."""
+    """The loop over blocks of a window's loop; None if one block is all of it."""
     inside = [r for r in ranges.ranges(c.b) if r.arg.kind == "reduce" or r in (c.lane, window)]
     if any(length_of(r) is None for r in inside):
         return window
@@ -317,59 +291,47 @@ def _block(s: Scheduler, c: _Contraction, window: UOp) -> UOp | None:
 
 
 def _lane_parts(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]:
-    """Lanes, and copies of them, on a column loop; the ranges that have the lanes.
-
-    Columns that do not fill the copies get a loop of their own, whose last vector may be masked.
-    """
+    """The ranges with the lanes of a column loop, after lanes and copies of them. Columns that do
+    not fill the copies get a loop of their own, whose last vector may be masked."""
     length, wide = length_of(lane), lanes * vectors
-    parts = [lane]
+    parts: tuple[UOp | None, ...] = (lane,)
     if length is None or (length > wide and length % wide):
-        if not s.attempt("SPLIT", lane, wide):
+        parts = s.split(lane, wide)
+        if parts[0] is lane:
             return []
-        parts = [p for p in (s.part(lane, 0), s.part(lane, 1)) if p is not None]
     made = []
     for part in parts:
-        length = length_of(part)
+        length = None if part is None else length_of(part)
         width = lanes if length is None else covering(lanes, length, 2)
         ragged = length is None or length % width > 0
-        if ragged and s.attempt("PADTO", part, width):
+        if part is not None and ragged and s.attempt("PADTO", part, width):
             part = s.outer(part)
             length = length_of(part)
         if s.attempt("VECTOR", part, width):
-            outer = s.part(part, 0)
             whole = part is parts[0] and len(parts) > 1
             copies = vectors if whole else min(vectors, (length or 1) // width)
-            if outer is not None and copies > 1:
-                s.attempt("UPCAST", outer, copies)
+            if copies > 1:
+                s.attempt("UPCAST", s.part(part, 0), copies)
             made.append(s.part(part, 1))
     return [p for p in made if p is not None]
 
 
-def _row_of(s: Scheduler, lane: UOp, rows: list[UOp]) -> UOp | None:
-    """The first of the loops over rows that is around the reduce with these lanes."""
-    reduces = [u for u in s.facts.reduces if lane in ranges.ranges(u)]
-    return next((r for r in rows if any(r in ranges.ranges(u) for u in reduces)), None)
-
-
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
-    """Rows in copies; the rest is a block of its own, or a loop where its length varies."""
+    """Rows in copies; the rest is a block of its own, or a loop if its length varies."""
     length = length_of(row)
-    if length is not None and length <= height:
-        s.attempt("UPCAST", row, length)
+    if length is not None and (length <= height or length % height == 0):
+        s.attempt("UPCAST", row, min(length, height))
         return
-    if length is None or length % height:
-        if not s.attempt("SPLIT", row, height):
-            return
-        rest = s.part(row, 1)
-        if rest is not None and length is not None:
-            s.attempt("UPCAST", rest, length % height)
-        row = s.outer(row)
-    s.attempt("UPCAST", row, height)
+    first, rest = s.split(row, height)
+    if length is not None:
+        s.attempt("UPCAST", rest, length % height)
+    if first is not row:
+        s.attempt("UPCAST", first, height)
 
 
 def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
     """The output loop whose iterations share an operand of products summed along the lanes: a few
-    side by side read it once, and are as many accumulators."""
+    side by side read it once, with an accumulator each."""
     for u in k.reduces:
         p = find_contraction(u)
         if p is not None and len(reduces) == 1 and reduces[0] in u.src[1:]:
@@ -382,7 +344,7 @@ def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
 
 def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
     """The reduces whose terms another loop reads from a tile: they are dearer to compute again."""
-    return [r for r in reduces if is_dear(s.kernel, r) and s.attempt("REUSE", r, 0)]
+    return [r for r in reduces if s.facts.is_dear(r) and s.attempt("REUSE", r, 0)]
 
 
 def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
@@ -390,21 +352,13 @@ def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
     faster; and the number of copies in that loop."""
     found = []
     for u in k.reduces:
-        copies = 1
-        for q in ranges.ranges(u):
-            copies *= (length_of(q) or 1) if q.arg.kind == "upcast" else 1
-        most = thresholds.MOST_AFTER_SUMS // max(1, _nodes_after(k, u))
-        if copies > max(1, most):
-            found.append((u.src[1], max(1, most)))
+        copies = trips([q for q in ranges.ranges(u) if q.arg.kind == "upcast"])
+        after, nodes = {u}, 0
+        for v in k.order:
+            if not after.isdisjoint(v.src):
+                after.add(v)
+                nodes += expansion(v)
+        most = max(1, thresholds.MOST_AFTER_SUMS // max(1, nodes))
+        if copies > most:
+            found.append((u.src[1], most))
     return found
-
-
-def _nodes_after(k: KernelFacts, u: UOp) -> int:
-    """About how many nodes are computed from a value."""
-    after = {u}
-    total = 0
-    for v in k.order:
-        if any(s in after for s in v.src):
-            after.add(v)
-            total += expansion(v)
-    return total

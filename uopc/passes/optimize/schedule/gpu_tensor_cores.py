@@ -6,10 +6,12 @@ threads fill with 16-byte accesses.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
 from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
@@ -20,14 +22,13 @@ from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import gpu_thresholds
-from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of
+from uopc.passes.optimize.schedule.kernel_facts import length_of, most_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a block's tile is cut: tiles of the tensor core in each warp, down and across, and
-    warps, down and across."""
+    """The tiles of the tensor core in each warp of a block, down and across, and the warps."""
 
     down: int
     across: int
@@ -45,20 +46,20 @@ class Blocking:
         return self.down * self.warps_down, self.across * (1 if self.apart else self.warps_across)
 
     def registers(self, tile: Tile) -> int:
-        """About how many a thread takes: its sums, and what it multiplies at a time."""
+        """The approximate registers of a thread, for its sums and for the factors of one step."""
         a, b, c = tile.counts
         held = self.down * self.across * c * tile.result.itemsize
         held += (self.down * a + self.across * b) * tile.operand.itemsize
         return held // 4 + gpu_thresholds.OTHER_REGISTERS
 
     def sizes(self, tile: Tile) -> tuple[int, int, int]:
-        """Rows, columns and depth of the least that a block does."""
+        """The fewest rows, columns and depth of a block."""
         (down, across), (m, n, k) = self.tiles, tile.shape
         return down * m, across * n, k
 
 
-# 64 by 64 elements a warp: 128 accumulators a thread, and each value that comes from shared memory
-# is used 4 or 8 times. Smaller ones are for products that would not fill the device.
+# 64 by 64 elements per warp: 128 accumulators per thread, and each value from shared memory is used
+# 4 or 8 times. Smaller blockings are for products that would not fill the device.
 BLOCKINGS = (
     Blocking(4, 8, 2, 4),
     Blocking(4, 8, 4, 2),
@@ -68,15 +69,15 @@ BLOCKINGS = (
     Blocking(2, 4, 2, 2),
     Blocking(1, 2, 2, 2),
 )
-# Slices of the depth in shared memory at a time: one is read, the others are on their way. A power
-# of two: which of them is next is a mask then.
+# Slices of the depth in shared memory at a time: one is read, the others are being loaded. The next
+# one is found with a mask, so this is a power of two.
 STAGES = (4, 2)
 # Tiles of the depth in a slice.
 SLICES = (2, 1)
 
 
 def choose(s: Scheduler) -> bool:
-    """Opts for tensor cores, where the kernel is one sum of products that has a tile; whether."""
+    """Opts for tensor cores; False if the kernel is not one sum of products that has a tile."""
     k = s.facts
     if len(k.reduces) != 1 or find_contraction(k.reduces[0]) is None:
         return False
@@ -87,20 +88,20 @@ def choose(s: Scheduler) -> bool:
         except Refused:
             continue
         found += [(cost, b, (tile, loops)) for cost, b in _costs(s, tile, loops)]
-    before = s.state
+    before = s.tiled, s.opts
     for _, blocking, product in sorted(found, key=lambda f: f[0]):
         if _padded(s, *product, blocking) and _blocked(s, blocking):
             return True
-        s.state = before
+        s.tiled, s.opts = before
     return False
 
 
 def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Blocking]]:
-    """The blockings of a product that are worth it, and about how long each takes."""
+    """The blockings of a product that pay, and the approximate time of each."""
     gpu = s.gpu
     lengths = [most_of(q) for q in loops]
-    around = math.prod([most_of(q) for q in s.facts.outputs if q not in loops])
-    columns = [length_of(q) or 1 for q in _also(s.kernel, *loops[:2])]
+    around = trips([q for q in s.facts.outputs if q not in loops])
+    columns = [length_of(q) or 1 for q in _other_columns(s.kernel, *loops[:2])]
     itemsize = tile.operand.itemsize
 
     def cost(b: Blocking, padded: list[int]) -> float:
@@ -125,19 +126,17 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
 
 
 def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
-    """A blocking for so many tiles of columns: what they are a multiple of, where other loops have
+    """A blocking for this number of tiles of columns: a divisor of them across, if other loops have
     columns for the warps."""
     whole = max(n for n in range(1, b.across + 1) if tiles % n == 0)
-    if tiles % b.tiles[1] and 2 * whole >= b.across and any(
-        n % b.warps_across == 0 for n in columns
-    ):
+    apart = any(n % b.warps_across == 0 for n in columns)
+    if tiles % b.tiles[1] and 2 * whole >= b.across and apart:
         return replace(b, across=whole, apart=True)
     return b
 
 
-def _also(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
-    """The other output loops that the operand with the columns moves with, and not that with the
-    rows, the innermost first."""
+def _other_columns(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
+    """The other output loops of the operand with the columns alone, the innermost first."""
     (reduce,) = parts(kernel).reduces
     a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
     of_b, of_a = (b, a) if column in b else (a, b)
@@ -147,20 +146,15 @@ def _also(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
 
 def _padded(s: Scheduler, tile: Tile, loops: list[UOp], blocking: Blocking) -> bool:
     """The product on tensor cores, its loops grown to multiples of the block's tile."""
-    grown = []
     for q, size in zip(loops, blocking.sizes(tile)):
-        if not affine.is_multiple(q.src[0], size):
-            if not s.attempt("PADTO", q, size):
-                return False
-            (q,) = s.family(q)
-        grown.append(q)
+        if not affine.is_multiple(q.src[0], size) and not s.attempt("PADTO", q, size):
+            return False
     rounded = tile.operand is dtypes.float32
-    return s.attempt("TC", grown[-1], tensor_tiling.ROUNDED if rounded else 0)
+    return s.attempt("TC", s.family(loops[-1])[0], tensor_tiling.ROUNDED if rounded else 0)
 
 
 def _blocked(s: Scheduler, blocking: Blocking) -> bool:
     """A blocking of the product's loops, and its operands' slices in shared memory."""
-    gpu = s.gpu
     (product,) = [u for u in walk.order(s.kernel) if u.op is Ops.SHAPED_WMMA]
     row, column, depth = product.src[2:]
     for inner, copies, warps in (
@@ -168,97 +162,73 @@ def _blocked(s: Scheduler, blocking: Blocking) -> bool:
         (column, blocking.across, blocking.warps_across),
     ):
         for op, n in (("UPCAST", copies), ("LOCAL", warps)):
-            outer = _beside(s, inner)
+            outer = _tile_loop(s, inner)
             if op == "LOCAL" and inner is column and blocking.apart:
-                loops = _also(s.kernel, row, column)
+                loops = _other_columns(s.kernel, row, column)
                 outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
-            if n > 1 and (outer is None or not s.attempt(op, outer, n)):
+            if n > 1 and not s.attempt(op, outer, n):
                 return False
     for q in [q for q in s.facts.outputs if q.arg.kind == "loop"]:
         s.attempt("GRID", q, 0)
-    slices, stages = _slicing(s, product, blocking)
-    outer = _beside(s, depth)
-    if slices > 1 and outer is not None:
-        s.attempt("UNROLL", outer, slices)
-    if not all(_packed(s, depth, n, blocking.threads) for n in (0, 1)):
-        return False
-    used = sum(t.arg.dims[0] * t.dtype.itemsize for t in filled_together(
-        walk.order(s.kernel)))  # fmt: skip
-    room = gpu_thresholds.shared_room(gpu, blocking.threads)
-    if used > room:
-        return False
-    around = _around(s, depth)
+    room = gpu_thresholds.shared_room(s.gpu, blocking.threads)
+    slices, stages = _slicing(s, product, blocking, room)
+    if slices > 1:
+        s.attempt("UNROLL", _tile_loop(s, depth), slices)
+    for operand in (0, 1):
+        loops = s.added("PACK", _slice_loop(s, depth), operand)
+        if loops and not _share_fill(s, loops, product.src[operand].dtype, blocking.threads):
+            return False  # without loops, all of the depth is taken at once: the lanes read memory
+    tiles = filled_together(walk.order(s.kernel))
+    used: int = sum(t.arg.dims[0] * t.dtype.itemsize for t in tiles)
     while stages > 1 and used * stages > room:
         stages //= 2
-    if around is not None and stages > 1:
-        s.attempt("PIPELINE", around, stages)
-    return True
+    if used <= room and stages > 1:
+        s.attempt("PIPELINE", _slice_loop(s, depth), stages)
+    return used <= room
 
 
-def _slicing(s: Scheduler, product: UOp, blocking: Blocking) -> tuple[int, int]:
-    """Tiles of the depth in a slice, and slices in shared memory: as many as there is room for."""
-    gpu = s.gpu
-    outer = _beside(s, product.src[4])
+def _slicing(s: Scheduler, product: UOp, blocking: Blocking, room: int) -> tuple[int, int]:
+    """The most tiles of the depth in a slice, and slices in shared memory, that have room."""
+    outer = _tile_loop(s, product.src[4])
     count = 1 if outer is None else length_of(outer) or 1
     down, across = [n * size for n, size in zip(blocking.tiles, product.arg)]
     tile = (down + across) * product.arg[2] * product.src[0].dtype.itemsize
-    room = gpu_thresholds.shared_room(gpu, blocking.threads)
-    for stages in (*STAGES, 1):
-        for slices in SLICES:
-            fits = tile * slices * stages <= room
-            if fits and count % slices == 0 and count >= slices * stages:
-                return slices, stages
+    for stages, slices in itertools.product((*STAGES, 1), SLICES):
+        fits = tile * slices * stages <= room
+        if fits and count % slices == 0 and count >= slices * stages:
+            return slices, stages
     return 1, 1
 
 
-def _beside(s: Scheduler, inner: UOp) -> UOp | None:
-    """The loop over tiles that is left of the loop that `inner` was cut from."""
+def _tile_loop(s: Scheduler, inner: UOp) -> UOp | None:
+    """The remaining loop over tiles of the loop that `inner` was cut from."""
     axis = inner.arg.axis[:-1]
     found = [q for q in s.axes if q.arg.axis[: len(axis)] == axis]
     return next((q for q in found if q.arg.kind in ("loop", "reduce")), None)
 
 
-def _around(s: Scheduler, depth: UOp) -> UOp | None:
+def _slice_loop(s: Scheduler, depth: UOp) -> UOp | None:
     """The loop over slices of the depth, or the outermost of the reduce's other loops."""
-    outer = _beside(s, depth)
-    if outer is not None:
-        return outer
+    outer = _tile_loop(s, depth)
     others = [q for q in s.axes if q.arg.kind == "reduce"]
-    return min(others, key=lambda q: q.arg.axis, default=None)
+    return min(others, key=lambda q: q.arg.axis, default=None) if outer is None else outer
 
 
-def _packed(s: Scheduler, depth: UOp, operand: int, threads: int) -> bool:
-    """An operand in shared memory, filled by all threads."""
-    around = _around(s, depth)
-    before = set(s.axes)
-    if around is None or not s.attempt("PACK", around, operand):
-        return True  # all of the depth at once: the lanes read memory
-    loops = [q for q in s.axes if q not in before]
-    tile = next(
-        u
-        for u in walk.order(s.kernel)
-        if u.op is Ops.AFTER and set(loops) <= set(ranges.closed_ranges(u.src[1]))
-    )
-    return _filled(s, loops, max(1, gpu_thresholds.ACCESS_BYTES // tile.dtype.itemsize), threads)
-
-
-def _filled(s: Scheduler, loops: list[UOp], wide: int, threads: int) -> bool:
+def _share_fill(s: Scheduler, loops: list[UOp], dtype: DType, threads: int) -> bool:
     """The loops of a fill, fastest last: vectors, then threads, then copies."""
     left, rest = threads, []
     for i, q in enumerate(reversed(loops)):
         inner: UOp | None = q
-        if i == 0 and wide > 1:
-            inner = s.part(q, 0) if s.attempt("VECTOR", q, wide) else q
-        n = 1
-        while inner is not None and left % (2 * n) == 0 and (length_of(inner) or 1) % (2 * n) == 0:
-            n *= 2
-        if n > 1 and inner is not None:
+        if i == 0 and s.attempt("VECTOR", q, max(1, gpu_thresholds.ACCESS_BYTES // dtype.itemsize)):
+            inner = s.part(q, 0)
+        n = 1 if inner is None else math.gcd(left, length_of(inner) or 1)
+        n &= -n  # the greatest power of two
+        if n > 1:
             if not s.attempt("LOCAL", inner, n):
                 return False
             inner, left = s.part(inner, 0), left // n
-        if inner is not None:
-            rest.append(inner)
-    for q in rest:
-        if (length_of(q) or 1) > 1:
-            s.attempt("UPCAST", q, length_of(q) or 1)
+        rest.append(inner)
+    for part in rest:
+        if part is not None and (length_of(part) or 1) > 1:
+            s.attempt("UPCAST", part, length_of(part) or 1)
     return True

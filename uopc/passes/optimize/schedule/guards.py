@@ -1,39 +1,38 @@
-"""Loops cut where their comparisons turn, so that guards fold away in the longest part."""
+"""Loops split at the bounds of their comparisons, so that guards fold away in the longest part."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from uopc.ir.core import bounds as bounds_
-from uopc.ir.core import ranges
+from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.optimize.opts.split_at_bound import find_turns
+from uopc.passes.optimize.opts.split_at_bound import breakpoints
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of, most_of
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 # ---------------------------------------------------------------- comparisons with constants
-def cut_at_guards(s: Scheduler, output: UOp | None, kept: list[UOp]) -> None:
-    """Cut loops where their comparisons with constants turn: reduces first, except those that fill
-    a tile (`kept`), then the loop with the lanes, then inner before outer. Where the code would get
+def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
+    """Cut loops at the bounds of their comparisons with constants: reduces first, except those that
+    stay `whole`, then the loop with the lanes, then inner before outer. Where the code would get
     too long, only the longest part is cut out."""
     k = s.facts
-    loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in kept]
+    loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in whole]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
-        _follow_chunks(s, r, bounds_.bounds(r.src[0])[1])
-        bounds = [0, *_guard_cuts(s.facts, r), bounds_.bounds(r.src[0])[0]]
-        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(bounds))
-        if len(bounds) == 2 or middle < thresholds.LEAST_MIDDLE:
+        least, most = bounds.bounds(r.src[0])
+        _cut_chunks(s, r, most)
+        places = [0, *_guard_cuts(s.facts, r), least]
+        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(places))
+        if len(places) == 2 or middle < thresholds.LEAST_MIDDLE:
             continue
-        longest = sorted({0, begin, end, bounds[-1]})
-        for places in (bounds, longest) if len(bounds) > 4 else (bounds,):
-            if _stays_small(s, functools.partial(_cut_family, s, r, places[1:-1])):
+        longest = sorted({0, begin, end, least})
+        for cuts in (places, longest) if len(places) > 4 else (places,):
+            if _stays_small(s, functools.partial(_cut, s, s.family(r), cuts[1:-1])):
                 break
 
 
@@ -44,7 +43,7 @@ def _guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     folds there. If that side is the smaller one (a triangle), a cut gains nothing. A comparison
     Σ = c of r alone holds in one iteration.
     """
-    length = bounds_.bounds(r.src[0])[0]  # at least
+    length = bounds.bounds(r.src[0])[0]  # at least
     cuts: set[int] = set()
     for u in k.comparisons:
         if u.op is Ops.CMPLE or r not in ranges.ranges(u):
@@ -58,73 +57,63 @@ def _guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
             if rest.op is Ops.CONST and -rest.arg % step == 0:
                 cuts |= {at for at in (-rest.arg // step, -rest.arg // step + 1) if 0 < at < length}
             continue
-        room = -bounds_.bounds(rest)[1]  # holds where step·r < room
-        at = -(-room // step) if step > 0 else (-room) // -step + 1
+        low, high = bounds.bounds(rest)  # holds where step·r < -high
+        at = -(high // step) if step > 0 else high // -step + 1
         folds = at if step > 0 else length - at
-        varies = bounds_.bounds(rest)[0] < bounds_.bounds(rest)[1]
-        if 0 < at < length and (2 * folds >= length or not varies):
+        if 0 < at < length and (2 * folds >= length or low == high):
             cuts.add(at)
     return sorted(cuts)
 
 
-def _cut_family(s: Scheduler, r: UOp, places: list[int]) -> bool:
-    for q in s.family(r):
-        _cut(s, q, places)
-    return True
-
-
-def _cut(s: Scheduler, r: UOp, places: list[int]) -> None:
-    """Cut in the middle first: parts that are cut again are then short, which matters for a CAT of
-    many parts."""
+def _cut(s: Scheduler, loops: Sequence[UOp | None], places: list[int]) -> bool:
+    """Cut in the middle first: in a CAT of many parts, those that are cut again are then short."""
     middle = (len(places) - 1) // 2
-    if not places or not s.attempt("PEEL", r, at := places[middle]):
-        return
-    first, rest = s.part(r, 0), s.part(r, 1)  # a part that adds nothing has no loop
-    if rest is not None:
-        _cut(s, rest, [p - at for p in places[middle + 1 :]])
-    if first is not None:
-        _cut(s, first, places[:middle])
+    for r in loops if places else ():
+        if s.attempt("PEEL", r, at := places[middle]):
+            first, rest = s.part(r, 0), s.part(r, 1)  # a part that adds nothing has no loop
+            _cut(s, [rest], [p - at for p in places[middle + 1 :]])
+            _cut(s, [first], places[:middle])
+    return True
 
 
 # ---------------------------------------------------------------- comparisons with outer loops
 def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
-    """Cut a loop where a comparison with the loops around it turns, as the columns of a triangle
-    do: in blocks of `copies` vectors, if the code of the three parts stays short."""
+    """Cut a loop at the breakpoint of a comparison with the loops around it, as in the columns of a
+    triangle: in blocks of `copies` vectors, if the code of the three parts stays short."""
     n = lanes * copies
     long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
-    if not long or not s.tiled.is_compared(r) or not find_turns(s.kernel, r):
+    if not long or not s.tiled.is_compared(r) or not breakpoints(s.kernel, r):
         return
     if 3 * copies * s.facts.expanded_size(r) <= _most_code(s.facts):
         s.widen(r, "SPLIT_AT", n)
 
 
-def _follow_chunks(s: Scheduler, r: UOp, whole: int) -> None:
-    """Cut a loop over a thread's chunk where the bound that it is compared with lies in the chunk,
-    except for parts that are short beside the `whole` chunk."""
+def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
+    """Cut a loop over a thread's chunk at a bound inside of the chunk, except for parts that are
+    short beside the `whole` chunk."""
     for q in s.family(r):
-        if thresholds.CHUNK_PARTS * bounds_.bounds(q.src[0])[1] < whole:
+        long = thresholds.CHUNK_PARTS * bounds.bounds(q.src[0])[1] >= whole
+        found = breakpoints(s.kernel, q)[:1] if long else []
+        if any(m.arg.kind != "thread" for b in found for m in ranges.ranges(b.first)):
             continue
-        turns = find_turns(s.kernel, q)
-        if not turns or any(m.arg.kind != "thread" for m in ranges.ranges(turns[0].first)):
-            continue
-        if _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1)):
-            _follow_chunks(s, q, whole)
+        if found and _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", q, 1)):
+            _cut_chunks(s, q, whole)
 
 
 # ---------------------------------------------------------------- the length of the code
 def _stays_small(s: Scheduler, cut: Callable[[], bool]) -> bool:
     """Make a cut, and take it back if the code gets too long. Parts of a CAT, each in a loop of its
     own, are no longer than all of them in one."""
-    k, before = s.facts, s.state
+    k, before = s.facts, (s.tiled, s.opts)
     most = max(_most_code(k), thresholds.CUT_GROWTH * k.expanded_size())
     if cut() and s.facts.expanded_size() <= most:
         return True
-    s.state = before
+    s.tiled, s.opts = before
     return False
 
 
 def _most_code(k: KernelFacts) -> float:
     """The most nodes that the parts of a loop may have: each must run often enough."""
     nests = {tuple([r for r in ranges.ranges(u) if r.arg.kind != "unroll"]) for u in k.order}
-    runs = max([math.prod([most_of(r) for r in nest]) for nest in nests], default=1)
+    runs = max(map(trips, nests), default=1)
     return min(thresholds.MOST_COPIES, runs / thresholds.RUNS_OF_A_NODE)

@@ -4,10 +4,9 @@
     →  for seed by 2: 220 operations, in which two chains take turns
 
 A processor looks a few hundred operations ahead, so it sees the next iterations of a short body but
-not of a long one. The longest chain of a long body, which list scheduling follows, then bounds its
-time, and two copies take little longer than one. Functions have chains of their own, and their
-branches end a stretch of list scheduling; code with many independent operations needs no second
-copy.
+not of a long one. The longest chain of a long body bounds its time, so two copies take little
+longer than one. Functions have chains of their own, and branches that end a list schedule; code
+with many independent operations needs no second copy.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def interleave(s: Scheduler) -> None:
 
 
 def _waits(k: KernelFacts, r: UOp) -> bool:
-    """Whether an iteration is so long that a processor does not see the next one, and has fewer
-    operations than fit in the time until its result."""
+    """True if a processor does not see the next iteration, and has fewer operations than fit in the
+    time until the result of this one."""
     body = [u for u in k.order if r in ranges.ranges(u) and u.dtype.scalar is not dtypes.index]
     if any([op_costs.expansion(u) > 1 for u in body]):
         return False

@@ -1,9 +1,10 @@
-"""The facts of a kernel that a schedule is chosen from: accesses, strides, lengths, costs."""
+"""The facts of a kernel that a schedule reads: accesses, strides, lengths, costs."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Container
+import math
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from uopc.ir.builder import index_maps
@@ -26,13 +27,9 @@ class Access(NamedTuple):
 
     def stride(self, r: UOp) -> int | None:
         """The elements it moves by per step of a range; None where it is not affine."""
-        step = 0
-        for m, k in affine.form(self.flat)[1].items():
-            if m is r:
-                step = k
-            elif r in ranges.ranges(m):
-                return None
-        return step
+        terms = affine.form(self.flat)[1]
+        nonlinear = any(m is not r and r in ranges.ranges(m) for m in terms)
+        return None if nonlinear else terms.get(r, 0)
 
 
 class KernelFacts:
@@ -49,12 +46,14 @@ class KernelFacts:
             if u.op is Ops.INDEX and len(u.src) == 2
             for flat, gate in [index_maps.ungated(u.src[1])]
         ]
+        self.written = [a for a in self.accesses if a.written]
+        self.read = [a for a in self.accesses if not a.written]
         self.reduces, self.comparisons = found.reduces, found.comparisons
         self.outputs = [r for r in self.axes if not any(r in u.src[1:] for u in self.reduces)]
 
     @functools.cached_property
     def sizes(self) -> dict[frozenset[UOp], int]:
-        """About how many nodes are in the same ranges, functions spelled out."""
+        """The approximate number of nodes in the same ranges, functions expanded."""
         found: dict[frozenset[UOp], int] = {}
         for u in self.order:
             around = ranges.ranges(u)
@@ -62,8 +61,8 @@ class KernelFacts:
         return found
 
     def expanded_size(self, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
-        """About how many nodes the kernel, or the inside of one range, has once functions and
-        copies are spelled out, including the copies of ranges that will be `whole`."""
+        """The approximate number of nodes of the kernel, or inside of one range, with functions
+        and copies expanded, including the copies of `whole` ranges."""
         total = 0
         for around, copies in self.sizes.items():
             if inside is not None and inside not in around:
@@ -73,6 +72,19 @@ class KernelFacts:
                     copies *= length_of(r) or 1
             total += copies
         return total
+
+    @functools.cached_property
+    def _arithmetic(self) -> dict[UOp, float]:
+        """The cost of the operations on elements in each loop."""
+        found: dict[UOp, float] = {}
+        for u in filter(is_arithmetic, self.order):
+            for r in ranges.ranges(u):
+                found[r] = found.get(r, 0.0) + u.op.cost
+        return found
+
+    def is_dear(self, r: UOp) -> bool:
+        """True if the arithmetic in a loop costs more than storing its result and loading it."""
+        return self._arithmetic.get(r, 0.0) > LOAD + STORE
 
     @property
     def element_bits(self) -> int:
@@ -89,7 +101,7 @@ class KernelFacts:
 
 @memo_last
 def facts(kernel: UOp) -> KernelFacts:
-    """The facts of a kernel. Those of the latest kernel are kept."""
+    """The facts of a kernel; those of the latest kernel are cached."""
     return KernelFacts(kernel)
 
 
@@ -104,15 +116,15 @@ def most_of(r: UOp) -> int:
     return max(1, longest)
 
 
+def trips(loops: Iterable[UOp]) -> int:
+    """The most often that a body runs in these loops."""
+    return math.prod(map(most_of, loops))
+
+
 def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
     """Memory operations per vector if r has the lanes: 1 for neighbours, else 1 per lane; a store
     counts twice."""
-    total = 0.0
-    for a in accesses:
-        stride = a.stride(r)
-        unit = 1.0 if stride in (0, 1) else float(lanes)
-        total += unit * (2.0 if a.written else 1.0)
-    return total
+    return float(sum((1 + a.written) * (1 if a.stride(r) in (0, 1) else lanes) for a in accesses))
 
 
 def fitting(most: int, length: int | None) -> int:
@@ -123,29 +135,13 @@ def fitting(most: int, length: int | None) -> int:
 
 
 def covering(most: int, length: int, least: int = 1) -> int:
-    """The least of most, most / 2, … that takes a whole loop of this length at once; `most` where
-    none does, and no less than `least`."""
+    """The least of most, most / 2, …, `least` that takes a whole loop of this length at once;
+    `most` where none does."""
     while most > least and most // 2 >= length:
         most //= 2
     return most
 
 
-def is_dear(kernel: UOp, r: UOp) -> bool:
-    """Whether the arithmetic in a loop costs more than storing its result and loading it again."""
-    return _arithmetic_in_loops(kernel).get(r, 0.0) > LOAD + STORE
-
-
-@memo_last
-def _arithmetic_in_loops(kernel: UOp) -> dict[UOp, float]:
-    """The cost of the operations on elements in each loop."""
-    found: dict[UOp, float] = {}
-    for u in walk.order(kernel):
-        if is_arithmetic(u):
-            for r in ranges.ranges(u):
-                found[r] = found.get(r, 0.0) + u.op.cost
-    return found
-
-
 def is_arithmetic(u: UOp) -> bool:
-    """Whether a node computes with elements, not with indices."""
+    """True if a node computes with elements, not with indices."""
     return u.op.is_alu and u.dtype.scalar is not dtypes.index

@@ -1,4 +1,4 @@
-"""Vector lanes: which output and reduce loops get them, and how a loop gets them."""
+"""Vector lanes: the output and reduce loops that get them, and the Opts that give them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.guards import follow_bounds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    KernelFacts,
-    fitting,
-    is_dear,
-    lane_cost,
-    length_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, fitting, lane_cost, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
 
@@ -24,20 +18,17 @@ def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
     """The output loop whose lanes touch memory best. None where lanes would only scatter results
     that are cheap to compute."""
     k = s.facts
-    best: tuple[float, int, UOp] | None = None
+    ranked = []
     for r in among:
         width = fitting(lanes, length_of(r))
         accesses = k.inside(r)
-        if r.arg.kind != "loop" or length_of(r) == 1 or width < 2 or not accesses:
-            continue
-        rank = (lane_cost(accesses, r, width) / width, -k.position(r), r)
-        if best is None or rank[:2] < best[:2]:
-            best = rank
-    if best is None:
+        if r.arg.kind == "loop" and length_of(r) != 1 and width >= 2 and accesses:
+            ranked.append((lane_cost(accesses, r, width) / width, -k.position(r), r))
+    if not ranked:
         return None
-    cost, _, r = best
-    scalar = float(sum(2 if a.written else 1 for a in k.inside(r)))
-    return r if cost < scalar or is_dear(s.kernel, r) or fills_rows(k, r) else None
+    cost, _, r = min(ranked, key=lambda rank: rank[:2])
+    scalar = sum([1 + a.written for a in k.inside(r)])
+    return r if cost < scalar or k.is_dear(r) or fills_rows(k, r) else None
 
 
 def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
@@ -54,8 +45,8 @@ def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
         if any(q in chosen for a in body for q in ranges.ranges(a.node)):
             continue
         own = lane_cost(body, inner, lanes)
-        shared = [output] if output is not None and output in ranges.ranges(u.src[0]) else []
-        if any([lane_cost(body, r, lanes) <= own for r in shared]):
+        shared = output is not None and output in ranges.ranges(u.src[0])
+        if shared and output is not None and lane_cost(body, output, lanes) <= own:
             continue
         if own < lanes * len(body) or not body:
             chosen.append(inner)
@@ -67,11 +58,11 @@ def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, several vectors of them for a register tile, and lanes on its rest:
     the rest of a long body is a vector that overlaps the last one."""
     width = fitting(lanes, length_of(r))
-    cut = (length_of(r) or 0) % max(width, 1) > 0
-    long = cut and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY
+    ragged = (length_of(r) or 0) % max(width, 1) > 0
+    long = ragged and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY
     if long and s.attempt("OVERLAP", r, width):
         return
-    outer = s.vectors(r, width)
+    outer = s.vectorise(r, width)
     if outer is not None and vectors > 1 and outer.arg.kind == "loop":
         s.widen(outer, "UPCAST", fitting(vectors, length_of(outer)))
 
@@ -86,7 +77,7 @@ def vectorise_nests(s: Scheduler, lanes: int) -> None:
 
 
 def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
-    """Lanes on a reduce loop, or on the parts that guards cut it into, each with several vectors of
+    """Lanes on a reduce loop, or on its parts between guards, each with several vectors of
     accumulators."""
     for q in s.family(r):
         follow_bounds(s, q, lanes, accumulators)
@@ -96,23 +87,15 @@ def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> Non
 
 def _accumulate(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
     """Several vectors of accumulators; the rest in single vectors, the last one narrower."""
-    length = length_of(r)
     wide = lanes * accumulators
-    if accumulators > 1 and (length is None or length >= wide):
-        if affine.is_multiple(r.src[0], wide):
-            outer = s.widen(r, "VECTOR", lanes)
-            if outer is not None:
-                s.widen(outer, "UNROLL", accumulators)
-                return
-        if s.attempt("SPLIT", r, wide):
-            first, rest = s.part(r, 0), s.part(r, 1)
-            outer = None if first is None else s.widen(first, "VECTOR", lanes)
-            if outer is not None:
-                s.widen(outer, "UNROLL", accumulators)
-            if rest is not None:
-                s.vectors(rest, min(lanes, length_of(rest) or lanes))
-            return
-    s.vectors(r, lanes)
+    several = accumulators > 1 and (length_of(r) or wide) >= wide
+    whole = several and affine.is_multiple(r.src[0], wide)
+    first, rest = s.split(r, wide) if several and not whole else (r, None)
+    outer = s.vectorise(first, lanes)
+    if whole or first is not r:
+        s.widen(outer, "UNROLL", accumulators)
+    if rest is not None:
+        s.vectorise(rest, min(lanes, length_of(rest) or lanes))
 
 
 def vectorise_producers(s: Scheduler) -> None:

@@ -1,9 +1,9 @@
 """Loop order for kernels with a long body: the nest that computes least.
 
-A value is computed in the innermost loop that it depends on. So loops change places where values
-that depend on few of them would be computed again in the others; a loop over a flattened shape
-becomes the loops that it was made from, which need no divisions; and a short loop that only chooses
-among values becomes copies, each with the value that it takes:
+A value is computed in the innermost loop that it depends on. So loops change places where the
+others would compute a value again; a loop over a flattened shape becomes the loops of its
+dimensions, which need no divisions; and a short loop that only chooses among values becomes copies,
+each with its own value:
 
     for c, m < 4 + 3·50: y[c, m] = m < 4 ? x[c, m] : m < 54 ? sin(x[m]) · c : …
     →  for m < 4: …; for j < 50: for c: y[c, 4 + j] = sin(x[4 + j]) · c; y[c, 54 + j] = …
@@ -20,66 +20,47 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis import op_costs
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def nest(s: Scheduler) -> bool:
     """Order and split the loops of a kernel without reduces whose body is long, and copy loops that
-    only choose; whether the kernel now has several nests."""
+    only choose. True if the kernel now has several nests."""
     k = s.facts
     if any(u.op is Ops.BUFFER for u in k.order):
         return False
     if not all(length_of(r) is not None and r.arg.kind == "loop" for r in k.outputs):
         return False
-    if not k.reduces and is_long(k):
+    if not k.reduces and k.expanded_size() >= thresholds.LONG_BODY:
         _hoist(s, k)
         _unflatten(s)
     _copy_choices(s)
     return any(o.op == "PEEL" for o in s.opts)
 
 
-def is_long(k: KernelFacts) -> bool:
-    """Whether a second copy of the body costs more compile time than it saves."""
-    return k.expanded_size() >= thresholds.LONG_BODY
-
-
 # ---------------------------------------------------------------- the order of loops
 def _hoist(s: Scheduler, k: KernelFacts) -> None:
     """Swap pairs of loops as long as a swap at least halves the work."""
     ends = [u for u in k.order if u.op is Ops.END]
-    bytes_written = sum(a.node.dtype.itemsize for a in k.accesses if a.written)
-    for r in k.axes:
-        bytes_written *= length_of(r) or 1
+    bytes_written = sum(a.node.dtype.itemsize for a in k.written) * trips(k.axes)
     if len(ends) != 1 or bytes_written > op_costs.CROSSED_BYTES:
         return
-    costs = _costs(k)
-    order = list(k.axes)
-    while True:
-        swaps = [_swapped(order, a, b) for a, b in itertools.combinations(range(len(order)), 2)]
-        better = min(swaps, key=lambda o: _work(costs, o), default=order)
-        if 2 * _work(costs, better) > _work(costs, order):
-            return
-        a, b = [i for i, (x, y) in enumerate(zip(order, better)) if x is not y]
-        axes = s.axes
-        if not s.attempt("SWAP", axes[a], b):
-            return
-        order = better
-
-
-def _swapped(order: list[UOp], a: int, b: int) -> list[UOp]:
-    made = list(order)
-    made[a], made[b] = made[b], made[a]
-    return made
-
-
-def _costs(k: KernelFacts) -> dict[frozenset[UOp], float]:
-    """The cost of the nodes in the same loops."""
-    found: dict[frozenset[UOp], float] = {}
+    costs: dict[frozenset[UOp], float] = {}  # of the nodes in the same loops
     for u in k.order:
         around = ranges.ranges(u)
-        found[around] = found.get(around, 0.0) + _cost(u)
-    return found
+        costs[around] = costs.get(around, 0.0) + _cost(u)
+    nest, applied = list(k.axes), True
+    while applied:
+        swaps = {}
+        for a, b in itertools.combinations(range(len(nest)), 2):
+            swaps[a, b] = list(nest)
+            swaps[a, b][a], swaps[a, b][b] = nest[b], nest[a]
+        if not swaps:
+            return
+        a, b = min(swaps, key=lambda pair: _work(costs, swaps[pair]))
+        halved = 2 * _work(costs, swaps[a, b]) <= _work(costs, nest)
+        nest, applied = swaps[a, b], halved and s.attempt("SWAP", s.axes[a], b)
 
 
 def _cost(u: UOp) -> float:
@@ -87,14 +68,12 @@ def _cost(u: UOp) -> float:
     return u.op.cost if is_arithmetic(u) or not u.op.is_alu else 0.0
 
 
-def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
-    """The total cost if loops are in this order, outer first."""
+def _work(costs: dict[frozenset[UOp], float], nest: list[UOp]) -> float:
+    """The total cost of a nest with the loops in this order, outer first."""
     total = 0.0
     for around, cost in costs.items():
-        inner = max([i for i, r in enumerate(order) if r in around], default=-1)
-        for r in order[: inner + 1]:
-            cost *= length_of(r) or 1
-        total += cost
+        inner = max([i for i, r in enumerate(nest) if r in around], default=-1)
+        total += cost * trips(nest[: inner + 1])
     return total
 
 
@@ -102,17 +81,12 @@ def _work(costs: dict[frozenset[UOp], float], order: list[UOp]) -> float:
 def _unflatten(s: Scheduler) -> None:
     """A loop that is only used divided by a constant and modulo it becomes two loops."""
     for r in s.axes:
-        length = length_of(r) or 0
-        found = _division(s.facts, r)
-        if found is None:
+        first, d = _division(s.facts, r) or (0, 0)
+        left = (length_of(r) or 0) - first
+        if d == 0 or left % d or left // d < 2:
             continue
-        first, d = found
-        if (length - first) % d or (length - first) // d < 2:
-            continue
-        rest: UOp | None = r
-        if first and s.attempt("PEEL", r, first):
-            rest = s.part(r, 1)
-        if rest is not None and length_of(rest) == length - first:
+        rest = s.part(r, 1) if first and s.attempt("PEEL", r, first) else r
+        if rest is not None and length_of(rest) == left:
             s.attempt("TILE", rest, d)
 
 
@@ -144,16 +118,15 @@ def _copy_choices(s: Scheduler) -> None:
         inner = {q for q in closed if q.arg.axis >= r.arg.axis}
         inside = [u for u in k.order if inner & ranges.ranges(u)]
         taken = copies_taken(k, r)
-        if sum(taken.values()) > thresholds.MOST_COPIES:
-            continue
         computed = sum(_cost(u) * taken[u] for u in inside)
-        if 3 * computed <= 2 * n * sum(_cost(u) for u in inside):
+        pays = 3 * computed <= 2 * n * sum(_cost(u) for u in inside)
+        if pays and sum(taken.values()) <= thresholds.MOST_COPIES:
             s.attempt("UPCAST", r, n)
 
 
 def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
-    """The number of copies, of the body for a short loop, in which each node is computed: a WHERE
-    takes one arm in each, and a node that does not depend on the loop is computed once."""
+    """The number of copies of the body of a short loop that compute each node: a WHERE takes one
+    arm in each, and a node that does not depend on the loop is computed once."""
     n = length_of(r) or 1
     wanted = dict.fromkeys(k.order, 0)  # bit i: in iteration i
     wanted[k.order[-1]] = (1 << n) - 1
@@ -176,11 +149,11 @@ def copies_taken(k: KernelFacts, r: UOp) -> dict[UOp, int]:
 
 
 def _chooses(u: UOp, r: UOp) -> bool:
-    """Whether a node is a WHERE whose condition depends on the loop alone."""
+    """True if a node is a WHERE whose condition depends on the loop alone."""
     if u.op is not Ops.WHERE or ranges.ranges(u.src[0]) != {r}:
         return False
-    said = walk.toposort(u.src[0], gate=lambda v: v.op.is_alu)
-    return all([v.op.is_alu or v is r or v.op is Ops.CONST for v in said])
+    nodes = walk.toposort(u.src[0], gate=lambda v: v.op.is_alu)
+    return all([v.op.is_alu or v is r or v.op is Ops.CONST for v in nodes])
 
 
 def _holds(condition: UOp, r: UOp, n: int) -> tuple[int, int]:

@@ -1,23 +1,23 @@
-"""Large outputs of kernels that touch more than the last cache holds are stored past the caches."""
+"""Nontemporal stores for large outputs, if a kernel accesses more bytes than the last cache has."""
 
 from __future__ import annotations
 
 import math
 import sys
 
-from uopc.ir.core import bounds, ranges
+from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of
+from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def store_past_caches(s: Scheduler, before: KernelFacts) -> None:
-    """Large outputs that are written one line after the other go past the last cache. `before` are
-    facts from before loops were cut: the kernel accessed the same storage."""
+    """NONTEMPORAL on loops that write large outputs one line after the other. The kernel accessed
+    the same storage `before` its loops were cut."""
     holds = s.target.last_cache_bytes
     used = {storage_root(a.node) for a in before.accesses}
     if sum([_size(u) for u in used if u.op is Ops.PARAM]) < thresholds.STREAMED_TOTAL * holds:
@@ -27,32 +27,25 @@ def store_past_caches(s: Scheduler, before: KernelFacts) -> None:
     for a in k.accesses:
         storage = storage_root(a.node)
         if storage.op is Ops.PARAM:
-            touched[storage] = min(touched.get(storage, 0) + _reached(a), _size(storage))
+            accessed = trips(ranges.ranges(a.flat)) * a.node.dtype.itemsize
+            touched[storage] = min(touched.get(storage, 0) + accessed, _size(storage))
     if sum(touched.values()) < thresholds.STREAMED_TOTAL * holds:
         return
-    for a in k.accesses:
-        large = touched.get(storage_root(a.node), 0) * thresholds.STREAMED_SHARE >= holds
-        loop = _line_after_line(a, s.target.stream_bytes) if a.written and large else None
-        if loop is not None:
-            s.attempt("NONTEMPORAL", loop, 0)
-
-
-def _reached(a: Access) -> int:
-    """The most bytes of the elements that an access goes to."""
-    count: int = math.prod([bounds.bounds(r.src[0])[1] for r in ranges.ranges(a.flat)])
-    return count * a.node.dtype.itemsize
+    for a in k.written:
+        if touched.get(storage_root(a.node), 0) * thresholds.STREAMED_SHARE >= holds:
+            s.attempt("NONTEMPORAL", _line_after_line(a, s.target.stream_bytes), 0)
 
 
 def _size(storage: UOp) -> int:
-    """The bytes of storage; the greatest number where they are not known."""
+    """The bytes of storage; the greatest number if they are not known."""
     dims = storage.arg.dims
     known: list[int] = [d for d in dims if isinstance(d, int)]
     return math.prod(known) * storage.dtype.itemsize if len(known) == len(dims) else sys.maxsize
 
 
 def _line_after_line(a: Access, least: int) -> UOp | None:
-    """The innermost loop around an access whose lanes and copies go to neighbours, and on from
-    there in the next iteration, in vectors that begin at multiples of `least` bytes."""
+    """The innermost loop around an access whose lanes and copies write neighbours, and the next
+    iteration those after them, in vectors that begin at multiples of `least` bytes."""
     inside = [r for r in ranges.ranges(a.flat) if r.arg.kind in ("lane", "upcast")]
     loops = [r for r in ranges.ranges(a.flat) if r.arg.kind == "loop"]
     if not loops or not any(r.arg.kind == "lane" for r in inside):

@@ -1,4 +1,4 @@
-"""Tiles of accumulators in registers: how many rows and vectors cost least per step of a reduce."""
+"""Tiles of accumulators in registers: the rows and vectors that cost least per step of a reduce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     covering,
     fitting,
     length_of,
-    most_of,
+    trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -67,7 +67,7 @@ def _cover(rows: int, columns: int, high: int, vectors: int, lanes: int, width: 
 
 
 def is_crowded(count: int, step: int) -> bool:
-    """Whether elements `step` bytes apart need more cache lines than their L1 sets have."""
+    """True if elements `step` bytes apart need more cache lines than their L1 sets have."""
     sets = thresholds.SET_PERIOD // math.gcd(step, thresholds.SET_PERIOD)
     return count > thresholds.SET_LINES * sets
 
@@ -76,9 +76,8 @@ def is_crowded(count: int, step: int) -> bool:
 def tile_beside_lanes(
     k: KernelFacts, output: UOp | None, reduces: list[UOp], lanes: int
 ) -> tuple[UOp | None, int, int]:
-    """The row loop of a tile around a reduce loop beside the lanes of `output`, where the rows use
-    again what the reduce reads; the tile's rows, and its vectors. They are fewer where copies of
-    what is unrolled would get too long."""
+    """The loop over rows that reuse the reads of a reduce loop beside the lanes of `output`; the
+    rows and vectors of the tile, fewer where the copies would get too long."""
     looped = [
         u for u in k.reduces
         if output in ranges.ranges(u)
@@ -89,9 +88,8 @@ def tile_beside_lanes(
     length = length_of(output)
     most = None if length is None else length // fitting(lanes, length)
     row = _row_loop(k, output, looped)
-    rows, vectors = thresholds.TILE_ROWS, fitting(thresholds.TILE_VECTORS, most)
-    if row is None:
-        rows = 1
+    rows = 1 if row is None else thresholds.TILE_ROWS
+    vectors = fitting(thresholds.TILE_VECTORS, most)
     size = k.expanded_size()
     while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
         rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
@@ -111,15 +109,9 @@ def _row_loop(k: KernelFacts, output: UOp, reduces: list[UOp]) -> UOp | None:
 
 
 def rows_inside(s: Scheduler, k: KernelFacts, row: UOp, output: UOp) -> tuple[UOp, UOp]:
-    """Swap rows and columns where the columns' operands leave the cache between rows; the row and
-    column loops after that."""
+    """The row and column loops, swapped if the columns' operands leave the cache between rows."""
     shared = [a for a in k.inside(output) if row not in ranges.ranges(a.node) and not a.written]
-    footprint = 0.0
-    for a in shared:
-        size = float(a.node.dtype.itemsize)
-        for r in ranges.ranges(a.node):
-            size *= most_of(r)
-        footprint += size
+    footprint = sum([a.node.dtype.itemsize * trips(ranges.ranges(a.node)) for a in shared])
     if footprint > s.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
         return s.swapped(row, output)
     return row, output

@@ -25,12 +25,12 @@ class Scheduler:
 
     @property
     def kernel(self) -> UOp:
-        """The current kernel. Asking for it cuts all loops whose cut is due, in one walk."""
+        """The current kernel. Reading it makes all noted strips, in one walk."""
         return self.tiled.kernel
 
     @property
     def gpu(self) -> Gpu:
-        """The described part, of a schedule for GPUs."""
+        """The described GPU of a schedule for one."""
         assert self.target.gpu is not None
         return self.target.gpu
 
@@ -44,9 +44,9 @@ class Scheduler:
         """The ranges that an Opt can name."""
         return self.tiled.axes
 
-    def attempt(self, op: str, r: UOp, n: int) -> bool:
-        """Apply an Opt to a range where it is legal; whether it is."""
-        if r not in self.axes:
+    def attempt(self, op: str, r: UOp | None, n: int) -> bool:
+        """Apply an Opt to a range if there is one and it is legal; return True if so."""
+        if r is None or r not in self.axes:
             return False
         opt = Opt(op, self.axes.index(r), n)
         try:
@@ -56,32 +56,28 @@ class Scheduler:
         self.opts += (opt,)
         return True
 
-    @property
-    def state(self) -> tuple[Tiled, tuple[Opt, ...]]:
-        """The current kernel and Opts. Assigning an earlier state takes back what followed it."""
-        return self.tiled, self.opts
-
-    @state.setter
-    def state(self, earlier: tuple[Tiled, tuple[Opt, ...]]) -> None:
-        self.tiled, self.opts = earlier
+    def added(self, op: str, r: UOp | None, n: int) -> list[UOp]:
+        """The ranges that an Opt adds; none where it is not legal."""
+        before = set(self.axes)
+        return [q for q in self.axes if q not in before] if self.attempt(op, r, n) else []
 
     def family(self, r: UOp) -> list[UOp]:
-        """The loops that took the place of r: itself, or its parts and copies after cuts."""
+        """The loops that replace r: r itself, or its parts and copies."""
         n = len(r.arg.axis)
         return [q for q in self.axes if q.arg.axis[:n] == r.arg.axis and q.arg.kind == r.arg.kind]
 
-    def part(self, r: UOp, which: int) -> UOp | None:
-        """The range that took the place of the first (0) or second (1) part of r."""
-        axis = (*r.arg.axis, which)
+    def part(self, r: UOp | None, which: int) -> UOp | None:
+        """The first (0) or second (1) part of r after an Opt split it."""
+        axis = None if r is None else (*r.arg.axis, which)
         return next((q for q in self.axes if q.arg.axis == axis), None)
 
     def outer(self, r: UOp) -> UOp:
-        """The first part of r; r itself where no Opt cut it."""
+        """The first part of r; r itself where no Opt split it."""
         part = self.part(r, 0)
         return r if part is None else part
 
     def inner(self, r: UOp) -> UOp:
-        """The second part of r; r itself where no Opt cut it."""
+        """The second part of r; r itself where no Opt split it."""
         part = self.part(r, 1)
         return r if part is None else part
 
@@ -90,49 +86,50 @@ class Scheduler:
         return self.outer(r) if self.attempt(op, r, n) else r
 
     def swapped(self, r: UOp, other: UOp) -> tuple[UOp, UOp]:
-        """Two output loops after a SWAP, unchanged where it is not legal."""
+        """Two output loops after a SWAP; unchanged where it is not legal."""
         axes = self.axes
         if other not in axes or not self.attempt("SWAP", r, axes.index(other)):
             return r, other
         found = {q.arg.axis: q for q in self.axes}
         return found[other.arg.axis], found[r.arg.axis]
 
-    def widen(self, r: UOp, op: str, n: int) -> UOp | None:
+    def split(self, r: UOp, n: int) -> tuple[UOp | None, UOp | None]:
+        """The two parts of r after a SPLIT at the last multiple of n; (r, None) if not legal."""
+        return (self.part(r, 0), self.part(r, 1)) if self.attempt("SPLIT", r, n) else (r, None)
+
+    def widen(self, r: UOp | None, op: str, n: int) -> UOp | None:
         """Opt `op` by n on r, after a SPLIT where n does not divide it; the outer range."""
         if n <= 1:
             return r
         if self.attempt(op, r, n):
             return self.part(r, 0)
-        before = self.state
-        if self.attempt("SPLIT", r, n):
-            first = self.part(r, 0)
-            if first is not None and self.attempt(op, first, n):
-                return self.part(first, 0)
-        self.state = before
+        before = self.tiled, self.opts
+        if self.attempt("SPLIT", r, n) and self.attempt(op, first := self.part(r, 0), n):
+            return self.part(first, 0)
+        self.tiled, self.opts = before
         return None
 
-    def vectors(self, r: UOp, lanes: int) -> UOp | None:
+    def vectorise(self, r: UOp | None, lanes: int) -> UOp | None:
         """Lanes on r, and one narrower vector for the rest; the range outside of the lanes."""
         outer = self.widen(r, "VECTOR", lanes)
         rest = self.part(r, 1)
-        if rest is not None and rest.arg.kind == r.arg.kind and rest.src[0].op is Ops.CONST:
+        if rest is not None and rest.arg.kind != "lane" and rest.src[0].op is Ops.CONST:
             self.attempt("VECTOR", rest, rest.src[0].arg)
         return outer
 
 
-Plan = TypeVar("Plan")
+State = TypeVar("State", bound=Scheduler)
 
 
-class Step(NamedTuple, Generic[Plan]):
-    """A named step of a schedule. `run` is true where the schedule is complete after it."""
+class Step(NamedTuple, Generic[State]):
+    """A named step of a schedule. `run` returns True if the schedule is complete after it."""
 
     name: str
-    run: Callable[[Plan], bool | None]
+    run: Callable[[State], bool | None]
     why: str  # the reason for its place
 
 
-def walk(steps: Iterable[Step[Plan]], plan: Plan) -> None:
-    """Run the steps in order, up to the one that completes the schedule."""
-    for step in steps:
-        if step.run(plan):
-            return
+def run(steps: Iterable[Step[State]], s: State) -> tuple[tuple[Opt, ...], UOp]:
+    """The Opts of the steps up to the one that completes the schedule, and the kernel with them."""
+    any(step.run(s) for step in steps)
+    return s.opts, s.kernel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 from uopc.ir.core import ranges
@@ -12,41 +11,32 @@ from uopc.passes.analysis.lanes import MOST_STEP
 from uopc.passes.optimize.opts import reuse
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    Access,
-    KernelFacts,
-    is_arithmetic,
-    is_dear,
-    length_of,
-    most_of,
-)
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, is_arithmetic, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
     """Short reduces become straight code, unless a tile keeps their terms in vectors."""
     k, whole = s.facts, set["UOp"]()
-    short = [r for r in reversed(k.axes) if r not in k.outputs and _is_short(r)]
+    short = [
+        r for r in reversed(k.axes)
+        if r not in k.outputs and (length_of(r) or sys.maxsize) <= thresholds.WHOLE_UNROLL
+    ]  # fmt: skip
     _copy_rows_of_reduces(s, short, lanes)
     k = s.facts
     for r in short:
         length = length_of(r) or 1
-        if length >= lanes and _is_reused(s.kernel, r):
+        if length >= lanes and s.facts.is_dear(r) and _is_reused(s.kernel, r):
             continue
         small = length * k.expanded_size(r, whole) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
             whole.add(r)
 
 
-def _is_short(r: UOp) -> bool:
-    length = length_of(r)
-    return length is not None and length <= thresholds.WHOLE_UNROLL
-
-
 def _is_reused(kernel: UOp, r: UOp) -> bool:
-    """Whether another loop computes the terms of a reduce again, and they are dear."""
+    """True if another loop computes the terms of a reduce again."""
     try:
-        return is_dear(kernel, r) and len(reuse.again(kernel, r)[1]) > 0
+        return len(reuse.again(kernel, r)[1]) > 0
     except Refused:
         return False
 
@@ -56,7 +46,7 @@ def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
     both, if these are long enough."""
     for r in reduces:
         k = s.facts
-        around = [u for u in k.reduces if r in u.src[1:] and is_dear(s.kernel, r)]
+        around = [u for u in k.reduces if r in u.src[1:] and k.is_dear(r)]
         inside = {q for u in around for q in ranges.ranges(u)}
         if not any((length_of(q) or lanes) >= lanes for q in inside):
             continue
@@ -68,9 +58,8 @@ def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
 
 
 def copy_thin_rows(s: Scheduler, lanes: int) -> None:
-    """A loop over rows of few elements becomes copies, so that the lanes are rows: they are loaded
-    and stored as whole vectors, which shuffles take apart. That pays where each element takes more
-    than one operation."""
+    """A loop over rows of few elements becomes copies, so that the lanes are rows, loaded and
+    stored as whole vectors. It pays where each element takes more than one operation."""
     k = s.facts
     loops = [q for q in k.axes if q.arg.kind in ("loop", "reduce")]
     inner = loops[-1] if loops and all(q in k.outputs for q in loops) else None
@@ -78,9 +67,8 @@ def copy_thin_rows(s: Scheduler, lanes: int) -> None:
     if inner is None or n is None or not 1 < n <= min(MOST_STEP, lanes - 1):
         return
     rows = [q for q in loops if (length_of(q) or lanes) >= lanes]
-    written = [a for a in k.accesses if a.written]
-    thin = all(a.stride(inner) == 1 and any(a.stride(q) == n for q in rows) for a in written)
-    work = float(sum([math.prod([most_of(r) for r in u.src[1:]]) for u in k.reduces]))
+    thin = all(a.stride(inner) == 1 and any(a.stride(q) == n for q in rows) for a in k.written)
+    work = float(sum([trips(u.src[1:]) for u in k.reduces]))
     for u in k.order:
         chooses = u.op is Ops.WHERE or u.dtype.kind == "bool"  # copies do not choose
         work += u.op.cost if is_arithmetic(u) and ranges.ranges(u) and not chooses else 0
@@ -89,11 +77,9 @@ def copy_thin_rows(s: Scheduler, lanes: int) -> None:
 
 
 def fills_rows(k: KernelFacts, r: UOp) -> bool:
-    """Whether the copies of the body write all elements between neighbours along a loop."""
-    written = [a for a in k.accesses if a.written]
-    return len(written) > 0 and all(_fills(a, r) for a in written)
-
-
-def _fills(a: Access, r: UOp) -> bool:
-    copies = [q for q in ranges.ranges(a.flat) if q.arg.kind == "upcast" and a.stride(q) == 1]
-    return any(length_of(q) == a.stride(r) for q in copies)
+    """True if the copies of the body write all elements between neighbours along a loop."""
+    return len(k.written) > 0 and all(
+        any(q.arg.kind == "upcast" and a.stride(q) == 1 and length_of(q) == a.stride(r)
+            for q in ranges.ranges(a.flat))
+        for a in k.written
+    )  # fmt: skip

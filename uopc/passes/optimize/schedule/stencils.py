@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -15,7 +13,7 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     fitting,
     length_of,
-    most_of,
+    trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -24,7 +22,7 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 
 
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
-    """Copies of the output loop, beside the lanes of `output`, that saves most reads."""
+    """Copies of the output loop, other than `output`, whose rows share most reads."""
     k = s.facts
     size = k.expanded_size()
     best: tuple[float, UOp, int] | None = None
@@ -56,7 +54,8 @@ def _elements(a: Access, q: UOp, n: int) -> set[Element]:
     offsets = {constant}
     others: list[tuple[UOp, int]] = []
     for m, step in terms.items():
-        count = n if m is q else length_of(m) if _is_copied(m) else None
+        copied = m.op is Ops.RANGE and m.arg.kind in ("upcast", "unroll")
+        count = n if m is q else length_of(m) if copied else None
         if count is None:
             others.append((m, step))
         else:
@@ -64,17 +63,13 @@ def _elements(a: Access, q: UOp, n: int) -> set[Element]:
     return {(a.node.src[0], frozenset(others), o) for o in offsets}
 
 
-def _is_copied(m: UOp) -> bool:
-    return m.op is Ops.RANGE and m.arg.kind in ("upcast", "unroll")
-
-
 def copy_rows_of_columns(s: Scheduler, output: UOp, lanes: int) -> int:
-    """Where values that depend on the columns alone are dearer to compute than to load, rows share
-    them: all vectors of a short row become copies, so that the values are computed before all rows;
-    of a long row one vector does, for a few rows. The vectors of `output` side by side."""
+    """The vectors of `output` side by side. Rows share values that depend on the columns alone and
+    are dearer to compute than to load: all vectors of a short row become copies, so that the values
+    are computed before all rows; one vector of a long row has copies for a few rows."""
     k, vectors = s.facts, (length_of(output) or 0) // lanes
     outside = [q for q in k.outputs if q.arg.axis < output.arg.axis and q.arg.kind == "loop"]
-    if math.prod([most_of(q) for q in outside]) < thresholds.RUNS_OF_A_NODE:
+    if trips(outside) < thresholds.RUNS_OF_A_NODE:
         return 1
     fixed = [u for u in k.order if u.op.is_alu and u.dtype.is_float]
     fixed = [u for u in fixed if output in (found := ranges.ranges(u)) and not found & {*outside}]
