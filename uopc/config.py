@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,9 @@ class Options:
 
 def _check_path(name: str, path: str) -> None:
     """Raise UserError for a path that no file of this system can have."""
-    try:
+    with contextlib.suppress(TypeError, UnicodeEncodeError):
         if b"\0" not in os.fsencode(path):
             return
-    except (TypeError, UnicodeEncodeError):
-        pass
     raise UserError(f"option {name} must be a path that this system can write, got {path!r}")
 
 
@@ -137,33 +135,22 @@ def options(**fields: Any) -> Iterator[Options]:
         known = ", ".join(sorted(_KINDS))
         raise UserError(f"unknown option {sorted(unknown)[0]!r}; choose {known}")
     made = dataclasses.replace(current(), **fields)
-    switches = (
-        (made.spec >= 2, _check_nodes),
-        (made.match_stats, _count_matches),
-        (not made.origins, _skip_origins),
-    )
-    wanted = [switch for on, switch in switches if on]
     token = _current.set(made)
-    _switch(wanted, 1)
+    _count(made, 1)
     try:
         yield made
     finally:
         _current.reset(token)
-        _switch(wanted, -1)
+        _count(made, -1)
 
 
 def at_import() -> None:
     """Turn on the switches that the environment sets. Called when uopc is imported."""
-    asked = os.environ.get
-    switches = (
-        (asked("UOPC_SPEC") == "2", _check_nodes),
-        (asked("UOPC_MATCH_STATS", "0") not in ("", "0"), _count_matches),
-        (asked("UOPC_ORIGINS") == "0", _skip_origins),
-    )
-    wanted = [switch for on, switch in switches if on]
-    _switch(wanted, 1)
-    if _count_matches in wanted:
-        atexit.register(_switch, [_count_matches], -1)
+    with contextlib.suppress(UserError):  # the first compile reports it
+        asked = from_environment()
+        _count(asked, 1)
+        if asked.match_stats:
+            atexit.register(_count, Options(match_stats=True), -1)
 
 
 # ---------------------------------------------------------------- switches of the whole process
@@ -172,10 +159,14 @@ _lock = threading.Lock()
 _users: Counter[Switch] = Counter()  # number of blocks that want each switch on
 
 
-def _switch(switches: Sequence[Switch], more: int) -> None:
-    """Count blocks in (1) or out (-1): a switch is on while at least one block wants it."""
+def _count(made: Options, more: int) -> None:
+    """Count blocks in (1) or out (-1): a switch is on while the options of a block ask for it."""
+    switches = (
+        (made.spec >= 2, _check_nodes), (made.match_stats, _count_matches),
+        (not made.origins, _skip_origins),
+    )  # fmt: skip
     with _lock:
-        for switch in switches:
+        for switch in [switch for on, switch in switches if on]:
             _users[switch] += more
             switch(_users[switch] > 0)
 

@@ -95,8 +95,7 @@ def backend_of(device: str) -> Backend:
     """The backend of a device name. UserError for a device that does not exist."""
     for names, _, module in BACKENDS:
         if re.fullmatch(names, device):
-            found: Backend = import_module(module).BACKEND
-            return found
+            return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
     raise UserError(f"unknown device {device!r}; choose one of {shown}")
 
@@ -105,12 +104,12 @@ def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
     """Each argument of `compile` is of the right kind."""
     from uopc.ir.rewrite.matcher import PatternMatcher
 
-    kinds: dict[str, tuple[Any, Any, str]] = {
-        "device": (device, str, "a string"), "name": (name, str, "a string"),
-        "inputs": (inputs, (list, tuple), "a list of params or names"),
-        "rules": (rules, PatternMatcher, "a PatternMatcher"),
-    }  # fmt: skip
-    for argument, (value, kind, words) in kinds.items():
+    kinds = (
+        ("device", device, str, "a string"), ("name", name, str, "a string"),
+        ("inputs", inputs, (list, tuple), "a list of params or names"),
+        ("rules", rules, PatternMatcher, "a PatternMatcher"),
+    )  # fmt: skip
+    for argument, value, kind, words in kinds:
         if value is not None and not isinstance(value, kind):
             raise UserTypeError(f"compile: {argument} must be {words}, got {value!r}")
 

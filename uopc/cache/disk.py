@@ -25,7 +25,6 @@ from uopc.errors import InvalidIR
 T = TypeVar("T")
 
 MAGIC = b"uopc cache\n"
-_DIGEST = 32
 # The subfolder of the entries. `config.cache_folder` says where the cache's folder is.
 FOLDER = "programs"
 _SUFFIX = ".entry"
@@ -155,7 +154,7 @@ class DiskCache:
 
     def write(self, name: str, content: bytes) -> None:
         """Store an entry in one step, and drop the least recently used ones beyond the limit."""
-        data = MAGIC + hashlib.blake2b(content, digest_size=_DIGEST).digest() + content
+        data = _head(content) + content
         if len(data) > self.limit:
             raise Unusable(f"{name}: {len(data)} bytes are more than the cache may hold")
         with self._opened(make=True) as folder, _reasons(name):
@@ -188,17 +187,14 @@ class DiskCache:
                 found = [e for e in _listed(folder) if e.name.endswith(_SUFFIX)]
         except Missing:
             return []
-        found = [Entry(e.name.removesuffix(_SUFFIX), e.nbytes, e.used) for e in found]
-        return sorted(found, key=lambda e: (-e.used, e.name))
+        entries = [Entry(e.name.removesuffix(_SUFFIX), e.nbytes, e.used) for e in found]
+        return sorted(entries, key=lambda e: (-e.used, e.name))
 
     def clear(self) -> tuple[int, int]:
         """Remove all entries and unfinished files: the number of files, and their bytes."""
         count = nbytes = 0
-        with (
-            contextlib.suppress(Missing),
-            self._opened(make=False) as folder,
-            _reasons(str(self.folder)),
-        ):
+        where = str(self.folder)
+        with contextlib.suppress(Missing), self._opened(make=False) as folder, _reasons(where):
             for entry in _listed(folder):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.name, dir_fd=folder)
@@ -207,25 +203,25 @@ class DiskCache:
 
 
 def _listed(folder: int) -> list[Entry]:
+    """The entries and unfinished files in a folder."""
     found = []
     with os.scandir(folder) as items:
         for item in items:
-            if not item.name.endswith((_SUFFIX, _UNFINISHED)):
-                continue
-            try:
-                about = item.stat(follow_symlinks=False)
-            except FileNotFoundError:  # dropped meanwhile
-                continue
-            found.append(Entry(item.name, about.st_size, about.st_mtime))
+            if item.name.endswith((_SUFFIX, _UNFINISHED)):
+                with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+                    about = item.stat(follow_symlinks=False)
+                    found.append(Entry(item.name, about.st_size, about.st_mtime))
     return found
+
+
+def _head(content: bytes) -> bytes:
+    return MAGIC + hashlib.blake2b(content, digest_size=32).digest()
 
 
 def checked(data: bytes, name: str) -> bytes:
     """The content of an entry's file. Unusable when a byte of it has changed."""
-    head = len(MAGIC) + _DIGEST
-    content = data[head:]
-    whole = data[: len(MAGIC)] == MAGIC
-    made = hashlib.blake2b(content, digest_size=_DIGEST).digest()
-    if not whole or data[len(MAGIC) : head] != made:
+    size = len(_head(b""))
+    head, content = data[:size], data[size:]
+    if head != _head(content):
         raise Unusable(f"{name} is damaged")
     return content

@@ -56,27 +56,25 @@ class MemoryCache(Generic[T]):
         `alive` lives as long as the entry: an object that the key names by its id.
         """
         found = self._find(key)
-        if found is not None:
-            return found
-        with self._lock:
-            gate = self._gates.setdefault(key, threading.Lock())
-        with gate:
-            found = self._find(key)  # made while this thread waited
-            if found is not None:
-                return found
-            statistics.count(memory_misses=1)
-            try:
-                made = make()
-                self._put(key, made, most, alive)
-            finally:
-                with self._lock:
-                    self._gates.pop(key, None)
-        return made
+        if found is None:
+            with self._lock:
+                gate = self._gates.setdefault(key, threading.Lock())
+            with gate:
+                found = self._find(key)  # made while this thread waited
+                if found is None:
+                    statistics.count(memory_misses=1)
+                    try:
+                        found = make()
+                        self._put(key, found, most, alive)
+                    finally:
+                        with self._lock:
+                            self._gates.pop(key, None)
+        return found
 
     def _put(self, key: Hashable, made: T, most: int, alive: Any) -> None:
         with self._lock:
-            before = self._entries.pop(key, None)
-            self._nbytes -= before[0].nbytes if before is not None else 0
+            if key in self._entries:
+                self._nbytes -= self._entries.pop(key)[0].nbytes
             self._entries[key] = (made, alive)
             self._nbytes += made.nbytes
             while self._entries and (len(self._entries) > most or self._nbytes > MOST_BYTES):
@@ -89,10 +87,9 @@ class MemoryCache(Generic[T]):
             self._entries.clear()
             self._nbytes = 0
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child: threads that held a lock do not exist here."""
-        self._lock = threading.Lock()
-        self._gates = {}
+        self._lock, self._gates = threading.Lock(), {}
 
 
 def clear() -> None:
@@ -104,7 +101,7 @@ def clear() -> None:
 
 def _after_fork() -> None:
     for memory in list(_memories):
-        memory.after_fork()
+        memory._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
