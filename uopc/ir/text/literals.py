@@ -76,18 +76,12 @@ def write_string(text: str) -> str:
 
 def written_fields(record: Any) -> list[tuple[str, Any]]:
     """The fields of a record that are required or not at their default."""
-    out = []
-    for f in dataclasses.fields(record):
-        value = getattr(record, f.name)
-        if f.default is dataclasses.MISSING or value != f.default:
-            out.append((f.name, value))
-    return out
+    values = [(f, getattr(record, f.name)) for f in dataclasses.fields(record)]
+    return [(f.name, v) for f, v in values if f.default is dataclasses.MISSING or v != f.default]
 
 
 # ---------------------------------------------------------------- records
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+_hints = functools.cache(typing.get_type_hints)
 
 
 def make_record(cls: type, fields: dict[str, Any]) -> Any:
@@ -135,7 +129,6 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_END = ("end", "", -1)
 
 
 def fail(line: str, number: int, column: int, message: str) -> NoReturn:
@@ -149,35 +142,33 @@ def fail(line: str, number: int, column: int, message: str) -> NoReturn:
 class Reader:
     """A cursor over the tokens of a part of one line."""
 
-    __slots__ = ("_at", "_depth", "_stop", "line", "number", "tokens")
+    __slots__ = ("_at", "_depth", "line", "number", "tokens")
 
     def __init__(self, line: str, number: int, start: int, stop: int) -> None:
         self.line, self.number = line, number
         self.tokens: list[tuple[str, str, int]] = []
-        self._at, self._depth, self._stop = 0, 0, stop
+        self._at, self._depth = 0, 0
         for m in _TOKEN.finditer(line, start, stop):
             kind = m.lastgroup or "bad"
             column = m.start(kind)
             if kind == "bad":
                 fail(line, number, column, f"unexpected {m[kind]!r}")
             self.tokens.append((kind, m[kind], column))
-        self.tokens.append(_END)
+        self.tokens.append(("end", "", stop))
 
     def peek(self) -> tuple[str, str]:
         """Kind and text of the next token; kind `end` at the end."""
-        token = self.tokens[self._at]
-        return token[0], token[1]
+        return self.tokens[self._at][:2]
 
     def ahead(self) -> str:
         """The text of the token after the next one."""
-        return self.tokens[self._at + 1][1] if self.tokens[self._at] is not _END else ""
+        return "" if self.peek()[0] == "end" else self.tokens[self._at + 1][1]
 
     def take(self) -> str:
         """Take the next token; its text."""
-        token = self.tokens[self._at]
-        if token is not _END:
-            self._at += 1
-        return token[1]
+        kind, text = self.peek()
+        self._at += kind != "end"
+        return text
 
     def accept(self, mark: str) -> bool:
         """Take the next token if it is this mark or word; False if it is another."""
@@ -193,8 +184,7 @@ class Reader:
 
     def column(self) -> int:
         """The column of the next token."""
-        at = self.tokens[self._at][2]
-        return self._stop if at < 0 else at
+        return self.tokens[self._at][2]
 
     def fail(self, message: str, column: int | None = None) -> NoReturn:
         fail(self.line, self.number, self.column() if column is None else column, message)

@@ -148,18 +148,19 @@ def _read_const(statement: Statement) -> Read:
     return (), constant(value, statement.dtype).arg
 
 
-def _scalar(field: str) -> Form:
-    """An arg that is one value: `lane %v at=3`."""
+def _scalar(op: Op) -> Form:
+    """No arg, or one that is one value: `lane %v at=3`."""
+    field, optional = op.field, type(None) in op.arg
 
     def write_scalar(u: UOp, operand: OperandText) -> Written | None:
-        if u.arg is None and type(None) in u.op.arg:
-            return Written(u.op.name, u.src)
-        fits = type(u.arg) in u.op.arg
-        return Written(u.op.name, u.src, f" {field}={write_value(u.arg)}") if fits else None
+        if u.arg is None and optional:
+            return Written(op.name, u.src)
+        fits = type(u.arg) in op.arg
+        return Written(op.name, u.src, f" {field}={write_value(u.arg)}") if fits else None
 
     def read_scalar(statement: Statement) -> Read:
-        if field not in statement.fields and type(None) not in statement.op.arg:
-            raise InvalidIR(f"{statement.op.name}: expected {field}=...")
+        if field not in statement.fields and not optional:
+            raise InvalidIR(f"{op.name}: expected {field}=...")
         return _operands(statement), statement.fields.pop(field, None)
 
     return Form(write_scalar, read_scalar)
@@ -346,10 +347,6 @@ def _is_name(arg: Any) -> bool:
 
 _MOVED = Form(_write_moved, _read_moved)
 _FORMS: dict[ArgKind, Form] = {
-    "none": Form(
-        lambda u, operand: Written(u.op.name, u.src) if u.arg is None else None,
-        lambda statement: (_operands(statement), None),
-    ),
     "const": Form(
         lambda u, operand: None if u.src else Written(f"const {write_value(u.arg)}", ()),
         _read_const,
@@ -368,6 +365,6 @@ _FORMS: dict[ArgKind, Form] = {
         lambda statement: (_operands(statement), _suffix(statement)),
     ),
 }
-# The arg of another kind is one value.
-FORMS: dict[Op, Form] = {op: _FORMS.get(op.kind) or _scalar(op.field) for op in Op.all()}
+# The arg of another kind is one value, or none.
+FORMS: dict[Op, Form] = {op: _FORMS.get(op.kind) or _scalar(op) for op in Op.all()}
 _IN_TYPE = frozenset(("storage", "iota"))

@@ -43,10 +43,10 @@ def parse(text: str, arrays: Arrays | None = None) -> UOp:
 def parse_header(text: str) -> dict[str, str]:
     """The `// key: value` lines before the first statement, as a dictionary."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith("//"):
+    for line in map(str.strip, text.splitlines()):
+        if line and not line.startswith("//"):
             break
-        m = _HEADER.match(line.strip())
+        m = _HEADER.match(line)
         if m is not None:
             found.setdefault(m[1], m[2].strip())
     return found
@@ -293,10 +293,8 @@ class _Parser:
         shape = u._shape
         same = shape is not None and len(shape) == len(dims)
         for said, d in zip(dims, shape or ()):
-            if type(said) is str:
-                same &= said == self.types.dim(d).replace(" ", "")
-            else:
-                same &= said is d or (type(said) is type(d) is int and said == d)
+            text_alike = type(said) is str and said == self.types.dim(d).replace(" ", "")
+            same &= text_alike or said is d or (type(said) is type(d) is int and said == d)
         if not same or text.endswith("!") != given.endswith("!"):
             self._fail(column, f"the type is {text}, but the operands give {given or 'void'}")
 

@@ -143,15 +143,14 @@ class _Section:
         """Note the text of `u` inside other lines; False if it needs a line of its own."""
         if op_syntax.is_literal(u):
             self.operands[u] = op_syntax.literal(u)
-            return True
-        if u in self.inner:
+        elif u in self.inner:
             self.operands[u] = self.names[u] = self.namer.name(u)
-            return True
-        if not self._is_access(u):
+        elif self._is_access(u):
+            base, *indices = [self.operands[s] for s in u.src]
+            suffix = "" if u.dtype is u.src[0].dtype else f":{u.dtype.short}"
+            self.operands[u] = f"{base}[{', '.join(indices)}]{suffix}"
+        else:
             return False
-        base, *indices = [self.operands[s] for s in u.src]
-        suffix = "" if u.dtype is u.src[0].dtype else f":{u.dtype.short}"
-        self.operands[u] = f"{base}[{', '.join(indices)}]{suffix}"
         return True
 
     def _is_access(self, u: UOp) -> bool:
