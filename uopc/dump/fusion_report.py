@@ -33,14 +33,18 @@ def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
     for u in order:
         for s in dict.fromkeys(u.src):
             consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
+    texts: dict[shapes.Shape, str] = {}
     rows = [("node", "consumers", "shape", "read at", "stored?")]
     for u in order:
         if u is graph or op_syntax.is_literal(u) or u.dtype is dtypes.void:
             continue
         readers = _listed(consumers.get(u, []))
         reads = _reads(u, notes["demands"], known)
-        name, shape = f"{names.name(u)} {u.op.name}", shapes.show(shapes.shape(u))
-        rows.append((name, readers, shape, reads, _decision(u, notes)))
+        dims = shapes.shape(u)
+        if dims not in texts:
+            texts[dims] = shapes.show(dims)
+        name = f"{names.name(u)} {u.op.name}"
+        rows.append((name, readers, texts[dims], reads, _decision(u, notes)))
     title = "decisions of place-stages, node by node (names as in canonicalize):"
     return [title, *columns(rows)]
 

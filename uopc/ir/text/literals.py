@@ -76,8 +76,8 @@ def write_string(text: str) -> str:
 
 def written_fields(record: Any) -> list[tuple[str, Any]]:
     """The fields of a record that are required or not at their default."""
-    values = [(f, getattr(record, f.name)) for f in dataclasses.fields(record)]
-    return [(f.name, v) for f, v in values if f.default is dataclasses.MISSING or v != f.default]
+    values = [(f.name, getattr(record, f.name), f.default) for f in dataclasses.fields(record)]
+    return [(k, v) for k, v, default in values if default is dataclasses.MISSING or v != default]
 
 
 # ---------------------------------------------------------------- records
