@@ -8,12 +8,14 @@ no LLVM pass is needed. `statements.py` has the code of each op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from uopc.backends.llvm import scratch
-from uopc.backends.llvm.types import constant, llvm_type
+from uopc.backends.llvm.types import constant, llvm_type, memory_type
 from uopc.errors import Unsupported
 from uopc.ir.core import storage
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -80,6 +82,18 @@ class Emitter:
             return ""
         return self.value(call)
 
+    def lanes(self, element: str, vector: str, count: int) -> list[str]:
+        """All lanes of a vector with elements of some type."""
+        t = f"<{count} x {element}>"
+        return [self.value(f"extractelement {t} {vector}, i64 {i}") for i in range(count)]
+
+    def vector(self, element: str, lanes: Sequence[str]) -> str:
+        """A vector of these lanes."""
+        t, whole = f"<{len(lanes)} x {element}>", "poison"
+        for i, lane in enumerate(lanes):
+            whole = self.value(f"insertelement {t} {whole}, {element} {lane}, i64 {i}")
+        return whole
+
     def branch(self, condition: str) -> tuple[str, str]:
         """Open a block that runs where the condition holds.
 
@@ -134,8 +148,16 @@ class Emitter:
         base, step = storage, self.of(index)
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             base, step = self.element(storage, t, index.src[0]), self.of(index.src[1])
-        address = f"getelementptr {t}, ptr {base}, i64 {step}"
-        return self.once(address)
+        return self.once(f"getelementptr {t}, ptr {base}, i64 {step}")
+
+    def address(self, u: UOp) -> str:
+        """The address of an INDEX: `ptr %name`."""
+        t = memory_type(u.dtype.scalar)
+        return f"ptr {self.element(self.names[u.src[0]], t, u.src[1])}"
+
+    def alignment(self, u: UOp, t: DType) -> int:
+        """The bytes that the address of an access of type `t` is a multiple of."""
+        return t.itemsize
 
     # -------------------------------------------------------- the function
     def run(self) -> str:
@@ -169,8 +191,7 @@ class Emitter:
 
     def load_words(self) -> None:
         """Name the kernel's arguments."""
-        places = storage.word_places(self.kernel)
-        for u, i in places.items():
+        for u, i in storage.word_places(self.kernel).items():
             self.names[u] = self.word("ptr" if u.op is Ops.PARAM else llvm_type(u.dtype), i)
         self.scratch, nbytes = scratch.offsets(self.kernel)
         if nbytes:
@@ -179,11 +200,11 @@ class Emitter:
             self.scratch_base = self.value(f"getelementptr i8, ptr {base}, i64 {own}")
 
     def word(self, t: str, i: int) -> str:
-        place = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
-        return self.value(f"load {t}, ptr {place}, align 8")
+        address = self.value(f"getelementptr i8, ptr %words, i64 {8 * i}")
+        return self.value(f"load {t}, ptr {address}, align 8")
 
 
-Rule = Callable[[Emitter, "UOp"], str | None]  # the name of a node's value, if it has one
+Rule = Callable[[Any, "UOp"], str | None]  # the name of a node's value, if it has one
 
 
 # The caller's stack is aligned to 16 bytes, and LLVM keeps that alignment for spilled vectors: half

@@ -15,26 +15,13 @@ from uopc.ir.core.ops import Op, Ops
 Alu: TypeAlias = Callable[[Emitter, DType, list[str]], str]
 
 
-def _binary(integer: str, floating: str = "", boolean: str = "") -> Alu:
+def _binary(signed: str, unsigned: str = "", floating: str = "", boolean: str = "") -> Alu:
+    """An instruction on two operands by its names; the others default to the first."""
+
     def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = floating if t.is_float else boolean if t.kind == "bool" and boolean else integer
-        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
-
-    return emit
-
-
-def _by_sign(signed: str, unsigned: str) -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = signed if t.is_signed else unsigned
-        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
-
-    return emit
-
-
-def _compare(signed: str, unsigned: str, floating: str) -> Alu:
-    def emit(e: Emitter, t: DType, names: list[str]) -> str:
-        code = f"fcmp {floating}" if t.is_float else f"icmp {signed if t.is_signed else unsigned}"
-        return e.value(f"{code} {llvm_type(t)} {names[0]}, {names[1]}")
+        name = floating if t.is_float else boolean if t.kind == "bool" else ""
+        name = name or (signed if t.is_signed else unsigned or signed)
+        return e.value(f"{name} {llvm_type(t)} {names[0]}, {names[1]}")
 
     return emit
 
@@ -52,9 +39,8 @@ def _neg(e: Emitter, t: DType, names: list[str]) -> str:
     if t.is_float:
         return e.value(f"fneg {ty} {names[0]}")
     if t.kind == "bool":
-        true = "true" if t.lanes == 1 else "<" + ", ".join(["i1 true"] * t.lanes) + ">"
-        return e.value(f"xor {ty} {names[0]}, {true}")
-    return e.value(f"sub {ty} {'0' if t.lanes == 1 else 'zeroinitializer'}, {names[0]}")
+        return e.value(f"xor {ty} {names[0]}, {constant(t, True)}")
+    return e.value(f"sub {ty} {constant(t, 0)}, {names[0]}")
 
 
 def _abs(e: Emitter, t: DType, names: list[str]) -> str:
@@ -70,14 +56,9 @@ def _scale(e: Emitter, t: DType, names: list[str]) -> str:
     """AVX-512's instruction: the mask selects all lanes, the last operand is the rounding mode."""
     ty, bits = llvm_type(t), t.lanes * t.bits
     kind = "ps" if t.bits == 32 else "pd"
-    operands = [(ty, v) for v in (*names, names[0])]
-    operands.append(("i16" if t.lanes == 16 else "i8", "-1"))
+    operands = [(ty, v) for v in (*names, names[0])] + [("i16" if t.lanes == 16 else "i8", "-1")]
     operands += [("i32", "4")] * (bits == 512)
     return e.intrinsic(ty, f"llvm.x86.avx512.mask.scalef.{kind}.{bits}", operands)
-
-
-def _reciprocal(e: Emitter, t: DType, names: list[str]) -> str:
-    return e.value(f"fdiv {llvm_type(t)} {constant(t, 1.0)}, {names[0]}")
 
 
 def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
@@ -123,7 +104,8 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
     if signed:  # the bounds give NaN the lower one, which for the unsigned is 0
         number = e.value(f"fcmp ord {s} {a}, {a}")
         a = e.value(f"select {mask} {number}, {s} {a}, {s} {constant(source, 0.0)}")
-    greatest = _float_up_to(source, high)
+    lost = max(0, high.bit_length() - source.scalar.whole_bits)
+    greatest = high >> lost << lost  # the greatest float that is at most `high`, all ones in bits
     inside = ""
     for wins, bound, limit in (("ogt", low, low), ("olt", high + (greatest < high), greatest)):
         inside = e.value(f"fcmp {wins} {s} {a}, {constant(source, float(bound))}")
@@ -135,12 +117,6 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
     if greatest == high:
         return whole
     return e.value(f"select {mask} {inside}, {t} {whole}, {t} {constant(target, high)}")
-
-
-def _float_up_to(t: DType, high: int) -> int:
-    """The greatest float that is at most `high`, all ones in bits."""
-    lost = max(0, high.bit_length() - t.scalar.whole_bits)
-    return high >> lost << lost
 
 
 def two_vectors(e: Emitter, t: DType, a: str, b: str, order: Iterable[int]) -> str:
@@ -162,27 +138,27 @@ def lane(e: Emitter, t: DType, vector: str, at: int) -> str:
 
 
 ALU: dict[Op, Alu] = {
-    Ops.ADD: _binary("add", "fadd contract", "or"),
-    Ops.SUB: _binary("sub", "fsub contract", "xor"),
-    Ops.MUL: _binary("mul", "fmul contract", "and"),
-    Ops.FDIV: _binary("", "fdiv"),
+    Ops.ADD: _binary("add", floating="fadd contract", boolean="or"),
+    Ops.SUB: _binary("sub", floating="fsub contract", boolean="xor"),
+    Ops.MUL: _binary("mul", floating="fmul contract", boolean="and"),
+    Ops.FDIV: _binary("fdiv"),
     Ops.AND: _binary("and"),
     Ops.OR: _binary("or"),
     Ops.XOR: _binary("xor"),
     Ops.SHL: _binary("shl"),
-    Ops.SHR: _by_sign("ashr", "lshr"),
+    Ops.SHR: _binary("ashr", "lshr"),
     # `decompose` made the operands safe: no division by 0, no overflow.
-    Ops.CDIV: _by_sign("sdiv", "udiv"),
-    Ops.CMOD: _by_sign("srem", "urem"),
-    Ops.CMPLT: _compare("slt", "ult", "olt"),
-    Ops.CMPLE: _compare("sle", "ule", "ole"),
-    Ops.CMPEQ: _compare("eq", "eq", "oeq"),
-    Ops.CMPNE: _compare("ne", "ne", "une"),
+    Ops.CDIV: _binary("sdiv", "udiv"),
+    Ops.CMOD: _binary("srem", "urem"),
+    Ops.CMPLT: _binary("icmp slt", "icmp ult", "fcmp olt"),
+    Ops.CMPLE: _binary("icmp sle", "icmp ule", "fcmp ole"),
+    Ops.CMPEQ: _binary("icmp eq", floating="fcmp oeq"),
+    Ops.CMPNE: _binary("icmp ne", floating="fcmp une"),
     Ops.MAX: _extreme("smax", "umax", "ogt"),
     Ops.MIN: _extreme("smin", "umin", "olt"),
     Ops.NEG: _neg,
     Ops.ABS: _abs,
-    Ops.RECIPROCAL: _reciprocal,
+    Ops.RECIPROCAL: lambda e, t, names: ALU[Ops.FDIV](e, t, [constant(t, 1.0), *names]),
     Ops.SQRT: _float_call("sqrt"),
     Ops.TRUNC: _float_call("trunc"),
     Ops.FLOOR: _float_call("floor"),

@@ -6,19 +6,13 @@ several times the code generation and gain nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from uopc.backends import detect
 from uopc.errors import InvalidIR
-
-
-@cache
-def _initialize() -> None:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
 
 
 def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
@@ -32,39 +26,34 @@ def _target_machine(cpu: str | None, features: str | None, opt: int) -> Any:
 def _new_machine(cpu: str, features: str, opt: int) -> Any:
     import llvmlite.binding as llvm
 
-    _initialize()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     # The small position-independent model is what elf_loader.py can lay out on its own.
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=opt, jit=True, reloc="pic", codemodel="small"
     )
 
 
-class Module:
-    """A parsed and verified module in a context of its own, closed on exit.
+@contextmanager
+def parsed(ir_text: str) -> Iterator[Any]:
+    """A parsed and verified module, closed at the end.
 
-    Verification is not optional: LLVM aborts the process on an invalid module. The global context
-    of LLVM would keep every type and constant forever. A context must outlive its module.
+    LLVM aborts the process on an invalid module. Its global context would keep every type and
+    constant forever, so the module has a context of its own, which outlives it.
     """
+    import llvmlite.binding as llvm
 
-    def __init__(self, ir_text: str) -> None:
-        import llvmlite.binding as llvm
-
-        self._context = llvm.create_context()
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(ir_text, context)
+    except RuntimeError as error:
+        raise InvalidIR(f"LLVM cannot parse the IR: {error}") from None
+    with module:
         try:
-            self._module = llvm.parse_assembly(ir_text, self._context)
+            module.verify()
         except RuntimeError as error:
-            raise InvalidIR(f"LLVM cannot parse the IR: {error}") from None
-
-    def __enter__(self) -> Any:
-        try:
-            self._module.verify()
-        except RuntimeError as error:
-            self._module.close()
             raise InvalidIR(f"LLVM rejects the IR: {error}") from None
-        return self._module
-
-    def __exit__(self, *_: object) -> None:
-        self._module.close()
+        yield module
 
 
 def compile_object(
@@ -76,7 +65,7 @@ def compile_object(
     LLVM, so callers pass names from a table, never from a user.
     """
     machine = _target_machine(cpu, features, opt)
-    with Module(ir_text) as module:
+    with parsed(ir_text) as module:
         return bytes(machine.emit_object(module))
 
 
@@ -85,5 +74,5 @@ def assembly(
 ) -> str:
     """The same machine code as assembly text."""
     machine = _target_machine(cpu, features, opt)
-    with Module(ir_text) as module:
+    with parsed(ir_text) as module:
         return str(machine.emit_assembly(module))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 
 from uopc.backends.llvm.emitter import Emitter, Rule
-from uopc.backends.llvm.statements import CpuEmitter, address_of
+from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.llvm.types import llvm_type
 from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
@@ -55,17 +55,16 @@ class _Version(CpuEmitter):
 
     def definition(self) -> str:
         if self.stores:
-            fence = _FENCES.get(platform.machine())
-            if fence is not None:
+            if (fence := _FENCES.get(platform.machine())) is not None:
                 self.intrinsic("void", fence, ())
             self.declared[_HINT] = None
         return super().definition()
 
 
 def _stream(e: Emitter, u: UOp) -> str | None:
-    address, value = u.src
-    t, place = llvm_type(value.dtype), address_of(e, address)
-    e.effect(f"store {t} {e.of(value)}, ptr {place}, align {ALIGNMENT}, !nontemporal !0")
+    address, value = e.address(u.src[0]), u.src[1]
+    t = llvm_type(value.dtype)
+    e.effect(f"store {t} {e.of(value)}, {address}, align {ALIGNMENT}, !nontemporal !0")
     return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from uopc.backends.llvm import nontemporal as streams
+from uopc.backends.llvm import nontemporal
 from uopc.backends.llvm.emitter import Emitter, stack_alignment
 from uopc.backends.llvm.outline import CallingEmitter
 from uopc.backends.llvm.types import llvm_type
@@ -72,7 +72,7 @@ def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
 
 
 def _is_thread(u: UOp) -> bool:
-    """Whether a RANGE is the number of a thread, and no loop."""
+    """True for a RANGE that is the number of a thread, and no loop."""
     return u.op is Ops.RANGE and u.arg.kind == "thread"
 
 
@@ -176,8 +176,7 @@ def render(name: str, kernel: UOp) -> tuple[str, list[str]]:
         found = _Whole(name, kernel).run(cuts)
         if found is not None:
             return found
-    stores = streams.streamed(kernel)
-    if stores:
-        return streams.render(name, kernel, stores)
+    if stores := nontemporal.streamed(kernel):
+        return nontemporal.render(name, kernel, stores)
     emitter = CallingEmitter(name, kernel)
     return emitter.run(), list(emitter.declared)

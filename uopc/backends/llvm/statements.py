@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.emitter import Emitter, Loop, Rule
 from uopc.backends.llvm.instructions import ALU, float_to_int, lane, two_vectors
@@ -35,10 +38,6 @@ def _range(e: Emitter, u: UOp) -> str | None:
         e.effect(f"br i1 {test}, label %{loop.body}, label %{loop.exit}")
         e.label(loop.body)
     return loop.counter
-
-
-def _carry(e: Emitter, u: UOp) -> str | None:
-    return e.fresh()
 
 
 def _end(e: Emitter, u: UOp) -> str | None:
@@ -92,29 +91,27 @@ def _buffer(e: Emitter, u: UOp) -> str | None:
     return name
 
 
-def address_of(e: Emitter, u: UOp) -> str:
-    """The address of an INDEX."""
-    return e.element(e.names[u.src[0]], memory_type(u.dtype.scalar), u.src[1])
+def read(e: Emitter, u: UOp, address: str, note: str = "") -> str:
+    """The value in memory of a LOAD."""
+    align = e.alignment(u.src[0], u.dtype)
+    return e.value(f"load {memory_type(u.dtype)}, {address}, align {align}{note}")
 
 
 def _load(e: Emitter, u: UOp) -> str | None:
-    t, align = memory_type(u.dtype), u.dtype.itemsize
-    place = address_of(e, u.src[0])
+    """A LOAD. With a gate that does not hold, a scalar is element 0: that needs no branch."""
+    address = e.address(u.src[0])
     if len(u.src) == 1:
-        return from_memory(e, u, e.value(f"load {t}, ptr {place}, align {align}"))
-    gate, lanes = u.src[1], u.dtype.lanes
+        return from_memory(e, u, read(e, u, address))
+    t, gate, lanes = memory_type(u.dtype), e.of(u.src[1], u.dtype.lanes), u.dtype.lanes
     if lanes == 1:
-        # Where the gate does not hold, element 0 is read: that needs no branch.
-        safe = e.value(f"select i1 {e.of(gate)}, ptr {place}, ptr {e.names[u.src[0].src[0]]}")
-        got = e.value(f"load {t}, ptr {safe}, align {align}")
-        return from_memory(
-            e, u, e.value(f"select i1 {e.of(gate)}, {t} {got}, {t} zeroinitializer")
-        )
+        first = e.names[u.src[0].src[0]]
+        got = read(e, u, f"ptr {e.value(f'select i1 {gate}, {address}, ptr {first}')}")
+        return from_memory(e, u, e.value(f"select i1 {gate}, {t} {got}, {t} zeroinitializer"))
     mask = f"<{lanes} x i1>"
     name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
     e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
-    where = f"ptr align {align} {place}, {mask} {e.of(gate, lanes)}"
-    got = e.value(f"call {t} @{name}({where}, {t} zeroinitializer)")
+    place = f"ptr align {u.dtype.itemsize} {address.removeprefix('ptr ')}"
+    got = e.value(f"call {t} @{name}({place}, {mask} {gate}, {t} zeroinitializer)")
     return from_memory(e, u, got)
 
 
@@ -126,32 +123,42 @@ def from_memory(e: Emitter, u: UOp, got: str) -> str:
     """A loaded value in the type of registers: a bool is one bit."""
     if u.dtype.kind != "bool":
         return got
-    return e.value(f"icmp ne {memory_type(u.dtype)} {got}, zeroinitializer" if u.dtype.lanes > 1
-                   else f"icmp ne i8 {got}, 0")  # fmt: skip
+    zero = "0" if u.dtype.lanes == 1 else "zeroinitializer"
+    return e.value(f"icmp ne {memory_type(u.dtype)} {got}, {zero}")
+
+
+def _to_memory(e: Emitter, u: UOp) -> tuple[DType, str]:
+    """The type and the value that a STORE writes."""
+    address, value = u.src[:2]
+    t = value.dtype.scalar.vec(max(address.dtype.lanes, value.dtype.lanes))
+    given = e.of(value, t.lanes)
+    if t.kind == "bool":
+        given = e.value(f"zext {llvm_type(t)} {given} to {memory_type(t)}")
+    return t, given
+
+
+def store(e: Emitter, u: UOp) -> str | None:
+    """A STORE; its gate is a branch."""
+    t, given = _to_memory(e, u)
+    done = e.branch(e.of(u.src[2]))[1] if len(u.src) > 2 else ""
+    address, align = e.address(u.src[0]), e.alignment(u.src[0], t)
+    e.effect(f"store {memory_type(t)} {given}, {address}, align {align}")
+    if done:
+        e.join(done)
+    return None
 
 
 def _store(e: Emitter, u: UOp) -> str | None:
-    address, value = u.src[0], u.src[1]
-    lanes, align = max(address.dtype.lanes, value.dtype.lanes), value.dtype.itemsize
-    stored = value.dtype.scalar.vec(lanes)
-    t, given = memory_type(stored), e.of(value, lanes)
-    if stored.kind == "bool":
-        given = e.value(f"zext {llvm_type(stored)} {given} to {t}")
-    if len(u.src) == 2:
-        e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
-        return None
-    gate = u.src[2]
-    if lanes > 1:
-        place, mask = address_of(e, address), f"<{lanes} x i1>"
-        name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
-        e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
-        e.effect(
-            f"call void @{name}({t} {given}, ptr align {align} {place}, {mask} {e.of(gate, lanes)})"
-        )
-        return None
-    _, done = e.branch(e.of(gate))
-    e.effect(f"store {t} {given}, ptr {address_of(e, address)}, align {align}")
-    e.join(done)
+    """A STORE; the gate of a vector is a mask."""
+    if len(u.src) == 2 or max(u.src[0].dtype.lanes, u.src[1].dtype.lanes) == 1:
+        return store(e, u)
+    stored, given = _to_memory(e, u)
+    t, mask = memory_type(stored), f"<{stored.lanes} x i1>"
+    name = f"llvm.masked.store.{_memory_suffix(stored)}.p0"
+    e.declared[f"declare void @{name}({t}, ptr, {mask})"] = None
+    place = f"ptr align {stored.itemsize} {e.address(u.src[0]).removeprefix('ptr ')}"
+    gate = e.of(u.src[2], stored.lanes)
+    e.effect(f"call void @{name}({t} {given}, {place}, {mask} {gate})")
     return None
 
 
@@ -197,52 +204,26 @@ def _bitcast(e: Emitter, u: UOp) -> str | None:
 
 
 # ------------------------------------------------------------ lanes
-def _lanes(e: Emitter, u: UOp) -> str | None:
-    t = llvm_type(u.dtype.scalar)
-    return "<" + ", ".join(f"{t} {i}" for i in range(u.arg)) + ">"
-
-
 def _stack(e: Emitter, u: UOp) -> str | None:
-    wide, narrow = llvm_type(u.dtype), llvm_type(u.dtype.scalar)
     if u.src[0].dtype.lanes > 1:
         return _joined(e, u)
     if all(s is u.src[0] for s in u.src):
         return e.of(u.src[0], u.dtype.lanes)
-    if (shuffled := _as_shuffle(e, u, wide)) is not None:
-        return shuffled
-    got = "poison"
-    for i, s in enumerate(u.src):
-        got = e.value(f"insertelement {wide} {got}, {narrow} {e.of(s)}, i64 {i}")
-    return got
+    vector = u.src[0].src[0] if u.src[0].op is Ops.LANE else u
+    if vector.dtype is u.dtype and all(s.op is Ops.LANE and s.src[0] is vector for s in u.src):
+        return two_vectors(e, u.dtype, e.names[vector], "poison", [s.arg for s in u.src])
+    return e.vector(llvm_type(u.dtype.scalar), [e.of(s) for s in u.src])
 
 
 def _joined(e: Emitter, u: UOp) -> str:
     """Concatenated vectors, joined pair by pair."""
-    parts, t = [e.of(s) for s in u.src], u.src[0].dtype
-    while len(parts) > 1:
-        parts += ["poison"] * (len(parts) % 2)
-        pairs = zip(parts[::2], parts[1::2])
-        parts = [two_vectors(e, t, a, b, range(2 * t.lanes)) for a, b in pairs]
+    vectors, t = [e.of(s) for s in u.src], u.src[0].dtype
+    while len(vectors) > 1:
+        pairs = itertools.zip_longest(vectors[::2], vectors[1::2], fillvalue="poison")
+        vectors = [two_vectors(e, t, a, b, range(2 * t.lanes)) for a, b in pairs]
         t = t.scalar.vec(2 * t.lanes)
-    return parts[0] if t is u.dtype else two_vectors(e, t, parts[0], "poison", range(u.dtype.lanes))
-
-
-def _shuffle(e: Emitter, u: UOp) -> str | None:
-    return two_vectors(e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg)
-
-
-def _as_shuffle(e: Emitter, u: UOp, wide: str) -> str | None:
-    """A STACK of the lanes of one vector of the same width is one shuffle."""
-    whole = u.src[0].src[0] if u.src[0].op is Ops.LANE else None
-    if whole is None or whole.dtype is not u.dtype:
-        return None
-    if any(s.op is not Ops.LANE or s.src[0] is not whole for s in u.src):
-        return None
-    return two_vectors(e, u.dtype, e.names[whole], "poison", [s.arg for s in u.src])
-
-
-def _lane(e: Emitter, u: UOp) -> str | None:
-    return lane(e, u.src[0].dtype, e.of(u.src[0]), u.arg)
+    (got,) = vectors
+    return got if t is u.dtype else two_vectors(e, t, got, "poison", range(u.dtype.lanes))
 
 
 def _hreduce(e: Emitter, u: UOp) -> str | None:
@@ -254,33 +235,31 @@ def _hreduce(e: Emitter, u: UOp) -> str | None:
         return e.intrinsic("i1", f"llvm.vector.reduce.{logic}.v{lanes}i1", [(wide, got)])
     combine = ALU[Op.by_name(u.arg)]
     while lanes > 2 and lanes % 2 == 0:
-        half, parts = lanes // 2, []
-        for first in (0, half):
-            lower = range(first, first + half)
-            parts.append(two_vectors(e, t.vec(lanes), got, "poison", lower))
-        got, lanes = combine(e, t.vec(half), parts), half
-    wide = llvm_type(t.vec(lanes))
-    parts = [e.value(f"extractelement {wide} {got}, i64 {i}") for i in range(lanes)]
-    total = parts[0]
-    for p in parts[1:]:
-        total = combine(e, t, [total, p])
-    return total
+        whole, half = t.vec(lanes), lanes // 2
+        halves = [
+            two_vectors(e, whole, got, "poison", range(i, i + half)) for i in (0, half)
+        ]
+        got, lanes = combine(e, t.vec(half), halves), half
+    rest = e.lanes(llvm_type(t), got, lanes)
+    return functools.reduce(lambda a, b: combine(e, t, [a, b]), rest)
 
 
 RULES: dict[Op, Rule] = {
     Ops.BUFFER: _buffer,
     Ops.RANGE: _range,
-    Ops.CARRY: _carry,
+    Ops.CARRY: lambda e, u: e.fresh(),
     Ops.END: _end,
     Ops.IF: _if,
     Ops.ENDIF: _endif,
     Ops.BRANCH: _branch,
     Ops.LOAD: _load,
     Ops.STORE: _store,
-    Ops.LANES: _lanes,
+    Ops.LANES: lambda e, u: constant(u.dtype, tuple(range(u.arg))),
     Ops.STACK: _stack,
-    Ops.LANE: _lane,
-    Ops.SHUFFLE: _shuffle,
+    Ops.LANE: lambda e, u: lane(e, u.src[0].dtype, e.of(u.src[0]), u.arg),
+    Ops.SHUFFLE: lambda e, u: two_vectors(
+        e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg
+    ),
     Ops.HREDUCE: _hreduce,
     Ops.AFTER: lambda e, u: e.of(u.src[0]),
     Ops.WHERE: _where,

@@ -1,7 +1,7 @@
 """Conversions of bfloat16 and the 8-bit floats by a GPU's own instructions.
 
-Values of these types are integers here: their bits. `Target.native_floats` lists the conversions
-that a part has; `decompose` has replaced the others. Rounding is to nearest, ties to even; 8-bit
+Values of these types are integers here: their bits. `Target.native_floats` lists the conversions of
+an architecture; `decompose` has replaced the others. Rounding is to nearest, ties to even; 8-bit
 floats saturate and are converted two at a time; NaN stays NaN.
 """
 
@@ -58,28 +58,23 @@ def _cut(e: Emitter, u: UOp, name: str, lanes: int) -> str:
 def _to_eight_bits(e: Emitter, u: UOp, form: str) -> str:
     """The instruction's first operand becomes the upper half of its result."""
     name, n = _even(e, u)
-    pairs = "poison"
-    for i in range(n // 2):
-        low, high = [
-            e.value(f"extractelement <{n} x float> {name}, i64 {2 * i + k}") for k in range(2)
-        ]
-        pair = e.intrinsic("i16", f"llvm.nvvm.ff.to.{form}.rn", [("float", high), ("float", low)])
-        pairs = e.value(f"insertelement <{n // 2} x i16> {pairs}, i16 {pair}, i64 {i}")
+    floats = e.lanes("float", name, n)
+    pairs = e.vector("i16", [
+        e.intrinsic("i16", f"llvm.nvvm.ff.to.{form}.rn", [("float", high), ("float", low)])
+        for low, high in zip(floats[::2], floats[1::2])
+    ])  # fmt: skip
     return _cut(e, u, e.value(f"bitcast <{n // 2} x i16> {pairs} to <{n} x i8>"), n)
 
 
 def _from_eight_bits(e: Emitter, u: UOp, form: str) -> str:
     """Through float16, which has all values of 8-bit floats."""
     name, n = _even(e, u)
-    pairs, whole = e.value(f"bitcast <{n} x i8> {name} to <{n // 2} x i16>"), "poison"
-    for i in range(n // 2):
-        pair = e.value(f"extractelement <{n // 2} x i16> {pairs}, i64 {i}")
+    pairs = e.value(f"bitcast <{n} x i8> {name} to <{n // 2} x i16>")
+    floats = []
+    for pair in e.lanes("i16", pairs, n // 2):
         halves = e.intrinsic("<2 x half>", f"llvm.nvvm.{form}.to.f16x2.rn", [("i16", pair)])
-        for k in range(2):
-            half = e.value(f"extractelement <2 x half> {halves}, i64 {k}")
-            wide = e.value(f"fpext half {half} to float")
-            whole = e.value(f"insertelement <{n} x float> {whole}, float {wide}, i64 {2 * i + k}")
-    return _cut(e, u, whole, n)
+        floats += [e.value(f"fpext half {x} to float") for x in e.lanes("half", halves, 2)]
+    return _cut(e, u, e.vector("float", floats), n)
 
 
 def _from_bfloat(e: Emitter, u: UOp) -> str:

@@ -46,30 +46,22 @@ def widened(e: Emitter, u: UOp, name: str) -> str:
     return e.value(f"{extend} i32 {name} to i64")
 
 
-def parts(e: Emitter, index: UOp, offset: int, short: bool) -> list[str]:
+def summands(e: Emitter, index: UOp, short: bool) -> list[str]:
     """The summands of an index, as operands of address arithmetic. Terms that vary in the fewest
     loops come first, so that they are computed outside of the other loops; a constant, which
     accesses add for free, comes last. `short`: addresses have 32 bits."""
     groups: dict[int, list[UOp]] = {}
-    for leaf in _summands(index):
-        if leaf.op is Ops.CONST:
-            offset += int(leaf.arg)
-        else:
-            groups.setdefault(len(ranges.ranges(leaf)), []).append(leaf)
-    made = [_sum(e, groups[depth], short) for depth in sorted(groups)]
-    return [*made, f"i64 {offset}"] if offset else made
-
-
-def _summands(index: UOp) -> list[UOp]:
-    found: list[UOp] = []
-    stack = [index]
+    offset, stack = 0, [index]
     while stack:
         u = stack.pop()
         if u.op is Ops.ADD:
             stack += reversed(u.src)
+        elif u.op is Ops.CONST:
+            offset += int(u.arg)
         else:
-            found.append(u)
-    return found
+            groups.setdefault(len(ranges.ranges(u)), []).append(u)
+    made = [_sum(e, groups[depth], short) for depth in sorted(groups)]
+    return [*made, f"i64 {offset}"] if offset else made
 
 
 def _sum(e: Emitter, terms: list[UOp], short: bool) -> str:
@@ -91,7 +83,4 @@ def low_half(e: Emitter, u: UOp) -> str:
     """An index that fits as 32 bits."""
     if u.op is Ops.CONST:
         return str(u.arg)
-    found = e.narrow.get(u)
-    if found is None:
-        found = e.once(f"trunc i64 {e.of(u)} to i32")
-    return found
+    return e.narrow.get(u) or e.once(f"trunc i64 {e.of(u)} to i32")

@@ -3,7 +3,7 @@
 Parameter i of a kernel is word i of its launch, eight bytes: a pointer to global memory, or a
 number in the low bits. `gidx0 … gidx2` are the block's position in the grid, `lidx0 … lidx2` the
 thread's in the block. A gate is a branch; a vector access is as wide as its known alignment allows.
-LLVM ends the process at an intrinsic that the part does not have, so a table lists those it has.
+LLVM ends the process at an intrinsic that the architecture lacks, so a table lists those it has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 
 from uopc.backends.llvm.emitter import Emitter, Rule
-from uopc.backends.llvm.statements import RULES, from_memory
+from uopc.backends.llvm.statements import RULES, from_memory, read, store
 from uopc.backends.llvm.types import llvm_type, memory_type
 from uopc.backends.nvptx import float_conversions, index_width, tensor_cores
 from uopc.backends.nvptx.calls import ALIGNMENT, Calls
@@ -33,11 +33,10 @@ LAYOUT = (  # with addresses of 32 bits in all spaces but the global one
 )
 SHARED_ALIGNMENT = 128  # of a buffer in shared memory: one row of its banks
 _AXES = "xyz"
-_SPACES = {"global": 1, "local": 3}
-_GLOBAL, _SHARED = " addrspace(1)", " addrspace(3)"
+_SPACES = {"global": " addrspace(1)", "local": " addrspace(3)"}  # as LLVM writes them after `ptr`
 _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
 
-# Patterns of intrinsics, each with the lowest part and PTX version that have them.
+# Patterns of intrinsics, each with the lowest architecture and PTX version that have them.
 _INTRINSICS: tuple[tuple[str, int, int], ...] = (
     (r"llvm\.(fabs|sqrt|floor|ceil|trunc|roundeven|fma)\.(v\d+)?f(16|32|64)", 80, 70),
     (r"llvm\.(abs|smax|smin|umax|umin)\.(v\d+)?i(8|16|32|64)", 80, 70),
@@ -57,7 +56,7 @@ _INTRINSICS: tuple[tuple[str, int, int], ...] = (
 
 
 class GpuEmitter(Emitter):
-    """The text of one kernel for one part."""
+    """The text of one kernel for one architecture."""
 
     saturates = True
 
@@ -69,12 +68,16 @@ class GpuEmitter(Emitter):
         self.places = shared_layout(kernel)[0]
         self.dynamic = dynamic_shared(kernel, target.gpu) > 0
         self.words: list[str] = []
-        self.copied = _copied(self)  # LOADs whose value no register holds
+        users: dict[UOp, list[UOp]] = {}
+        for u in kernel.src:
+            for s in u.src:
+                users.setdefault(s, []).append(u)
+        self.copied = {  # LOADs whose value no register holds
+            u for u in users if u.op is Ops.LOAD and all(_is_copy(self, v, u) for v in users[u])
+        }
 
     def rule(self, u: UOp) -> Rule | None:
-        if index_width.is_narrow(u):
-            return _narrow
-        return _RULES.get(u.op)
+        return index_width.emit if index_width.is_narrow(u) else _RULES.get(u.op)
 
     def head(self) -> str:
         block = ",".join(map(str, block_of(self.kernel)))
@@ -105,36 +108,34 @@ class GpuEmitter(Emitter):
         return low if bits == target else self.value(f"bitcast {bits} {low} to {target}")
 
     def intrinsic(self, result: str, name: str, operands: Iterable[tuple[str, str]]) -> str:
-        for pattern, part, ptx in _INTRINSICS:
+        for pattern, version, ptx in _INTRINSICS:
             if re.fullmatch(pattern, name):
-                if self.gpu.version < part or self.gpu.ptx < ptx:
-                    raise Unsupported(f"{name} needs sm_{part} and PTX {ptx / 10}")
+                if self.gpu.version < version or self.gpu.ptx < ptx:
+                    raise Unsupported(f"{name} needs sm_{version} and PTX {ptx / 10}")
                 return super().intrinsic(result, name, operands)
         raise Unsupported(f"nvptx: no instruction for {name}")
 
     # ---------------------------------------------------- memory
-    def place(self, address: UOp, offset: int = 0) -> str:
-        """The address of an INDEX plus some elements, as `ptr … %name`."""
-        t, space = memory_type(address.dtype.scalar), space_of(storage_root(address))
-        name = self.names[address.src[0]]
-        for part in index_width.parts(self, address.src[1], offset, space == _SHARED):
-            name = self.once(f"getelementptr {t}, ptr{space} {name}, {part}")
+    def address(self, u: UOp) -> str:
+        t, space = memory_type(u.dtype.scalar), space_of(u)
+        name = self.names[u.src[0]]
+        for summand in index_width.summands(self, u.src[1], short=space == _SPACES["local"]):
+            name = self.once(f"getelementptr {t}, ptr{space} {name}, {summand}")
         return f"ptr{space} {name}"
 
-    def alignment(self, address: UOp, bytes_: int) -> int:
+    def alignment(self, u: UOp, t: DType) -> int:
         """The greatest power of two, at most the size of the access, that divides its address."""
-        base, step = storage_root(address), affine.divisor(address.src[1])
+        base, step = storage_root(u), affine.divisor(u.src[1])
         known = SHARED_ALIGNMENT
         if base.op is Ops.PARAM:
             known = self.calls.alignment.get(base.arg.slot, ALIGNMENT)
-        step = math.gcd(step * address.dtype.itemsize, known) or known
-        return max(address.dtype.itemsize, math.gcd(step, 1 << (bytes_.bit_length() - 1)))
+        step = math.gcd(step * u.dtype.itemsize, known) or known
+        return max(t.itemsize, math.gcd(step, 1 << ((t.itemsize * t.lanes).bit_length() - 1)))
 
 
-def space_of(base: UOp) -> str:
-    """The address space of storage, as LLVM writes it after `ptr`."""
-    number = _SPACES.get(base.arg.space)
-    return f" addrspace({number})" if number else ""
+def space_of(address: UOp) -> str:
+    """The address space of an INDEX."""
+    return _SPACES.get(storage_root(address).arg.space, "")
 
 
 # ------------------------------------------------------------ places in the launch
@@ -145,20 +146,14 @@ def _dimension(u: UOp) -> tuple[str, int]:
     return prefix, int(axis)
 
 
-def _special(e: Emitter, u: UOp) -> str | None:
+def _special(e: GpuEmitter, u: UOp) -> str | None:
     prefix, axis = _dimension(u)
     name = f"llvm.nvvm.read.ptx.sreg.{_REGISTERS[prefix]}.{_AXES[axis]}"
     got = e.intrinsic("i32", name, [])
     end = u.src[0]
     if end.op is Ops.CONST:  # a return attribute: it folds index arithmetic
         e.lines[-1] = e.lines[-1].replace("call i32", f"call range(i32 0, {end.arg}) i32")
-    assert isinstance(e, GpuEmitter)
     return index_width.widened(e, u, got)
-
-
-def _narrow(e: Emitter, u: UOp) -> str | None:
-    assert isinstance(e, GpuEmitter)
-    return index_width.emit(e, u)
 
 
 def dimensions(kernel: UOp, prefix: str) -> tuple[UOp, ...]:
@@ -205,11 +200,6 @@ def _bytes(u: UOp) -> int:
     return -(-size * u.dtype.itemsize // 16) * 16
 
 
-def _commit(e: Emitter, u: UOp) -> str | None:
-    e.intrinsic("void", "llvm.nvvm.cp.async.commit.group", [])
-    return None
-
-
 def _barrier(e: Emitter, u: UOp) -> str | None:
     if u.arg is not None:
         e.intrinsic("void", "llvm.nvvm.cp.async.wait.group", [("i32", str(u.arg))])
@@ -224,162 +214,84 @@ def _exchange(e: Emitter, u: UOp) -> str | None:
         raise Unsupported(f"nvptx: a warp of {threads % 32} threads cannot exchange values")
     mask = "-1" if threads % 32 == 0 else str((1 << threads) - 1)
     t, given = u.dtype, e.of(u.src[0])
-    if t.lanes == 1:
-        return _shuffled(e, t, given, mask, u.arg)
-    whole, wide, narrow = "poison", llvm_type(t), llvm_type(t.scalar)
-    for i in range(t.lanes):
-        one = e.value(f"extractelement {wide} {given}, i64 {i}")
-        got = _shuffled(e, t.scalar, one, mask, u.arg)
-        whole = e.value(f"insertelement {wide} {whole}, {narrow} {got}, i64 {i}")
-    return whole
-
-
-def _shuffled(e: Emitter, t: DType, value: str, mask: str, other: int) -> str:
-    """A scalar from another thread: as one or two words of 32 bits."""
     own, bits = llvm_type(t), 1 if t.kind == "bool" else t.bits
-    plain = value if own == f"i{bits}" else e.value(f"bitcast {own} {value} to i{bits}")
-    if bits <= 32:
-        word = plain if bits == 32 else e.value(f"zext i{bits} {plain} to i32")
-        got = _shuffled_word(e, word, mask, other)
-        got = got if bits == 32 else e.value(f"trunc i32 {got} to i{bits}")
-    else:
-        pair = e.value(f"bitcast i64 {plain} to <2 x i32>")
-        halves = "poison"
-        for i in range(2):
-            half = e.value(f"extractelement <2 x i32> {pair}, i64 {i}")
-            half = _shuffled_word(e, half, mask, other)
-            halves = e.value(f"insertelement <2 x i32> {halves}, i32 {half}, i64 {i}")
-        got = e.value(f"bitcast <2 x i32> {halves} to i64")
-    return got if own == f"i{bits}" else e.value(f"bitcast i{bits} {got} to {own}")
-
-
-def _shuffled_word(e: Emitter, word: str, mask: str, other: int) -> str:
-    operands = [("i32", mask), ("i32", word), ("i32", str(other)), ("i32", "31")]
-    return e.intrinsic("i32", "llvm.nvvm.shfl.sync.bfly.i32", operands)
+    narrow, wide = [f"i{n}" if t.lanes == 1 else f"<{t.lanes} x i{n}>" for n in (bits, 32)]
+    count = t.lanes * max(bits, 32) // 32
+    if bits < 32:
+        given = e.value(f"bitcast {own} {given} to {narrow}")
+        given = e.value(f"zext {narrow} {given} to {wide}")
+    given = e.value(f"bitcast {wide if bits < 32 else own} {given} to <{count} x i32>")
+    words = []
+    for word in e.lanes("i32", given, count):
+        operands = [("i32", mask), ("i32", word), ("i32", str(u.arg)), ("i32", "31")]
+        words.append(e.intrinsic("i32", "llvm.nvvm.shfl.sync.bfly.i32", operands))
+    got = f"<{count} x i32> {e.vector('i32', words)}"
+    if bits < 32:
+        got = f"{wide} {e.value(f'bitcast {got} to {wide}')}"
+        got = f"{narrow} {e.value(f'trunc {got} to {narrow}')}"
+    return e.value(f"bitcast {got} to {own}")
 
 
 # ------------------------------------------------------------ memory
-def _buffer(e: Emitter, u: UOp) -> str | None:
-    assert isinstance(e, GpuEmitter)
-    size = _bytes(u) // u.dtype.itemsize
+def _buffer(e: GpuEmitter, u: UOp) -> str | None:
+    shape = f"[{_bytes(u) // u.dtype.itemsize} x {memory_type(u.dtype)}]"
     if u.arg.space != "local":
         name = e.fresh()
-        e.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 16")
+        e.entry.append(f"  {name} = alloca {shape}, align 16")
         return name
-    if e.dynamic:
-        return _part_of_dynamic(e, u)
-    name = f"@{e.name}_shared{len(e.shared)}"
-    shape = f"[{size} x {memory_type(u.dtype)}]"
-    made = f"internal addrspace(3) global {shape} undef, align {SHARED_ALIGNMENT}"
-    e.shared.append(f"{name} = {made}")
-    return name
-
-
-def _part_of_dynamic(e: GpuEmitter, u: UOp) -> str:
-    """A buffer in dynamic shared memory, whose size the launch sets."""
-    whole = f"@{e.name}_shared"
+    if not e.dynamic:
+        name = f"@{e.name}_shared{len(e.shared)}"
+        made = f"internal addrspace(3) global {shape} undef, align {SHARED_ALIGNMENT}"
+        e.shared.append(f"{name} = {made}")
+        return name
+    whole = f"@{e.name}_shared"  # one buffer, whose size the launch sets
     if not e.shared:
         made = f"external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"
         e.shared.append(f"{whole} = {made}")
     return e.value(f"getelementptr i8, ptr addrspace(3) {whole}, i64 {e.places[u]}")
 
 
-def _load(e: Emitter, u: UOp) -> str | None:
-    assert isinstance(e, GpuEmitter)
+def _load(e: GpuEmitter, u: UOp) -> str | None:
+    """A LOAD; its gate is a branch. Storage that nothing writes may be in the read-only cache."""
     if u in e.copied:
         return None
-    address, t = u.src[0], memory_type(u.dtype)
-    if len(u.src) == 1:
-        return from_memory(e, u, _read(e, address, u.dtype))
-    gate = u.src[1]
-    if gate.dtype.lanes == 1:
-        before, done = e.branch(e.of(gate))
-        got = _read(e, address, u.dtype)
-        last = e.join(done)
-        zero = "zeroinitializer" if u.dtype.lanes > 1 else _zero(u.dtype)
-        return from_memory(
-            e, u, e.value(f"phi {t} [ {got}, %{last} ], [ {zero}, %{before} ]")
-        )
-    narrow, mask, whole = u.dtype.scalar, e.of(gate), "zeroinitializer"
-    for i in range(u.dtype.lanes):
-        one = e.value(f"extractelement <{u.dtype.lanes} x i1> {mask}, i64 {i}")
-        before, done = e.branch(one)
-        got = _read(e, address, narrow, i)
-        new = e.value(f"insertelement {t} {whole}, {memory_type(narrow)} {got}, i64 {i}")
-        last = e.join(done)
-        whole = e.value(f"phi {t} [ {new}, %{last} ], [ {whole}, %{before} ]")
-    return from_memory(e, u, whole)
-
-
-def _zero(t: DType) -> str:
-    return "0.0" if llvm_type(t) in ("half", "float", "double") else "0"
-
-
-def _read(e: GpuEmitter, address: UOp, t: DType, offset: int = 0) -> str:
-    """A load. Storage that nothing writes may be read through the read-only cache."""
-    base, bytes_ = storage_root(address), t.itemsize * t.lanes
-    align = e.alignment(address, bytes_) if t.lanes > 1 else t.itemsize
+    base = storage_root(u.src[0])
     constant = base.op is Ops.PARAM and base.arg.slot in e.calls.constant
     note = ", !invariant.load !0" if constant else ""
-    return e.value(f"load {memory_type(t)}, {e.place(address, offset)}, align {align}{note}")
+    if len(u.src) == 1:
+        return from_memory(e, u, read(e, u, e.address(u.src[0]), note))
+    before, done = e.branch(e.of(u.src[1]))
+    got = read(e, u, e.address(u.src[0]), note)
+    last = e.join(done)
+    incoming = f"[ {got}, %{last} ], [ zeroinitializer, %{before} ]"
+    return from_memory(e, u, e.value(f"phi {memory_type(u.dtype)} {incoming}"))
 
 
-def _store(e: Emitter, u: UOp) -> str | None:
-    assert isinstance(e, GpuEmitter)
-    address, value = u.src[0], u.src[1]
-    gate = u.src[2] if len(u.src) > 2 else None
-    if value in e.copied:
-        done = None if gate is None else e.branch(e.of(gate))[1]
-        _copy(e, u)
-        if done is not None:
-            e.join(done)
-        return None
-    lanes = max(address.dtype.lanes, value.dtype.lanes)
-    stored = value.dtype.scalar.vec(lanes)
-    given = e.of(value, lanes)
-    if stored.kind == "bool":
-        given = e.value(f"zext {llvm_type(stored)} {given} to {memory_type(stored)}")
-    if gate is None or gate.dtype.lanes == 1:
-        done = None if gate is None else e.branch(e.of(gate))[1]
-        _write(e, address, stored, given)
-        if done is not None:
-            e.join(done)
-        return None
-    mask, wide, narrow = e.of(gate), memory_type(stored), stored.scalar
-    for i in range(lanes):
-        _, done = e.branch(e.value(f"extractelement <{lanes} x i1> {mask}, i64 {i}"))
-        one = e.value(f"extractelement {wide} {given}, i64 {i}")
-        _write(e, address, narrow, one, i)
+def _store(e: GpuEmitter, u: UOp) -> str | None:
+    if u.src[1] not in e.copied:
+        return store(e, u)
+    done = e.branch(e.of(u.src[2]))[1] if len(u.src) > 2 else ""
+    _copy(e, u)
+    if done:
         e.join(done)
     return None
 
 
-def _copied(e: GpuEmitter) -> set[UOp]:
-    """The LOADs, of 4, 8 or 16 aligned bytes, whose values only async STOREs use."""
-    users: dict[UOp, list[UOp]] = {}
-    for u in e.kernel.src:
-        for s in u.src:
-            if s.op is Ops.LOAD:
-                users.setdefault(s, []).append(u)
-    return {load for load, found in users.items() if all(_is_copy(e, u, load) for u in found)}
-
-
 def _is_copy(e: GpuEmitter, u: UOp, load: UOp) -> bool:
+    """True for an async STORE of the value of a LOAD: 4, 8 or 16 aligned bytes."""
     nbytes = load.dtype.itemsize * load.dtype.lanes
     if u.op is not Ops.STORE or u.arg != "async" or nbytes not in (4, 8, 16):
         return False
-    places = (load.src[0], u.src[0])
-    aligned = all(e.alignment(p, nbytes) == nbytes for p in places)
-    from_, to = [space_of(storage_root(p)) for p in places]
-    gates = (*load.src[1:], *u.src[2:])
-    return aligned and (from_, to) == (_GLOBAL, _SHARED) and all(g.dtype.lanes == 1 for g in gates)
+    addresses = (load.src[0], u.src[0])
+    aligned = all(e.alignment(a, load.dtype) == nbytes for a in addresses)
+    return aligned and [space_of(a) for a in addresses] == list(_SPACES.values())
 
 
 def _copy(e: GpuEmitter, u: UOp) -> None:
     """An asynchronous copy to shared memory; of zeros where the gate does not hold."""
     target, load = u.src[:2]
     nbytes = load.dtype.itemsize * load.dtype.lanes
-    to, from_ = [e.place(p).rpartition(" ") for p in (target, load.src[0])]
+    to, from_ = [e.address(a).rpartition(" ") for a in (target, load.src[0])]
     operands = [(to[0], to[2]), (from_[0], from_[2])]
     name = f"llvm.nvvm.cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global.{nbytes}"
     if len(load.src) > 1:
@@ -388,23 +300,13 @@ def _copy(e: GpuEmitter, u: UOp) -> None:
     e.intrinsic("void", name, operands)
 
 
-def _tile_load(e: Emitter, u: UOp) -> str | None:
-    assert isinstance(e, GpuEmitter)
-    return tensor_cores.matrices(e, u, e.place(u.src[0]))
-
-
-def _write(e: GpuEmitter, address: UOp, t: DType, value: str, offset: int = 0) -> None:
-    align = e.alignment(address, t.itemsize * t.lanes) if t.lanes > 1 else t.itemsize
-    e.effect(f"store {memory_type(t)} {value}, {e.place(address, offset)}, align {align}")
-
-
 _RULES: dict[Op, Rule] = RULES | {
     Ops.SPECIAL: _special,
     Ops.BARRIER: _barrier,
-    Ops.COMMIT: _commit,
+    Ops.COMMIT: lambda e, u: e.intrinsic("void", "llvm.nvvm.cp.async.commit.group", []),
     Ops.EXCHANGE: _exchange,
     Ops.WMMA: tensor_cores.wmma,
-    Ops.TILE_LOAD: _tile_load,
+    Ops.TILE_LOAD: tensor_cores.matrices,
     Ops.BUFFER: _buffer,
     Ops.CAST: float_conversions.convert,
     Ops.LOAD: _load,
@@ -415,8 +317,7 @@ _RULES: dict[Op, Rule] = RULES | {
 def render(name: str, kernel: UOp, target: Target, calls: Calls) -> tuple[str, list[str]]:
     """The function of a linear kernel, and the declarations it needs."""
     emitter = GpuEmitter(name, kernel, target, calls)
-    text = emitter.run()
-    return text, list(emitter.declared)
+    return emitter.run(), list(emitter.declared)
 
 
 def module(function: tuple[str, list[str]]) -> str:

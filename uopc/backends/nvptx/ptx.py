@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from uopc.backends.llvm.jit import Module
+from uopc.backends.llvm.jit import parsed
 from uopc.backends.nvptx.kernel import TRIPLE
 from uopc.errors import InvalidIR
 from uopc.target import Target
@@ -22,9 +22,9 @@ def _machine(cpu: str, features: str) -> Any:
 
 
 def assemble(ir_text: str, target: Target) -> str:
-    """The PTX of a module for a part. Raises InvalidIR for a call of an unknown function."""
+    """The PTX of a module. Raises InvalidIR for a call of an unknown function."""
     machine = _machine(target.cpu, target.features)
-    with Module(ir_text) as module:
+    with parsed(ir_text) as module:
         text = str(machine.emit_assembly(module))
     if ".extern .func" in text:  # LLVM makes an external call of an unknown intrinsic
         raise InvalidIR(f"nvptx: {text[text.index('.extern .func') :].splitlines()[0]}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.types import literal, llvm_type
 from uopc.errors import Unsupported
@@ -11,21 +9,13 @@ from uopc.ir.core import dtypes, tensor_cores
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
 
-
-@dataclass(frozen=True)
-class _Instruction:
-    """The end of an intrinsic's name, and the LLVM type of its operands a and b."""
-
-    name: str
-    word: str
-
-
-_INSTRUCTIONS: dict[DType, _Instruction] = {
-    dtypes.bfloat16: _Instruction("bf16", "i32"),
-    dtypes.float16: _Instruction("f32.f32", "<2 x half>"),
-    dtypes.float32: _Instruction("tf32", "i32"),
-    dtypes.int8: _Instruction("s8", "i32"),
-    dtypes.float64: _Instruction("f64", "double"),
+# The end of an intrinsic's name, and the LLVM type of its operands a and b.
+_INSTRUCTIONS: dict[DType, tuple[str, str]] = {
+    dtypes.bfloat16: ("bf16", "i32"),
+    dtypes.float16: ("f32.f32", "<2 x half>"),
+    dtypes.float32: ("tf32", "i32"),
+    dtypes.int8: ("s8", "i32"),
+    dtypes.float64: ("f64", "double"),
 }
 _BITS = {"i32": 32, "<2 x half>": 32, "double": 64}
 
@@ -35,25 +25,18 @@ def wmma(e: Emitter, u: UOp) -> str | None:
     tile = tensor_cores.tile_of(u)
     if tile is None:
         raise Unsupported(f"nvptx: no tensor core multiplies {u.arg} of {u.src[0].dtype.name}")
-    how = _INSTRUCTIONS[tile.operand]
+    name, word = _INSTRUCTIONS[tile.operand]
     m, n, k = tile.shape
-    operands = [(how.word, w) for s in u.src[:2] for w in _words(e, s, how.word)]
-    one, count = llvm_type(tile.result), tile.counts[2]
+    operands = [(word, w) for s in u.src[:2] for w in _words(e, s, word)]
+    t, count = llvm_type(tile.result), tile.counts[2]
     if len(u.src) == 4:
-        given = e.of(u.src[3], count)
-        sums = [
-            e.value(f"extractelement {llvm_type(u.dtype)} {given}, i64 {i}") for i in range(count)
-        ]
+        sums = e.lanes(t, e.of(u.src[3], count), count)
     else:
         sums = [literal(tile.result, 0.0 if tile.result.is_float else 0)] * count
-    operands += [(one, x) for x in sums]
-    result = "{" + ", ".join([one] * count) + "}"
-    got = e.intrinsic(result, f"llvm.nvvm.mma.m{m}n{n}k{k}.row.col.{how.name}", operands)
-    whole = "poison"
-    for i in range(count):
-        part = e.value(f"extractvalue {result} {got}, {i}")
-        whole = e.value(f"insertelement {llvm_type(u.dtype)} {whole}, {one} {part}, i64 {i}")
-    return whole
+    operands += [(t, x) for x in sums]
+    result = "{" + ", ".join([t] * count) + "}"
+    got = e.intrinsic(result, f"llvm.nvvm.mma.m{m}n{n}k{k}.row.col.{name}", operands)
+    return e.vector(t, [e.value(f"extractvalue {result} {got}, {i}") for i in range(count)])
 
 
 def _words(e: Emitter, u: UOp, word: str) -> list[str]:
@@ -65,21 +48,19 @@ def _words(e: Emitter, u: UOp, word: str) -> list[str]:
         given = e.value(f"bitcast {own} {given} to {target}")
     if count == 1:
         return [given]
-    parts = [e.value(f"extractelement {target} {given}, i64 {i}") for i in range(count)]
-    if word == "i32":
-        return parts
-    return [e.value(f"bitcast i32 {x} to {word}") for x in parts]
+    words = e.lanes("i32", given, count)
+    return words if word == "i32" else [e.value(f"bitcast i32 {x} to {word}") for x in words]
 
 
-def matrices(e: Emitter, u: UOp, place: str) -> str:
-    """A TILE_LOAD from `ptr addrspace(3) …`: the lane's pairs of elements, in order."""
+def matrices(e: Emitter, u: UOp) -> str:
+    """A TILE_LOAD: the lane's pairs of elements, in order."""
     count, exchanged = u.arg
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if exchanged else ''}.b16.p3"
     result = "i32" if count == 1 else "{" + ", ".join(["i32"] * count) + "}"
-    space, _, address = place.rpartition(" ")
+    space, _, address = e.address(u.src[0]).rpartition(" ")
     got = e.intrinsic(result, name, [(space, address)])
-    whole = "poison"
-    for i in range(count):
-        part = got if count == 1 else e.value(f"extractvalue {result} {got}, {i}")
-        whole = e.value(f"insertelement <{count} x i32> {whole}, i32 {part}, i64 {i}")
+    words = [got]
+    if count > 1:
+        words = [e.value(f"extractvalue {result} {got}, {i}") for i in range(count)]
+    whole = e.vector("i32", words)
     return e.value(f"bitcast <{count} x i32> {whole} to {llvm_type(u.dtype)}")
