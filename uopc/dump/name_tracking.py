@@ -82,11 +82,13 @@ class _Successors:
         for candidates in users:
             for c in candidates[:_MOST_TRIED]:
                 if c.op is op and c.dtype.scalar is scalar:
-                    alike = self._alike(c, sources)
+                    same = sum([self.value[a] is b for a, b in zip(c.src, sources)])
+                    alike = 2 * same + (c in self.free) if same else 0
                     if alike > most:
                         best, most = c, alike
                         if most > 2 * len(sources):  # no other is better
                             return best
+        return best
         return best
 
     def stand_params(self, call: UOp) -> None:
@@ -99,13 +101,6 @@ class _Successors:
                 root = storage_root(args[p.arg.slot])
                 if root in self.value:
                     self.stands_for.setdefault(p, root)
-
-    def _alike(self, c: UOp, sources: list[UOp | None]) -> int:
-        """A score: the operands that an old node shares with a new one, and whether it is free."""
-        same, value = 0, self.value
-        for a, b in zip(c.src, sources):
-            same += value[a] is b
-        return 2 * same + (c in self.free) if same else 0
 
 
 def _forwarded(u: UOp) -> UOp | None:

@@ -42,11 +42,6 @@ class Stage:
     whole: UOp
     kernels: dict[UOp, UOp]  # from split-kernels on: a kernel as split → as it is now
 
-    @property
-    def distinct(self) -> list[UOp]:
-        """The kernels, without repetition."""
-        return list(dict.fromkeys(self.kernels.values()))
-
 
 def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
     """The stages of a run, which a failing pass may have ended early."""
@@ -114,7 +109,7 @@ class Dump:
         """The graphs that a stage's row counts: its kernels (or the one chosen), or the whole."""
         if self.chosen in stage.kernels:
             return [self.shown(stage)]
-        return stage.distinct or [stage.whole]
+        return list(dict.fromkeys(stage.kernels.values())) or [stage.whole]
 
     def body(self, at: int) -> str:
         """The text of the stage at a position, without header."""

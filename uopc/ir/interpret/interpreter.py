@@ -54,7 +54,10 @@ def evaluate_with_effects(
     run = TensorRun(lambda u: _argument(u, inputs), bound)
     with np.errstate(all="ignore"):
         run.run(roots)
-        outputs = [_output(run, u) for u in roots if u in run.values]
+        outputs = []
+        for u in [u for u in roots if u in run.values]:
+            value, ok = run.values[u], run.masks.get(u, np.True_)
+            outputs.append(np.where(ok, value, np.zeros((), value.dtype)))  # 0 where none exists
         finals = run.final_contents(roots)
     for storage, contents in finals.items():
         if storage.op is Ops.PARAM:
@@ -72,14 +75,6 @@ def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
     array = np.asarray(array) if isinstance(array, np.generic) else array
     check_array(param, array)
     return array
-
-
-def _output(run: TensorRun, u: UOp) -> Array:
-    """The value of a root, in a new array; elements that do not exist are 0."""
-    value = run.values[u].copy()
-    if u in run.masks:
-        value = np.where(run.masks[u], value, np.zeros((), value.dtype))
-    return value
 
 
 # ---------------------------------------------------------------- levels with ranges

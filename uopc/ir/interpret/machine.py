@@ -147,7 +147,8 @@ class Machine:
         for step in loop.body.steps:
             u = step.node if isinstance(step, Loop) else step
             if u.op is not Ops.CARRY and u is not loop.node:
-                s.forget(u)
+                s.values.pop(u, None)
+                s.masks.pop(u, None)
         if loop.fold is not None:
             empty = identity(loop.node.arg.op, loop.node.dtype).reshape(1)
             s.set(loop.node, *(total or (empty, None)))

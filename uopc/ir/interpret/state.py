@@ -57,10 +57,6 @@ class State:
         elif self.masks:
             self.masks.pop(u, None)
 
-    def forget(self, u: UOp) -> None:
-        self.values.pop(u, None)
-        self.masks.pop(u, None)
-
     def lane_axis(self, lane: UOp) -> tuple[int, int]:
         """The axis of the threads of warps, and their number. `lane` is the loop over them, or,
         where there are threads, the number of a thread in its warp."""

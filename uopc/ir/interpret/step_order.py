@@ -8,7 +8,7 @@ was run before it, the read takes a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -79,17 +79,6 @@ def indices(u: UOp) -> tuple[UOp, ...]:
     return out
 
 
-def used_as_values(nodes: Iterable[UOp]) -> set[UOp]:
-    """Addresses that stand for their element: operands of nodes that are not memory accesses."""
-    out: set[UOp] = set()
-    for u in nodes:
-        for i, s in enumerate(operands(u)):
-            access = i == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER, *LOADS)
-            if not access and before_effects(s).op is Ops.INDEX:
-                out.add(s)
-    return out
-
-
 def targets(call: UOp) -> set[UOp]:
     """The storage that a CALL of a kernel writes."""
     return {storage(call.src[1 + slot]) for slot in written_slots(call.src[0])}
@@ -133,7 +122,13 @@ class BlockBuilder:
     """Blocks of steps for graphs with ranges (levels indexed, kernel, vector)."""
 
     def __init__(self, root: UOp) -> None:
-        self.as_values = used_as_values(order([root]))
+        # Addresses that stand for their element: operands of nodes that are not memory accesses.
+        self.as_values: set[UOp] = set()
+        for u in order([root]):
+            for i, s in enumerate(operands(u)):
+                access = i == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER, *LOADS)
+                if not access and before_effects(s).op is Ops.INDEX:
+                    self.as_values.add(s)
 
     def program(self, root: UOp) -> StepBlock:
         """The block of a whole SINK; InvalidIR when a range in it is not closed."""

@@ -15,6 +15,7 @@ from uopc.ir.core.evaluate import Array, fold, present
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.state import State
+from uopc.ir.interpret.threads import Grid
 from uopc.ir.verify.nodes import describe
 
 
@@ -22,20 +23,15 @@ def _invalid(m: State, u: UOp) -> None:
     m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.zeros(u.dtype.lanes, np.bool_))
 
 
-def _special(m: State, u: UOp) -> None:
-    assert m.grid is not None
-    m.set(u, m.grid.index(u))
+def _grid(m: State, u: UOp) -> Grid:
+    if m.grid is None:
+        raise InvalidIR(f"{describe(u)}: there are no threads")
+    return m.grid
 
 
 def _barrier(m: State, u: UOp) -> None:
     if m.grid is not None:
         m.grid.barrier(u, m.gate(None))
-
-
-def _exchange(m: State, u: UOp) -> None:
-    if m.grid is None:
-        raise InvalidIR(f"{describe(u)}: there are no threads")
-    m.set(u, m.grid.exchange(u, m.value(u.src[0]), m.gate(None)))
 
 
 def _tile(u: UOp) -> tensor_cores.Tile:
@@ -138,10 +134,6 @@ def _hreduce(m: State, u: UOp) -> None:
     m.set(u, fold(u.arg, parts, [-2], u.dtype), every)
 
 
-def _nothing(m: State, u: UOp) -> None:
-    """Bundles of effects, addresses, and registers that their loop sets."""
-
-
 def _branch(m: State, u: UOp) -> None:
     sources = a, condition, b = [m.value(s) for s in u.src]
     ok = present(u, [m.masks.get(s) for s in u.src], sources)
@@ -161,7 +153,7 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.VARIABLE: lambda m, u: m.set(u, np.asarray([m.variables[u]], np.int64)),
     Ops.NUMBER:   lambda m, u: m.set(u, m.argument(u).reshape(-1)),
     Ops.LANES:    lambda m, u: m.set(u, np.arange(u.arg, dtype=u.dtype.numpy)),
-    Ops.SPECIAL:  _special,
+    Ops.SPECIAL:  lambda m, u: m.set(u, _grid(m, u).index(u)),
     Ops.PARAM:    State.array,
     Ops.BUFFER:   State.array,
     Ops.DATA:     State.array,
@@ -177,12 +169,12 @@ STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.IF:       _if,
     Ops.ENDIF:    lambda m, u: m.guards.pop(),
     Ops.BARRIER:  _barrier,
-    Ops.EXCHANGE: _exchange,
+    Ops.EXCHANGE: lambda m, u: m.set(u, _grid(m, u).exchange(u, m.value(u.src[0]), m.gate(None))),
     Ops.SHAPED_WMMA: _shaped_wmma,
     Ops.TILE_LOAD: _tile_load,
     Ops.WMMA:     _wmma,
     **dict.fromkeys((
         Ops.INDEX, Ops.CARRY, Ops.SLICE, Ops.COMMIT, Ops.GROUP, Ops.SINK, Ops.NOOP,
-    ), _nothing),
+    ), lambda m, u: None),  # effects, addresses, and registers that their loop sets
 }
 # fmt: on

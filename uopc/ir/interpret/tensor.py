@@ -231,15 +231,12 @@ class TensorRun:
         value = self.contents(base, self.versions[u])
         for v in self._path(u):
             value = self._move(v, value, 0)
-        self._set(u, value, self._mask_after(u))
-
-    def _mask_after(self, u: UOp) -> Array | None:
-        """The mask of a view after one STORE of INVALID to all of it: no element exists."""
         effect = u.src[1]
-        if len(u.src) != 2 or effect.op is not Ops.STORE or effect.src[0] is not u.src[0]:
-            return None
-        ok = self.masks.get(effect.src[1])
-        return None if ok is None or ok.any() else ok
+        ok = None
+        if len(u.src) == 2 and effect.op is Ops.STORE and effect.src[0] is u.src[0]:
+            ok = self.masks.get(effect.src[1])
+        # After one STORE of INVALID to all of a view no element of it exists.
+        self._set(u, value, None if ok is None or ok.any() else ok)
 
     def _note_writes(self, u: UOp, writes: dict[UOp, list[Write]]) -> None:
         """Note the writes of the effect that is evaluated, which is the latest one."""

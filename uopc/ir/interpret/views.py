@@ -19,33 +19,25 @@ def without_views(root: UOp) -> UOp:
 
     InvalidIR where a view is of no storage, UserError where an index has too many components.
     """
-    changed = {u for u in walk.toposort(root) if u.op is Ops.INDEX and _is_of_view(u)}
-    if not changed:
-        return root
+    def is_view(u: UOp) -> bool:
+        return u.op.movement or u.op is Ops.DETACH
+
+    changed = set()
+    for index in [u for u in walk.toposort(root) if u.op is Ops.INDEX]:
+        u = index.src[0]
+        while u.op is Ops.INDEX or u.op is Ops.AFTER:
+            u = u.src[0]
+        if is_view(u):
+            changed.add(index)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if u in changed:
-            return _direct(u, src[0])
-        return src[0] if _is_view(u) else None  # the INDEX above accounts for it
+        target = src[0] if src else u
+        if u not in changed:
+            return target if is_view(u) else None  # the INDEX above accounts for it
+        storage(u)
+        _, index, guard = index_maps.storage_index(u)
+        while target.op is Ops.INDEX:  # a row of the storage
+            target = target.src[0]
+        return intern(Ops.INDEX, u.dtype, (target, *index_maps.gated(index, guard)), u.arg, u.tag)
 
-    return rebuild.rewritten(root, change)
-
-
-def _is_view(u: UOp) -> bool:
-    return u.op.movement or u.op is Ops.DETACH
-
-
-def _is_of_view(u: UOp) -> bool:
-    u = u.src[0]
-    while u.op is Ops.INDEX or u.op is Ops.AFTER:
-        u = u.src[0]
-    return _is_view(u)
-
-
-def _direct(u: UOp, place: UOp) -> UOp:
-    """The INDEX `u` of views of storage as an INDEX of `place`: that storage, or a row of it."""
-    storage(u)
-    _, index, guard = index_maps.storage_index(u)
-    while place.op is Ops.INDEX:
-        place = place.src[0]
-    return intern(Ops.INDEX, u.dtype, (place, *index_maps.gated(index, guard)), u.arg, u.tag)
+    return rebuild.rewritten(root, change) if changed else root

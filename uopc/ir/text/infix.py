@@ -39,17 +39,13 @@ def infix(u: UOp, limit: int = 1_000_000) -> str | None:
     return "".join(out)
 
 
-def range_name(u: UOp) -> str:
-    """`r0`, or `r0_1` for the second part of a split range."""
-    return "r" + "_".join(map(str, u.arg.axis)).replace("-", "m")
-
-
 def _constant(u: UOp) -> str:
     return "{" + ",".join(map(str, u.arg)) + "}" if type(u.arg) is tuple else str(u.arg)
 
 
 _LEAVES: dict[Op, Callable[[UOp], str]] = {
-    Ops.RANGE: range_name,
+    # `r0`, or `r0_1` for the second part of a split range
+    Ops.RANGE: lambda u: "r" + "_".join(map(str, u.arg.axis)).replace("-", "m"),
     Ops.SPECIAL: lambda u: write_string(u.arg),
     Ops.VARIABLE: lambda u: write_string(u.arg.name),
     Ops.PARAM: lambda u: write_string(u.arg.name),
