@@ -155,7 +155,9 @@ def _sliced(s: slice, n: Dim) -> _Axis:
         raw = _bound(s.stop, n, 0, 1), _bound(s.start, n, n, 1)
     begin, end = _clamped(raw[0], n), _clamped(raw[1], n)
     size = _length(begin, end)
-    if _is_sure(s, raw) and not isinstance(size, int):
+    # The user gives two symbolic bounds a fixed distance apart, such as pos:pos+1.
+    sure = isinstance(s.start, UOp) and isinstance(s.stop, UOp)
+    if sure and isinstance(as_dim(raw[1] - raw[0]), int) and not isinstance(size, int):
         raise UserError(
             f"the slice {_text(raw[0])}:{_text(raw[1])} may leave the axis of size {_text(n)}: "
             "narrow the bounds of its variables"
@@ -189,12 +191,6 @@ def _stepped(a: UOp, axes: list[_Axis]) -> UOp:
     first = [(0, 1 if i else n) for n, k in wide for i, n in enumerate((n, k) if k > 1 else (n,))]
     kept = movement.shrink(movement.reshape(padded, tuple(rows)), first)
     return movement.reshape(kept, tuple([n for n, _ in wide]))
-
-
-def _is_sure(s: slice, raw: tuple[Dim, Dim]) -> bool:
-    """Whether the user gives two symbolic bounds a fixed distance apart, such as pos:pos+1."""
-    both = isinstance(s.start, UOp) and isinstance(s.stop, UOp)
-    return both and isinstance(as_dim(raw[1] - raw[0]), int)
 
 
 def _text(d: Dim) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from uopc.ir.builder import checks
-from uopc.ir.builder.leaves import Scalar, checked, const, const_like, filled, located
+from uopc.ir.builder.leaves import Scalar, const, const_like, filled, fitting, located
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.constants import wrap
 from uopc.ir.core.dtypes import DType
@@ -125,7 +125,7 @@ def _evaluated(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     assert op.evaluate is not None
     with np.errstate(all="ignore"):
         value = op.evaluate(*[np.asarray(s.arg, s.dtype.numpy) for s in src])
-    return const(out, value.item() if out.kind != "float" else float(value))
+    return const(out, value.item())
 
 
 def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
@@ -229,7 +229,11 @@ def convert(u: UOp, t: DType) -> UOp:
     if u.dtype is target:
         return u
     if u.op is Ops.CONST and type(u.arg) is not tuple:
-        return const(target.scalar, _converted(u, target.scalar))
+        if not u.dtype.is_float:
+            return const(target.scalar, u.arg)
+        with np.errstate(all="ignore"):
+            value = semantics.cast(np.asarray(u.arg, u.dtype.numpy), u.dtype, target)
+        return const(target.scalar, value.item())
     if u.op is Ops.INVALID:
         return intern(Ops.INVALID, target)
     if u.op is Ops.WHERE and is_partial(u):
@@ -244,17 +248,9 @@ def cast(a: UOp, dtype: DType) -> UOp:
     return located(made) if made.op is Ops.CAST else made
 
 
-def _converted(a: UOp, target: DType) -> Scalar:
-    if a.dtype.is_float:
-        with np.errstate(all="ignore"):
-            value = semantics.cast(np.asarray(a.arg, a.dtype.numpy), a.dtype, target)
-        return float(value) if target.is_float else value.item()
-    return a.arg  # type: ignore[no-any-return]
-
-
 def bitcast(a: UOp, dtype: DType) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension."""
     checks.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a
-    return checked(intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,)))
+    return fitting(intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,)))

@@ -39,7 +39,7 @@ def located(u: UOp) -> UOp:
     return u
 
 
-def checked(made: UOp) -> UOp:
+def fitting(made: UOp) -> UOp:
     """A new node with the user's source line; UserError if its operands do not fit its op."""
     try:
         shapes.shape(made)

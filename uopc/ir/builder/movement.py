@@ -196,7 +196,7 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
 def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values of one shape along a new axis."""
     values = _promoted((first, *others))
-    made = leaves.checked(intern(Ops.STACK, values[0].dtype, tuple(values)))
+    made = leaves.fitting(intern(Ops.STACK, values[0].dtype, tuple(values)))
     rank = len(shapes.shape(made))
     order = list(range(1, rank))
     order.insert(normal_axis(axis, rank, "stack"), 0)
@@ -210,7 +210,7 @@ def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
     if not dims:
         raise UserError("cat: scalars have no axis; use stack")
     made = intern(Ops.CAT, values[0].dtype, tuple(values), normal_axis(axis, len(dims), "cat"))
-    return leaves.checked(made) if len(values) > 1 else values[0]
+    return leaves.fitting(made) if len(values) > 1 else values[0]
 
 
 def _promoted(values: tuple[Any, ...]) -> list[UOp]:
@@ -233,4 +233,4 @@ def index(a: UOp, *indices: Any) -> UOp:
         chosen.append(u if u.op is Ops.INVALID else fold.cast(u, dtypes.index))
     if len(chosen) > len(shapes.shape(a)):
         raise UserError(f"index: {len(chosen)} indices for shape {show(shapes.shape(a))}")
-    return leaves.checked(intern(Ops.INDEX, a.dtype, (a, *chosen)))
+    return leaves.fitting(intern(Ops.INDEX, a.dtype, (a, *chosen)))

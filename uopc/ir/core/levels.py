@@ -38,6 +38,7 @@ MEANING: dict[Level, str] = {
     PROGRAM: "One LINEAR node of CALLs: kernels with their storage, in launch order.",
 }
 
+_RANGES, _STORAGE = INDEXED | KERNEL | VECTOR, KERNEL | VECTOR | LINEAR
 # Invariants beyond "the op is legal at this level and its operands fit its row".
 INVARIANTS: dict[str, tuple[Level, str]] = {
     "legal-op": (EVERYWHERE, "Every op is legal at the level."),
@@ -46,30 +47,15 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "result-dtype": (EVERYWHERE, "The dtype follows from the operands by the op's rule."),
     "shape-rule": (TENSOR, "The shape follows from the operands by the op's rule."),
     "scalar-values": (SCALAR, "Values have no shape: storage is read through INDEX."),
-    "index-count": (
-        SCALAR,
-        "An INDEX has as many indices as its storage has dimensions, or fewer.",
-    ),
+    "index-count": (SCALAR, "An INDEX has at most one index for each dimension of its storage."),
     "index-dtype": (SCALAR, "Every index is of dtype index (or INVALID)."),
-    "range-closed-once": (
-        INDEXED | KERNEL | VECTOR,
-        "Every range is closed by a REDUCE or END on each way to the sink.",
-    ),
-    "ranges-nest": (
-        INDEXED | KERNEL | VECTOR,
-        "The ranges around a value form one chain of loops.",
-    ),
+    "range-closed-once": (_RANGES, "A REDUCE or END closes every range on each way to the sink."),
+    "ranges-nest": (_RANGES, "The ranges around a value form one chain of loops."),
     "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),
     "explicit-loads": (LINEAR, "Memory is read by LOAD and written by STORE only."),
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),
     "defined-before-use": (LINEAR, "Every operand stands before its user in the list."),
     "balanced-loops": (LINEAR, "Each RANGE and each IF is ended, innermost first."),
-    "storage-spaces": (
-        KERNEL | VECTOR | LINEAR,
-        "An argument is in global storage; the size of any other is a number.",
-    ),
-    "threads-meet": (
-        LINEAR,
-        "No loop around a BARRIER or EXCHANGE has another length in another thread of the block.",
-    ),
+    "storage-spaces": (_STORAGE, "Arguments are global storage; other storage has a fixed size."),
+    "threads-meet": (LINEAR, "Loops around a BARRIER or EXCHANGE are as long in all threads."),
 }

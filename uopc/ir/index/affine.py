@@ -46,7 +46,7 @@ def const(value: int) -> UOp:
 _SMALL = 1025
 
 
-def _true(value: bool) -> UOp:
+def boolean(value: bool) -> UOp:
     return intern(Ops.CONST, dtypes.bool_, (), value)
 
 
@@ -115,13 +115,9 @@ def _read(root: UOp) -> Form:
     """Read a graph of + - · at once: products first, then sums, each node once."""
     order = list(walk.toposort(root, gate=_unread))
     for u in order:
-        if u.op is Ops.MUL and u._form is None and not _scaled(u):
+        if u.op is Ops.MUL and u._form is None and not any(map(is_const, u.src)):
             u._form = _multiply(_collect(u.src[0]), _collect(u.src[1]))
     return _collect(root)
-
-
-def _scaled(u: UOp) -> bool:
-    return is_const(u.src[1]) or is_const(u.src[0])
 
 
 def _collect(root: UOp) -> Form:
@@ -200,21 +196,14 @@ def build(constant: int, terms: Terms) -> UOp:
     out: UOp | None = None
     for m in sorted(terms, key=order) if len(terms) > 1 else terms:
         k = terms[m]
-        piece = m if k == 1 else node(Ops.MUL, m, const(k))
-        out = piece if out is None else node(Ops.ADD, out, piece)
+        term = m if k == 1 else node(Ops.MUL, m, const(k))
+        out = term if out is None else node(Ops.ADD, out, term)
     assert out is not None
     if constant:
         out = node(Ops.ADD, out, const(constant))
     if out._form is None:
         out._form = (constant, terms)
     return out
-
-
-def canonical(u: UOp) -> UOp:
-    """The canonical UOp of an index expression whose atoms are canonical."""
-    if u.op not in _LINEAR_OPS:
-        return u
-    return build(*form(u))
 
 
 def add(a: UOp, b: UOp) -> UOp:
@@ -277,7 +266,7 @@ def interval(
 
 
 def is_multiple(a: UOp, n: int) -> bool:
-    """Whether n is known to divide every value of an index."""
+    """True if n is known to divide every value of an index."""
     rest = floormod(a, const(n))
     return is_const(rest) and rest.arg == 0
 
@@ -285,12 +274,10 @@ def is_multiple(a: UOp, n: int) -> bool:
 def divisor(a: UOp) -> int:
     """The greatest number known to divide every value of an index; 0 for 0."""
     constant, terms = form(a)
-    return math.gcd(constant, *[k * _multiple(m) for m, k in terms.items()])
-
-
-def _multiple(m: UOp) -> int:
-    scaled = m.op is Ops.MUL and m.src[1].op is Ops.CONST
-    return int(m.src[1].arg) if scaled else 1
+    for m, k in terms.items():
+        scaled = m.op is Ops.MUL and m.src[1].op is Ops.CONST
+        constant = math.gcd(constant, k * m.src[1].arg if scaled else k)
+    return abs(constant)
 
 
 def upper(a: UOp) -> UOp:
@@ -327,7 +314,7 @@ def _lower_monomial(m: UOp) -> UOp:
 
 
 def is_symbolic(terms: Terms) -> bool:
-    """Whether bounds as numbers may miss what bounds as expressions prove."""
+    """True if bounds as expressions may prove more than bounds as numbers."""
     for m in terms:
         for a in factors(m) if m.op is Ops.MUL else (m,):
             if a.op is Ops.VARIABLE or (a.op is Ops.RANGE and not is_const(a.src[0])):
@@ -338,7 +325,7 @@ def is_symbolic(terms: Terms) -> bool:
 
 
 def at_most(a: UOp, b: UOp) -> bool:
-    """Whether bounds, as numbers or as expressions, prove a ≤ b."""
+    """True if bounds, as numbers or as expressions, prove a ≤ b."""
     gap = sub(b, a)
     if interval(*form(gap))[0] >= 0:
         return True
@@ -361,19 +348,18 @@ Pair = tuple["UOp", "UOp"]
 def divmod_(a: UOp, n: UOp) -> Pair:
     """(a // n, a % n), both rounded toward −∞; (0, 0) for n = 0."""
     if not is_const(n):
+        low, high = bounds.bounds(n)
+        if low > 0:
+            return _by_symbol(a, n)
         # If n may be 0, no identity holds: both results are 0 for n = 0.
-        return _by_symbol(a, n) if bounds.bounds(n)[0] > 0 else _signed_symbol(a, n)
+        found = _by_constant_quotient(a, n) if high < 0 else None
+        return found or _opaque(a, n)
     if n.arg > 0:
         return _by_const(a, n.arg)
     if n.arg == 0:
         return const(0), const(0)
     q, r = _by_const(scaled(a, -1), -n.arg)
     return q, scaled(r, -1)
-
-
-def _signed_symbol(a: UOp, n: UOp) -> Pair:
-    found = _by_constant_quotient(a, n) if bounds.bounds(n)[1] < 0 else None
-    return _opaque(a, n) if found is None else found
 
 
 def _opaque(a: UOp, n: UOp) -> Pair:
@@ -409,20 +395,13 @@ def _rest(a: UOp, n: int) -> Pair:
     low, high = interval(constant, terms)
     if low // n == high // n:
         return const(low // n), plus(a, -(low // n) * n)
-    found = _residues(constant, terms, n) or _common(constant, terms, n)
-    if found is not None:
-        return found
-    return _quotient(a, constant, terms, n), _remainder(a, constant, terms, n)
-
-
-def _residues(constant: int, terms: Terms, n: int) -> Pair | None:
-    """Both results if other residues of the coefficients give all values one quotient."""
     choice = _one_quotient(constant, terms, n)
-    if choice is None:
-        return None
-    k = interval(constant, choice)[0] // n
-    moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
-    return build(k, moved), build(constant - k * n, choice)
+    if choice is not None:
+        k = interval(constant, choice)[0] // n
+        moved = {m: (f - choice[m]) // n for m, f in terms.items() if f != choice[m]}
+        return build(k, moved), build(constant - k * n, choice)
+    found = _common(constant, terms, n)
+    return found or (_quotient(a, constant, terms, n), _remainder(a, constant, terms, n))
 
 
 def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
@@ -431,7 +410,7 @@ def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
     f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ.
     """
     positive = {m: f % n for m, f in terms.items()}
-    if _least_width(positive, n) >= n:
+    if sum([_width(m) * min(f, n - f) for m, f in positive.items()]) >= n:  # for any residues
         return None
     nearest = {m: f - n if 2 * f > n else f for m, f in positive.items()}
     below = {m: f - n if 2 * f >= n else f for m, f in positive.items()}
@@ -443,13 +422,9 @@ def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
     return None
 
 
-def _least_width(residues: Terms, n: int) -> int:
-    """The least width of the interval of the sum, over all choices of residues."""
-    width = 0
-    for m, f in residues.items():
-        low, high = bounds.bounds(m)
-        width += min(f, n - f) * (high - low)
-    return width
+def _width(m: UOp) -> int:
+    low, high = bounds.bounds(m)
+    return int(high - low)
 
 
 def _common(constant: int, terms: Terms, n: int) -> Pair | None:
@@ -476,7 +451,7 @@ def _common_factor(constant: int, terms: Terms, n: int) -> int:
 
 
 def is_decided(constant: int, terms: Terms, n: int) -> bool:
-    """Whether a sum divided by n > 0 has a simpler quotient or remainder."""
+    """True if a sum divided by n > 0 has a simpler quotient or remainder."""
     rest = {m: f % n if f > 0 else -(-f % n) for m, f in terms.items() if f % n}
     constant %= n
     low, high = interval(constant, rest)
@@ -492,7 +467,9 @@ def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
     twice is dividing by the product;  (e % k) // n = (e // n) % (k/n) for n | k."""
     for m in sorted([m for m, f in terms.items() if f == 1], key=order):
         k = _positive_divisor(m)
-        if m.op is Ops.FLOORDIV and 0 < k * n <= _LARGEST_DIVISOR and not _mixed(terms, m):
+        # With the remainder of the same division in the sum, merging quotients cancels nothing.
+        mixed = any([w.op is Ops.FLOORMOD and w.src == m.src for w in terms])
+        if m.op is Ops.FLOORDIV and 0 < k * n <= _LARGEST_DIVISOR and not mixed:
             rest = build(constant * k, {w: f * k for w, f in terms.items() if w is not m})
             return _by_const(add(m.src[0], rest), k * n)[0]
         if m.op is Ops.FLOORMOD and len(terms) == 1 and constant == 0 and k > 0 and k % n == 0:
@@ -500,15 +477,10 @@ def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
     return node(Ops.FLOORDIV, a, const(n))
 
 
-def _mixed(terms: Terms, quotient: UOp) -> bool:
-    """Whether the remainder of the same division is in the sum, as after a reshape to dimensions
-    that do not divide. Then merging quotients cancels nothing and adds a division."""
-    return any([w.op is Ops.FLOORMOD and w.src == quotient.src for w in terms])
-
-
 def _remainder(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
     """f·(e % k) ≡ f·e (mod n) where n | f·k: an inner remainder drops out."""
-    inner = {m: f for m, f in terms.items() if _is_inner_mod(m, f, n)}
+    mods = {m: f for m, f in terms.items() if m.op is Ops.FLOORMOD}
+    inner = {m: f for m, f in mods.items() if f * (k := _positive_divisor(m)) % n == 0 < k}
     if not inner:
         return node(Ops.FLOORMOD, a, const(n))
     bare: Terms = {m: f for m, f in terms.items() if m not in inner}
@@ -517,10 +489,6 @@ def _remainder(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
         constant += c * f
         accumulate(bare, t, f)
     return _by_const(build(constant, bare), n)[1]
-
-
-def _is_inner_mod(m: UOp, f: int, n: int) -> bool:
-    return m.op is Ops.FLOORMOD and _positive_divisor(m) * f % n == 0 < _positive_divisor(m)
 
 
 def _positive_divisor(m: UOp) -> int:

@@ -8,28 +8,8 @@ from collections.abc import Callable
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index.affine import (
-    LARGEST_TERM,
-    Terms,
-    _true,
-    accumulate,
-    add,
-    at_most,
-    build,
-    const,
-    floordiv,
-    floormod,
-    form,
-    interval,
-    is_const,
-    is_symbolic,
-    limit_of,
-    mul,
-    order,
-    plus,
-    scaled,
-    sub,
-)
+from uopc.ir.index import affine
+from uopc.ir.index.affine import Terms, boolean, build, const, form, interval, plus, scaled, sub
 
 
 # ---------------------------------------------------------------- comparison
@@ -43,20 +23,15 @@ def less(a: UOp, b: UOp) -> UOp:
     constant, terms = form(gap)
     low, high = interval(constant, terms)
     if high < 0:
-        return _true(True)
+        return boolean(True)
     if low >= 0:
-        return _true(False)
-    if is_symbolic(terms):
-        if at_most(plus(a, 1), b):
-            return _true(True)
-        if at_most(b, a):
-            return _true(False)
-    return _below(terms, -constant)
-
-
-def _below(terms: Terms, limit: int) -> UOp:
-    """Σ < limit, which bounds do not decide."""
-    terms, limit = _coarse(terms, limit)
+        return boolean(False)
+    if affine.is_symbolic(terms):
+        if affine.at_most(plus(a, 1), b):
+            return boolean(True)
+        if affine.at_most(b, a):
+            return boolean(False)
+    terms, limit = _coarse(terms, -constant)
     whole = _undivided(terms, limit)
     return _compared(Ops.CMPLT, terms, limit) if whole is None else whole
 
@@ -66,16 +41,16 @@ def _undivided(terms: Terms, limit: int) -> UOp | None:
 
     e//n + A < c ⇔ e + n·A < n·c;   A − e//n < c ⇔ e//n ≥ A − c + 1 ⇔ n·A − e < n·(c − 1) + 1.
     """
-    quotients = [m for m in terms if m.op is Ops.FLOORDIV and is_const(m.src[1])]
+    quotients = [m for m in terms if m.op is Ops.FLOORDIV and affine.is_const(m.src[1])]
     if len(quotients) != 1:
         return None
     (q,) = quotients
     k, n = terms[q], q.src[1].arg
-    if abs(k) != 1 or n <= 0 or limit_of(terms) * n >= LARGEST_TERM:
+    if abs(k) != 1 or n <= 0 or affine.limit_of(terms) * n >= affine.LARGEST_TERM:
         return None
     out = {m: f * n for m, f in terms.items() if m is not q}
     constant, inside = form(q.src[0])
-    accumulate(out, inside, k)
+    affine.accumulate(out, inside, k)
     end = n * limit if k > 0 else n * (limit - 1) + 1
     return less(build(k * constant, out), const(end))
 
@@ -108,7 +83,7 @@ def _coarse(terms: Terms, limit: int) -> tuple[Terms, int]:
 
 
 def has_coarser_form(constant: int, terms: Terms) -> bool:
-    """Whether Σ + constant < 0 can be written with smaller factors or fewer terms."""
+    """True if Σ + constant < 0 has a form with smaller factors or fewer terms."""
     return _coarse(terms, -constant) != (terms, -constant)
 
 
@@ -118,10 +93,10 @@ def equal(a: UOp, b: UOp) -> UOp:
     low, high = interval(constant, terms)
     g = math.gcd(*terms.values())
     if low > 0 or high < 0 or (g and constant % g):
-        return _true(False)
+        return boolean(False)
     if not terms:
-        return _true(True)
-    if terms[min(terms, key=order)] < 0:
+        return boolean(True)
+    if terms[min(terms, key=affine.order)] < 0:
         g = -g
     return _compared(Ops.CMPEQ, {m: f // g for m, f in terms.items()}, -constant // g)
 
@@ -130,28 +105,20 @@ def unequal(a: UOp, b: UOp) -> UOp:
     """a ≠ b as a bool UOp."""
     same = equal(a, b)
     if same.op is Ops.CONST:
-        return _true(not same.arg)
+        return boolean(not same.arg)
     return intern(Ops.CMPNE, same.dtype, same.src)
-
-
-def _at_most(a: UOp, b: UOp) -> UOp:
-    return less(a, plus(b, 1))
-
-
-def _negative(a: UOp) -> UOp:
-    return scaled(a, -1)
 
 
 # The builder of the canonical UOp, by op, for operands of dtype index.
 OPS: dict[Op, Callable[..., UOp]] = {
-    Ops.ADD: add,
+    Ops.ADD: affine.add,
     Ops.SUB: sub,
-    Ops.MUL: mul,
-    Ops.NEG: _negative,
-    Ops.FLOORDIV: floordiv,
-    Ops.FLOORMOD: floormod,
+    Ops.MUL: affine.mul,
+    Ops.NEG: lambda a: scaled(a, -1),
+    Ops.FLOORDIV: affine.floordiv,
+    Ops.FLOORMOD: affine.floormod,
     Ops.CMPLT: less,
-    Ops.CMPLE: _at_most,
+    Ops.CMPLE: lambda a, b: less(a, plus(b, 1)),
     Ops.CMPEQ: equal,
     Ops.CMPNE: unequal,
 }
