@@ -137,8 +137,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "division by zero gives one", "uopc/ir/core/semantics.py",
-        "return np.asarray(np.floor_divide(a, b).astype(a.dtype, copy=False))",
-        "return np.asarray(np.where(b == 0, 1, np.floor_divide(a, b)).astype(a.dtype))",
+        "floor_div = _rounding(np.floor_divide)",
+        "floor_div = _rounding(lambda a, b: np.where(b == 0, 1, np.floor_divide(a, b)))",
         ("test_elementwise.py",),
     ),
     Defect(

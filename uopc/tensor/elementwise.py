@@ -76,19 +76,14 @@ def _no_bool(x: UOp, y: UOp) -> tuple[UOp, UOp]:
     return x, y
 
 
-def _floored(op: Op, a: Operand, b: Operand) -> UOp:
-    x, y = _no_bool(*operands.paired(a, b))
-    return alu.alu(x, op, y)
+def floored(op: Op) -> Callable[[Operand, Operand], UOp]:
+    """The operator // or %, in the common dtype."""
 
+    def function(a: Operand, b: Operand) -> UOp:
+        x, y = _no_bool(*operands.paired(a, b))
+        return alu.alu(x, op, y)
 
-def floor_divide(a: Operand, b: Operand) -> UOp:
-    """The quotient rounded toward −∞, in the common dtype; integers: 0 where b = 0."""
-    return _floored(Ops.FLOORDIV, a, b)
-
-
-def remainder(a: Operand, b: Operand) -> UOp:
-    """a - b*floor(a/b), with the sign of b; integers: 0 where b = 0."""
-    return _floored(Ops.FLOORMOD, a, b)
+    return function
 
 
 def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:

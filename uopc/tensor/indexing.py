@@ -139,7 +139,7 @@ def _single(i: Dim, n: Dim, axis: int) -> _Axis:
     inside = affine.at_most(affine.const(0), dim_uop(place))
     if inside and affine.at_most(dim_uop(as_dim(place + 1)), dim_uop(n)):
         return _Axis(place, 1, 1, dropped=True)
-    return _picked(_guarded(dim_uop(place), affine.const(0), dim_uop(n)), n)
+    return _picked(_guarded(dim_uop(place), affine.const(0), dim_uop(n), dim_uop(place)), n)
 
 
 # ---------------------------------------------------------------- slices
@@ -264,18 +264,15 @@ def in_range(i: UOp, n: Dim) -> UOp:
         i = alu.binary(Ops.MIN, i, leaves.const(i.dtype, most))
     i, end = cast(i, dtypes.index), dim_uop(n)
     low, high = bounds.bounds(i)
-    start = affine.const(0)
-    if low < 0:
-        start = affine.mul(end, affine.const(-1))
-        from_end = alu.binary(Ops.ADD, i, end)
-        wrapped = from_end if high < 0 else alu.where(alu.binary(Ops.CMPLT, i, 0), from_end, i)
-        return _guarded(i, start, end, wrapped)
-    return _guarded(i, start, end)
+    if low >= 0:
+        return _guarded(i, affine.const(0), end, i)
+    from_end = alu.binary(Ops.ADD, i, end)
+    wrapped = from_end if high < 0 else alu.where(alu.binary(Ops.CMPLT, i, 0), from_end, i)
+    return _guarded(i, affine.scaled(end, -1), end, wrapped)
 
 
-def _guarded(i: UOp, start: UOp, end: UOp, value: UOp | None = None) -> UOp:
-    """`value` (default i) where start ≤ i < end, else INVALID; without checks that are proved."""
-    value = i if value is None else value
+def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
+    """`value` where start ≤ i < end, else INVALID; without checks that are proved."""
     checks = []
     if not affine.at_most(start, i):
         checks.append(alu.binary(Ops.CMPLE, start, i))

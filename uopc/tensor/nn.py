@@ -45,32 +45,27 @@ def log_softmax(a: UOp, axis: Any = -1) -> UOp:
 
 def layer_norm(a: UOp, weight: Operand = None, bias: Operand = None, eps: float = 1e-5) -> UOp:
     """(a - mean) / sqrt(variance + eps) over the last axis, times weight, plus bias."""
-    x, given = _wide_with(a, weight, bias)
-    last = _last_axis(x, "layer_norm")
+    x, given, last = _wide_with("layer_norm", a, weight, bias)
     away = alu.binary(Ops.SUB, x, average(x, last, keepdims=True))
     return cast(_scaled(away, last, weight, bias, eps), given)
 
 
 def rms_norm(a: UOp, weight: Operand = None, eps: float = 1e-6) -> UOp:
     """a / sqrt(mean of a² + eps) over the last axis, times weight."""
-    x, given = _wide_with(a, weight, None)
-    return cast(_scaled(x, _last_axis(x, "rms_norm"), weight, None, eps), given)
+    x, given, last = _wide_with("rms_norm", a, weight)
+    return cast(_scaled(x, last, weight, None, eps), given)
 
 
-def _wide_with(a: UOp, *others: Operand) -> tuple[UOp, DType]:
-    """`a` in the dtype to compute in, and the dtype of the result."""
+def _wide_with(who: str, a: UOp, *others: Operand) -> tuple[UOp, DType, tuple[int, ...]]:
+    """`a` in the dtype to compute in, the dtype of the result, and the last axis."""
+    rank = len(shapes.shape(a))
+    if not rank:
+        raise UserError(f"{who}: a scalar has no last axis")
     given = elementwise.as_float(a).dtype
     for o in others:
         if o is not None:
             given = dtypes.promote(given, operands.as_uop(o, given).dtype)
-    return cast(a, dtypes.accumulator(given)), given
-
-
-def _last_axis(x: UOp, who: str) -> tuple[int, ...]:
-    rank = len(shapes.shape(x))
-    if not rank:
-        raise UserError(f"{who}: a scalar has no last axis")
-    return (rank - 1,)
+    return cast(a, dtypes.accumulator(given)), given, (rank - 1,)
 
 
 def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: float) -> UOp:
@@ -160,11 +155,6 @@ def _images(a: UOp, who: str) -> shapes.Shape:
     return dims
 
 
-def _padded(a: UOp, padding: tuple[int, int], value: Any = 0) -> UOp:
-    rows, columns = padding
-    return movement.pad(a, ((0, 0), (0, 0), (rows, rows), (columns, columns)), value)
-
-
 def conv2d(
     a: UOp, w: Operand, bias: Operand = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
@@ -186,7 +176,8 @@ def conv2d(
         channel = _strided(_along(groups, 6), depth, channel)
     grouped = (groups, outs // groups) if groups > 1 else (outs,)
     image = _along(batch, 6 + (groups > 1))
-    seen = movement.index(_padded(x, (py, px)), image, channel, row, column)
+    padded = movement.pad(x, ((0, 0), (0, 0), (py, py), (px, px)))
+    seen = movement.index(padded, image, channel, row, column)
     weight = movement.reshape(y, (*grouped, 1, 1, depth, kh, kw))
     rank = len(grouped) + 6
     out = _product_sum(seen, weight, (rank - 3, rank - 2, rank - 1))
@@ -223,7 +214,7 @@ def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who
     py, px = _pair(padding, f"{who}: padding", 0)
     _, row = _window_axis(height + 2 * py, kh, sy, 1, 3, 1, who)
     _, column = _window_axis(width + 2 * px, kw, sx, 1, 2, 0, who)
-    padded = _padded(a, (py, px), fill)
+    padded = movement.pad(a, ((0, 0), (0, 0), (py, py), (px, px)), fill)
     return movement.index(padded, _along(batch, 5), _along(channels, 4), row, column)
 
 

@@ -17,7 +17,7 @@ from uopc.ir.builder.movement import ReduceOp, normal_axes, normal_axis
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import Dim, Shape, show
+from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.uop import UOp
 
 # A running sum costs one masked addition per element and element of a block, so blocks are short.
@@ -48,20 +48,15 @@ METHODS = {
 
 
 # ---------------------------------------------------------------- means
-def count(dims: Shape, axes: tuple[int, ...]) -> Dim:
-    """The number of elements that a reduction over the axes combines."""
-    return shapes.size(tuple([dims[i] for i in axes]))
-
-
-def number(d: Dim, dtype: DType) -> UOp:
-    """A dimension as a scalar of a float dtype."""
-    return cast(leaves.dim_uop(d), dtype)
+def _group_size(dims: Shape, axes: tuple[int, ...], dtype: DType) -> UOp:
+    """The number of elements that a reduction over the axes combines, in a float dtype."""
+    return cast(leaves.dim_uop(shapes.size(tuple([dims[i] for i in axes]))), dtype)
 
 
 def average(x: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
     """The mean of wide floats over normal axes."""
     total = movement.reduce(x, "add", axes, keepdims)
-    return alu.alu(total, Ops.FDIV, number(count(shapes.shape(x), axes), x.dtype))
+    return alu.alu(total, Ops.FDIV, _group_size(shapes.shape(x), axes, x.dtype))
 
 
 def _mean_types(t: DType) -> tuple[DType, DType]:
@@ -83,7 +78,7 @@ def _variance(x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
     axes = normal_axes(axis, len(dims), "var")
     away = alu.binary(Ops.SUB, x, average(x, axes, keepdims=True))
     total = movement.reduce(alu.alu(away, Ops.MUL, away), "add", axes, keepdims)
-    free = alu.binary(Ops.SUB, number(count(dims, axes), x.dtype), correction)
+    free = alu.binary(Ops.SUB, _group_size(dims, axes, x.dtype), correction)
     return alu.alu(total, Ops.FDIV, alu.binary(Ops.MAX, free, 0))
 
 

@@ -109,7 +109,10 @@ class Iterations:
         if (bits == bits[0]).all():
             return intern(Ops.CONST, dtype, (), flat[0].item())
         kept = [i for i, n in enumerate(array.shape) if n > 1]
-        stored = _stored(array, dtype)
+        stored = dtype
+        if dtype is dtypes.index:  # 32 bits if they fit
+            fits = array.min() >= -(1 << 31) and array.max() < 1 << 31
+            stored = dtypes.int32 if fits else dtypes.int64
         dims = tuple([array.shape[i] for i in kept])
         table = arrays.register(array.reshape(dims).astype(stored.numpy))
         place = [self.ranges[i] for i in kept]
@@ -152,11 +155,3 @@ def _is_read(u: UOp) -> bool:
 
 def _is_plain(t: dtypes.DType) -> bool:
     return t in _DTYPES or t.is_int
-
-
-def _stored(array: Array, dtype: dtypes.DType) -> dtypes.DType:
-    """The dtype in a table: indices take 32 bits if they fit."""
-    if dtype is not dtypes.index:
-        return dtype
-    fits = array.min() >= -(1 << 31) and array.max() < 1 << 31
-    return dtypes.int32 if fits else dtypes.int64

@@ -133,57 +133,47 @@ class Ops:
     """Every op, by its upper-case name."""
 
     # Leaves
-    CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.",
-               arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const", bounds=intervals.constant)
-    INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.",
-               dtype="given", shape="scalar")
-    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.",
-               arg=(args.VariableArg,), dtype="index", shape="scalar", bounds=intervals.variable)
-    NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.",
-               arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
-    PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.",
-               arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
-    BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.",
-               arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
-    DATA = Op("data", "", "Storage that holds a constant array.",
-               arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
-    IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.",
-               arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota", bounds=intervals.iota)
+    CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.", arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const", bounds=intervals.constant)
+    INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.", dtype="given", shape="scalar")
+    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.", arg=(args.VariableArg,), dtype="index", shape="scalar", bounds=intervals.variable)
+    NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.", arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
+    PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.", arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
+    BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.", arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
+    DATA = Op("data", "", "Storage that holds a constant array.", arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
+    IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.", arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota", bounds=intervals.iota)
     LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=intervals.lanes)
-    SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.",
-               arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.counter)
+    SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.", arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.counter)
 
     # Unary
     NEG = Op("neg", "a", "-a. Integers wrap; logical not for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
     ABS = Op("abs", "a", "Magnitude; the least integer wraps to itself; -0.0 gives 0.0.", evaluate=np.abs, fold=abs, bounds=intervals.absolute, **_UNARY)
-    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.float_unary("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
-    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.float_unary("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
-    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log"), cost=12.0, expansion=(60, 60), **_UNARY)
-    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.float_unary("log2"), cost=12.0, expansion=(60, 60), **_UNARY)
-    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("sin"), cost=12.0, expansion=(50, 200), **_UNARY)
-    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.float_unary("cos"), cost=12.0, expansion=(50, 200), **_UNARY)
-    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.float_unary("tan"), cost=24.0, expansion=(60, 210), **_UNARY)
-    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.float_unary("tanh"), cost=18.0, expansion=(40, 50), **_UNARY)
+    EXP = Op("exp", "a", _FLOAT + "e to the a.", evaluate=semantics.computed_wide("exp"), cost=6.0, expansion=(40, 45), **_UNARY)
+    EXP2 = Op("exp2", "a", _FLOAT + "2 to the a.", evaluate=semantics.computed_wide("exp2"), cost=6.0, expansion=(35, 45), **_UNARY)
+    LOG = Op("log", "a", _FLOAT + "Natural logarithm; -inf at 0, NaN below.", evaluate=semantics.computed_wide("log"), cost=12.0, expansion=(60, 60), **_UNARY)
+    LOG2 = Op("log2", "a", _FLOAT + "Base-2 logarithm; -inf at 0, NaN below.", evaluate=semantics.computed_wide("log2"), cost=12.0, expansion=(60, 60), **_UNARY)
+    SIN = Op("sin", "a", _FLOAT + "Sine of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("sin"), cost=12.0, expansion=(50, 200), **_UNARY)
+    COS = Op("cos", "a", _FLOAT + "Cosine of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("cos"), cost=12.0, expansion=(50, 200), **_UNARY)
+    TAN = Op("tan", "a", _FLOAT + "Tangent of a in radians; NaN at infinity.", evaluate=semantics.computed_wide("tan"), cost=24.0, expansion=(60, 210), **_UNARY)
+    TANH = Op("tanh", "a", _FLOAT + "Hyperbolic tangent.", evaluate=semantics.computed_wide("tanh"), cost=18.0, expansion=(40, 50), **_UNARY)
     ERF = Op("erf", "a", _FLOAT + "Error function.", evaluate=semantics.erf, cost=18.0, expansion=(60, 80), **_UNARY)
-    SQRT = Op("sqrt", "a", _FLOAT + "Square root, correctly rounded; NaN below 0.", evaluate=semantics.float_unary("sqrt"), cost=4.0, latency=13, **_UNARY)
-    RECIPROCAL = Op("reciprocal", "a", _FLOAT + "1/a, correctly rounded; signed infinity at ±0.", evaluate=semantics.reciprocal, cost=4.0, latency=13, **_UNARY)
-    TRUNC = Op("trunc", "a", _FLOAT + "Rounds toward 0, keeping the sign of zero.", evaluate=semantics.float_unary("trunc"), **_UNARY)
-    FLOOR = Op("floor", "a", _FLOAT + "Rounds toward −∞.", evaluate=semantics.float_unary("floor"), **_UNARY)
-    CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.float_unary("ceil"), **_UNARY)
-    ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.float_unary("rint"), **_UNARY)
-    CAST = Op("cast", "a", "Converts a to the node's dtype. To bool: a ≠ 0. Float to integer: truncates and saturates; NaN gives 0. Integers wrap. To fp8: saturates.",
-              dtype="cast", shape="first", levels=TENSOR | SCALAR, cost=1.0, pure=True, bounds=intervals.cast)
+    SQRT = Op("sqrt", "a", _FLOAT + "Square root, correctly rounded; NaN below 0.", evaluate=semantics.computed_wide("sqrt"), cost=4.0, latency=13, **_UNARY)
+    RECIPROCAL = Op("reciprocal", "a", _FLOAT + "1/a, correctly rounded; signed infinity at ±0.", evaluate=semantics.computed_wide("reciprocal"), cost=4.0, latency=13, **_UNARY)
+    TRUNC = Op("trunc", "a", _FLOAT + "Rounds toward 0, keeping the sign of zero.", evaluate=semantics.computed_wide("trunc"), **_UNARY)
+    FLOOR = Op("floor", "a", _FLOAT + "Rounds toward −∞.", evaluate=semantics.computed_wide("floor"), **_UNARY)
+    CEIL = Op("ceil", "a", _FLOAT + "Rounds toward +∞.", evaluate=semantics.computed_wide("ceil"), **_UNARY)
+    ROUND = Op("round", "a", _FLOAT + "Rounds to nearest, ties to even.", evaluate=semantics.computed_wide("rint"), **_UNARY)
+    CAST = Op("cast", "a", "Converts a to the node's dtype. To bool: a ≠ 0. Float to integer: truncates and saturates; NaN gives 0. Integers wrap. To fp8: saturates.", dtype="cast", shape="first", levels=TENSOR | SCALAR, cost=1.0, pure=True, bounds=intervals.cast)
     BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="bitcast", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0, pure=True)
 
     # Binary
     ADD = Op("add", "a b", "Sum. Integers wrap; logical or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
     SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-", bounds=intervals.sub)
     MUL = Op("mul", "a b", "Product. Integers wrap; logical and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
-    FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.fdiv, symbol="/", cost=4.0, latency=13, **_UNARY)
+    FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.computed_wide("divide"), symbol="/", cost=4.0, latency=13, **_UNARY)
     FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0, bounds=intervals.quotient(_floordiv))
-    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.floor_mod, fold=_floormod, symbol="%", cost=4.0, bounds=intervals.floormod)
+    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.computed_wide("remainder"), fold=_floormod, symbol="%", cost=4.0, bounds=intervals.floormod)
     CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0, bounds=intervals.quotient(_cdiv))
-    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.trunc_mod, fold=_cmod, cost=4.0, bounds=intervals.cmod)
+    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.computed_wide("fmod"), fold=_cmod, cost=4.0, bounds=intervals.cmod)
     MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=np.maximum, fold=max, commutes=True, bounds=intervals.maximum)
     MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=np.minimum, fold=min, commutes=True, bounds=intervals.minimum)
     POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
@@ -200,11 +190,9 @@ class Ops:
 
     # Ternary
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other one has no effect.", evaluate=np.where, dtype="where", bounds=intervals.where)
-    BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.",
-                levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=intervals.branch)
+    BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=intervals.branch)
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
-    SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.",
-               evaluate=semantics.scale, levels=VECTOR | LINEAR)
+    SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.", evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
     RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="reshape", levels=TENSOR, movement=True, bounds=intervals.same, kind="dims")
@@ -217,15 +205,12 @@ class Ops:
     CAT = Op("cat", "*a", "The values, joined along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None), dtype="cat", field="axis")
 
     # Reduction and access
-    REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources, in any order. No values: the identity.",
-                arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce", bounds=intervals.reduce)
+    REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources, in any order. No values: the identity.", arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce", bounds=intervals.reduce)
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="hreduce", shape="scalar", levels=VECTOR | LINEAR, kind="hreduce", pure=True)
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="lane", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same, kind="lane", field="at", pure=True)
     SHUFFLE = Op("shuffle", "a b", "The lanes in the arg, in its order. The lanes of b are numbered after those of a.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
-    INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.",
-               dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
-    EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.",
-                 arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
+    INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.", dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
+    EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.", arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
     STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: it is written before a BARRIER that waits for its COMMIT. arg `stream`: past the caches, if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
     AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
@@ -248,13 +233,10 @@ class Ops:
     NOOP = Op("noop", "*a", "Nothing.", dtype="any", shape="none", levels=EVERYWHERE, arity=(0, None))
 
     # Control
-    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.",
-               arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range", bounds=intervals.counter)
+    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.", arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range", bounds=intervals.counter)
     END = Op("end", "effect *ranges", "Closes the ranges around the effect. Indexed: the arg may hold Opts for its kernel. Linear: after the range, each CARRY with its next value.", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
-    CARRY = Op("carry", "initial range", "A value carried through the loop: initial in the first iteration, then the value that END gives; after the loop, the last one.",
-               arg=(int,), shape="scalar", levels=LINEAR, field="id")
-    IF = Op("if", "condition", "The condition. Statements up to its ENDIF run only if it holds. A BRANCH after that joins a value from before the IF and one from inside.",
-            arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")
+    CARRY = Op("carry", "initial range", "A value carried through the loop: initial in the first iteration, then the value that END gives; after the loop, the last one.", arg=(int,), shape="scalar", levels=LINEAR, field="id")
+    IF = Op("if", "condition", "The condition. Statements up to its ENDIF run only if it holds. A BRANCH after that joins a value from before the IF and one from inside.", arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")
     ENDIF = Op("endif", "if", "Ends the statements of an IF.", dtype="void", shape="none", effect=True, levels=LINEAR, closes=True)
     COMMIT = Op("commit", "*effects", "Groups the async STOREs of this thread since its last COMMIT.", dtype="void", shape="none", effect=True, levels=VECTOR | LINEAR, arity=(0, None))
     BARRIER = Op("barrier", "*effects", "Waits until all threads of the block have done the effects. arg = the number of newest groups of async STOREs that may still be open.", arg=(_NONE, int), dtype="void", shape="none", effect=True, levels=KERNEL | VECTOR | LINEAR, arity=(0, None), field="open", takes_storage=inf)

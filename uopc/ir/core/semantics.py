@@ -43,19 +43,14 @@ def _rounding(function: Callable[..., Array]) -> Callable[..., Array]:
     return evaluate
 
 
-def float_unary(name: str) -> Any:
-    """`np.<name>`, computed in float32 for narrower floats and rounded to the operand's type."""
+def computed_wide(name: str) -> Any:
+    """`np.<name>`, computed in float32 for narrower floats and rounded to the operands' type."""
     function = getattr(np, name)
-    return _rounding(lambda a: np.asarray(function(_wide(a)).astype(a.dtype)))
+    return _rounding(lambda *a: np.asarray(function(*map(_wide, a)).astype(a[0].dtype)))
 
 
 def neg(a: Array) -> Array:
     return np.logical_not(a) if a.dtype == np.bool_ else np.negative(a)
-
-
-@_rounding
-def reciprocal(a: Array) -> Array:
-    return np.asarray((np.float32(1) / _wide(a) if a.dtype.itemsize < 4 else 1 / a).astype(a.dtype))
 
 
 @_rounding
@@ -71,11 +66,7 @@ def sub(a: Array, b: Array) -> Array:
 
 add = _rounding(np.add)
 mul = _rounding(np.multiply)
-
-
-@_rounding
-def fdiv(a: Array, b: Array) -> Array:
-    return np.asarray((_wide(a) / _wide(b)).astype(a.dtype))
+floor_div = _rounding(np.floor_divide)
 
 
 @_rounding
@@ -98,35 +89,11 @@ def power(a: Array, b: Array) -> Array:
 
 
 @_rounding
-def floor_div(a: Array, b: Array) -> Array:
-    """The quotient rounded toward −∞; integers: 0 where b = 0."""
-    if not _is_integer(a):
-        return np.floor_divide(a, b)
-    return np.asarray(np.floor_divide(a, b).astype(a.dtype, copy=False))
-
-
-@_rounding
-def floor_mod(a: Array, b: Array) -> Array:
-    """The remainder with the sign of b; integers: 0 where b = 0."""
-    if not _is_integer(a):
-        return np.asarray(np.mod(_wide(a), _wide(b)).astype(a.dtype))
-    return np.asarray(np.remainder(a, b).astype(a.dtype, copy=False))
-
-
-@_rounding
-def trunc_mod(a: Array, b: Array) -> Array:
-    """The remainder with the sign of a; integers: 0 where b = 0."""
-    if not _is_integer(a):
-        return np.asarray(np.fmod(_wide(a), _wide(b)).astype(a.dtype))
-    return np.asarray(np.fmod(a, b).astype(a.dtype, copy=False))
-
-
-@_rounding
 def trunc_div(a: Array, b: Array) -> Array:
     """The quotient rounded toward 0; integers: 0 where b = 0."""
     if not _is_integer(a):
         return np.asarray(np.trunc(_wide(a) / _wide(b)).astype(a.dtype))
-    return np.asarray((a - trunc_mod(a, b)) // b)
+    return np.asarray((a - np.fmod(a, b)) // b)
 
 
 def _in_width(a: Array, b: Array) -> Array:
