@@ -32,9 +32,9 @@ def operand(t, lanes, i, depth):
 
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("t", [dtypes.float32, dtypes.float64], ids=str)
-@pytest.mark.parametrize("name", DECOMPOSITIONS)
-def test_the_same_nodes(name, t, lanes):
-    function, several = DECOMPOSITIONS[name], 2 if name == "pow" else 1
+@pytest.mark.parametrize("op", DECOMPOSITIONS, ids=lambda op: op.name)
+def test_the_same_nodes(op, t, lanes):
+    function, several = DECOMPOSITIONS[op], len(op.operands)
     with arena():
         for depth in (0, 1, 3):
             src = tuple([operand(t, lanes, i, depth) for i in range(several)])

@@ -30,7 +30,7 @@ from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import bounds, dtypes, semantics, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
@@ -40,17 +40,14 @@ from uopc.passes.decompose.float_bits import to_odd
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
 from uopc.passes.decompose.narrow_indices import narrowed
+from uopc.passes.decompose.soft_arithmetic import rounded_by_sums, unfused
 from uopc.passes.decompose.soft_floats import SOFTWARE, narrow, widen
-from uopc.passes.decompose.soft_fma import unfused
-from uopc.passes.decompose.soft_rounding import rounded_by_sums
 from uopc.passes.decompose.transcendental import DECOMPOSITIONS
 
 Source = tuple["UOp", ...]
-_FUNCTIONS = {Op.by_name(name): function for name, function in DECOMPOSITIONS.items()}
 # Functions that end in a SCALE, where the machine has it.
 _SCALED = frozenset((Ops.EXP, Ops.EXP2, Ops.POW))
 _SCALE_BITS = (128, 256, 512)  # widths of vectors that SCALE is an instruction for
-_ROUNDED_ONCE = frozenset((Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC))
 
 
 class Native(NamedTuple):
@@ -182,24 +179,25 @@ def _between(src: Source) -> UOp | None:
 
 _SELECTS = (Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN)  # the result is an operand, up to its sign
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
+_IN_FLOAT32 = frozenset((  # for float16 too
+    *DECOMPOSITIONS, *_DIVISIONS, Ops.SQRT, Ops.FDIV, Ops.RECIPROCAL, Ops.MULACC,
+))  # fmt: skip
 
 
 def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
     op, t = u.op, u.dtype.scalar
     if op.is_alu and op is not Ops.WHERE:
         operand = src[0].dtype.scalar
-        if not native.computes(operand):
-            return _narrow_float(u, src, native)
-        if t is dtypes.float16 and (op in _FUNCTIONS or op in _ROUNDED_ONCE or op in _DIVISIONS):
+        if not native.computes(operand) or (t is dtypes.float16 and op in _IN_FLOAT32):
             return _narrow_float(u, src, native)
     if op in _DIVISIONS:
         return float_division(op, *src) if t.is_float else integer_division(u, src)
     if op is Ops.POW and not t.is_float:
         return _integer_power(src)
     if op in _SCALED and native.has_scale and u.dtype.bits * u.dtype.lanes in _SCALE_BITS:
-        return applied(_FUNCTIONS[op], src, scales=True)
-    if op in _FUNCTIONS:
-        return applied(_FUNCTIONS[op], src)
+        return applied(DECOMPOSITIONS[op], src, scales=True)
+    if op in DECOMPOSITIONS:
+        return applied(DECOMPOSITIONS[op], src)
     if op in (Ops.SHL, Ops.SHR):
         return _shift(u, src)
     if op is Ops.THREEFRY:
@@ -215,7 +213,7 @@ def _decomposed(u: UOp, src: Source, native: Native) -> UOp | None:
 
 # Ops with decompositions; others have some for bool and narrow floats only.
 _WITH_OTHERS = frozenset((
-    *_FUNCTIONS, *_DIVISIONS, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
+    *DECOMPOSITIONS, *_DIVISIONS, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.MULACC, Ops.CAST,
 ))  # fmt: skip
 
 

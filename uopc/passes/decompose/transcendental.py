@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.decompose.cold_branches import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
@@ -179,13 +179,12 @@ def tanh(x: UOp) -> UOp:
 
 def erf(x: UOp) -> UOp:
     """Error function: 1 - e^-q, q = a R(a) = -log(erfc a), a = |x| (the tables hold -R)."""
-    a = abs(x)
+    limit = 6.0 if _format(x) is _F64 else 4.0
+    a = (abs(x) > limit).where(limit, abs(x))
     if _format(x) is _F64:
-        a = (a > 6.0).where(6.0, a)
         ratio = polynomial(a, ERF_64[1]) / polynomial(a, ERF_64[2])
         minus_q = a.mulacc(ERF_64[0], a * a * ratio)
     else:
-        a = (a > 4.0).where(4.0, a)
         minus_q = a.mulacc(ERF_32[0], a * polynomial(a, ERF_32[1:]))
     s, p = _expm1_factors(minus_q)
     return with_sign((-s).mulacc(p, 1.0 - s), sign_of(x))
@@ -397,8 +396,8 @@ def power(x: UOp, y: UOp, scales: bool = False) -> UOp:
     return (x.eq(1.0) | y.eq(0.0)).where(1.0, invalid.where(math.nan, result))
 
 
-DECOMPOSITIONS: Final[dict[str, Callable[..., UOp]]] = {
-    "exp": exp, "exp2": exp2, "log": functools.partial(_with_edges, log),
-    "log2": functools.partial(_with_edges, log2), "sin": sin, "cos": cos, "tan": tan,
-    "tanh": tanh, "erf": erf, "pow": power,
+DECOMPOSITIONS: Final[dict[Op, Callable[..., UOp]]] = {
+    Ops.EXP: exp, Ops.EXP2: exp2, Ops.LOG: functools.partial(_with_edges, log),
+    Ops.LOG2: functools.partial(_with_edges, log2), Ops.SIN: sin, Ops.COS: cos, Ops.TAN: tan,
+    Ops.TANH: tanh, Ops.ERF: erf, Ops.POW: power,
 }  # fmt: skip

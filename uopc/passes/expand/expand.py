@@ -36,7 +36,7 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.contract import Context, Pass
-from uopc.passes.expand.fragments import Fragments, fragments, is_tensor_sum
+from uopc.passes.expand.fragments import Fragments, fragments
 
 _COPIED = ("upcast", "unroll")
 Ranges = tuple["UOp", ...]
@@ -121,8 +121,7 @@ class _Expansion:
         if u in self.positions:
             return self._column(self.positions[u], wide)
         if u.op in (Ops.REDUCE, Ops.END):
-            tensor = is_tensor_sum(u) and u.src[0] in self.fragments
-            close = self._tensor_sum if tensor else self._close
+            close = self._tensor_sum if u.src[0] in self.fragments else self._close
             return [close(u, dict(zip(wide, at))) for at in _iterations(wide)]
         if not u.src:
             return [u]
@@ -133,7 +132,8 @@ class _Expansion:
         return [_remade(u, src) for src in zip(*columns)]
 
     def _close(self, u: UOp, where: dict[UOp, int]) -> UOp:
-        """The copy of a REDUCE or END at an iteration of the unrolled ranges around it."""
+        """The copy of a REDUCE or END at an iteration of the unrolled ranges around it. The copies
+        of a reduce's body have accumulators, which are combined after the loop; then the lanes."""
         closed = ranges.closed_ranges(u)
         lanes = [r for r in closed if r.arg.kind == "lane"]
         wide = _copies_in_order([r for r in closed if r.arg.kind in _COPIED], lanes)
@@ -144,7 +144,12 @@ class _Expansion:
         if u.op is Ops.END:
             body = bodies[0] if len(bodies) == 1 else intern(Ops.GROUP, dtypes.void, tuple(bodies))
             return intern(Ops.END, dtypes.void, (body, *closed_copies)) if closed_copies else body
-        return _combine(u, bodies, closed_copies, lanes)
+        if lanes:
+            bodies = [splat(b, _length(lanes[0])) for b in bodies]
+        if closed_copies:
+            bodies = [intern(Ops.REDUCE, b.dtype, (b, *closed_copies), u.arg) for b in bodies]
+        total = combined(Op.by_name(u.arg.op), bodies)
+        return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op) if lanes else total
 
     def _tensor_sum(self, u: UOp, where: dict[UOp, int]) -> UOp:
         """A copy of a sum of SHAPED_WMMAs: all copies of a tile's depth share one accumulator."""
@@ -189,24 +194,11 @@ def _copies_in_order(wide: list[UOp], lanes: list[UOp]) -> list[UOp]:
     """
 
     def shared(r: UOp) -> int:
-        return max([_common(r.arg.axis, q.arg.axis) for q in lanes], default=0)
+        """The length of the longest common beginning of the axes of r and of a range of lanes."""
+        begins = [r.arg.axis[: i + 1] for i in range(len(r.arg.axis))]
+        return max([sum(b == q.arg.axis[: len(b)] for b in begins) for q in lanes], default=0)
 
     return sorted(wide, key=lambda r: (shared(r), r.arg.axis))
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """The length of the common beginning of two axes."""
-    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-
-
-def _combine(u: UOp, bodies: list[UOp], ranges: tuple[UOp, ...], lanes: list[UOp]) -> UOp:
-    """The accumulators of a reduce, combined in pairs, then their lanes."""
-    if lanes:
-        bodies = [splat(b, _length(lanes[0])) for b in bodies]
-    if ranges:
-        bodies = [intern(Ops.REDUCE, b.dtype, (b, *ranges), u.arg) for b in bodies]
-    total = combined(Op.by_name(u.arg.op), bodies)
-    return intern(Ops.HREDUCE, u.dtype, (total,), u.arg.op) if lanes else total
 
 
 def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:

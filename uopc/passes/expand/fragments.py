@@ -88,8 +88,3 @@ def _matrices(
     address = rebuild.rebuild(operand, begins)
     t = operand.dtype.vec(2 * count)
     return intern(Ops.TILE_LOAD, t, (address, lane), (count, int(fast is along)))
-
-
-def is_tensor_sum(u: UOp) -> bool:
-    """True if u is a REDUCE that adds up SHAPED_WMMAs."""
-    return u.op is Ops.REDUCE and u.src[0].op is Ops.SHAPED_WMMA

@@ -76,10 +76,12 @@ class Constants:
     def _pad_sum(self, u: UOp) -> PadSum | None:
         if u.op is Ops.PAD and len(u.src) == 1:
             return _one_pad(u)
-        if u.op is not Ops.ADD or shapes.shape(u.src[0]) != shapes.shape(u.src[1]):
+        if u.op is not Ops.ADD:
             return None
         a, b = self.pads.get(u.src[0]), self.pads.get(u.src[1])
         if a is None or b is None or a.axis != b.axis:
+            return None
+        if shapes.shape(u.src[0]) != shapes.shape(u.src[1]):
             return None
         if b.end <= a.begin:
             a, b = b, a

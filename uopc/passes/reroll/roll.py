@@ -231,9 +231,7 @@ def _is_regular(values: Array) -> bool:
 def _numbers(values: Array) -> UOp:
     """A vector of integers: counted where they grow by a fixed step, else an array."""
     if len(values) > 1 and _is_regular(values):
-        steps = np.diff(values)
-        step, start = affine.const(int(steps[0])), affine.const(int(values[0]))
+        step, start = affine.const(int(values[1] - values[0])), affine.const(int(values[0]))
         return alu.alu(alu.alu(_iota(len(values)), Ops.MUL, step), Ops.ADD, start)
-    small = values.max(initial=0) < 1 << 31
-    t = dtypes.int32 if small else dtypes.int64
+    t = dtypes.int32 if values.max(initial=0) < 1 << 31 else dtypes.int64
     return array_node(values.astype(t.numpy), t)

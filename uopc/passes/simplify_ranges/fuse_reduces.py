@@ -33,43 +33,26 @@ def _same_loops(kernel: UOp) -> dict[UOp, UOp]:
     groups = _groups(kernel)
     if len(groups) < 2:
         return {}
-    shared = _Shared(_needs(kernel, groups))
+    # Bits of groups: those that a group's loop is computed from, and those that run in the loop.
+    needs, together = _needs(kernel, groups), [1 << i for i in range(len(groups))]
     standard: dict[Nest, Loops] = {}
     readers: dict[tuple[Nest, UOp], dict[int, None]] = {}  # the first groups that read an element
     names: dict[UOp, UOp] = {}
     firsts = list(groups)
     for number, (loops, members) in enumerate(groups.items()):
-        place = _around(members), tuple([r.src[0] for r in loops])
-        reads = [(place, u) for u in _reads(members, loops, standard.setdefault(place, loops))]
+        nest = _around(members), tuple([r.src[0] for r in loops])
+        reads = [(nest, u) for u in _reads(members, loops, standard.setdefault(nest, loops))]
         known = sorted({first for read in reads for first in readers.get(read, ())})
-        first = next((f for f in known if shared.apart(f, number)), number)
-        if first != number:
-            shared.join(first, number)
+        known = [f for f in known if not needs[f] >> number & 1]
+        first = next((f for f in known if not needs[number] & together[f]), number)
+        if first != number:  # a group that waits for one waits for both
+            together[first] |= 1 << number
+            both, needs[first] = together[first], needs[first] | needs[number]
+            needs = [n | needs[first] | both if n & both else n for n in needs]
             names.update(zip(loops, firsts[first]))
         for read in reads:
             readers.setdefault(read, {})[first] = None
     return names
-
-
-class _Shared:
-    """Sets of groups that share a loop, by their first group; one bit per group."""
-
-    def __init__(self, needs: list[int]) -> None:
-        self._needs = needs  # the groups that a group's loop is computed from
-        self._together = [1 << i for i in range(len(needs))]
-
-    def apart(self, first: int, other: int) -> bool:
-        """True if neither needs the other's result."""
-        needs = self._needs
-        return not (needs[first] >> other & 1 or needs[other] & self._together[first])
-
-    def join(self, first: int, other: int) -> None:
-        """Let `other` run in the loop of `first`: a group that waits for one waits for both."""
-        self._together[first] |= 1 << other
-        both = self._together[first]
-        needed = self._needs[first] | self._needs[other]
-        self._needs[first] = needed
-        self._needs = [n | needed | both if n & both else n for n in self._needs]
 
 
 def _groups(kernel: UOp) -> dict[Loops, list[UOp]]:

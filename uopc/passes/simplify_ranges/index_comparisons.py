@@ -22,23 +22,17 @@ _SUMS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 
 def with_counted_comparisons(kernel: UOp) -> UOp:
     """The kernel with comparisons of indices for integers that are indices."""
-    if not any(_is_candidate(u) for u in walk.order(kernel)):
-        return kernel
+    candidates = {
+        u for u in walk.order(kernel)
+        if u.op in COMPARISONS and u.src[0].dtype.is_int and ranges.ranges(u)
+    }  # fmt: skip
     memo: dict[UOp, UOp | None] = {}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if not _is_candidate(u):
-            return None
         sides = [walk.computed(s, _index_of, memo) for s in src]
-        if any(s is None for s in sides):
-            return None
-        return compare.OPS[u.op](*sides)
+        return None if any(s is None for s in sides) else compare.OPS[u.op](*sides)
 
-    return rebuild.rewritten(kernel, change)
-
-
-def _is_candidate(u: UOp) -> bool:
-    return u.op in COMPARISONS and u.src[0].dtype.is_int and bool(ranges.ranges(u))
+    return rebuild.rewritten(kernel, change, only=candidates) if candidates else kernel
 
 
 def _index_of(u: UOp) -> Generator[list[UOp], list[UOp | None], UOp | None]:

@@ -13,10 +13,9 @@ Before (kernel)                          After (kernel)
   %10 = end %9, %2
   sink %10 name=""
 
-LLVM's optimiser does not run, so what stays here is executed. Indices are short already, since the
-builders keep them in normal form; most of what goes are selections under conditions that are known,
-signs, casts there and back, and comparisons of comparisons: in one of three kernels of the recorded
-graphs, of all their nodes one of twenty. Floats keep every bit that is seen (`zero_signs`).
+LLVM's optimiser does not run, so every node that stays is executed. The builders keep indices in
+normal form already. This pass mostly removes selections under known conditions, signs, casts there
+and back, and comparisons of comparisons. Floats keep every observable bit (`signed_zeros.py`).
 """
 
 from __future__ import annotations

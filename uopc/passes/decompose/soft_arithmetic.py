@@ -1,4 +1,5 @@
-"""a*b + c with one rounding, on machines that have no instruction for it (x86 before AVX2)."""
+"""Arithmetic that some machines have no instruction for: a*b + c with one rounding (x86 before
+AVX2), and floats rounded to integers (x86 before SSE4.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import math
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.float_bits import to_odd
+from uopc.passes.decompose.float_bits import sign_of, to_odd, with_sign
 
 _SPLIT = 2.0**27 + 1  # splits a float64 into two halves of 26 bits
 _TINY = 2.0**-600  # no product of two finite numbers times this is infinite
@@ -23,6 +24,23 @@ def unfused(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return _fused(a, b, c)
     a, b, c = [x.cast(dtypes.float64) for x in src]
     return _odd_sum(a * b, c).cast(u.dtype.scalar)  # such a product is exact
+
+
+def rounded_by_sums(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """FLOOR, CEIL, TRUNC or ROUND by sums. From 2^52 on (2^23 in float32) all floats are integers,
+    so adding that rounds, ties to even. A zero has the sign of what was rounded."""
+    if u.op not in (Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND):
+        return None
+    a = src[0]
+    whole, size = 2.0 ** (52 if a.dtype.bits == 64 else 23), abs(a)
+    near = (size + whole) - whole
+    down = (near > size).where(near - 1.0, near)
+    up = (near < size).where(near + 1.0, near)
+    if u.op is Ops.TRUNC:
+        near = down
+    elif u.op is not Ops.ROUND:
+        near = (a < 0.0).where(*((up, down) if u.op is Ops.FLOOR else (down, up)))
+    return (size < whole).where(with_sign(near, sign_of(a)), a)
 
 
 def _fused(a: UOp, b: UOp, c: UOp) -> UOp:
