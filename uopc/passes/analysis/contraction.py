@@ -24,7 +24,7 @@ class Contraction:
     rows: list[UOp]
     columns: list[UOp]
 
-    def turned(self) -> Contraction:
+    def transposed(self) -> Contraction:
         """The same sum with its factors in the other order."""
         return Contraction(self.reduce, self.b, self.a, self.columns, self.rows)
 

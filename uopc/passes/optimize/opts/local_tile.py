@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uopc.ir.builder import index_maps
 from uopc.ir.core import dtypes, walk
@@ -34,16 +34,12 @@ class LocalTile:
             base = intern(Ops.AFTER, base.dtype, (base, *self.effects))
         return intern(Ops.INDEX, base.dtype, (base, index_maps.flat_index(self.dims, tuple(index))))
 
-    def after(self, *effects: UOp) -> LocalTile:
-        """The tile after some effects."""
-        return LocalTile(self.buffer, self.dims, effects)
-
     def fill(self, index: Sequence[UOp], value: UOp, *outer: UOp) -> LocalTile:
         """The tile once `value` is stored at the index, in the loops of the index and in `outer`
         around those."""
         store = intern(Ops.STORE, dtypes.void, (self.at(index), value))
         loops = [q for q in index if q.op is Ops.RANGE]
-        return self.after(intern(Ops.END, dtypes.void, (store, *outer, *loops)))
+        return replace(self, effects=(intern(Ops.END, dtypes.void, (store, *outer, *loops)),))
 
 
 def local_tile(

@@ -42,11 +42,6 @@ class Digit:
         others = {m: -f for m, f in self.factors.items() if m is not self.unit}
         return affine.add(digit, affine.build(0, others))
 
-    def lane_stride(self) -> tuple[int, int]:
-        """The distance of neighbouring lanes in the digit, and their number; (1, 1) without any."""
-        lanes = [(f, int(q.src[0].arg)) for q, f in self.factors.items() if q.arg.kind == "lane"]
-        return lanes[0] if lanes else (1, 1)
-
 
 def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """The values that PACK can pack: each factor of each reduce's terms, with the reduce."""
@@ -159,7 +154,8 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
     guard = index_maps.true()
     moved: dict[UOp, UOp] = {}
     for d in order:
-        apart, width = d.lane_stride()
+        lanes = [(f, int(q.src[0].arg)) for q, f in d.factors.items() if q.arg.kind == "lane"]
+        apart, width = lanes[0] if lanes else (1, 1)
         count = -(-d.extent // (apart * width)) * width
         known = d.unit.src[0].op is Ops.CONST
         phase = _fill_loop(affine.const(apart), (nest, len(dims)))

@@ -9,6 +9,8 @@ reduce would read a few columns of every row.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from uopc.ir.builder import alu, rebuild
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Op, Ops
@@ -56,6 +58,6 @@ def _moved(kernel: UOp, reduce: UOp, r: UOp, inside: list[UOp]) -> UOp:
     others = tuple([q for q in reduce.src[1:] if q is not r])
     if others:
         term = intern(Ops.REDUCE, reduce.dtype, (term, *others), reduce.arg)
-    begun = empty.after(*empty.effects, rows)
+    begun = replace(empty, effects=(*empty.effects, rows))
     added = alu.alu(begun.at(columns), Op.by_name(reduce.arg.op), term)
     return begun.fill(columns, added, rows).at(inside)

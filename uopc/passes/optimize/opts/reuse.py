@@ -12,13 +12,8 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.loops import kernel_axes, reduces_over
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    check_ahead,
-    check_no_amount,
-    known_length,
-    only_reduce,
-)
+from uopc.passes.optimize.opts import legality
+from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.local_tile import local_tile
 
 # The largest tile, in bytes. A larger one leaves the nearest caches between its loops.
@@ -27,7 +22,7 @@ MOST_BYTES = 128 << 10
 
 def again(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     """The term of the reduce over r; and equal terms in other loops, each with its loop."""
-    reduce = only_reduce(kernel, r)
+    reduce = legality.only_reduce(kernel, r)
     if len(reduce.src) != 2:
         raise Refused("the range is not that of one reduce alone")
     value, nodes = reduce.src[0], walk.order(kernel)
@@ -47,13 +42,13 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
     """Store the terms of the reduce over r in a tile, and read them there in the other loops."""
     if not reduces_over(kernel, r):
         raise Refused("REUSE is for reduce loops")
-    check_no_amount(n)
+    legality.check_no_amount(n)
     value, found = again(kernel, r)
     if not found:
         raise Refused("no other loop computes the terms of the reduce")
     if any(q.arg.kind in ("upcast", "unroll", "lane") for q in ranges.ranges(value)):
         raise Refused("copies of the loop would share the tile")
-    length = known_length(r)
-    check_ahead(kernel, value)
+    length = legality.known_length(r)
+    legality.check_ahead(kernel, value)
     tile = local_tile(kernel, value.dtype, [length], most=MOST_BYTES).fill([r], value)
     return rebuild.rebuild(kernel, {v: tile.at([q]) for v, q in found.items()})

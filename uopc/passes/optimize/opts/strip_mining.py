@@ -19,22 +19,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import (
-    by_axis,
-    closers,
-    kernel_axes,
-    make_range,
-    parts,
-    reduces_over,
-)  # fmt: skip
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    check_amount,
-    check_free,
-    check_not_read,
-    check_unordered,
-    known_length,
-)  # fmt: skip
+from uopc.passes.analysis import loops
+from uopc.passes.analysis.loops import make_range, parts, reduces_over
+from uopc.passes.optimize.opts import legality
+from uopc.passes.optimize.opts.legality import Refused
 
 _LANES = ("lane", "warp")
 
@@ -88,11 +76,11 @@ class Tiled:
     @functools.cached_property
     def axes(self) -> list[UOp]:
         """The ranges that an Opt can name: `kernel_axes` of the kernel."""
-        found = dict.fromkeys(kernel_axes(self.base))
+        found = dict.fromkeys(loops.kernel_axes(self.base))
         for s in self.strips:
             del found[s.range]
             found.update(dict.fromkeys(s.loops))
-        return sorted(found, key=by_axis)
+        return sorted(found, key=loops.by_axis)
 
     @functools.cached_property
     def kernel(self) -> UOp:
@@ -113,7 +101,7 @@ class Tiled:
                     closed.update(zip(s.loops, s.loops))
             return intern(u.op, u.dtype, (src[0], *closed.values()), u.arg, u.tag)
 
-        closing = [u for loop in values for u in closers(self.base, loop)]
+        closing = [u for loop in values for u in loops.closers(self.base, loop)]
         return rebuild.rewritten(self.base, change, only={*values, *closing})
 
     def loop(self, r: UOp) -> UOp:
@@ -162,13 +150,13 @@ def tile(kernel: Tiled, r: UOp, n: int, kind: AxisKind | None = None) -> Tiled:
     if kind == "unroll" and not reduced:
         raise Refused("UNROLL is for reduce loops; use UPCAST")
     if kind == "unroll" and n == 0:
-        n = known_length(r)
+        n = legality.known_length(r)
     if not kernel.moves(r):
         kernel = Tiled(kernel.kernel)
     loop = kernel.loop(r)
-    check_free(kernel.base, loop)
-    check_amount(n, 2 if kind in (None, "lane") else 1)
-    check_unordered(kernel.base, loop)
+    legality.check_free(kernel.base, loop)
+    legality.check_amount(n, 2 if kind in (None, "lane") else 1)
+    legality.check_unordered(kernel.base, loop)
     return Tiled(kernel.base, (*kernel.strips, strip(r, n, kind or r.arg.kind)))
 
 
@@ -191,14 +179,14 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
     every length of at least n.
     """
     _without_lanes(Tiled(kernel), r)
-    length = known_length(r)
+    length = legality.known_length(r)
     if n < 2 or length < n or length % n == 0:
         raise Refused(f"{n} is below 2, exceeds the range or divides it: no vectors overlap")
     if r.arg.kind != "loop" or reduces_over(kernel, r):
         raise Refused("a reduce would add terms twice: OVERLAP is for output loops")
-    check_free(kernel, r)
-    check_unordered(kernel, r)
-    check_not_read(kernel, parts(kernel).stores)
+    legality.check_free(kernel, r)
+    legality.check_unordered(kernel, r)
+    legality.check_not_read(kernel, parts(kernel).stores)
     outer = make_range(-(-length // n), (*r.arg.axis, 0), "loop")
     lane = make_range(n, (*r.arg.axis, 1), "lane")
     last = affine.const(length - n)

@@ -57,7 +57,7 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     tile = _tile(product, n)
     indices = [before_effects(u.src[0]).src[1] for u in parts(kernel).stores]
     strides = [affine.form(index_maps.ungated(i)[0])[1] for i in indices]
-    for p in (product, product.turned()):
+    for p in (product, product.transposed()):
         columns = [q for q in p.columns if any(terms.get(q) == 1 for terms in strides)]
         if p.rows and columns:
             return tile, p.rows[-1], columns[-1], r

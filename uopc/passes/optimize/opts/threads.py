@@ -17,14 +17,8 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import closers, make_range, parts, reduces_over
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together, loops_around
-from uopc.passes.optimize.opts.legality import (
-    Refused,
-    check_amount,
-    check_free,
-    check_no_amount,
-    check_outermost,
-    check_unordered,
-)  # fmt: skip
+from uopc.passes.optimize.opts import legality
+from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Strip, quotient_up, strip, stripped
 
 # The most threads that share a reduce, by kind. Threads that are far apart read each other's values
@@ -34,11 +28,11 @@ MOST_THREADS = {"group": 1024, "grouptop": 32}
 
 def grid(kernel: UOp, r: UOp, n: int) -> UOp:
     """r  →  a dimension of the grid: each iteration runs in a block of its own."""
-    check_no_amount(n)
+    legality.check_no_amount(n)
     _check_output(kernel, r)
     if ranges.ranges(r.src[0]):
         raise Refused("its length differs from iteration to iteration")
-    check_outermost(kernel, r)
+    legality.check_outermost(kernel, r)
     made = make_range(r.src[0], r.arg.axis, "global")
     return stripped(kernel, Strip(r, made, (made,)))
 
@@ -46,9 +40,9 @@ def grid(kernel: UOp, r: UOp, n: int) -> UOp:
 def local(kernel: UOp, r: UOp, n: int) -> UOp:
     """r  →  outer·n + thread, neighbours in neighbouring threads of a block. If n does not divide
     r, a loop of 0 or 1 iterations skips the missing ones."""
-    check_free(kernel, r)
+    legality.check_free(kernel, r)
     _check_output(kernel, r)
-    check_amount(n)
+    legality.check_amount(n)
     length = r.src[0]
     if affine.is_multiple(length, n):
         return stripped(kernel, strip(r, n, "local"))
@@ -65,7 +59,7 @@ def local(kernel: UOp, r: UOp, n: int) -> UOp:
 def group(kernel: UOp, r: UOp, n: int, kind: AxisKind) -> UOp:
     """A reduce over r  →  each of n threads has every n-th value; they combine their results, and
     all get the total. Threads are neighbours; or belong to another loop, for kind grouptop."""
-    check_free(kernel, r)
+    legality.check_free(kernel, r)
     closing = closers(kernel, r)
     if any(u.op is Ops.END for u in closing):
         raise Refused("only a reduce can be shared; use LOCAL")
@@ -118,7 +112,7 @@ def _check_output(kernel: UOp, r: UOp) -> None:
         raise Refused("it goes over storage that each thread has for itself")
     if reduces_over(kernel, r):
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
-    check_unordered(kernel, r)
+    legality.check_unordered(kernel, r)
 
 
 def _fill_loops(kernel: UOp) -> set[UOp]:

@@ -137,18 +137,14 @@ def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]) ->
 
 
 # ---------------------------------------------------------------- sums in registers
-def reduces_down(k: KernelFacts, output: UOp) -> list[UOp]:
-    """The reduce loops inside of the loop over columns that have no lanes of their own."""
-    found: dict[UOp, None] = {}
-    for u in k.reduces:
-        if output in ranges.ranges(u) and not any(r.arg.kind == "lane" for r in u.src[1:]):
-            found |= dict.fromkeys(r for r in u.src[1:] if r.arg.kind == "reduce")
-    return list(found)
-
-
-def sum_side_by_side(s: Scheduler, down: list[UOp], output: UOp, lanes: int) -> int:
+def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     """Take a few rows at a time of reduces down columns, more of them if there is one vector of
-    columns. The number of vectors of columns side by side."""
+    columns. The number of vectors of columns side by side, 0 without such reduces."""
+    inside = [u for u in s.facts.reduces if output in ranges.ranges(u)]
+    sums = [u for u in inside if not any(r.arg.kind == "lane" for r in u.src[1:])]
+    down = dict.fromkeys(r for u in sums for r in u.src[1:] if r.arg.kind == "reduce")
+    if not down:
+        return 0
     length = length_of(output)
     side = thresholds.COLUMN_VECTORS if length is None else length // fitting(lanes, length)
     rows = thresholds.COLUMN_ROWS

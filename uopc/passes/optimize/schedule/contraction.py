@@ -20,7 +20,6 @@ from uopc.passes.optimize.schedule.kernel_facts import (
     KernelFacts,
     covering,
     length_of,
-    most_of,
     trips,
 )
 from uopc.passes.optimize.schedule.scheduler import Scheduler
@@ -149,7 +148,7 @@ def _contraction_at(k: KernelFacts, written: Access) -> _Contraction | None:
     p = find_contraction(u)
     if p is None or lane not in (*p.rows, *p.columns):
         return None
-    p = p.turned() if lane in p.rows else p
+    p = p.transposed() if lane in p.rows else p
     rows = _longer(p.rows) or _window_rows(k, u, p.a, p.b, lane)
     found = _Contraction(u, p.a, p.b, lane, rows[-1], len(reduces)) if rows else None
     return None if found is None or _is_along_the_sum(k, found) else found
@@ -163,15 +162,14 @@ def _longer(loops: list[UOp]) -> list[UOp]:
 def _window_rows(k: KernelFacts, u: UOp, a: UOp, b: UOp, lane: UOp) -> list[UOp]:
     """The other loop along which windows overlap, if each result has its own window and all have
     the same weights. None for few taps or few reads per element: copies are faster."""
-    taps = trips(u.src[1:])
-    if taps < thresholds.LEAST_TAPS or lane in ranges.ranges(a):
+    if trips(u.src[1:]) < thresholds.LEAST_TAPS or lane in ranges.ranges(a):
         return []
     seen = packing.windows(b)
     rows = [r for r in k.outputs if r in seen and r is not lane and r not in ranges.ranges(a)]
     if lane not in seen or len(rows) != 1:
         return []
     packed = math.prod([d.extent for d in packing.digits(b, [*rows, lane, *u.src[1:]])])
-    often = taps * most_of(rows[0]) * most_of(lane) >= thresholds.LEAST_READS * packed
+    often = trips([*u.src[1:], *rows, lane]) >= thresholds.LEAST_READS * packed
     return rows if often else []
 
 

@@ -14,9 +14,9 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import column_sums, contraction, lanes, loop_order, thresholds
 from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
 from uopc.passes.optimize.schedule.interleave import interleave
-from uopc.passes.optimize.schedule.kernel_facts import fitting, is_arithmetic, length_of, trips
+from uopc.passes.optimize.schedule.kernel_facts import is_arithmetic, length_of, trips
 from uopc.passes.optimize.schedule.nontemporal import store_past_caches
-from uopc.passes.optimize.schedule.register_tiles import rows_inside, tile_beside_lanes
+from uopc.passes.optimize.schedule.register_tiles import tile_beside_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 from uopc.passes.optimize.schedule.short_rows import copy_thin_rows, unroll_short_reduces
 from uopc.passes.optimize.schedule.stencils import copy_rows_of_columns, copy_shared_rows
@@ -104,9 +104,8 @@ def _choose_lanes(s: CpuScheduler) -> None:
 
 
 def _choose_tile(s: CpuScheduler) -> None:
-    s.row, s.rows, s.vectors = tile_beside_lanes(s.before, s.output, s.reduces, s.lanes)
-    if s.row is not None and s.output is not None:
-        s.row, s.output = rows_inside(s, s.before, s.row, s.output)
+    if s.output is not None:
+        s.row, s.output, s.rows, s.vectors = tile_beside_lanes(s, s.output, s.reduces, s.lanes)
 
 
 def _reuse_terms(s: CpuScheduler) -> None:
@@ -126,19 +125,15 @@ def _copy_rows(s: CpuScheduler) -> None:
         s.widen(s.dot, "UPCAST", thresholds.DOT_ROWS)
         return
     if s.row is not None:
-        for q in s.family(s.row):
-            s.widen(q, "UPCAST", fitting(s.rows, length_of(q)))
+        s.copy(s.row, s.rows)
         return
     crossed = copy_crossed(s, s.output, s.lanes)
     if crossed is None:
         copy_shared_rows(s, s.output)
     s.output = s.output if crossed is None else crossed
     if s.output is not None:
-        down = column_sums.reduces_down(s.facts, s.output)
-        s.vectors = (
-            column_sums.sum_side_by_side(s, down, s.output, s.lanes) if down
-            else copy_rows_of_columns(s, s.output, s.lanes)
-        )  # fmt: skip
+        vectors = column_sums.sum_side_by_side(s, s.output, s.lanes)
+        s.vectors = vectors or copy_rows_of_columns(s, s.output, s.lanes)
 
 
 def _vectorise_output(s: CpuScheduler) -> None:

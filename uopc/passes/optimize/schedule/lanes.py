@@ -78,24 +78,19 @@ def vectorise_nests(s: Scheduler, lanes: int) -> None:
 
 def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
     """Lanes on a reduce loop, or on its parts between guards, each with several vectors of
-    accumulators."""
+    accumulators; the rest of each in single vectors, the last one narrower."""
     for q in s.family(r):
         follow_bounds(s, q, lanes, accumulators)
-    for q in s.family(r):
-        _accumulate(s, q, lanes, accumulators)
-
-
-def _accumulate(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
-    """Several vectors of accumulators; the rest in single vectors, the last one narrower."""
     wide = lanes * accumulators
-    several = accumulators > 1 and (length_of(r) or wide) >= wide
-    whole = several and affine.is_multiple(r.src[0], wide)
-    first, rest = s.split(r, wide) if several and not whole else (r, None)
-    outer = s.vectorise(first, lanes)
-    if whole or first is not r:
-        s.widen(outer, "UNROLL", accumulators)
-    if rest is not None:
-        s.vectorise(rest, min(lanes, length_of(rest) or lanes))
+    for q in s.family(r):
+        several = accumulators > 1 and (length_of(q) or wide) >= wide
+        whole = several and affine.is_multiple(q.src[0], wide)
+        first, rest = s.split(q, wide) if several and not whole else (q, None)
+        outer = s.vectorise(first, lanes)
+        if whole or first is not q:
+            s.widen(outer, "UNROLL", accumulators)
+        if rest is not None:
+            s.vectorise(rest, min(lanes, length_of(rest) or lanes))
 
 
 def vectorise_producers(s: Scheduler) -> None:

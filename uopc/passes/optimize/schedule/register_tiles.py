@@ -74,17 +74,19 @@ def is_crowded(count: int, step: int) -> bool:
 
 # ---------------------------------------------------------------- the tile of another reduce
 def tile_beside_lanes(
-    k: KernelFacts, output: UOp | None, reduces: list[UOp], lanes: int
-) -> tuple[UOp | None, int, int]:
-    """The loop over rows that reuse the reads of a reduce loop beside the lanes of `output`; the
-    rows and vectors of the tile, fewer where the copies would get too long."""
+    s: Scheduler, output: UOp, reduces: list[UOp], lanes: int
+) -> tuple[UOp | None, UOp, int, int]:
+    """The loop over rows that reuse the reads of a reduce loop beside the lanes of `output`, and
+    `output`, swapped if the columns' operands leave the cache between rows; the rows and vectors of
+    the tile, fewer where the copies would get too long."""
+    k = s.facts
     looped = [
         u for u in k.reduces
         if output in ranges.ranges(u)
         and any(q.arg.kind == "reduce" and q not in reduces for q in u.src[1:])
     ]  # fmt: skip
-    if output is None or not looped:
-        return None, 1, 1
+    if not looped:
+        return None, output, 1, 1
     length = length_of(output)
     most = None if length is None else length // fitting(lanes, length)
     row = _row_loop(k, output, looped)
@@ -93,7 +95,12 @@ def tile_beside_lanes(
     size = k.expanded_size()
     while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
         rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
-    return row, rows, vectors
+    if row is not None and row.arg.axis < output.arg.axis:
+        shared = [a for a in k.inside(output) if not a.written and row not in ranges.ranges(a.node)]
+        footprint = sum([a.node.dtype.itemsize * trips(ranges.ranges(a.node)) for a in shared])
+        if footprint > s.target.l2_bytes / 4:
+            row, output = s.swapped(row, output)
+    return row, output, rows, vectors
 
 
 def _row_loop(k: KernelFacts, output: UOp, reduces: list[UOp]) -> UOp | None:
@@ -106,12 +113,3 @@ def _row_loop(k: KernelFacts, output: UOp, reduces: list[UOp]) -> UOp | None:
         ):
             return q
     return None
-
-
-def rows_inside(s: Scheduler, k: KernelFacts, row: UOp, output: UOp) -> tuple[UOp, UOp]:
-    """The row and column loops, swapped if the columns' operands leave the cache between rows."""
-    shared = [a for a in k.inside(output) if row not in ranges.ranges(a.node) and not a.written]
-    footprint = sum([a.node.dtype.itemsize * trips(ranges.ranges(a.node)) for a in shared])
-    if footprint > s.target.l2_bytes / 4 and row.arg.axis < output.arg.axis:
-        return s.swapped(row, output)
-    return row, output

@@ -12,7 +12,7 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.passes.optimize.opts.strip_mining import Tiled
 from uopc.passes.optimize.opts.table import apply
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, facts, fitting, length_of
 from uopc.target import Gpu
 
 
@@ -108,6 +108,11 @@ class Scheduler:
             return self.part(first, 0)
         self.tiled, self.opts = before
         return None
+
+    def copy(self, r: UOp, n: int) -> None:
+        """Up to n copies of the body of r, or of each of its parts."""
+        for q in self.family(r):
+            self.widen(q, "UPCAST", fitting(n, length_of(q)))
 
     def vectorise(self, r: UOp | None, lanes: int) -> UOp | None:
         """Lanes on r, and one narrower vector for the rest; the range outside of the lanes."""

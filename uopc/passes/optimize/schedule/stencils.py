@@ -8,13 +8,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import (
-    Access,
-    KernelFacts,
-    fitting,
-    length_of,
-    trips,
-)
+from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 # An element that is read: its storage, the terms of its index that stay as they are, and the rest.
@@ -38,8 +32,7 @@ def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
         if n > 1 and saves and (best is None or each < best[0]):
             best = each, q, n
     if best is not None:
-        for q in s.family(best[1]):
-            s.widen(q, "UPCAST", fitting(best[2], length_of(q)))
+        s.copy(best[1], best[2])
 
 
 def _read(k: KernelFacts, q: UOp, n: int) -> set[Element]:
@@ -78,7 +71,6 @@ def copy_rows_of_columns(s: Scheduler, output: UOp, lanes: int) -> int:
     size = k.expanded_size()
     if vectors <= thresholds.HOISTED and vectors * size <= thresholds.MOST_SHARED:
         return max(1, vectors)
-    for q in s.family(max(outside, key=k.position)):
-        if thresholds.HOISTED_ROWS * size <= thresholds.MOST_SHARED:
-            s.widen(q, "UPCAST", fitting(thresholds.HOISTED_ROWS, length_of(q)))
+    if thresholds.HOISTED_ROWS * size <= thresholds.MOST_SHARED:
+        s.copy(max(outside, key=k.position), thresholds.HOISTED_ROWS)
     return 1
