@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import grows_less
 from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.args import RangeArg, VariableArg
 from uopc.ir.core.ops import Op, Ops
@@ -295,12 +295,6 @@ def test_comparison_forms(a: str, b: str, after: str) -> None:
 
 
 # ---------------------------------------------------------------- size
-def _seconds(make: Callable[[], object]) -> float:
-    start = time.process_time()
-    make()
-    return time.process_time() - start
-
-
 def test_a_long_sum_costs_its_length() -> None:
     def chain(axis: int, n: int) -> UOp:
         out = loop(axis, 5)
@@ -309,8 +303,7 @@ def test_a_long_sum_costs_its_length() -> None:
         return out
 
     short, long = chain(1000, 1000), chain(10_000, 4000)
-    one, four = (_seconds(lambda raw=raw: normal(raw)) for raw in (short, long))
-    assert four < 10 * one, (one, four)  # were it the square, 16
+    assert grows_less(normal, short, long, 10)  # were it the square, 16
     assert len(affine.form(long)[1]) == 4000
 
 

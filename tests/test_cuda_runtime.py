@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.effort import calls
 from tests.standin import library, module
 from tests.standin.driver import ILLEGAL_ADDRESS, NO_DEVICE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver
 from uopc.backends.cuda import binding
@@ -453,14 +454,16 @@ def test_bad_arguments(driver):
 
 # ---------------------------------------------------------------- speed
 def test_a_launch_is_cheap(driver, monkeypatch, capsys):
-    """Time of a program of two launches; on the real pycuda, of all that is above libcuda."""
+    """Calls in a program of two launches, which it also times; on the real pycuda, all above
+    libcuda. A limit in seconds would depend on the machine."""
     run, (x, y) = runner(), inputs()
     a, b = on_device(x), on_device(y)
     monkeypatch.setattr(Driver, "launch", lambda *_: None)
     run.call((a, b), {})
-    rounds, calls = [], ("cuLaunchKernel", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
+    rounds, silent = [], ("cuLaunchKernel", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
     real = library.built
-    with contextlib.nullcontext() if real is None else real.silent(*calls):
+    with contextlib.nullcontext() if real is None else real.silent(*silent):
+        count = calls(lambda: run.call((a, b), {}))
         for _ in range(7):
             begin = time.process_time()
             for _ in range(200):
@@ -468,8 +471,8 @@ def test_a_launch_is_cheap(driver, monkeypatch, capsys):
             rounds.append((time.process_time() - begin) / 200 * 1e6)
     with capsys.disabled():
         above = "pycuda.driver stood in for" if real is None else "libcuda stood in for"
-        print(f"\ncall of a cached program of two launches, {above}: {min(rounds):.1f} us")
-    assert min(rounds) < 100
+        print(f"\ntwo launches, {above}: {min(rounds):.1f} us, {count} calls of functions")
+    assert count < (75 if real is None else 200)  # pycuda has Python code of its own
 
 
 # ---------------------------------------------------------------- the real pycuda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import gc
 import math
@@ -919,10 +920,12 @@ def test_exit_with_workers() -> None:
 def test_trace() -> None:
     x = floats(1024)
     for f in (program(arena_plan(threads=2)), program(arena_plan(), plain=True)):
+        begin = time.perf_counter()
         result, times = f._runner.trace((x,), {})
+        elapsed = time.perf_counter() - begin
         np.testing.assert_array_equal(result, (x + x) + x)
         assert [kernel for kernel, _ in times] == ["double", "add"]
-        assert all(0 < seconds < 1 for _, seconds in times)
+        assert all(0 < seconds < elapsed for _, seconds in times)
 
 
 @pytest.mark.machine("this")
@@ -956,15 +959,30 @@ def test_the_quota_of_a_group(files: dict[str, str], expected: float, tmp_path: 
     assert detect._quota_of(tmp_path) == expected
 
 
+def awake() -> list[int]:
+    """The threads of this process, other than this one, that run or wait for a processor."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread may end
+            state = (task / "stat").read_text().rpartition(") ")[2][0]
+            if state != "S" and int(task.name) != threading.get_native_id():
+                found.append(int(task.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux shows states of threads")
 def test_workers_spin_briefly_then_park() -> None:
-    """A worker that went on spinning would take a whole processor from its neighbours."""
+    """A worker that went on spinning would take a whole processor from its neighbours. On a loaded
+    machine it gets its turn to park late, but it does park."""
     f, x = program(arena_plan(threads=3)), floats(1024)
     for pause in (0.0, 0.05, 0.0):  # hot, and parked in between
         np.testing.assert_array_equal(f(x), (x + x) + x)
         time.sleep(pause)
-    begin = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - begin < 0.05
+    for _ in range(600):
+        if not awake():
+            break
+        time.sleep(0.1)
+    assert not awake()
 
 
 def test_work_is_shared_from_a_threshold_on() -> None:

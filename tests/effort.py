@@ -1,0 +1,40 @@
+"""The cost of a function without a limit in seconds, which depends on the machine and its load."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def cpu_seconds(run: Callable[..., object], *arguments: Any) -> float:
+    """CPU time of this process in one call."""
+    begin = time.process_time()
+    run(*arguments)
+    return time.process_time() - begin
+
+
+def grows_less(run: Callable[[T], object], small: T, large: T, most: float) -> bool:
+    """True if run(large) takes less than `most` times the CPU time of run(small), in turns. One of
+    three rounds is enough: noise makes one ratio larger, a slower algorithm all of them."""
+    return any(cpu_seconds(run, large) < most * cpu_seconds(run, small) for _ in range(3))
+
+
+def calls(run: Callable[[], object]) -> int:
+    """The number of calls of Python and C functions in run()."""
+    count = 0
+
+    def event(frame: object, kind: str, arg: object) -> None:
+        nonlocal count
+        count += kind in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(event)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return count
