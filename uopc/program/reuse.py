@@ -58,4 +58,6 @@ def obtain(
         return made
 
     most, rules = request.options.programs, request.rules
+    if not most:
+        return find(), where
     return programs.obtain((components, id(rules)), find, most, rules), where
