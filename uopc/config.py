@@ -153,7 +153,6 @@ def at_import() -> None:
             atexit.register(_count, Options(match_stats=True), -1)
 
 
-# ---------------------------------------------------------------- switches of the whole process
 Switch = Callable[[bool], None]
 _lock = threading.Lock()
 _users: Counter[Switch] = Counter()  # number of blocks that want each switch on

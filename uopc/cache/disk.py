@@ -78,7 +78,6 @@ class DiskCache:
         self.root, self.limit = folder, limit
         self.folder = folder / FOLDER
 
-    # ------------------------------------------------------------ the folder
     @contextlib.contextmanager
     def _opened(self, make: bool) -> Iterator[int]:
         """A descriptor of the folder with the entries, checked; with `make`, it is created."""
@@ -110,7 +109,6 @@ class DiskCache:
         finally:
             os.close(inner)
 
-    # ------------------------------------------------------------ entries
     def load(self, name: str, decode: Callable[[bytes], T]) -> T | None:
         """An entry, decoded; None when no entry can be used, with the reason in the statistics.
 

@@ -58,7 +58,6 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / 1024:.1f} KiB" if nbytes < 1 << 20 else f"{nbytes / (1 << 20):.1f} MiB"
 
 
-# ---------------------------------------------------------------- ls
 Known = tuple[Entry, record.Head | str]  # its head, or the reason why it cannot be used
 
 
@@ -90,7 +89,6 @@ def _list(disk: DiskCache, out: Output) -> None:
         out.line(f" {e.name[:_SHOWN]}  {_size(e.nbytes):>10}  {when}  {what}")
 
 
-# ---------------------------------------------------------------- why
 def _why(disk: DiskCache, source: str, out: Output) -> None:
     found = load.load(source)
     if found.start != INPUT:

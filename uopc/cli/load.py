@@ -73,7 +73,6 @@ def _load_text(path: Path) -> Source:
     return Source(str(path), graph, settings.get("stage", INPUT), settings)
 
 
-# ---------------------------------------------------------------- Python files
 def _run_file(path: Path) -> ModuleType:
     """Run a Python file as a module. UserError shows the file's own line when it fails."""
     module = ModuleType(f"source_{path.stem}")

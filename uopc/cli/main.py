@@ -28,11 +28,9 @@ COMMANDS = {
 }
 
 
-def _parsed(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace, Any]:
-    """The module of the command, its options, and the function that reports wrong usage.
-
-    Only the module of the requested command is imported.
-    """
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code. Only the module of the requested command is imported."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         "uopc", description="A tensor compiler whose every stage can be read."
     )
@@ -49,12 +47,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace, Any]:
             module = import_module(f"uopc.cli.{name}")
             command.description, refuse = module.__doc__, command.error
             module.arguments(command)
-    return module, parser.parse_args(arguments), refuse
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code."""
-    module, args, refuse = _parsed(sys.argv[1:] if arguments is None else arguments)
+    args = parser.parse_args(arguments)
     from uopc.cli.output import Output
     from uopc.errors import Error
 

@@ -62,7 +62,6 @@ def write_text(file: Path, text: str) -> None:
         raise UserError(f"{file}: {error.strerror or error}") from None
 
 
-# ---------------------------------------------------------------- arrays beside a stage file
 def _arrays(dump: Dump) -> dict[str, Any]:
     """The constant arrays of all stages by hash, in dtypes that `.npy` files know: small floats as
     unsigned integers."""

@@ -15,7 +15,6 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 
 
-# ---------------------------------------------------------------- variables
 class Variables:
     """The values of named integers, from the caller or from the shapes of arrays."""
 
@@ -54,7 +53,6 @@ class Variables:
                 self.bind(atom.arg.name, (got - constant) // factor)
 
 
-# ---------------------------------------------------------------- storage
 def name_of(storage: UOp) -> str:
     """The name of a storage in messages."""
     if storage.op is Ops.PARAM:

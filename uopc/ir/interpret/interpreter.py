@@ -24,7 +24,6 @@ __all__ = ["evaluate", "evaluate_with_effects", "run_indexed", "run_kernel", "ru
 _NO_VARIABLES: Mapping[str, int] = {}
 
 
-# ---------------------------------------------------------------- tensor level
 def evaluate(
     graph: UOp | Sequence[UOp],
     inputs: Mapping[str, Array],
@@ -77,7 +76,6 @@ def _argument(param: UOp, inputs: Mapping[str, Array]) -> Array:
     return array
 
 
-# ---------------------------------------------------------------- levels with ranges
 def run_indexed(
     sink: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int] = _NO_VARIABLES
 ) -> dict[UOp, Array]:
@@ -112,9 +110,7 @@ def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, in
         if u.op.is_storage and u in storage:
             bound.solve(u, storage[u])
 
-    def argument(u: UOp) -> Array:
-        if u not in storage:
-            raise UserError(f"{name_of(u)} got no array")
-        return storage[u]
+    def missing(u: UOp) -> Array:
+        raise UserError(f"{name_of(u)} got no array")
 
-    return Machine(argument, bound, dict(storage))
+    return Machine(missing, bound, dict(storage))

@@ -74,16 +74,9 @@ class Machine:
 
     # ------------------------------------------------------------ blocks
     def block(self, block: StepBlock) -> None:
-        if block.hidden:
-            self._block_with_copies(block)
-            return
-        for step in block.steps:
-            self.step(step)
+        """Run the steps, some of which must not see all stores before them (`StepBlock.hidden`).
 
-    def _block_with_copies(self, block: StepBlock) -> None:
-        """A block in which a step must not see some of the stores before it (`StepBlock.hidden`).
-
-        The step reads a copy of the storage, made before the first of these stores. The other
+        Such a step reads a copy of the storage, made before the first of these stores. The other
         stores go to the copy too; the stores of the step itself go to both.
         """
         s = self.state

@@ -42,7 +42,6 @@ class State:
         self.axes: dict[UOp, tuple[int, int]] = {}  # range → its axis and length
         self.grid: Grid | None = None  # the threads that run, if any
 
-    # ------------------------------------------------------------ values
     def value(self, u: UOp) -> Array:
         """The value of an operand; InvalidIR when it has none (yet)."""
         found = self.values.get(u)
@@ -66,7 +65,6 @@ class State:
             raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
         return self.axes[lane]
 
-    # ------------------------------------------------------------ storage
     def array(self, base: UOp) -> Array:
         """The flat array of a PARAM, BUFFER or DATA."""
         found = self.memory.get(base)
@@ -98,7 +96,6 @@ class State:
         symbolic = [int(self.value(s).max()) for s in base.src]
         return list(filled(base.arg.dims, symbolic))  # type: ignore[arg-type]
 
-    # ------------------------------------------------------------ accesses
     def gate(self, gate: UOp | None) -> Array:
         """A mask of the iterations that access memory: they happen, and the gate holds."""
         ok = np.ones(1, np.bool_) if gate is None else self.value(gate)

@@ -19,10 +19,6 @@ from uopc.ir.interpret.threads import Grid
 from uopc.ir.verify.nodes import describe
 
 
-def _invalid(m: State, u: UOp) -> None:
-    m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.zeros(u.dtype.lanes, np.bool_))
-
-
 def _grid(m: State, u: UOp) -> Grid:
     if m.grid is None:
         raise InvalidIR(f"{describe(u)}: there are no threads")
@@ -149,7 +145,7 @@ def _if(m: State, u: UOp) -> None:
 # fmt: off
 STEPS: dict[Op, Callable[[State, UOp], object]] = {
     Ops.CONST:    lambda m, u: m.set(u, np.asarray(u.arg, u.dtype.numpy).reshape(-1)),
-    Ops.INVALID:  _invalid,
+    Ops.INVALID:  lambda m, u: m.set(u, np.zeros(u.dtype.lanes, u.dtype.numpy), np.array([False])),
     Ops.VARIABLE: lambda m, u: m.set(u, np.asarray([m.variables[u]], np.int64)),
     Ops.NUMBER:   lambda m, u: m.set(u, m.argument(u).reshape(-1)),
     Ops.LANES:    lambda m, u: m.set(u, np.arange(u.arg, dtype=u.dtype.numpy)),

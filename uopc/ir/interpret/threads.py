@@ -67,7 +67,6 @@ class Grid:
             numbers = numbers // n
         raise InvalidIR(f"{describe(special)}: not a dimension of this launch")
 
-    # ------------------------------------------------------------ storage of a block or thread
     def copies(self, base: UOp) -> int:
         """The number of copies of a BUFFER: one per block or thread if it is private to them."""
         if not is_private(base):
@@ -101,7 +100,6 @@ class Grid:
                 " last barrier"
             )
 
-    # ------------------------------------------------------------ threads together
     def barrier(self, u: UOp, active: Array) -> None:
         """InvalidIR unless all threads of a block are here, or none."""
         self._check_convergence(u, active, self.width, "block")
