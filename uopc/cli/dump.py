@@ -30,7 +30,6 @@ from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files, html
 from uopc.dump.columns import columns
 from uopc.dump.stages import ASM, LLVM, STAGES, Dump
-from uopc.dump.table import Row
 from uopc.errors import Error
 from uopc.ir.core import arena
 from uopc.ir.core.level_of import level_of
@@ -131,24 +130,18 @@ def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:
 def _show_table(out: Output, dump: Dump) -> None:
     rows = dump.rows()
     width = len(f"{rows[-1].number}")
-    heads = (f"{'':{width}} stage", "level", "nodes", "kernels", "rewrites", "ms")
-    cells = [_cells(r, width, first=r is rows[0]) for r in rows]
+    cells = [(f"{'':{width}} stage", "level", "nodes", "kernels", "rewrites", "ms")]
+    for r in rows:
+        size = f"{r.before} → {r.after}" if r.changed else "unchanged"
+        if r.changed and (r.unit == "lines" or r is rows[0]):
+            size = f"{r.after} lines" if r.unit == "lines" else f"{r.after}"
+        ms = "" if r is rows[0] else f"{r.seconds * 1e3:.1f}"
+        name = f"{f'{r.number:02d}':>{width}} {r.stage}"
+        cells.append((name, r.level, size, str(r.kernels or ""), str(r.rewrites or ""), ms))
     styles = ["bold", *["" if r.changed else "dim" for r in rows]]
-    for style, line in zip(styles, columns((heads, *cells), right=range(2, 6))):
+    for style, line in zip(styles, columns(cells, right=range(2, 6))):
         out.line(f" {line}", style)
     for k in dump.kernel_facts():
         times = "" if k["launches"] == 1 else f"  {k['launches']} launches"
         name = f"{k['number']:>{width}} {k['name']}{times}"
         out.line(" " + "  ".join(filter(None, (name, " ".join(k["opts"]), ", ".join(k["origin"])))))
-
-
-def _cells(r: Row, width: int, first: bool) -> tuple[str, ...]:
-    if not r.changed:
-        size = "unchanged"
-    elif r.unit == "lines":
-        size = f"{r.after} lines"
-    else:
-        size = str(r.after) if first else f"{r.before} → {r.after}"
-    ms = "" if first else f"{r.seconds * 1e3:.1f}"
-    counts = str(r.kernels or ""), str(r.rewrites or "")
-    return f"{f'{r.number:02d}':>{width}} {r.stage}", r.level, size, *counts, ms

@@ -26,6 +26,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
+from uopc.program.program import Program
 
 _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
@@ -113,11 +114,6 @@ def _outputs(value: Any) -> tuple[Any, ...]:
     return outputs if all(isinstance(v, UOp) for v in outputs) else ()
 
 
-def _is_program(value: Any) -> bool:
-    program = sys.modules.get("uopc.program.program")
-    return program is not None and isinstance(value, program.Program)
-
-
 def _takes_nothing(value: Any) -> bool:
     """True for a function that can be called without arguments."""
     return isinstance(value, FunctionType) and all(
@@ -136,7 +132,7 @@ def _choose(path: Path, module: ModuleType) -> str:
     ]
     names = (
         _roots({k: _outputs(v) for k, v in public.items() if _outputs(v)})
-        or [k for k, v in public.items() if _is_program(v)]
+        or [k for k, v in public.items() if isinstance(v, Program)]
         or [k for k in functions if k != "main"]
         or functions
     )
@@ -167,13 +163,13 @@ def _roots(graphs: dict[str, tuple[UOp, ...]]) -> list[str]:
 def _graph_of(path: Path, name: str, value: Any) -> Any:
     """The graph itself: the result of a function, or the graph that a Program was compiled from."""
     shown = f"{path}: {name}"
-    if callable(value) and not _is_program(value) and not _outputs(value):
+    if callable(value) and not isinstance(value, Program) and not _outputs(value):
         if not _takes_nothing(value):
             raise UserError(f"{shown} is neither a graph nor a function without parameters")
         with _reported(path):
             value = value()
         shown += "()"
-    if _is_program(value):
+    if isinstance(value, Program):
         return value._request.graph
     if not _outputs(value):
         raise UserError(f"{shown} is {type(value).__name__}, expected a graph of UOps")

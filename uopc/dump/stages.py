@@ -83,7 +83,12 @@ class Dump:
         self.chosen: UOp | None = None  # as split-kernels made it
         if kernel is not None:
             assert isinstance(run, Lowered)
-            self.kernels = [_find_kernel(kernel, run.kernels)]
+            names = {str(i): k for i, k in enumerate(run.kernels)}
+            names |= {k.arg.name: k for k in reversed(run.kernels)}
+            if kernel not in names:
+                listed = ", ".join(f"{i} {k.arg.name}" for i, k in enumerate(run.kernels)) or "none"
+                raise UserError(f"unknown kernel {kernel!r}; choose {listed}")
+            self.kernels = [names[kernel]]
             calls = zip(run.program.src, run.calls)
             self.chosen = next(c.src[0] for c, (final, _) in calls if final is self.kernels[0])
         self._makers = code
@@ -218,13 +223,3 @@ class Dump:
             }
             for k in self.kernels
         ]
-
-
-def _find_kernel(wanted: str, kernels: list[UOp]) -> UOp:
-    names = [k.arg.name for k in kernels]
-    if wanted in names:
-        return kernels[names.index(wanted)]
-    if wanted.isdecimal() and int(wanted) < len(kernels):
-        return kernels[int(wanted)]
-    listed = ", ".join(f"{i} {n}" for i, n in enumerate(names)) or "none"
-    raise UserError(f"unknown kernel {wanted!r}; choose {listed}")

@@ -21,10 +21,17 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables
 from uopc.ir.interpret.state import Arrays, State
-from uopc.ir.interpret.step_order import NUMBERS, BlockBuilder, Loop, StepBlock, linear, targets
+from uopc.ir.interpret.step_order import (
+    NUMBERS,
+    BlockBuilder,
+    Loop,
+    StepBlock,
+    linear,
+    targets,
+    without_views,
+)  # fmt: skip
 from uopc.ir.interpret.steps import STEPS
 from uopc.ir.interpret.threads import Grid, is_private
-from uopc.ir.interpret.views import without_views
 from uopc.ir.verify.nodes import describe
 
 # The arrays of one block hold at most this many elements together.

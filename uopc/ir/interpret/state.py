@@ -19,7 +19,7 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
 from uopc.ir.interpret.step_order import indices, storage
-from uopc.ir.interpret.threads import THREADS, Grid
+from uopc.ir.interpret.threads import Grid
 from uopc.ir.verify.nodes import describe
 
 # From a PARAM to its array.
@@ -55,15 +55,6 @@ class State:
             self.masks[u] = ok
         elif self.masks:
             self.masks.pop(u, None)
-
-    def lane_axis(self, lane: UOp) -> tuple[int, int]:
-        """The axis of the threads of warps, and their number. `lane` is the loop over them, or,
-        where there are threads, the number of a thread in its warp."""
-        if self.grid is not None:
-            return THREADS, self.grid.width
-        if lane not in self.axes:
-            raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
-        return self.axes[lane]
 
     def array(self, base: UOp) -> Array:
         """The flat array of a PARAM, BUFFER or DATA."""

@@ -15,7 +15,7 @@ from uopc.ir.core.evaluate import Array, fold, present
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.state import State
-from uopc.ir.interpret.threads import Grid
+from uopc.ir.interpret.threads import THREADS, Grid
 from uopc.ir.verify.nodes import describe
 
 
@@ -50,50 +50,53 @@ def _wmma(m: State, u: UOp) -> None:
     tile = _tile(u)
     if any(s in m.masks for s in u.src[:2]):
         raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
-    place = _warps(m, u, u.src[2])
-    depth = max(-place[0], *[m.value(s).ndim for s in u.src[:2]])
-    a, b = [_by_lane(m.value(s), n, place, depth) for s, n in zip(u.src[:2], tile.counts)]
-    got = _by_thread(tensor_cores.multiplied(tile, a, b), place)
+    warps = _warps(m, u, u.src[2])
+    depth = max(-warps[0], *[m.value(s).ndim for s in u.src[:2]])
+    a, b = [_by_lane(m.value(s), n, warps, depth) for s, n in zip(u.src[:2], tile.counts)]
+    got = _by_thread(tensor_cores.multiplied(tile, a, b), warps)
     m.set(u, got if len(u.src) == 3 else got + m.value(u.src[3]))
 
 
 def _tile_load(m: State, u: UOp) -> None:
     """Each lane reads the row at its address, and receives pairs of several rows."""
     count, exchanged = u.arg
-    place = _warps(m, u, u.src[1])
+    warps = _warps(m, u, u.src[1])
     rows = m.read(u, u.src[0], None, 8)
-    whole = _by_lane(rows, 8, place, max(-place[0], rows.ndim))
+    whole = _by_lane(rows, 8, warps, max(-warps[0], rows.ndim))
     lane, element = np.arange(tensor_cores.WARP)[:, None], np.arange(2 * count)[None, :]
     row, column = lane // 4, 2 * (lane % 4) + element % 2
     if exchanged:
         row, column = column, row
-    m.set(u, _by_thread(whole[8 * (element // 2) + row, column], place))
+    m.set(u, _by_thread(whole[8 * (element // 2) + row, column], warps))
 
 
 def _warps(m: State, u: UOp, lane: UOp) -> tuple[int, int]:
-    """The axis of the threads of warps, and their number."""
-    axis, count = m.lane_axis(lane)
+    """The axis of the threads of warps, and their number. `lane` is the loop over them, or, where
+    there are threads, the number of a thread in its warp."""
+    if m.grid is None and lane not in m.axes:
+        raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
+    axis, count = m.axes[lane] if m.grid is None else (THREADS, m.grid.width)
     if count % tensor_cores.WARP:
         raise InvalidIR(f"{describe(u)}: {count} threads, expected whole warps")
     return axis, count
 
 
-def _by_lane(value: Array, elements: int, place: tuple[int, int], depth: int) -> Array:
+def _by_lane(value: Array, elements: int, warps: tuple[int, int], depth: int) -> Array:
     """A value of `depth` axes as (lane of its warp, element, the other axes …, warp)."""
-    axis, count = place
+    axis, count = warps
     value = value.reshape(*[1] * (depth - value.ndim), *value.shape)
     shape = list(value.shape)
     shape[axis], shape[-1] = count, elements
     value = np.moveaxis(np.broadcast_to(value, shape), (axis, -1), (0, 1))
-    warps = value.reshape(-1, tensor_cores.WARP, *value.shape[1:])
-    return np.moveaxis(warps, 0, -1)
+    by_warp = value.reshape(-1, tensor_cores.WARP, *value.shape[1:])
+    return np.moveaxis(by_warp, 0, -1)
 
 
-def _by_thread(value: Array, place: tuple[int, int]) -> Array:
+def _by_thread(value: Array, warps: tuple[int, int]) -> Array:
     """The inverse of `_by_lane`."""
     value = np.moveaxis(value, -1, 0)
-    value = value.reshape(place[1], *value.shape[2:])
-    return np.moveaxis(value, (0, 1), (place[0], -1))
+    value = value.reshape(warps[1], *value.shape[2:])
+    return np.moveaxis(value, (0, 1), (warps[0], -1))
 
 
 def _after(m: State, u: UOp) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -196,7 +197,7 @@ class _Parser:
         if kind in ("name", "number") or text in ("(", "true", "false", "invalid"):
             statement.operands = self._operands(reader)
         if reader.peek()[1] == "(":
-            statement.dims = reader.value(lambda: self._operand(reader))
+            statement.dims = reader.value(functools.partial(self._operand, reader))
         if reader.accept("over"):
             statement.over = self._operands(reader)
         self._fields(reader, statement)
@@ -214,10 +215,9 @@ class _Parser:
             reader.expect("=")
             if statement.op is Ops.RANGE and name == "axis" and reader.peek()[0] == "number":
                 statement.fields[name] = reader.literal(_axis, "an axis such as 0 or 0.1")
-            elif name in ("begin", "size"):
-                statement.fields[name] = reader.value(lambda: self._operand(reader))
             else:
-                statement.fields[name] = reader.value()
+                hole = functools.partial(self._operand, reader)
+                statement.fields[name] = reader.value(hole if name in ("begin", "size") else None)
 
     # ------------------------------------------------------------ operands
     def _operands(self, reader: Reader) -> list[UOp]:

@@ -145,20 +145,18 @@ class _Section:
             self.operands[u] = op_syntax.literal(u)
         elif u in self.inner:
             self.operands[u] = self.names[u] = self.namer.name(u)
-        elif self._is_access(u):
+        elif (  # one element, of named things, that nothing sets apart
+            u.op is Ops.INDEX and u.tag is None and len(u.src) > 1 and u not in self.listed
+            and u.src[0] in self.names
+            and all([s in self.names or op_syntax.is_literal(s) for s in u.src])
+            and self.types.text(u) == u.dtype.short
+        ):  # fmt: skip
             base, *indices = [self.operands[s] for s in u.src]
             suffix = "" if u.dtype is u.src[0].dtype else f":{u.dtype.short}"
             self.operands[u] = f"{base}[{', '.join(indices)}]{suffix}"
         else:
             return False
         return True
-
-    def _is_access(self, u: UOp) -> bool:
-        """An INDEX of one element, of named things, that nothing sets apart."""
-        if u.op is not Ops.INDEX or u.tag is not None or len(u.src) < 2 or u in self.listed:
-            return False
-        named = [s in self.names or op_syntax.is_literal(s) for s in u.src]
-        return all(named) and u.src[0] in self.names and self.types.text(u) == u.dtype.short
 
     def _line(self, u: UOp, indent: str = "", entry: str = "") -> None:
         kind = self.types.text(u)
