@@ -131,8 +131,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "blocks that live together share memory", "uopc/backends/memory_plan.py",
-        "left, right = block.first + self._leaves, block.last + self._leaves + 1",
-        "left, right = block.first + self._leaves, block.last + self._leaves",
+        "right = self._blocks[number].last + self._leaves + 1",
+        "right = self._blocks[number].last + self._leaves",
         ("test_memory_plan.py",),
     ),
     Defect(

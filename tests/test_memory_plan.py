@@ -47,13 +47,14 @@ def test_the_arena_is_no_larger_than_all_of_them(blocks):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(blocks=blocks(), block=blocks().filter(bool).map(lambda made: made[0]))
-def test_the_blocks_that_meet_one(blocks, block):
+def test_the_blocks_that_overlap_one(blocks, block):
     """What the tree finds is what a comparison with each block finds."""
-    timeline = _Timeline(14)
-    for i, b in enumerate(blocks):
-        timeline.add(i, b)
+    timeline = _Timeline([*blocks, block])
+    for i in range(len(blocks)):
+        timeline.add(i)
     wanted = {i for i, b in enumerate(blocks) if b.first <= block.last and block.first <= b.last}
-    assert timeline.meeting(block) == wanted
+    found = timeline.overlapping(len(blocks))
+    assert sorted(found) == sorted(wanted)
 
 
 def test_a_chain_needs_two_blocks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,52 +19,40 @@ class Lifetime:
 
 
 class _Timeline:
-    """The blocks by lifetime: a segment tree over the launches.
+    """The placed blocks by launch.
 
-    A lifetime covers a few nodes of the tree. Two lifetimes overlap where they share a node, or
-    where a node of one is above a node of the other.
+    A block overlaps those that begin in its lifetime, and those that are alive when it begins. A
+    segment tree over the launches has the latter: a lifetime covers a few of its nodes.
     """
 
-    def __init__(self, launches: int) -> None:
-        self._leaves = 1 << max(0, launches - 1).bit_length()
-        self._here: dict[int, list[int]] = {}
-        self._below: dict[int, list[int]] = {}
+    def __init__(self, blocks: Sequence[Lifetime]) -> None:
+        self._blocks = blocks
+        self._by_first = sorted(range(len(blocks)), key=lambda i: blocks[i].first)
+        self._firsts = [blocks[i].first for i in self._by_first]
+        self._leaves = 1 << max([block.last for block in blocks], default=0).bit_length()
+        self._covering: dict[int, list[int]] = {}  # by node
+        self._placed: set[int] = set()
 
-    def _nodes(self, block: Lifetime) -> tuple[list[int], set[int]]:
-        """The nodes that a lifetime covers, and those above them."""
-        left, right = block.first + self._leaves, block.last + self._leaves + 1
-        nodes: list[int] = []
+    def add(self, number: int) -> None:
+        self._placed.add(number)
+        left = self._blocks[number].first + self._leaves
+        right = self._blocks[number].last + self._leaves + 1
         while left < right:
             if left & 1:
-                nodes.append(left)
-                left += 1
+                self._covering.setdefault(left, []).append(number)
             if right & 1:
-                right -= 1
-                nodes.append(right)
-            left, right = left >> 1, right >> 1
-        above: set[int] = set()
-        for node in nodes:
+                self._covering.setdefault(right - 1, []).append(number)
+            left, right = (left + 1) >> 1, right >> 1
+
+    def overlapping(self, number: int) -> list[int]:
+        """The placed blocks whose lifetimes overlap this one's."""
+        block = self._blocks[number]
+        begin, end = bisect_right(self._firsts, block.first), bisect_right(self._firsts, block.last)
+        found = [i for i in self._by_first[begin:end] if i in self._placed]
+        node = block.first + self._leaves
+        while node:
+            found += self._covering.get(node, ())
             node >>= 1
-            while node and node not in above:
-                above.add(node)
-                node >>= 1
-        return nodes, above
-
-    def add(self, number: int, block: Lifetime) -> None:
-        nodes, above = self._nodes(block)
-        for node in nodes:
-            self._here.setdefault(node, []).append(number)
-        for node in above:
-            self._below.setdefault(node, []).append(number)
-
-    def meeting(self, block: Lifetime) -> set[int]:
-        """The blocks whose lifetimes overlap this one's."""
-        nodes, above = self._nodes(block)
-        found: set[int] = set()
-        for node in nodes:
-            found.update(self._here.get(node, ()), self._below.get(node, ()))
-        for node in above:
-            found.update(self._here.get(node, ()))
         return found
 
 
@@ -74,18 +63,18 @@ def plan(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
     that fits among the placed blocks alive at the same time.
     """
     offsets = [0] * len(blocks)
-    placed = _Timeline(1 + max([block.last for block in blocks], default=0))
+    placed = _Timeline(blocks)
     total = 0
     for i in sorted(range(len(blocks)), key=lambda i: (-blocks[i].nbytes, blocks[i].first, i)):
         block = blocks[i]
         size = -(-block.nbytes // ALIGNMENT) * ALIGNMENT
-        alive = sorted([(offsets[j], blocks[j].nbytes) for j in placed.meeting(block)])
+        alive = sorted([(offsets[j], blocks[j].nbytes) for j in placed.overlapping(i)])
         at = 0
         for start, nbytes in alive:
             if at + size <= start:
                 break
             at = max(at, -(-(start + nbytes) // ALIGNMENT) * ALIGNMENT)
         offsets[i] = at
-        placed.add(i, block)
+        placed.add(i)
         total = max(total, at + size)
     return offsets, total
