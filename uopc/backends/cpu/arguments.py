@@ -43,8 +43,8 @@ class Bound:
         results = []
         for result, shape, given in zip(plan.results, shapes, self.out_objects, strict=True):
             if result.source is None:
-                made_here = next(fresh)
-                results.append(made_here if given is None else given)
+                new = next(fresh)
+                results.append(new if given is None else given)
             elif result.shape == plan.arguments[result.source].shape:
                 results.append(self.objects[result.source])
             else:  # a view of the caller's array
@@ -52,14 +52,14 @@ class Bound:
         return plan.contained(results)
 
 
-def number(dim: Dim, values: Mapping[str, int]) -> int:
+def value_of(dim: Dim, values: Mapping[str, int]) -> int:
     """A dimension's value."""
     return dim if isinstance(dim, int) else dim.evaluate(values)
 
 
 def shape_of(shape: Shape, values: Mapping[str, int]) -> tuple[int, ...]:
     """A shape's value."""
-    return tuple(number(dim, values) for dim in shape)
+    return tuple(value_of(dim, values) for dim in shape)
 
 
 def describe(dtype: AnyDtype, shape: Iterable[object]) -> str:
@@ -104,7 +104,7 @@ def _match_names(
     if len(positional) > len(parameters):
         names = f" ({', '.join(argument.name for argument in parameters)})" if parameters else ""
         raise UserTypeError(
-            f"{plan.name}() takes {_count(len(parameters), 'array')}{names}, "
+            f"{plan.name}() takes {_plural(len(parameters), 'array')}{names}, "
             f"{len(positional)} were given"
         )
     known = [argument.name for argument in parameters]
@@ -121,12 +121,13 @@ def _match_names(
             raise UserTypeError(f"{plan.name}() has no argument {name!r}{hint}")
     if missing := [argument for argument in parameters if argument.name not in found]:
         names = ", ".join(f"{arg.name!r} ({describe(arg.dtype, arg.shape)})" for arg in missing)
-        raise UserTypeError(f"{plan.name}() is missing {_count(len(missing), 'argument')}: {names}")
+        count = _plural(len(missing), "argument")
+        raise UserTypeError(f"{plan.name}() is missing {count}: {names}")
     return [found[name] for name in known]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+def _plural(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
 def _as_array(label: str, value: object) -> AnyArray:
@@ -238,7 +239,7 @@ def _check_shape(
     origins: Mapping[str, str],
 ) -> None:
     for axis, (dim, size) in enumerate(zip(expected.shape, array.shape, strict=True)):
-        want = number(dim, values)
+        want = value_of(dim, values)
         if size == want:
             continue
         message = _mismatch(label, expected, array)
@@ -266,7 +267,7 @@ def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
     else:
         count = len(plan.results)
         if not isinstance(out, (tuple, list)) or len(out) != count:
-            raise UserTypeError(f"out: expected a {plan.structure} of {_count(count, 'array')}")
+            raise UserTypeError(f"out: expected a {plan.structure} of {_plural(count, 'array')}")
         bound.out_objects = list(out)
     origins = dict.fromkeys(bound.values, "the arguments")
     labelled = zip(_out_labels(plan), plan.results, bound.out_objects, strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import math
 import struct
 import sys
@@ -172,8 +173,8 @@ def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:
     outer: list[Argument | Result] = [*plan.arguments, *plan.fresh]
     for shaped in outer:
         records += _encode_record(shaped, shapes_at(shape_of(shaped.shape, {})))
-    fresh = iter(range(len(plan.fresh)))
-    sources = [-1 - next(fresh) if r.source is None else r.source for r in plan.results]
+    fresh = itertools.count(len(plan.arguments))
+    sources = [next(fresh) if r.source is None else r.source for r in plan.results]
     # Names in calls are interned, so that one object stands for each.
     names = tuple([sys.intern(argument.name) for argument in plan.arguments])
     written_arguments = [i for i, arg in enumerate(plan.arguments) if arg.writable]

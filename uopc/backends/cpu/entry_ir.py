@@ -11,9 +11,9 @@ start:
   %nargs = and i64 %nargs_and_flag, 9223372036854775807
   %instance = field i64 @globals {g.instance}
   %native_fields = getelementptr i8, ptr %self, i64 %instance
-  %kept = field ptr %native_fields 8
+  %owned = field ptr %native_fields 8
   %state = field ptr %native_fields 16
-  if eq ptr %kept, null then %dead else %alive
+  if eq ptr %owned, null then %dead else %alive
 dead:
   ; The garbage collector has cleared the program.
   api void bad_call()
@@ -24,22 +24,26 @@ alive:
 count:
   %n = field i64 %state {s.arguments}
   %fresh_count = field i64 %state {s.fresh}
+  %arrays_count = add i64 %n, %fresh_count
+  %arrays = alloca ptr, i64 %arrays_count, align 16
   if eq ptr %names, null then %unnamed else %named
 unnamed:
   if eq i64 %nargs, %n then %prepare else %slow
 
-; With names, the arguments go to `%slots` in the program's order, and then the arrays of `out=`.
+; `%arrays` receives the arguments in the program's order, then the arrays of the results.
 named:
   %names_count = field i64 %names {head}
-  if ugt i64 %nargs, %n then %slow else %sorting
-sorting:
-  %slots_count = add i64 %n, %fresh_count
-  %slots = alloca ptr, i64 %slots_count, align 16
   %argument_names = field ptr %state {s.argument_names}
-  br label %keyword
+  if ugt i64 %nargs, %n then %slow else %positional
+positional:
+  loop %c = 0 to %nargs from %named, %copy do %copy else %keyword
+copy:
+  %copied = item ptr %args %c
+  put ptr %copied %arrays %c
+  br label %positional
 keyword:
-  %out = phi ptr [null, %sorting], [%value, %match], [%out, %put]
-  loop %kw = 0 to %names_count from %sorting, %match, %put do %match else %matched
+  %out = phi ptr [null, %positional], [%value, %match], [%out, %put]
+  loop %kw = 0 to %names_count from %positional, %match, %put do %match else %matched
 match:
   %names_items = getelementptr i8, ptr %names, i64 {tuple_items}
   %name = item ptr %names_items %kw
@@ -62,7 +66,7 @@ same_text:
   if eq i32 %difference, 0 then %put else %read
 put:
   %found_at = phi i64 [%at, %same_object], [%read_at, %same_text]
-  put ptr %value %slots %found_at
+  put ptr %value %arrays %found_at
   br label %keyword
 matched:
   ; Names differ, so each filled a slot of its own.
@@ -70,15 +74,9 @@ matched:
   %outs = select i1 %no_out, i64 0, i64 1
   %by_name = sub i64 %names_count, %outs
   %all = add i64 %nargs, %by_name
-  if eq i64 %all, %n then %copy_array else %slow
-copy_array:
-  loop %c = 0 to %nargs from %matched, %copy_one do %copy_one else %copied
-copy_one:
-  %copied_array = item ptr %args %c
-  put ptr %copied_array %slots %c
-  br label %copy_array
-copied:
-  %out_slots = getelementptr ptr, ptr %slots, i64 %n
+  if eq i64 %all, %n then %complete else %slow
+complete:
+  %outputs = getelementptr ptr, ptr %arrays, i64 %n
   br i1 %no_out, label %prepare, label %take_out
 
 take_out:
@@ -92,7 +90,7 @@ out_structure:
   %out_is_list = icmp eq ptr %out_type, %list_type
   if eq i64 %out_kind, 0 then %single_out else %out_class
 single_out:
-  store ptr %out, ptr %out_slots
+  store ptr %out, ptr %outputs
   br label %prepare
 out_class:
   br i1 %out_is_list, label %out_sequence, label %out_other
@@ -106,13 +104,13 @@ out_item:
   loop %o = 0 to %fresh_count from %out_sequence, %out_one do %out_one else %prepare
 out_one:
   %out_array = item ptr %out_items %o
-  put ptr %out_array %out_slots %o
+  put ptr %out_array %outputs %o
   br label %out_item
 
 prepare:
-  %arrays = phi ptr [%args, %unnamed], [%slots, %copied], [%slots, %single_out],
-                    [%slots, %out_item]
-  %extra = phi i64 [0, %unnamed], [0, %copied], [1, %single_out], [%fresh_count, %out_item]
+  %given_arrays = phi ptr [%args, %unnamed], [%arrays, %complete], [%arrays, %single_out],
+                          [%arrays, %out_item]
+  %extra = phi i64 [0, %unnamed], [0, %complete], [1, %single_out], [%fresh_count, %out_item]
   %given = add i64 %n, %extra
   %bases_count = field i64 %state {s.bases}
   %bases = alloca i64, i64 %bases_count, align 16
@@ -123,7 +121,8 @@ argument:
   loop %i = 0 to %given from %prepare, %accepted do %check else %overlaps
 
 check:
-  %array = item ptr %arrays %i
+  %array = item ptr %given_arrays %i
+  put ptr %array %arrays %i
   %record = getelementptr [{record_words} x i64], ptr %records, i64 %i
   %class = field ptr %array {type}
   if eq ptr %class, %ndarray then %check_dtype else %slow
@@ -186,47 +185,41 @@ compare:
 arena:
   %flag = field ptr %state {s.arena_flag}
   %no_arena = icmp eq ptr %flag, null
-  br i1 %no_arena, label %outputs, label %acquire_arena
+  br i1 %no_arena, label %results, label %acquire_arena
 acquire_arena:
-  acquire %flag then %outputs else %slow
+  acquire %flag then %results else %slow
 
-outputs:
-  %new_count = add i64 %fresh_count, 1
-  %new = alloca ptr, i64 %new_count, align 16
+results:
   %incref = field ptr @globals {g.incref}
-  if eq i64 %extra, 0 then %output else %given_output
-given_output:
-  loop %h = 0 to %fresh_count from %outputs, %hold do %hold else %fixed_bases
+  if eq i64 %extra, 0 then %result else %given_result
+given_result:
+  loop %h = %n to %given from %results, %hold do %hold else %fixed_bases
 hold:
-  %held_number = add i64 %n, %h
-  %held = item ptr %arrays %held_number
+  %held = item ptr %arrays %h
   call void %incref(ptr %held)
-  put ptr %held %new %h
-  br label %given_output
-output:
-  loop %f = 0 to %fresh_count from %outputs, %output_made do %make_output else %fixed_bases
-make_output:
-  %f_index = add i64 %n, %f
-  %f_record = getelementptr [{record_words} x i64], ptr %records, i64 %f_index
+  br label %given_result
+result:
+  loop %f = %n to %arrays_count from %results, %made do %make else %fixed_bases
+make:
+  %f_record = getelementptr [{record_words} x i64], ptr %records, i64 %f
   %f_dtype = field ptr %f_record {r.dtype}
   %f_ndim = field i32 %f_record {r.ndim}
   %f_dims = field ptr %f_record {r.dims}
   call void %incref(ptr %f_dtype)
-  %made = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim, ptr %f_dims,
-                              ptr null, ptr null, i32 0, ptr null)
-  if eq ptr %made, null then %failed else %output_made
-output_made:
-  put ptr %made %new %f
-  %made_data = field i64 %made {data}
-  put i64 %made_data %bases %f_index
-  br label %output
+  %new = api ptr new_array(ptr %ndarray, ptr %f_dtype, i32 %f_ndim, ptr %f_dims,
+                             ptr null, ptr null, i32 0, ptr null)
+  if eq ptr %new, null then %failed else %made
+made:
+  put ptr %new %arrays %f
+  %new_data = field i64 %new {data}
+  put i64 %new_data %bases %f
+  br label %result
 
 fixed_bases:
   %template = field ptr %state {s.base_template}
-  %first_fixed = add i64 %n, %fresh_count
   br label %fixed
 fixed:
-  loop %b = %first_fixed to %bases_count from %fixed_bases, %copy_base do %copy_base else %go
+  loop %b = %arrays_count to %bases_count from %fixed_bases, %copy_base do %copy_base else %go
 copy_base:
   %address = item i64 %template %b
   put i64 %address %bases %b
@@ -255,67 +248,53 @@ hand_back:
   if eq i64 %structure, 0 then %hand_one else %hand_many
 hand_one:
   %source = load i64, ptr %sources
-  if sge i64 %source, 0 then %hand_argument else %hand_new
-hand_new:
-  %result = load ptr, ptr %new
-  ret ptr %result
+  %one = item ptr %arrays %source
+  if ult i64 %source, %n then %hand_argument else %hand_new
 hand_argument:
-  %argument_result = item ptr %arrays %source
-  call void %incref(ptr %argument_result)
-  ret ptr %argument_result
+  call void %incref(ptr %one)
+  br label %hand_new
+hand_new:
+  ret ptr %one
 hand_many:
-  %results = field i64 %state {s.results}
-  %is_list = icmp eq i64 %structure, {list}
-  %is_dict = icmp eq i64 %structure, {dict}
-  br i1 %is_dict, label %make_dict, label %make_sequence
+  %results_count = field i64 %state {s.results}
+  if eq i64 %structure, {dict} then %make_dict else %make_sequence
 make_dict:
+  %keys = field ptr %state {s.keys}
   %dict = api ptr new_dict()
-  br label %container_made
+  if eq ptr %dict, null then %drop else %entry
+entry:
+  loop %e = 0 to %results_count from %make_dict, %set_entry do %set_entry else %drop
+set_entry:
+  %entry_source = item i64 %sources %e
+  %entry_value = item ptr %arrays %entry_source
+  %key = item ptr %keys %e
+  %failure = api i32 set_dict(ptr %dict, ptr %key, ptr %entry_value)
+  if eq i32 %failure, 0 then %entry else %drop_dict
+drop_dict:
+  api void decref(ptr %dict)
+  br label %drop
 make_sequence:
+  %is_list = icmp eq i64 %structure, {list}
   %new_tuple = field ptr @globals {g.new_tuple}
   %new_list = field ptr @globals {g.new_list}
   %new_sequence = select i1 %is_list, ptr %new_list, ptr %new_tuple
-  %sequence = call ptr %new_sequence(i64 %results)
-  br label %container_made
-container_made:
-  %container = phi ptr [%dict, %make_dict], [%sequence, %make_sequence]
-  if eq ptr %container, null then %drop else %filling
+  %sequence = call ptr %new_sequence(i64 %results_count)
+  if eq ptr %sequence, null then %drop else %filling
 filling:
-  %items = call ptr @items(ptr %container, i1 %is_list)
+  %items = call ptr @items(ptr %sequence, i1 %is_list)
   br label %item
 item:
-  ; New arrays are handed out in order.
-  %handed = phi i64 [0, %filling], [%handed_next, %set_item], [%handed_next, %set_entry]
-  loop %k = 0 to %results from %filling, %set_item, %set_entry do %pick else %done
-pick:
+  loop %k = 0 to %results_count from %filling, %fill, %own do %fill else %done
+fill:
   %item_source = item i64 %sources %k
-  if sge i64 %item_source, 0 then %pick_argument else %pick_new
-pick_argument:
-  %picked_argument = item ptr %arrays %item_source
-  call void %incref(ptr %picked_argument)
-  br label %picked
-pick_new:
-  %picked_new = item ptr %new %handed
-  %handed_more = add i64 %handed, 1
-  br label %picked
-picked:
-  %next_value = phi ptr [%picked_argument, %pick_argument], [%picked_new, %pick_new]
-  %handed_next = phi i64 [%handed, %pick_argument], [%handed_more, %pick_new]
-  br i1 %is_dict, label %set_entry, label %set_item
-set_item:
-  put ptr %next_value %items %k
+  %item_value = item ptr %arrays %item_source
+  put ptr %item_value %items %k
+  if ult i64 %item_source, %n then %own else %item
+own:
+  call void %incref(ptr %item_value)
   br label %item
-set_entry:
-  %keys = field ptr %state {s.keys}
-  %key = item ptr %keys %k
-  %failure = api i32 set_dict(ptr %container, ptr %key, ptr %next_value)
-  api void decref(ptr %next_value)
-  if ne i32 %failure, 0 then %drop_dict else %item
-drop_dict:
-  api void decref(ptr %container)
-  br label %drop
 done:
-  ret ptr %container
+  ret ptr %sequence
 
 failed:
   br i1 %no_arena, label %drop, label %failed_arena
@@ -323,24 +302,25 @@ failed_arena:
   set i64 0 %flag 0 release
   br label %drop
 drop:
-  %drop_first = phi i64 [0, %failed], [0, %failed_arena], [0, %container_made],
-                        [%handed_next, %drop_dict]
-  %drop_count = phi i64 [%f, %failed], [%f, %failed_arena], [%fresh_count, %container_made],
-                        [%fresh_count, %drop_dict]
+  ; A dict has references of its own to the arrays.
+  %answer = phi ptr [null, %failed], [null, %failed_arena], [null, %make_sequence],
+                    [null, %make_dict], [null, %drop_dict], [%dict, %entry]
+  %end = phi i64 [%f, %failed], [%f, %failed_arena], [%arrays_count, %make_sequence],
+                 [%arrays_count, %make_dict], [%arrays_count, %drop_dict], [%arrays_count, %entry]
   br label %dropping
 dropping:
-  loop %x = %drop_first to %drop_count from %drop, %drop_one do %drop_one else %dropped
+  loop %x = %n to %end from %drop, %drop_one do %drop_one else %dropped
 drop_one:
-  %unwanted = item ptr %new %x
+  %unwanted = item ptr %arrays %x
   api void decref(ptr %unwanted)
   br label %dropping
 dropped:
-  ret ptr null
+  ret ptr %answer
 
 slow:
   %method = field ptr %state {s.slow}
-  %answer = api ptr vectorcall(ptr %method, ptr %args, i64 %nargs, ptr %names)
-  ret ptr %answer
+  %slow_answer = api ptr vectorcall(ptr %method, ptr %args, i64 %nargs, ptr %names)
+  ret ptr %slow_answer
 }
 
 ; The items of a list or a tuple.

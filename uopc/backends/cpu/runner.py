@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.cpu import pool
-from uopc.backends.cpu.arguments import KnownSizes, bind, number, shape_of
+from uopc.backends.cpu.arguments import KnownSizes, bind, shape_of, value_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
@@ -104,7 +104,7 @@ class Runner:
         self.image = image
         parallel = plan.threads > 1 and any(launch.parallel for launch in plan.launches)
         self._pool = pool.shared_pool(plan.threads - 1) if parallel else None
-        self.arena = Arena(0 if plan.variables else number(plan.arena_bytes, {}))
+        self.arena = Arena(0 if plan.variables else value_of(plan.arena_bytes, {}))
         self._constants = [data_address(constant) for constant in plan.constants]
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
@@ -117,7 +117,7 @@ class Runner:
         plan = self.plan
         table = self._encode(plan.launches, values)
         shapes = tuple([shape_of(result.shape, values) for result in plan.results])
-        return Sizes(table, data_address(table), number(plan.arena_bytes, values), shapes)
+        return Sizes(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
 
     def _encode(
         self, launches: tuple[Launch, ...], values: Mapping[str, int]
@@ -129,13 +129,13 @@ class Runner:
         words = [len(launches), widest, workers.address if workers else 0, plan.threads - 1]
         for launch in launches:
             spread = launch.parallel and workers is not None
-            chunks = number(launch.chunks, values)
+            chunks = value_of(launch.chunks, values)
             words += [self.image.symbols[launch.kernel], chunks, int(spread), len(launch.words)]
             for word in launch.words:
                 if isinstance(word, Pointer):
-                    words += [word.base, number(word.offset, values)]
+                    words += [word.base, value_of(word.offset, values)]
                 else:
-                    words += [zero, number(word.value, values)]
+                    words += [zero, value_of(word.value, values)]
         return np.array(words, np.int64)
 
     def base_template(self, arena_address: int) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, number, shape_of
+from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of, value_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
@@ -248,7 +248,7 @@ class CudaRunner:
         steps = [self._bind_launch(launch, values) for launch in plan.launches]
         return _Sizes(
             tuple([s for s in steps if s is not None]),
-            number(plan.arena_bytes, values),
+            value_of(plan.arena_bytes, values),
             tuple(shape_of(result.shape, values) for result in plan.results),
         )
 
@@ -257,12 +257,12 @@ class CudaRunner:
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
             raise InvalidIR(f"{self.plan.name}: the code has no kernel {launch.kernel!r}")
-        x, y, z = [number(d, values) for d in launch.grid]
+        x, y, z = [value_of(d, values) for d in launch.grid]
         if 0 in (x, y, z):
             return None
         words = tuple([
-            (w.base, number(w.offset, values)) if isinstance(w, Pointer)
-            else (-1, number(w.value, values) & (2**64 - 1))
+            (w.base, value_of(w.offset, values)) if isinstance(w, Pointer)
+            else (-1, value_of(w.value, values) & (2**64 - 1))
             for w in launch.words
         ])  # fmt: skip
         pack = struct.Struct(f"<{len(words)}Q").pack
