@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,10 +46,6 @@ class DimValue(SymbolicDim):
     """A number known at the call: an index expression over variables, as a list of instructions."""
 
     instructions: tuple[Instruction, ...]
-    _order: list[Op] = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_order", [Op.by_name(name) for name, _, _ in self.instructions])
 
     @staticmethod
     def of(u: UOp) -> DimValue:
@@ -68,18 +64,19 @@ class DimValue(SymbolicDim):
         return str(known) if op == Ops.VARIABLE.name else None
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        known: list[int] = []
-        for op, (_, given, src) in zip(self._order, self.instructions):
+        results: list[int] = []
+        for name, known, src in self.instructions:
+            op, operands = Op.by_name(name), [results[i] for i in src]
             if op is Ops.CONST:
-                known.append(int(given or 0))
+                results.append(int(known or 0))
             elif op is Ops.VARIABLE:
-                known.append(values[str(given)])
+                results.append(values[str(known)])
             elif op is Ops.WHERE:
-                known.append(known[src[1] if known[src[0]] else src[2]])
+                results.append(operands[1] if operands[0] else operands[2])
             else:
                 assert op.fold is not None
-                known.append(int(op.fold(*[known[i] for i in src])))
-        return known[-1]
+                results.append(int(op.fold(*operands)))
+        return results[-1]
 
 
 def dim(d: Any) -> Dim:
@@ -102,19 +99,15 @@ class Planner:
         self.results: list[Result] = []
         self.chunks = {k: _chunks(k) for k in lowered.kernels}
         slots = {k: written_slots(k) for k in lowered.kernels}
-        calls = lowered.calls
-        self.written = {storage_root(args[s]) for kernel, args in calls for s in slots[kernel]}
-        if request.structure == "kernel":
-            own = written_slots(request.graph)
-            self.written = {p for p in request.params if p.arg.slot in own}
-        self._results()
+        self.written = {storage_root(args[s]) for k, args in lowered.calls for s in slots[k]}
+        self._list_results()
         self.arena_base = len(self.params) + len(self.fresh)
         self.constants: dict[UOp, int] = {}
         self.offsets: dict[UOp, int] = {}
         self.scratch: dict[int, int] = {}  # by launch: the offset of its kernel's tiles
-        self.arena_bytes = self._place()
+        self.arena_bytes = self._plan_arena()
 
-    def _results(self) -> None:
+    def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
         stored = [storage_root(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
         for v, root in zip(asked, stored):
@@ -124,8 +117,8 @@ class Planner:
                 self.fresh.setdefault(root, len(self.params) + len(self.fresh))
             self.results.append(Result(v.dtype.numpy, shape, source))
 
-    def _place(self) -> int:
-        """Place intermediates in the arena, by when they are written and last read; its size."""
+    def _plan_arena(self) -> int:
+        """Give intermediates their offsets in the arena. Returns its size."""
         spans: dict[UOp, list[int]] = {}
         for i, (_, args) in enumerate(self.lowered.calls):
             for a in args:
