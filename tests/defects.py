@@ -222,7 +222,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "GPU: vectors at addresses that are not aligned", "uopc/backends/nvptx/kernel.py",
-        "step = math.gcd(step * address.dtype.itemsize, known) or known", "step = known",
+        "step = math.gcd(step * u.dtype.itemsize, known) or known", "step = known",
         ("test_cuda_programs.py",),
     ),
     Defect(

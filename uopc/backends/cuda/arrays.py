@@ -40,14 +40,11 @@ class _DLTensor(ctypes.Structure):
     ]  # fmt: skip
 
 
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # of the address of a managed tensor
+
+
 class _DLManaged(ctypes.Structure):
-    pass
-
-
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManaged))
-_DLManaged._fields_ = [
-    ("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", _Deleter),
-]  # fmt: skip
+    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
 
 
 class DeviceArray:
@@ -115,13 +112,7 @@ class DeviceArray:
 
 # ---------------------------------------------------------------- DLPack out
 _exported: dict[int, object] = {}  # address of a managed tensor → objects that must live as long
-
-
-def _forget(managed: Any) -> None:
-    _exported.pop(ctypes.addressof(managed.contents), None)
-
-
-_forget_in_c = _Deleter(_forget)
+_forget = _Deleter(lambda address: _exported.pop(address, None))
 
 
 def _dl_type(dtype: AnyDtype) -> _DLType:
@@ -139,7 +130,7 @@ def _export(array: DeviceArray) -> Any:
         array.address, _DLDevice(_CUDA, array.device.ordinal), array.ndim, _dl_type(array.dtype),
         shape, None, 0,
     )  # fmt: skip
-    managed = _DLManaged(tensor, None, _forget_in_c)
+    managed = _DLManaged(tensor, None, _forget)
     where = ctypes.addressof(managed)
     _exported[where] = (managed, shape, array)
     new = ctypes.pythonapi.PyCapsule_New
@@ -221,7 +212,7 @@ class _Borrowed:
 
     def __del__(self) -> None:
         if self.managed.contents.deleter:
-            self.managed.contents.deleter(self.managed)
+            self.managed.contents.deleter(ctypes.addressof(self.managed.contents))
 
 
 def _from_dlpack(label: str, value: Any, device: Device) -> DeviceArray:
@@ -233,13 +224,12 @@ def _from_dlpack(label: str, value: Any, device: Device) -> DeviceArray:
     rename = ctypes.pythonapi.PyCapsule_SetName
     rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
     rename(capsule, _USED)
-    owner = _Borrowed(managed)
     t = managed.contents.tensor
     dtype = _numpy_type(label, t.dtype)
     shape = tuple(t.shape[i] for i in range(t.ndim))
     strides = [t.strides[i] * dtype.itemsize for i in range(t.ndim)] if t.strides else None
     _check_contiguous(label, shape, strides, dtype.itemsize)
-    return DeviceArray((t.data or 0) + t.byte_offset, shape, dtype, device, owner)
+    return DeviceArray((t.data or 0) + t.byte_offset, shape, dtype, device, _Borrowed(managed))
 
 
 _USED = b"used_dltensor"  # a capsule keeps a pointer to its name

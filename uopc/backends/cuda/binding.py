@@ -53,12 +53,13 @@ def library() -> Any:
         return None
 
 
-def failed(entry: str, code: int) -> DeviceError:
-    """The exception for a failure code of libcuda."""
-    text = ctypes.c_char_p()
-    library().cuGetErrorString(code, ctypes.byref(text))
-    words = (text.value or b"").decode() or f"error {code}"
-    return translate(RuntimeError(words), entry)
+def check(entry: str, code: int) -> None:
+    """Raise DeviceError for a failure code of libcuda."""
+    if code:
+        text = ctypes.c_char_p()
+        library().cuGetErrorString(code, ctypes.byref(text))
+        words = (text.value or b"").decode() or f"error {code}"
+        raise translate(RuntimeError(words), entry)
 
 
 def translate(error: Exception, doing: str) -> DeviceError:

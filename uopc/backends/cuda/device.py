@@ -16,7 +16,7 @@ import numpy as np
 
 from uopc.backends.cuda.binding import driver, failures
 from uopc.backends.cuda.graphs import Graphs
-from uopc.backends.cuda.pool import Block, Pinned, Pool
+from uopc.backends.cuda.pool import Allocation, Pinned, Pool
 from uopc.backends.plan import AnyArray
 from uopc.errors import DeviceError, InvalidIR
 
@@ -57,10 +57,9 @@ class Device:
         with self._lock:
             module = self._modules.get(key)
             if module is None:
-                drv = driver()
                 try:
-                    module = drv.module_from_buffer(ptx.encode() + b"\0")
-                except drv.LogicError as error:
+                    module = self.driver.module_from_buffer(ptx.encode() + b"\0")
+                except self.driver.LogicError as error:
                     raise InvalidIR(f"cuda:{self.ordinal} refuses the PTX: {error}") from error
                 self._modules[key] = module
             return module
@@ -101,14 +100,14 @@ class Device:
             self.pinned.release(buffer)
         used.clear()
 
-    def constant(self, array: AnyArray) -> Block:
+    def constant(self, array: AnyArray) -> Allocation:
         """A copy of a host array that stays on the device."""
-        block = self.pool.acquire(array.nbytes)
+        memory = self.pool.acquire(array.nbytes)
         used: list[Any] = []
-        self.upload(array, block.address, used)
+        self.upload(array, memory.address, used)
         self.synchronize()
         self.release(used)
-        return block
+        return memory
 
     def close(self) -> None:
         """Free everything while the driver is still loaded."""

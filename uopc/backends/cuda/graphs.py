@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from uopc.backends.cuda import binding
+from uopc.backends.cuda.binding import check
 
 # The method of a kernel, grid, block, packed arguments, shared memory, stream (None: the default).
 Ready = tuple[Any, tuple[int, int, int], tuple[int, int, int], bytes, int, None]
@@ -36,9 +37,7 @@ class Graph:
 
     def launch(self) -> None:
         """Queue all launches. Raises DeviceError where the driver refuses."""
-        code = self._start(self._handle, None)
-        if code:
-            raise binding.failed("cuGraphLaunch", code)
+        check("cuGraphLaunch", self._start(self._handle, None))
 
     def __del__(self) -> None:
         self._destroy(self._handle)  # the driver waits if it still runs
@@ -57,15 +56,10 @@ class Graphs:
         """The launches as a graph; None where the driver has no graphs. Nothing runs."""
         with self._lock:
             if self._library is None and not self._missing:
-                self._open()
+                self._library = binding.library()
+                self._missing = not all(hasattr(self._library, e) for e in ENTRIES)
+                self._stream = None if self._missing else binding.driver().Stream(_NON_BLOCKING)
             return None if self._missing else self._captured(launches)
-
-    def _open(self) -> None:
-        library = binding.library()
-        self._missing = library is None or not all(hasattr(library, e) for e in ENTRIES)
-        if not self._missing:
-            self._library = library
-            self._stream = binding.driver().Stream(_NON_BLOCKING)
 
     def _captured(self, launches: Sequence[Ready]) -> Graph | None:
         library, stream = self._library, ctypes.c_void_p(self._stream.handle)
@@ -73,20 +67,15 @@ class Graphs:
         if code == _NOT_SUPPORTED:
             self._missing = True
             return None
-        _check("cuStreamBeginCapture", code)
+        check("cuStreamBeginCapture", code)
         graph, made = ctypes.c_void_p(), ctypes.c_void_p()
         try:
             for launch, grid, block, buffer, shared, _ in launches:
                 launch(grid, block, buffer, shared, self._stream)
         finally:
             code = library.cuStreamEndCapture(stream, ctypes.byref(graph))
-        _check("cuStreamEndCapture", code)
+        check("cuStreamEndCapture", code)
         code = library.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0))
-        _check("cuGraphDestroy", library.cuGraphDestroy(graph))
-        _check("cuGraphInstantiate", code)
+        check("cuGraphDestroy", library.cuGraphDestroy(graph))
+        check("cuGraphInstantiate", code)
         return Graph(library, made)
-
-
-def _check(entry: str, code: int) -> None:
-    if code:
-        raise binding.failed(entry, code)

@@ -1,6 +1,6 @@
 """Device memory that is reused in the order of one stream.
 
-A freed block may be reused at once: kernels that still read it were launched before those that will
+Freed memory may be reused at once: kernels that still read it were launched before those that will
 write it. So nothing waits, and only the first calls ask the driver for memory.
 """
 
@@ -11,19 +11,19 @@ from typing import Any
 
 from uopc.backends.cuda.binding import driver, translate
 
-_SMALL = 512  # every block is a multiple of this, and aligned to it
+_SMALL = 512  # every allocation is a multiple of this, and aligned to it
 _STEPS = 8  # sizes between two powers of two
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the block for a request: at most an eighth more, for large ones."""
+    """The size of the allocation for a request: at most an eighth more, for large ones."""
     if nbytes <= _SMALL * _STEPS:
         return max(_SMALL, -(-nbytes // _SMALL) * _SMALL)
     step = 1 << max(9, (nbytes - 1).bit_length() - 4)
     return -(-nbytes // step) * step
 
 
-class Block:
+class Allocation:
     """Memory on a device, which returns to its pool with its last reference."""
 
     __slots__ = ("__weakref__", "address", "nbytes", "pool")
@@ -44,24 +44,23 @@ class Pool:
         self._lock = threading.Lock()
         self.held = 0  # bytes allocated by the driver
 
-    def acquire(self, nbytes: int) -> Block:
-        """A block of at least `nbytes`. Raises DeviceMemoryError where no memory is left."""
+    def acquire(self, nbytes: int) -> Allocation:
+        """At least `nbytes` of memory. Raises DeviceMemoryError where no memory is left."""
         return self.acquire_class(size_class(nbytes))
 
-    def acquire_class(self, size: int) -> Block:
-        """A block of exactly the size of a class."""
+    def acquire_class(self, size: int) -> Allocation:
+        """Memory of exactly the size of a class."""
         with self._lock:
             waiting = self._free.get(size)
-            if waiting:
-                return Block(waiting.pop(), size, self)
-        return Block(self._allocate(size), size, self)
+            address = waiting.pop() if waiting else None
+        return Allocation(self._allocate(size) if address is None else address, size, self)
 
     def _allocate(self, size: int) -> int:
         drv = driver()
         try:
             made = drv.mem_alloc(size)
         except drv.Error:
-            self.trim()  # return unused blocks to the driver, then try again
+            self.trim()  # return unused memory to the driver, then try again
             try:
                 made = drv.mem_alloc(size)
             except drv.Error as error:
@@ -75,17 +74,16 @@ class Pool:
         return address
 
     def release(self, address: int, size: int) -> None:
-        """Make a block free for reuse."""
+        """Make memory free for reuse."""
         with self._lock:
             self._free.setdefault(size, []).append(address)
 
     def trim(self) -> None:
         """Return unused memory to the driver."""
         with self._lock:
-            unused = [(size, a) for size, waiting in self._free.items() for a in waiting]
+            self.held -= sum(size * len(waiting) for size, waiting in self._free.items())
+            allocations = [self._owned.pop(a) for waiting in self._free.values() for a in waiting]
             self._free.clear()
-            allocations = [self._owned.pop(a) for _, a in unused]
-            self.held -= sum(size for size, _ in unused)
         for allocation in allocations:
             allocation.free()
 

@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
 from uopc.backends.cuda.graphs import Graph, Ready
-from uopc.backends.cuda.pool import Block, size_class
+from uopc.backends.cuda.pool import Allocation, size_class
 from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer
 from uopc.errors import InvalidIR, UserError
 
@@ -31,19 +32,14 @@ MOST_QUEUES = 16
 LEAST_CAPTURED = 3
 
 
-class _NumPyView:
-    """A device array as NumPy's checks see it; its memory is never read."""
-
-    def __init__(self, array: DeviceArray) -> None:
-        self.__array_interface__ = {
-            "shape": array.shape, "typestr": f"|V{array.dtype.itemsize}",
-            "data": (array.address or ALIGNMENT, False), "version": 3,
-        }  # fmt: skip
-
-
 def _shadow(array: DeviceArray) -> AnyArray:
-    """An array whose shape, dtype and address are those of a device array."""
-    return np.asarray(_NumPyView(array)).view(array.dtype)
+    """An array with the shape, dtype and address of a device array, for checks by NumPy: its memory
+    is never read."""
+    view = SimpleNamespace(__array_interface__={
+        "shape": array.shape, "typestr": f"|V{array.dtype.itemsize}",
+        "data": (array.address or ALIGNMENT, False), "version": 3,
+    })  # fmt: skip
+    return np.asarray(view).view(array.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +75,13 @@ class _FastPath:
     sizes: _Sizes
 
 
+@dataclass(slots=True)
 class _Queue:
-    """The prepared launches of a call, and whether a call has used them."""
+    """The prepared launches of a call, whether another call has used them, and their graph."""
 
-    __slots__ = ("again", "graph", "launches")
-
-    def __init__(self, launches: list[Ready]) -> None:
-        self.launches, self.again = launches, False
-        self.graph: Graph | None = None
+    launches: list[Ready]
+    again: bool = False
+    graph: Graph | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +91,7 @@ class _Call:
     bound: Bound
     sizes: _Sizes
     given: dict[int, DeviceArray]  # by number of argument or, after those, of fresh result
-    blocks: list[Block]
+    arena: Allocation | None
     bases: tuple[int, ...]
     outs: list[DeviceArray]
     used: list[Any]  # page-locked buffers
@@ -120,20 +115,15 @@ class CudaRunner:
                 name: device.load(text).get_function(name) for name, text in ptx.items()
             }
             self._constants = [device.constant(c) for c in plan.constants]
-            self._permit_shared()
+            for launch in plan.launches:
+                kernel = self._kernels.get(launch.kernel)
+                if kernel is not None and isinstance(launch, GpuLaunch) and launch.dynamic_shared:
+                    most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+                    kernel.set_attribute(most, launch.dynamic_shared)
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], _Sizes] = BoundedMap()
         self._ready: BoundedMap[tuple[_Sizes, tuple[int, ...]], _Queue] = BoundedMap(MOST_QUEUES)
         self._fast_path = self._make_fast_path()
-
-    def _permit_shared(self) -> None:
-        """Allow kernels the shared memory that their launches request."""
-        for launch in self.plan.launches:
-            if isinstance(launch, GpuLaunch) and launch.dynamic_shared:
-                most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-                kernel = self._kernels.get(launch.kernel)
-                if kernel is not None:
-                    kernel.set_attribute(most, launch.dynamic_shared)
 
     def _make_fast_path(self) -> _FastPath | None:
         """The fast path, if calls with DeviceArrays need no further checks; else None."""
@@ -265,10 +255,10 @@ class CudaRunner:
             else (-1, value_of(w.value, values) & (2**64 - 1))
             for w in launch.words
         ])  # fmt: skip
-        pack = struct.Struct(f"<{len(words)}Q").pack
-        grid, start = (x, y, z), kernel._launch_kernel
-        shared = launch.dynamic_shared
-        return _BoundLaunch(launch.kernel, start, grid, launch.block, shared, pack, words)
+        return _BoundLaunch(
+            launch.kernel, kernel._launch_kernel, (x, y, z), launch.block, launch.dynamic_shared,
+            struct.Struct(f"<{len(words)}Q").pack, words,
+        )  # fmt: skip
 
     def _prepare(self, positional: tuple[object, ...], named: dict[str, object]) -> _Call:
         """Check and convert all arguments, and start to copy host arrays to the device."""
@@ -297,7 +287,7 @@ class CudaRunner:
             for k, v in named.items()
         }  # fmt: skip
         bound = bind(self.plan, positional, named, self._known)
-        call = _Call(bound, self.sizes(bound.values), {}, [], (), [], [], [], [])
+        call = _Call(bound, self.sizes(bound.values), {}, None, (), [], [], [], [])
         call.on_device = bool(originals)
         for i, value in enumerate(bound.objects):
             if id(value) in originals:
@@ -336,24 +326,23 @@ class CudaRunner:
             ours = call.given.get(i)
             if ours is not None and ours.address % ALIGNMENT == 0:
                 continue
-            nbytes = array.nbytes
-            block = self.device.pool.acquire(nbytes)
-            call.blocks.append(block)
-            call.given[i] = DeviceArray(
-                block.address, array.shape, argument.dtype, self.device, block
-            )
+            new = call.given[i] = self._new_array(array.shape, argument.dtype)
             if ours is None:
-                self.device.upload(array, block.address, call.used)
+                self.device.upload(array, new.address, call.used)
                 if argument.writable:
-                    call.copies_to_host.append((array, block.address))
-            elif nbytes:  # on the device, but not aligned for vector reads
-                driver().memcpy_dtod(block.address, ours.address, nbytes)
+                    call.copies_to_host.append((array, new.address))
+            elif new.nbytes:  # on the device, but not aligned for vector reads
+                driver().memcpy_dtod(new.address, ours.address, new.nbytes)
                 if argument.writable:
-                    call.copies_back.append((ours.address, block.address, nbytes))
+                    call.copies_back.append((ours.address, new.address, new.nbytes))
+
+    def _new_array(self, shape: tuple[int, ...], dtype: AnyDtype) -> DeviceArray:
+        memory = self.device.pool.acquire(math.prod(shape) * dtype.itemsize)
+        return DeviceArray(memory.address, shape, dtype, self.device, memory)
 
     def _allocate(self, call: _Call) -> _Call:
         """Memory for the results and the arena, and the addresses of all bases."""
-        plan, pool, given = self.plan, self.device.pool, call.given
+        plan, given = self.plan, call.given
         base = len(plan.arguments)
         bases = [given[i].address for i in range(base)]
         for result, shape, target in zip(plan.results, call.sizes.shapes, call.bound.outs):
@@ -361,22 +350,17 @@ class CudaRunner:
                 continue
             out = given.get(base)
             if out is None:
-                block = pool.acquire(math.prod(shape) * result.dtype.itemsize)
-                out = DeviceArray(block.address, shape, result.dtype, self.device, block)
+                out = self._new_array(shape, result.dtype)
                 if target is not None:
-                    call.copies_to_host.append((target, block.address))
+                    call.copies_to_host.append((target, out.address))
             call.outs.append(out)
             bases.append(out.address)
             base += 1
         if call.sizes.arena_bytes:
-            arena = pool.acquire(call.sizes.arena_bytes)
-            call.blocks.append(arena)
-            bases.append(arena.address)
-        else:
-            bases.append(0)
-        bases.extend([c.address for c in self._constants])
-        bases.append(0)  # plain numbers are offsets from this, the last
-        call.bases = tuple(bases)
+            call.arena = self.device.pool.acquire(call.sizes.arena_bytes)
+        bases.append(0 if call.arena is None else call.arena.address)
+        # Plain numbers are offsets from the last base, 0.
+        call.bases = (*bases, *[c.address for c in self._constants], 0)
         return call
 
     # -------------------------------------------------------- after
@@ -396,13 +380,10 @@ class CudaRunner:
         """The fresh results, where host arrays get copies on the host; waits for these copies."""
         download = self.device.download
         to_host = [(a, download(at, a.nbytes, call.used)) for a, at in call.copies_to_host]
-        outs: list[object] = list(call.outs)
         wanted = [] if call.on_device else call.outs
         raw = [download(o.address, o.nbytes, call.used) for o in wanted]
         self.device.synchronize()
         for array, data in to_host:
             array.reshape(-1).view(np.uint8)[:] = data
-        for i, data in enumerate(raw):
-            made = call.outs[i]
-            outs[i] = np.array(data).view(made.dtype).reshape(made.shape)
-        return outs
+        copies = [np.array(d).view(o.dtype).reshape(o.shape) for o, d in zip(wanted, raw)]
+        return [*copies] if wanted else [*call.outs]
