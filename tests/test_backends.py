@@ -105,5 +105,5 @@ def test_the_command_line_knows_it(listing, tmp_path, capsys):
 
 
 def test_a_device_without_a_backend_is_answered_with_those_there_are(listing):
-    with pytest.raises(uopc.UserError, match=r"unknown device 'tpu'; choose one of cpu.* listing$"):
+    with pytest.raises(uopc.UserError, match=r"unknown device 'tpu'; choose cpu.* listing$"):
         uopc.compile(uopc.param("x", (3,)) + 1, device="tpu")

@@ -393,7 +393,7 @@ def test_former_names_of_opts_replay():
 
 
 def test_an_opt_that_does_not_exist():
-    with pytest.raises(UserError, match=r"unknown Opt 'FOLD'; choose one of VECTOR, OVERLAP"):
+    with pytest.raises(UserError, match=r"unknown Opt 'FOLD'; choose VECTOR, OVERLAP"):
         lower_only(uopc.param("a", (8,)) + 1.0, opts=(Opt("FOLD", 0, 2),))
 
 

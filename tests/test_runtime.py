@@ -964,7 +964,7 @@ def awake() -> list[int]:
     found = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread may end
-            state = (task / "stat").read_text().rpartition(") ")[2][0]
+            state = (task / "stat").read_text("utf-8").rpartition(") ")[2][0]
             if state != "S" and int(task.name) != threading.get_native_id():
                 found.append(int(task.name))
     return found

@@ -97,7 +97,7 @@ def backend_of(device: str) -> Backend:
         if re.fullmatch(names, device):
             return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
-    raise UserError(f"unknown device {device!r}; choose one of {shown}")
+    raise UserError(f"unknown device {device!r}; choose {shown}")
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:

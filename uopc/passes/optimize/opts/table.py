@@ -103,7 +103,7 @@ def apply_opt(kernel: UOp, opt: Opt) -> UOp:
 def apply(kernel: Tiled, opt: Opt) -> Tiled:
     """The kernel and its noted strips after one of several Opts."""
     if opt.op not in OPTS:
-        raise UserError(f"unknown Opt {opt.op!r}; choose one of {', '.join(OPTS)}")
+        raise UserError(f"unknown Opt {opt.op!r}; choose {', '.join(OPTS)}")
     axes = kernel.axes
     if not 0 <= opt.axis < len(axes):
         raise Refused(f"{opt}: the kernel has {len(axes)} ranges")
