@@ -216,7 +216,7 @@ def draw_inputs(nodes, setting: Setting, seed: int):
     storage = {}
     for u in nodes:
         if u.op is Ops.PARAM or (u.op is Ops.BUFFER and u.arg.space == "global"):
-            dims = [_value(d, variables) for d in shapes.filled(u.arg.dims, u.src)]
+            dims = [_value(d, variables) for d in shapes.with_dims(u.arg.dims, u.src)]
             storage[u] = draw_array(rng, u.dtype, dims, setting, seed % 2 == 1)
     return storage, variables
 

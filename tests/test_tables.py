@@ -178,14 +178,14 @@ def test_places_that_move_evenly_along_a_loop() -> None:
     (i, j), _ = index_maps.loop_index((4, 3))
     iterations = lookup_tables.Iterations((i, j))
     rows = np.array([3, 0, 2, 1])[:, None] * 3
-    place, scattered = iterations.place(rows + np.arange(3), np.asarray(True))
+    place, scattered = iterations.as_index(rows + np.arange(3), np.asarray(True))
     assert not scattered
     table = next(u for u in walk.toposort(place) if u.op is Ops.DATA)
     assert table.arg.dims == (4,)
     live = np.arange(3) < 2
-    place, scattered = iterations.place(np.where(live, rows + np.arange(3), 99), live[None])
+    place, scattered = iterations.as_index(np.where(live, rows + np.arange(3), 99), live[None])
     assert not scattered
     assert affine.form(place)[1][j] == 1
-    place, scattered = iterations.place(rows + np.array([0, 2, 1]), rows > 0)
+    place, scattered = iterations.as_index(rows + np.array([0, 2, 1]), rows > 0)
     assert scattered
     assert bounds.bounds(place)[0] == -1

@@ -16,7 +16,7 @@ import numpy as np
 
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.shapes import filled
+from uopc.ir.core.shapes import with_dims
 from uopc.ir.core.uop import UOp
 
 MOST_RUNS = 1 << 25
@@ -98,7 +98,7 @@ def _repeat(runs: Runs, axis: int, count: int) -> Runs:
 
 
 def _moved(u: UOp, runs: Runs, integers: Integers) -> Runs:
-    arg: tuple[int, ...] = filled(u.arg, integers(u.src[1:]))  # type: ignore[arg-type]
+    arg: tuple[int, ...] = with_dims(u.arg, integers(u.src[1:]))  # type: ignore[arg-type]
     if u.op is Ops.RESHAPE:
         return Runs(arg, runs.begins, runs.ends)
     if u.op is Ops.EXPAND:

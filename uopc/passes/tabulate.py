@@ -174,7 +174,7 @@ class _Nest:
         flat: Array = np.asarray(0)
         for x, d in zip(at, dims):
             flat = flat * d + x
-        table, scattered = self.iterations.place(flat, live)
+        table, scattered = self.iterations.as_index(flat, live)
         if scattered:
             self.tables.append((table, live))
             guard = compare.less(affine.const(-1), table)

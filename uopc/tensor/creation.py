@@ -58,7 +58,7 @@ def full(shape: Any, value: Any, dtype: DType | None = None) -> UOp:
     scalar = operands.as_uop(value, None if dtype is None else element_dtype(dtype))
     if dtype is not None:
         scalar = fold.cast(scalar, dtype)
-    return leaves.filled(scalar, _dims(shape))
+    return leaves.full(scalar, _dims(shape))
 
 
 def zeros(shape: Any, dtype: DType = dtypes.float32) -> UOp:

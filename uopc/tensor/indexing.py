@@ -62,7 +62,7 @@ def getitem(a: UOp, key: Any) -> UOp:
         out = _stepped(out, axes)
     blocks = [x.index for x in axes if x.index is not None]
     block = shapes.broadcast([shapes.shape(i) for i in blocks], "index") if blocks else ()
-    layout = _placed(axes, layout)
+    layout = _result_layout(axes, layout)
     if blocks:
         out = _indexed(out, axes, layout, block)
     groups = [(1,) if i == _NEW else block if i == _BLOCK else (axes[i].count,) for i in layout]
@@ -285,7 +285,7 @@ def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- the result of a[key]
-def _placed(axes: list[_Axis], layout: list[int]) -> list[int]:
+def _result_layout(axes: list[_Axis], layout: list[int]) -> list[int]:
     """The layout with the index arrays, and ints beside them, as one _BLOCK; dropped axes gone.
 
     As in NumPy the block stands where the arrays were if they were side by side, else first.

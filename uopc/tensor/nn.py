@@ -126,7 +126,7 @@ def _pair(value: Any, who: str, least: int) -> tuple[int, int]:
     return both
 
 
-def _along(n: Dim, after: int) -> UOp:
+def _axis(n: Dim, after: int) -> UOp:
     """0 … n-1 along an axis with `after` axes behind it."""
     return along(leaves.iota(n), after)
 
@@ -144,8 +144,8 @@ def _window_axis(
     if isinstance(span, int) and span < 0:
         raise UserError(f"{who}: a window of {kernel} (dilation {dilation}) exceeds {size}")
     count = as_dim(span // stride + 1)
-    element = alu.binary(Ops.MUL, _along(kernel, inside), dilation)
-    return count, _strided(_along(count, after), stride, element)
+    element = alu.binary(Ops.MUL, _axis(kernel, inside), dilation)
+    return count, _strided(_axis(count, after), stride, element)
 
 
 def _images(a: UOp, who: str) -> shapes.Shape:
@@ -171,11 +171,11 @@ def conv2d(
     # Axes: batch, (group,) out, oh, ow | channel, kh, kw. The last three are summed.
     oh, row = _window_axis(height + 2 * py, kh, sy, dy, 4, 1, "conv2d")
     ow, column = _window_axis(width + 2 * px, kw, sx, dx, 3, 0, "conv2d")
-    channel = _along(depth, 2)
+    channel = _axis(depth, 2)
     if groups > 1:
-        channel = _strided(_along(groups, 6), depth, channel)
+        channel = _strided(_axis(groups, 6), depth, channel)
     grouped = (groups, outs // groups) if groups > 1 else (outs,)
-    image = _along(batch, 6 + (groups > 1))
+    image = _axis(batch, 6 + (groups > 1))
     padded = movement.pad(x, ((0, 0), (0, 0), (py, py), (px, px)))
     seen = movement.index(padded, image, channel, row, column)
     weight = movement.reshape(y, (*grouped, 1, 1, depth, kh, kw))
@@ -215,7 +215,7 @@ def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who
     _, row = _window_axis(height + 2 * py, kh, sy, 1, 3, 1, who)
     _, column = _window_axis(width + 2 * px, kw, sx, 1, 2, 0, who)
     padded = movement.pad(a, ((0, 0), (0, 0), (py, py), (px, px)), fill)
-    return movement.index(padded, _along(batch, 5), _along(channels, 4), row, column)
+    return movement.index(padded, _axis(batch, 5), _axis(channels, 4), row, column)
 
 
 def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:

@@ -100,18 +100,18 @@ def argmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
 
     int32, or int64 where the dimension needs it. UserError for an empty axis.
     """
-    return _place(a, "max", axis, keepdims)
+    return _position(a, "max", axis, keepdims)
 
 
 def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
     """Index of the first least element (of the first NaN); see argmax."""
-    return _place(a, "min", axis, keepdims)
+    return _position(a, "min", axis, keepdims)
 
 
-def _place(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
+def _position(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
     dims = shapes.shape(a)
     if axis is None:
-        found = _place(movement.reshape(a, (shapes.size(dims),)), op, 0, False)
+        found = _position(movement.reshape(a, (shapes.size(dims),)), op, 0, False)
         return movement.reshape(found, (1,) * len(dims)) if keepdims else found
     if not dims:
         a, dims = movement.reshape(a, (1,)), (1,)

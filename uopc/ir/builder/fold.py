@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from uopc.ir.builder import checks
-from uopc.ir.builder.leaves import Scalar, const, const_like, filled, fitting, located
+from uopc.ir.builder.leaves import Scalar, const, const_like, fitting, full, located
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.constants import wrap
 from uopc.ir.core.dtypes import DType
@@ -61,7 +61,7 @@ def _in_common_shape(made: UOp, src: tuple[UOp, ...]) -> UOp:
     if not operands:
         return made
     dims = shapes.broadcast(operands)
-    return made if shapes.shape(made) == dims else filled(made, dims)
+    return made if shapes.shape(made) == dims else full(made, dims)
 
 
 def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:

@@ -18,9 +18,9 @@ _axes = itertools.count()
 
 def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = "loop") -> UOp:
     """A loop variable 0 ≤ i < end. Ranges nest in the order of `axis` (default: creation)."""
-    place = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    nest = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     stop = leaves.dim_uop(operands.as_dim(end))
-    return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(place, kind)))
+    return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(nest, kind)))
 
 
 def load(address: UOp, gate: UOp | None = None) -> UOp:

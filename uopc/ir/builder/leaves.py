@@ -58,10 +58,10 @@ def const(dtype: DType, value: Any) -> UOp:
 
 def const_like(u: UOp, value: Any) -> UOp:
     """A constant with the dtype and shape of `u`."""
-    return filled(const(u.dtype.scalar, value), shapes.shape(u))
+    return full(const(u.dtype.scalar, value), shapes.shape(u))
 
 
-def filled(value: UOp, dims: shapes.Shape) -> UOp:
+def full(value: UOp, dims: shapes.Shape) -> UOp:
     """A scalar value in every element of a shape."""
     if not dims:
         return value

@@ -47,7 +47,7 @@ def looked_up(index: UOp) -> UOp:
         return index
     iterations = Iterations(ranges.ranges(index))
     found = iterations.array(index)
-    return index if found is None else iterations.place(found, np.asarray(True))[0]
+    return index if found is None else iterations.as_index(found, np.asarray(True))[0]
 
 
 class Iterations:
@@ -57,7 +57,7 @@ class Iterations:
     """
 
     def __init__(self, ranges: Iterable[UOp]) -> None:
-        self.ranges = sorted(ranges, key=affine.order)
+        self.ranges = sorted(ranges, key=affine.term_order)
         lengths = [r.src[0] for r in self.ranges]
         fixed = all(map(affine.is_const, lengths))
         self.are_few = fixed and math.prod([n.arg for n in lengths]) <= MOST_ELEMENTS
@@ -119,7 +119,7 @@ class Iterations:
         read = intern(Ops.INDEX, stored, (intern(Ops.DATA, stored, (), table), *place))
         return fold.cast(read, dtype)
 
-    def place(self, array: Array, live: Array) -> tuple[UOp, bool]:
+    def as_index(self, array: Array, live: Array) -> tuple[UOp, bool]:
         """An index equal to `array` where `live`, and whether it is -1 elsewhere. Loops along which
         the array moves evenly give multiples of their counters; the rest is a table."""
         rest, live = np.broadcast_arrays(array, live)

@@ -55,7 +55,7 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
         raise UserError(f"reshape: {show(old)} has {before} elements, {show(target)} has {after}")
     value = _uniform(a)
     if value is not None:
-        return leaves.filled(value, target)
+        return leaves.full(value, target)
     if a.op is Ops.RESHAPE:
         return reshape(a.src[0], target)
     return _moved(Ops.RESHAPE, a, target)
@@ -97,7 +97,7 @@ def permute(a: UOp, *axes: Any) -> UOp:
         return a
     value = _uniform(a)
     if value is not None:
-        return leaves.filled(value, tuple([old[i] for i in order]))
+        return leaves.full(value, tuple([old[i] for i in order]))
     if a.op is Ops.PERMUTE:
         return permute(a.src[0], tuple([a.arg[i] for i in order]))
     return located(intern(Ops.PERMUTE, a.dtype, (a,), order))
@@ -128,7 +128,7 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     padded = _moved(Ops.PAD, a, (*before, *sizes))
     if type(value) in (bool, int, float) and value == 0:
         return padded
-    everywhere = leaves.filled(leaves.const(dtypes.bool_, True), dims)
+    everywhere = leaves.full(leaves.const(dtypes.bool_, True), dims)
     inside = _moved(Ops.PAD, everywhere, (*before, *sizes))
     return alu.where(inside, padded, leaves.const(a.dtype, value))
 
@@ -154,7 +154,7 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
         return a
     value = _uniform(a)
     if value is not None:
-        return leaves.filled(value, tuple(sizes))
+        return leaves.full(value, tuple(sizes))
     return _moved(Ops.SHRINK, a, (*begins, *sizes))
 
 

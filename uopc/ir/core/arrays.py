@@ -39,7 +39,7 @@ def bounds(arg: DataArg) -> tuple[int, int]:
     return found
 
 
-def find(key: str) -> DataArg:
+def by_key(key: str) -> DataArg:
     """The arg with this content hash; InvalidIR when no such array is alive in the process."""
     found = _alive.get(key)
     if found is None:

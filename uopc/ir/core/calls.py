@@ -13,7 +13,7 @@ def operands(u: UOp) -> tuple[UOp, ...]:
     return u.src[1:] if u.op is Ops.CALL else u.src
 
 
-def order(
+def graph_order(
     roots: Iterable[UOp],
     sources: Callable[[UOp], Sequence[UOp]] = operands,
     stop: Callable[[UOp], bool] = lambda u: False,

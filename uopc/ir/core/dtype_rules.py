@@ -169,15 +169,15 @@ def _hreduce(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _part(own: DType | None, src: Operands, arg: Any) -> DType:
-    values = parts(src[0])
+    values = tuple_elements(src[0])
     found: DType = values[arg].dtype if 0 <= arg < len(values) else _given(own, src, arg)
     return found
 
 
-def parts(u: Typed) -> tuple[Any, ...]:
+def tuple_elements(u: Typed) -> tuple[Any, ...]:
     """The values of a TUPLE, or those of the FUNCTION that a CALL calls."""
     if u.op is Ops.CALL:
-        return parts(u.src[0])
+        return tuple_elements(u.src[0])
     return u.src if u.op in (Ops.TUPLE, Ops.FUNCTION) else ()
 
 

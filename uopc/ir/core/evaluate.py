@@ -126,7 +126,7 @@ def move(u: UOp, a: Array, symbolic: Sequence[int] = (), fill: int = 0) -> Array
         return np.flip(a, u.arg)
     if type(u.arg) is not tuple:  # DETACH and CONTIGUOUS_BACKWARD move nothing
         return a
-    dims: Sequence[int] = shapes.filled(u.arg, symbolic)  # type: ignore[arg-type]
+    dims: Sequence[int] = shapes.with_dims(u.arg, symbolic)  # type: ignore[arg-type]
     if u.op is Ops.RESHAPE:
         return a.reshape(dims)
     if u.op is Ops.EXPAND:

@@ -120,9 +120,9 @@ def shr(a: Array, b: Array) -> Array:
 @_rounding
 def scale(a: Array, n: Array) -> Array:
     """a·2^n with one rounding; n is a whole number."""
-    far = np.clip(n.astype(np.float64), -(1 << 14), 1 << 14)
+    exponent = np.clip(n.astype(np.float64), -(1 << 14), 1 << 14)
     with np.errstate(all="ignore"):
-        scaled = np.ldexp(_wide(a), np.where(np.isnan(far), 0, far).astype(np.int32))
+        scaled = np.ldexp(_wide(a), np.where(np.isnan(exponent), 0, exponent).astype(np.int32))
     return np.asarray(np.where(np.isnan(n), n, scaled).astype(a.dtype))
 
 

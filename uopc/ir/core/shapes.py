@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.core.dtype_rules import parts
+from uopc.ir.core.dtype_rules import tuple_elements
 from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
 
@@ -24,7 +24,7 @@ def shape(u: UOp) -> Shape:
     return u._shape  # type: ignore[no-any-return]
 
 
-def filled(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
+def with_dims(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
     """The dimensions of an arg, with the sources put where it has None."""
     if type(dims) is tuple and None not in dims:
         return dims
@@ -74,7 +74,7 @@ def _check_axes(axes: tuple[int, ...], rank: int) -> None:
 
 
 def _reshape(u: UOp) -> Shape:
-    dims = filled(u.arg, u.src[1:])
+    dims = with_dims(u.arg, u.src[1:])
     if len(u.src) == 1:
         before, after = size(shape(u.src[0])), size(dims)
         if type(before) is int and before != after:
@@ -83,7 +83,7 @@ def _reshape(u: UOp) -> Shape:
 
 
 def _expand(u: UOp) -> Shape:
-    dims = filled(u.arg, u.src[1:])
+    dims = with_dims(u.arg, u.src[1:])
     check_fits(shape(u.src[0]), dims)
     return dims
 
@@ -103,7 +103,7 @@ def _flip(u: UOp) -> Shape:
 
 def window(u: UOp) -> tuple[Shape, Shape]:
     """The begins and sizes of a PAD or SHRINK."""
-    both = filled(u.arg, u.src[1:])
+    both = with_dims(u.arg, u.src[1:])
     rank = len(both) // 2
     return both[:rank], both[rank:]
 
@@ -171,8 +171,8 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "none": lambda u: (),
     "first": lambda u: shape(u.src[0]),
     "broadcast": lambda u: broadcast([s._shape for s in u.src], u.op.name),
-    "iota": lambda u: filled(u.arg, u.src),
-    "storage": lambda u: filled(u.arg.dims, u.src),
+    "iota": lambda u: with_dims(u.arg, u.src),
+    "storage": lambda u: with_dims(u.arg.dims, u.src),
     "reshape": _reshape,
     "expand": _expand,
     "permute": _permute,
@@ -185,7 +185,7 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "store": _store,
     "bitcast": _bitcast,
     "slice": lambda u: (u.arg[1],),
-    "part": lambda u: shape(parts(u.src[0])[u.arg]),
+    "part": lambda u: shape(tuple_elements(u.src[0])[u.arg]),
 }
 
 

@@ -50,7 +50,7 @@ def boolean(value: bool) -> UOp:
     return intern(Ops.CONST, dtypes.bool_, (), value)
 
 
-def order(u: UOp) -> tuple[Any, ...]:
+def term_order(u: UOp) -> tuple[Any, ...]:
     """Order of monomials: ranges by axis, hardware indices by name, the rest by creation,
     variables by name, lanes."""
     if u.op is Ops.RANGE:
@@ -75,7 +75,7 @@ def factors(u: UOp) -> list[UOp]:
 
 def product(atoms: list[UOp]) -> UOp:
     """The canonical monomial of some atoms."""
-    atoms = sorted(atoms, key=order)
+    atoms = sorted(atoms, key=term_order)
     out = atoms[0]
     for a in atoms[1:]:
         out = node(Ops.MUL, out, a)
@@ -194,7 +194,7 @@ def build(constant: int, terms: Terms) -> UOp:
     if not terms:
         return const(constant)
     out: UOp | None = None
-    for m in sorted(terms, key=order) if len(terms) > 1 else terms:
+    for m in sorted(terms, key=term_order) if len(terms) > 1 else terms:
         k = terms[m]
         term = m if k == 1 else node(Ops.MUL, m, const(k))
         out = term if out is None else node(Ops.ADD, out, term)
@@ -465,7 +465,7 @@ def is_decided(constant: int, terms: Terms, n: int) -> bool:
 def _quotient(a: UOp, constant: int, terms: Terms, n: int) -> UOp:
     """Nested: (e//k + b) // n = (e + k·b) // (k·n), since e//k + b = (e + k·b) // k and dividing
     twice is dividing by the product;  (e % k) // n = (e // n) % (k/n) for n | k."""
-    for m in sorted([m for m, f in terms.items() if f == 1], key=order):
+    for m in sorted([m for m, f in terms.items() if f == 1], key=term_order):
         k = _positive_divisor(m)
         # With the remainder of the same division in the sum, merging quotients cancels nothing.
         mixed = any([w.op is Ops.FLOORMOD and w.src == m.src for w in terms])

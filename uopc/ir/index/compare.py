@@ -96,7 +96,7 @@ def equal(a: UOp, b: UOp) -> UOp:
         return boolean(False)
     if not terms:
         return boolean(True)
-    if terms[min(terms, key=affine.order)] < 0:
+    if terms[min(terms, key=affine.term_order)] < 0:
         g = -g
     return _compared(Ops.CMPEQ, {m: f // g for m, f in terms.items()}, -constant // g)
 

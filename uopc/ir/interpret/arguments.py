@@ -38,7 +38,7 @@ class Variables:
 
     def solve(self, storage: UOp, array: Array) -> None:
         """Bind the variables that stand alone in a dimension (`n`, `2*n + 1`) of a storage."""
-        dims = shapes.filled(storage.arg.dims, storage.src)
+        dims = shapes.with_dims(storage.arg.dims, storage.src)
         if len(dims) != array.ndim:
             raise UserError(
                 f"{name_of(storage)}: expected {len(dims)} dimensions {shapes.show(dims)},"

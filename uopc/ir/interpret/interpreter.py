@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
-from uopc.ir.core.calls import order
+from uopc.ir.core.calls import graph_order
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -47,7 +47,7 @@ def evaluate_with_effects(
     found = graph.src if isinstance(graph, UOp) and graph.op in (Ops.TUPLE, Ops.SINK) else graph
     roots = [found] if isinstance(found, UOp) else list(found)
     bound = Variables(variables)
-    for u in order(roots):
+    for u in graph_order(roots):
         if u.op is Ops.PARAM:
             bound.solve(u, _argument(u, inputs))
     run = TensorRun(lambda u: _argument(u, inputs), bound)
@@ -94,7 +94,7 @@ def run_program(
     """Run a LINEAR of CALLs in order, in place; otherwise as `run_indexed`."""
     machine = _machine(program, storage, variables)
     with np.errstate(all="ignore"):
-        for u in order(program.src):
+        for u in graph_order(program.src):
             if u.op is not Ops.CALL:
                 machine.step(u)
         for u in program.src:
@@ -106,7 +106,7 @@ def run_program(
 
 def _machine(root: UOp, storage: Mapping[UOp, Array], variables: Mapping[str, int]) -> Machine:
     bound = Variables(variables)
-    for u in order(root.src):
+    for u in graph_order(root.src):
         if u.op.is_storage and u in storage:
             bound.solve(u, storage[u])
 

@@ -14,7 +14,7 @@ import numpy as np
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import filled
+from uopc.ir.core.shapes import with_dims
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, name_of, undefined
@@ -85,7 +85,7 @@ class State:
 
     def dims(self, base: UOp) -> list[int]:
         symbolic = [int(self.value(s).max()) for s in base.src]
-        return list(filled(base.arg.dims, symbolic))  # type: ignore[arg-type]
+        return list(with_dims(base.arg.dims, symbolic))  # type: ignore[arg-type]
 
     def gate(self, gate: UOp | None) -> Array:
         """A mask of the iterations that access memory: they happen, and the gate holds."""

@@ -15,7 +15,7 @@ from typing import Union
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import ranges, walk
-from uopc.ir.core.calls import operands, order
+from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern
@@ -155,7 +155,7 @@ class BlockBuilder:
     def __init__(self, root: UOp) -> None:
         # Addresses that stand for their element: operands of nodes that are not memory accesses.
         self.as_values: set[UOp] = set()
-        for u in order([root]):
+        for u in graph_order([root]):
             for i, s in enumerate(operands(u)):
                 access = i == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER, *LOADS)
                 if not access and before_effects(s).op is Ops.INDEX:
@@ -177,7 +177,7 @@ class BlockBuilder:
         def outside(u: UOp) -> bool:
             return outer is not None and u not in own and ranges.ranges(u) <= outer
 
-        nodes = order(roots, sources, outside)
+        nodes = graph_order(roots, sources, outside)
         steps: dict[UOp, Step] = {}
         for u in nodes:
             if u.op is Ops.RANGE or outside(u):

@@ -14,10 +14,10 @@ import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.core import evaluate
-from uopc.ir.core.calls import operands, order
+from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import filled
+from uopc.ir.core.shapes import with_dims
 from uopc.ir.core.storage import written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.interpret.arguments import Variables, check_array, undefined
@@ -68,7 +68,7 @@ class TensorRun:
     # ------------------------------------------------------------ the walk
     def run(self, roots: Sequence[UOp]) -> None:
         """Evaluate every node below the roots, and keep the values of the roots."""
-        nodes = order(roots, self.reads)
+        nodes = graph_order(roots, self.reads)
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
                 self.variables.bind(u.src[0].arg.name, u.src[1].arg)
@@ -153,7 +153,7 @@ class TensorRun:
         return array
 
     def _dims(self, dims: Sequence[int | None], symbolic: Sequence[UOp]) -> Sequence[int]:
-        return filled(dims, self.integers(symbolic))  # type: ignore[arg-type]
+        return with_dims(dims, self.integers(symbolic))  # type: ignore[arg-type]
 
     def integers(self, nodes: Sequence[UOp]) -> list[int]:
         return [int(self.values[s]) for s in nodes]
@@ -306,7 +306,7 @@ class TensorRun:
             slot = param.arg.slot
             return self.values[args[slot]] if slot >= 0 else self.initial(param)
 
-        for p in order(body.src):
+        for p in graph_order(body.src):
             if p.op is Ops.PARAM:
                 variables.solve(p, argument(p))
         inner = self.nested(argument, variables)

@@ -53,7 +53,7 @@ def constraint_of(condition: UOp) -> tuple[UOp, Interval] | None:
     constant, terms = affine.form(affine.sub(a, b))
     if not terms:
         return None
-    positive = terms[min(terms, key=affine.order)] > 0
+    positive = terms[min(terms, key=affine.term_order)] > 0
     lhs = affine.build(0, terms if positive else {m: -f for m, f in terms.items()})
     return lhs, (-math.inf, -constant - 1) if positive else (constant + 1, math.inf)
 

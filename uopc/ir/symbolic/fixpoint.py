@@ -147,7 +147,7 @@ def _remade(u: UOp) -> UOp:
 def _resummed(u: UOp) -> UOp:
     """A sum of simplified atoms, in the shape of u."""
     made, dims = _collected(u), shapes.shape(u)
-    return made if shapes.shape(made) == dims else leaves.filled(made, dims)
+    return made if shapes.shape(made) == dims else leaves.full(made, dims)
 
 
 def _collected(u: UOp) -> UOp:

@@ -254,7 +254,7 @@ class _Writer:
         return made
 
     def _plain(self, constant: int, terms: Terms, minus: Op) -> UOp:
-        ordered = sorted(terms, key=affine.order)
+        ordered = sorted(terms, key=affine.term_order)
         added = [m for m in ordered if terms[m] > 0 or (minus is Ops.ADD and terms[m] < -1)]
         out: UOp | None = None
         for m in added:

@@ -260,7 +260,7 @@ def _read_data(statement: Statement) -> Read:
         raise InvalidIR("expected the content hash of an array, such as @9f8a0c2b51d7e346")
     key = label[1:]
     found = statement.arrays.get(key)
-    arg = arrays.find(key) if found is None else arrays.register(np.asarray(found))
+    arg = arrays.by_key(key) if found is None else arrays.register(np.asarray(found))
     if arg.key != key:
         raise InvalidIR(f"the array given for {key} has the content hash {arg.key}")
     if statement.dtype is not None and dtypes.from_numpy(arg.array.dtype) is not statement.dtype:

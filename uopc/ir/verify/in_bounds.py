@@ -21,7 +21,7 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps, leaves
 from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
-from uopc.ir.core.calls import operands, order
+from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.intervals import EVERYTHING, Interval, intersect
 from uopc.ir.core.levels import SCALAR, Level
@@ -98,7 +98,7 @@ def verify_bounds(graph: UOp, stage: str = "") -> list[CheckedAccess]:
 
 def accesses(graph: UOp) -> Iterator[CheckedAccess]:
     """Every index of every access to a PARAM, BUFFER or DATA, with its verdict."""
-    nodes = order([graph])
+    nodes = graph_order([graph])
     known: dict[tuple[UOp, UOp | None], list[CheckedAccess]] = {}
     for user, address, gate in _uses(nodes):
         key = address, gate
@@ -158,10 +158,10 @@ def _check(
     if condition is not None and condition.op is Ops.CONST and not np.any(condition.arg):
         return 0, -1, Verdict.INSIDE, {}
     constraints = _constraints_of(condition)
-    loops = sorted(ranges.ranges(user), key=affine.order)
+    loops = sorted(ranges.ranges(user), key=affine.term_order)
     for r in loops:
         constraints = _in_loop(r, constraints)
-    for u in order([x]):
+    for u in graph_order([x]):
         if u.op is Ops.CAST and u.dtype.kind == "index" and u.src[0] in constraints:
             constraints[u] = constraints[u.src[0]]  # no integer is too large for dtype index
     low, high = _bounds_under(x, constraints)
@@ -276,7 +276,7 @@ def _search_counterexample(
 ) -> tuple[Verdict, dict[str, int]]:
     """The verdict from values of loops and variables, and values at which the access is outside."""
     end = leaves.dim_uop(size)
-    below = order([x, end, *([] if condition is None else [condition]), *loops])
+    below = graph_order([x, end, *([] if condition is None else [condition]), *loops])
     if not all([_is_known(u) for u in below]):
         return Verdict.NOT_PROVED, {}
     # A loop whose end was simplified in one place is still one loop.

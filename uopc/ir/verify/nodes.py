@@ -8,7 +8,7 @@ from typing import Final
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
-from uopc.ir.core.dtype_rules import derived, parts
+from uopc.ir.core.dtype_rules import derived, tuple_elements
 from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
@@ -108,7 +108,7 @@ def _shuffle_arg(u: UOp) -> str | None:
 
 
 def _part_arg(u: UOp) -> str | None:
-    count = len(parts(u.src[0]))
+    count = len(tuple_elements(u.src[0]))
     return None if 0 <= u.arg < count else f"part {u.arg}, expected one of {count}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges
-from uopc.ir.core.calls import operands, order
+from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.levels import INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -30,7 +30,7 @@ def verify(graph: UOp, level: Level, stage: str = "") -> None:
         if (root, at) in done:
             continue
         done.add((root, at))
-        nodes = order([root])
+        nodes = graph_order([root])
         for u, invariant, problem in _problems(root, nodes, at):
             where = f"{stage}: " if stage else ""
             broken = f"{where}level {at.text}, invariant {invariant}: {problem}"
@@ -188,7 +188,7 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
             continue
         body = u.src[0]
         if body not in params:
-            params[body] = [p for p in order([body]) if p.op in (Ops.PARAM, Ops.NUMBER)]
+            params[body] = [p for p in graph_order([body]) if p.op in (Ops.PARAM, Ops.NUMBER)]
         for p in params[body]:
             problem = _argument(p, operands(u))
             if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):

@@ -80,7 +80,7 @@ def _known_value(v: UOp) -> UOp:
         stored = stored.src[0]
     if stored.op is not Ops.INVALID:
         return v
-    return leaves.filled(intern(Ops.INVALID, v.dtype), shapes.shape(v))
+    return leaves.full(intern(Ops.INVALID, v.dtype), shapes.shape(v))
 
 
 def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -96,7 +96,7 @@ def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """A value without elements is a constant; a padded one without a source, zeros."""
     dims = shapes.shape(u)
     if 0 in dims or (u.op is Ops.PAD and 0 in shapes.shape(src[0])):
-        return leaves.filled(leaves.const(u.dtype, 0), dims)
+        return leaves.full(leaves.const(u.dtype, 0), dims)
     return None
 
 
@@ -114,9 +114,9 @@ def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
     dims = shapes.shape(value)
     if any(dims[a] == 0 for a in u.arg.axes):
         identity = leaves.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
-        return leaves.filled(identity, shapes.shape(u))
+        return leaves.full(identity, shapes.shape(u))
     if 0 in dims:
-        return leaves.filled(leaves.const(u.dtype, 0), shapes.shape(u))
+        return leaves.full(leaves.const(u.dtype, 0), shapes.shape(u))
     long = tuple([a for a in u.arg.axes if dims[a] != 1])
     if not long:
         return movement.reshape(value, shapes.shape(u))

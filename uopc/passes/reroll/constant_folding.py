@@ -135,7 +135,7 @@ def array_node(array: Array, dtype: dtypes.DType) -> UOp:
     flat = np.ascontiguousarray(array).reshape(-1)
     if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
         value = flat[0].item() if flat.size else 0
-        return leaves.filled(leaves.const(dtype, value), array.shape)
+        return leaves.full(leaves.const(dtype, value), array.shape)
     return intern(Ops.DATA, dtype, (), arrays.register(array))
 
 
@@ -157,4 +157,4 @@ def _zeros(like: UOp, axis: int, length: int) -> list[UOp]:
         return []
     dims = list(shapes.shape(like))
     dims[axis] = length
-    return [leaves.filled(leaves.const(like.dtype, 0), tuple(dims))]
+    return [leaves.full(leaves.const(like.dtype, 0), tuple(dims))]
