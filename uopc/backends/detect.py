@@ -50,7 +50,7 @@ def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
 
 
 def cores() -> int:
-    """The processors this process may use now: its affinity, cut to the quota of its group."""
+    """The number of processors for this process: its affinity, limited by its group's quota."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -115,10 +115,7 @@ def check_runs(cpu: str) -> None:
 
 
 def for_device(device: str, cpu: str = "") -> Target:
-    """The target of a device name: the GPU of `cuda:sm_90` or of `cuda:0`, or the host.
-
-    `cpu` names a CPU other than the host's own, as for `host`.
-    """
+    """The target of a device name: a GPU (`cuda:sm_90`, `cuda:0`), or `host(cpu)`."""
     kind, _, name = device.partition(":")
     if kind != "cuda":
         return host(cpu)

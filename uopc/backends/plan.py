@@ -45,8 +45,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An integer within lo..hi: from the shapes of arrays if possible, else by name, else its
-    default."""
+    """An integer in lo..hi: from the shapes of arrays, else by name, else its default."""
 
     name: str
     lo: int

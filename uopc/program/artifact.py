@@ -1,4 +1,4 @@
-"""The result of a compile without any graph: the plan, the machine code, the sources."""
+"""The result of a compile without its graph: the plan, the machine code, the sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Constant:
 
 @dataclass
 class Artifact:
-    """A compiled request without any node of its graph. Each backend has a subclass for its code.
+    """A compiled request, without nodes of its graph. Each backend has a subclass for its code.
 
     `source_text`: the LLVM IR of each kernel, packed. `seconds`: of rendering, and of LLVM.
     """
@@ -73,7 +73,7 @@ class Artifact:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory this takes."""
+        """The approximate memory in bytes."""
         words = sum(len(launch.words) + 4 for launch in self.plan.launches)
         own = sum(c.array.nbytes for c in self.constants if c.array is not None)
         return 2 * len(self.code) + len(self.source_text) + own + 64 * words

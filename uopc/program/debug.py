@@ -39,7 +39,7 @@ TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
 
 def report_compile(program: Program, level: int) -> Program:
-    """Print what the level asks for. Returns the program, which from level 2 on times its calls."""
+    """Print the output of a level. Returns the program, which from level 2 on times its calls."""
     _print(_summary(program))
     if level >= GRAPHS:
         _print_graphs(program)

@@ -49,7 +49,7 @@ class DimValue(SymbolicDim):
 
     @staticmethod
     def of(u: UOp) -> DimValue:
-        """The number that an index expression has."""
+        """The value of an index expression."""
         number_of: dict[UOp, int] = {}
         instructions: list[Instruction] = []
         for n in walk.toposort(u):
@@ -160,7 +160,7 @@ class Planner:
         return tuple(made)
 
     def plan(self) -> Plan:
-        """The plan without what one request adds: constant arrays and the container of results."""
+        """The plan without the constant arrays and the container of results of one request."""
         request = self.request
         arguments = tuple(
             Argument(

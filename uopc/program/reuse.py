@@ -28,7 +28,7 @@ def obtain(
     request: Request, machine: Target, printed: Fingerprint, kind: type[A],
     make: Callable[[], Artifact],
 ) -> tuple[Artifact, str]:  # fmt: skip
-    """The artifact of a request, and where it was: `memory`, `disk`, or `` when `make` made it.
+    """The artifact of a request, and its origin: `memory`, `disk`, or `` when `make` made it.
 
     printed: the content of the request's graph. kind: how the backend reads a record.
     """

@@ -1,10 +1,10 @@
 """Run launches and spread one over threads: the other functions of the runtime, as LLVM IR.
 
-A job is published by storing its function, context and number of chunks, then a new `word`: the
-epoch in the upper half, the next chunk in the lower. Whoever advances the word by one owns that
-chunk. The caller claims chunks like a worker, so it never waits for a worker to show up, only for
-chunks already claimed. It closes the word before the job's fields may change again: a late worker
-then fails to claim, whatever mixture of old and new fields it read.
+The caller publishes a job: it stores the function, the context and the number of chunks, then a
+new `word` with the epoch in the upper half and the next chunk in the lower. The thread that advances
+the word by one owns that chunk. The caller claims chunks like a worker, so it waits only for chunks
+that workers have claimed. It closes the word before it changes the fields again: then a late
+worker, which may have read old and new fields, cannot claim a chunk.
 """
 
 LAUNCH = """

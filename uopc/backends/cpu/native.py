@@ -1,6 +1,6 @@
 """The machine code of the runtime: written as LLVM IR, compiled once per process.
 
-    entry         what CPython calls when a program is called (vectorcall)
+    entry         the function of a program that CPython calls (vectorcall)
     run           walks the launch table of one program
     spread        one parallel launch: the caller and the pool's workers claim chunks
     worker        the loop of one worker thread
@@ -67,7 +67,7 @@ POOL = {
     "busy": 192, "spin": 256, "acquire": 264, "release": 272, "yield": 280, "workers": 320,
 }  # fmt: skip
 POOL_LINE = 64
-# `next chunk` of a closed job: above every chunk number, so that no late worker can claim.
+# `next chunk` of a closed job, above every chunk number: a late worker cannot claim.
 CLOSED = 0x7FFFFFFF
 
 # The instruction that tells the processor this is a waiting loop.

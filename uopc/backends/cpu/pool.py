@@ -66,7 +66,7 @@ class Pool:
         return ctypes.c_int64.from_address(self.address + POOL[field] + extra)
 
     def grow(self, workers: int) -> int:
-        """Start workers until there are that many or the system refuses; returns their number."""
+        """Start workers until `workers` run or the system refuses one. Returns their number."""
         with self._growing:
             self._wanted = max(self._wanted, min(workers, MAX_WORKERS))
             while self.workers < self._wanted and self._start_worker(self.workers):
@@ -90,7 +90,7 @@ class Pool:
         return True
 
     def forget_workers(self) -> None:
-        """Mark the threads as gone: in the child, after a fork."""
+        """Reset the pool in the child after a fork, which has no other threads."""
         self._growing = threading.Lock()
         self.workers = 0
         self._word("busy").value = 0
@@ -102,7 +102,7 @@ _sharing = threading.Lock()
 
 
 def shared_pool(workers: int) -> Pool:
-    """The process's pool, with at least that many workers if the system allows."""
+    """The process's pool, with at least `workers` threads if the system allows them."""
     with _sharing:
         if not _shared:
             _shared.append(Pool(install()))
