@@ -1,7 +1,7 @@
 """Run launches and spread one over threads: the other functions of the runtime, as LLVM IR.
 
-The caller publishes a job: it stores the function, the context and the number of chunks, then a
-new `word` with the epoch in the upper half and the next chunk in the lower. The thread that advances
+The caller publishes a job: it stores the function, the context and the number of chunks, then a new
+`word` with the epoch in the upper half and the next chunk in the lower. The thread that advances
 the word by one owns that chunk. The caller claims chunks like a worker, so it waits only for chunks
 that workers have claimed. It closes the word before it changes the fields again: then a late
 worker, which may have read old and new fields, cannot claim a chunk.
