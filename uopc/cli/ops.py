@@ -37,11 +37,6 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         near = difflib.get_close_matches(args.name.lower(), names, 1)
         hint = f"Did you mean {near[0]!r}?" if near else "`uopc ops` lists all."
         refuse(f"unknown op {args.name!r}. {hint}")
-    _show(op, out)
-    return 0
-
-
-def _show(op: Op, out: Output) -> None:
     rows = {
         "operands": op.arity_text,
         "arg": " or ".join("none" if t is type(None) else t.__name__ for t in op.arg),
@@ -56,3 +51,4 @@ def _show(op: Op, out: Output) -> None:
     for name, value in rows.items():
         if value:
             out.line(f"  {name:<11}{value}")
+    return 0

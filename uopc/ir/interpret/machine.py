@@ -39,8 +39,8 @@ _BUDGET = 1 << 22
 _FEW_STEPS = 64  # blocks with fewer steps share the budget as if they had this many
 _MOST_AXES = 30  # NumPy 1 has 32, and a reduction of lanes takes one more
 
-# A value, and a mask of the elements that exist (None: all).
-_Masked = tuple[Array, Array | None]
+# A value, and a mask of the elements that exist.
+_Masked = tuple[Array, Array]
 
 
 class Machine:
@@ -150,19 +150,19 @@ class Machine:
                 s.values.pop(u, None)
                 s.masks.pop(u, None)
         if loop.fold is not None:
-            empty = identity(loop.node.arg.op, loop.node.dtype).reshape(1)
-            s.set(loop.node, *(total or (empty, None)))
+            empty = identity(loop.node.arg.op, loop.node.dtype).reshape(1), np.array(True)
+            s.set(loop.node, *(total or empty))
 
     def _widths(self, loop: Loop, counts: list[int]) -> list[int]:
         """The number of iterations of each range that run at once."""
         extents = self.state.extents
-        room = _BUDGET // max(_FEW_STEPS, len(loop.body.steps)) // max(1, math.prod(extents))
+        budget = _BUDGET // max(_FEW_STEPS, len(loop.body.steps)) // max(1, math.prod(extents))
         if loop.in_order or len(extents) + len(counts) > _MOST_AXES:
-            room = 1
+            budget = 1
         widths: list[int] = []
         for r, n in zip(reversed(loop.ranges), reversed(counts)):
-            widths.append(n if r.arg.kind == "warp" else max(1, min(n, room)))
-            room //= widths[-1]
+            widths.append(n if r.arg.kind == "warp" else max(1, min(n, budget)))
+            budget //= widths[-1]
         return widths[::-1]
 
     def _bind(
@@ -186,21 +186,18 @@ class Machine:
         """The value of one batch of a REDUCE, folded over its axes, and combined with `total`."""
         u, s = loop.node, self.state
         assert loop.fold is not None
-        value, ok = s.value(loop.fold), s.masks.get(loop.fold)
+        value, ok = s.value(loop.fold), s.masks.get(loop.fold, np.array(True))
         new = s.extents[depth:]
-        dims = (*new[::-1], *[1] * (depth + 1))
-        shape = np.broadcast_shapes(value.shape, dims if new else ())
+        shape = np.broadcast_shapes(value.shape, (*new[::-1], *[1] * (depth + 1)) if new else ())
         for guard in s.guards[guards:]:  # iterations that do not happen add nothing
             shape = np.broadcast_shapes(shape, guard.shape)
-            value = np.where(guard, value, identity(u.arg.op, u.dtype))
-            ok = None if ok is None else ok | ~guard
-        axes = range(len(new))
+            value, ok = np.where(guard, value, identity(u.arg.op, u.dtype)), ok | ~guard
+        axes = tuple(range(len(new)))
         value = fold(u.arg.op, np.broadcast_to(value, shape), axes, u.dtype)
-        ok = None if ok is None else np.asarray(np.broadcast_to(ok, shape).all(axis=tuple(axes)))
+        ok = np.asarray(np.broadcast_to(ok, shape).all(axis=axes))
         if total is None:
             return value, ok
-        both = [m for m in (ok, total[1]) if m is not None]
-        return combine(u.arg.op, total[0], value, u.dtype), both[0] & both[-1] if both else None
+        return combine(u.arg.op, total[0], value, u.dtype), ok & total[1]
 
     # ------------------------------------------------------------ calls
     def call(self, u: UOp) -> None:
@@ -216,18 +213,16 @@ class Machine:
 
     def _viewed(self, view: UOp) -> Array:
         """The flat array of storage, or of a SLICE of it."""
-        slices: list[UOp] = []
+        offset, size = 0, None
         while not view.op.is_storage:
             if view.op is Ops.SLICE:
-                slices.append(view)
+                offset += view.arg[0]
+                size = view.arg[1] if size is None else size
             elif view.op is not Ops.AFTER:
                 raise InvalidIR(f"{describe(view)}: an argument of a call must be storage")
             view = view.src[0]
         array = self.state.array(view)
-        for s in reversed(slices):
-            offset, size = s.arg
-            array = np.asarray(array[offset : offset + size])
-        return array
+        return array if size is None else np.asarray(array[offset : offset + size])
 
 
 # ---------------------------------------------------------------- kernels

@@ -107,18 +107,18 @@ class State:
             raise InvalidIR(f"{describe(u)}: {len(found)} indices for {len(dims)} dimensions")
         flat = np.zeros(1, np.int64)
         for i, (index, size) in enumerate(zip(found, dims)):
-            place = self.value(index)
-            if i == len(dims) - 1 and lanes > 1 and place.shape[-1] == 1:
-                place = place + np.arange(lanes)
+            at = self.value(index)
+            if i == len(dims) - 1 and lanes > 1 and at.shape[-1] == 1:
+                at = at + np.arange(lanes)
             ok = ok & self.masks.get(index, np.True_)
-            bad = ok & ((place < 0) | (place >= size))
+            bad = ok & ((at < 0) | (at >= size))
             if bad.any():
-                value = np.broadcast_to(place, bad.shape)[bad].flat[0]
+                value = np.broadcast_to(at, bad.shape)[bad].flat[0]
                 raise InvalidIR(
                     f"{describe(u)}: index {value} is outside of {name_of(base)},"
                     f" dimension {i} of size {size}"
                 )
-            flat = flat * size + place
+            flat = flat * size + at
         if self.grid is not None:
             flat = flat + self.grid.offset(base, math.prod(dims))
         return np.where(ok, flat, 0), ok

@@ -8,6 +8,8 @@ was run before it, the read takes a copy.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Union
@@ -23,8 +25,9 @@ from uopc.ir.verify.nodes import describe
 
 Ranges = frozenset[UOp]
 Step = Union[UOp, "Loop"]
-# The reads of a step, each with its storage, and the storage that the step writes.
-Accesses = tuple[list[tuple[UOp, UOp]], set[UOp]]
+# A read: the nodes below which are the stores that it sees, and the storage.
+Read = tuple[tuple[UOp, ...], UOp]
+Accesses = tuple[list[Read], set[UOp]]  # the reads of a step, and the storage that it writes
 NUMBERS = frozenset((Ops.CONST, Ops.VARIABLE, Ops.BIND))  # arguments of a call without storage
 LOADS = (Ops.LOAD, Ops.TILE_LOAD)
 _EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.END))
@@ -37,12 +40,12 @@ class StepBlock:
     """Steps in order, and all the accesses to storage in them and in their loops.
 
     `hidden`: (step, storage it reads) → earlier steps whose stores to it the step must not see.
-    `reads`: each access with its storage. `writes`: storage.
+    `writes`: storage.
     """
 
     steps: list[Step] = field(default_factory=list)
     hidden: dict[tuple[UOp, UOp], set[UOp]] = field(default_factory=dict)
-    reads: list[tuple[UOp, UOp]] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
     writes: set[UOp] = field(default_factory=set)
 
 
@@ -225,10 +228,15 @@ class BlockBuilder:
         if isinstance(step, Loop):
             return step.body.reads, step.body.writes
         if u.op is Ops.CALL:
-            return [(u, storage(a)) for a in u.src[1:] if a.op not in NUMBERS], targets(u)
+            return [(u.src[1:], storage(a)) for a in u.src[1:] if a.op not in NUMBERS], targets(u)
         if u.op is Ops.STORE:
             return [], {storage(u.src[0])}
-        return ([(u, storage(u))] if u.op in LOADS or u in self.as_values else []), set()
+        if u.op not in LOADS and u not in self.as_values:
+            return [], set()
+        view = u.src[0] if u.op in LOADS else u
+        while view.op is Ops.INDEX:
+            view = view.src[0]
+        return [((view,), storage(u))], set()
 
 
 def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, UOp], set[UOp]]:
@@ -243,37 +251,27 @@ def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, 
             bit.setdefault(u, 1 << len(bit))
             writers.setdefault(base, []).append(u)
     below: dict[UOp, int] = {}  # the steps that write below a node, as bits
+
+    def union(known: int, sources: Sequence[UOp]) -> int:
+        return functools.reduce(operator.or_, [below.get(s, 0) for s in sources], known)
+
     for u in nodes:
-        mask = bit.get(u, 0)
-        for s in sources(u):
-            mask |= below.get(s, 0)
-        below[u] = mask
+        below[u] = union(bit.get(u, 0), sources(u))
     out: dict[tuple[UOp, UOp], set[UOp]] = {}
     done: set[UOp] = set()
     for u, (reads, _) in accesses.items():
         for base in dict.fromkeys([b for _, b in reads]):
-            masks = [_seen(access, below) for access, b in reads if b is base]
+            masks = [union(0, views) for views, b in reads if b is base]
             for w in writers.get(base, ()):
-                views = {bool(mask & bit[w]) for mask in masks if w is not u}
-                if len(views) == 2:
+                seen = {bool(mask & bit[w]) for mask in masks if w is not u}
+                if len(seen) == 2:
                     raise InvalidIR(
                         f"{describe(u)}: reads storage both before and after a store to it"
                     )
-                if views == {False} and w in done:
+                if seen == {False} and w in done:
                     out.setdefault((u, base), set()).add(w)
         done.add(u)
     return out
-
-
-def _seen(access: UOp, below: dict[UOp, int]) -> int:
-    """The steps whose stores a read sees, as bits."""
-    u = access.src[0] if access.op in LOADS else access
-    while u.op is Ops.INDEX:
-        u = u.src[0]
-    mask = 0
-    for s in u.src[1:] if u.op is Ops.CALL else (u,):
-        mask |= below.get(s, 0)
-    return mask
 
 
 # ---------------------------------------------------------------- level linear

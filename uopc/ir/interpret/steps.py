@@ -111,9 +111,9 @@ def _load(m: State, u: UOp) -> None:
 
 def _pick(m: State, u: UOp, lanes: slice | list[int]) -> None:
     """Some lanes of the operands, which are put side by side."""
-    parts = [m.value(s) for s in u.src]
-    grid = np.broadcast_shapes(*[p.shape[:-1] for p in parts])
-    wide = [(*grid, p.shape[-1]) for p in parts]
+    values = [m.value(s) for s in u.src]
+    grid = np.broadcast_shapes(*[v.shape[:-1] for v in values])
+    wide = [(*grid, v.shape[-1]) for v in values]
 
     def picked(arrays: list[Array]) -> Array:
         whole = np.concatenate([np.broadcast_to(a, w) for a, w in zip(arrays, wide)], axis=-1)
@@ -121,16 +121,16 @@ def _pick(m: State, u: UOp, lanes: slice | list[int]) -> None:
 
     masked = any(s in m.masks for s in u.src)
     ok = picked([m.masks.get(s, np.ones(1, np.bool_)) for s in u.src]) if masked else None
-    m.set(u, picked(parts), ok)
+    m.set(u, picked(values), ok)
 
 
 def _hreduce(m: State, u: UOp) -> None:
     value = m.value(u.src[0])
     width = value.shape[-1] // u.dtype.lanes  # lanes i, i + n, i + 2n … combine to lane i of n
     ok = m.masks.get(u.src[0])
-    parts = value.reshape(*value.shape[:-1], width, u.dtype.lanes)
+    rows = value.reshape(*value.shape[:-1], width, u.dtype.lanes)
     every = None if ok is None else np.asarray(ok.all(-1, keepdims=True))
-    m.set(u, fold(u.arg, parts, [-2], u.dtype), every)
+    m.set(u, fold(u.arg, rows, [-2], u.dtype), every)
 
 
 def _branch(m: State, u: UOp) -> None:

@@ -264,16 +264,16 @@ class TensorRun:
     def _write(self, array: Array, target: UOp, value: Array, ok: Array | None) -> None:
         """Put `value` where `target`, a chain of views, looks at `array`."""
         outer: list[tuple[Array, Array]] = []  # the operands of BITCASTs, and the offsets they show
-        places = np.arange(array.size).reshape(array.shape)
+        offsets = np.arange(array.size).reshape(array.shape)
         for v in self._path(target):
             if v.op is not Ops.BITCAST:
-                places = self._move(v, places, -1)
+                offsets = self._move(v, offsets, -1)
                 continue
-            outer.append((array, places))
-            array = evaluate.bitcast(array.reshape(-1)[places], v.dtype.numpy).copy()
-            places = np.arange(array.size).reshape(array.shape)
-        chosen = places >= 0 if ok is None else (places >= 0) & ok
-        array.reshape(-1)[places[chosen]] = np.broadcast_to(value, places.shape)[chosen]
+            outer.append((array, offsets))
+            array = evaluate.bitcast(array.reshape(-1)[offsets], v.dtype.numpy).copy()
+            offsets = np.arange(array.size).reshape(array.shape)
+        chosen = offsets >= 0 if ok is None else (offsets >= 0) & ok
+        array.reshape(-1)[offsets[chosen]] = np.broadcast_to(value, offsets.shape)[chosen]
         for below, where in reversed(outer):
             below.reshape(-1)[where] = evaluate.bitcast(array, below.dtype).reshape(where.shape)
             array = below

@@ -47,10 +47,10 @@ class Grid:
         """Threads in a block."""
         return math.prod(self.threads.values())
 
-    def batches(self, room: int) -> Iterator[None]:
-        """Set the next blocks and yield, at most `room` threads at once."""
+    def batches(self, budget: int) -> Iterator[None]:
+        """Set the next blocks and yield, at most `budget` threads at once."""
         total = math.prod(self.blocks.values())
-        step = max(1, room // max(1, self.width))
+        step = max(1, budget // max(1, self.width))
         for self.first in range(0, total, step):
             self.count = min(step, total - self.first)
             self.users = {}

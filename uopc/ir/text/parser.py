@@ -54,7 +54,7 @@ def parse_header(text: str) -> dict[str, str]:
 
 
 class _Block:
-    """A LINEAR being read: where it opened, its fields, its list so far."""
+    """A LINEAR being read: its name, its fields and list so far, and the line that opens it."""
 
     def __init__(self, name: str | None, statement: Statement, line: str, number: int) -> None:
         self.name, self.statement, self.line, self.number = name, statement, line, number

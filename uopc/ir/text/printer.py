@@ -123,7 +123,7 @@ class _Section:
         self.root, self.namer, self.referenced = root, namer, referenced
         self.inner = inner.keys() - {root}  # roots of sections above
         self.listed = frozenset(root.src) if _is_block(root) else frozenset()
-        self.operands: dict[UOp, str] = {}  # how each node so far is written as an operand
+        self.operands: dict[UOp, str] = {}  # the text of each node so far, as an operand
         self.names: dict[UOp, str] = {}  # those of them that have a line
         self.types = TypeText(self.names, namer.types)
         self.lines: list[str] = []
