@@ -106,9 +106,11 @@ def _is_zero(u: UOp) -> bool:
 
 def _negated(c: UOp) -> UOp:
     """not c, spelled without a not where there is a comparison for it."""
+    if _is_not(c):
+        return c.src[0] if c.src[1].arg else _negated(c.src[0])
     if c.op is Ops.NEG:
         return c.src[0]
-    if c.op is Ops.CMPNE and not _is_not(c):
+    if c.op is Ops.CMPNE:
         return intern(Ops.CMPEQ, c.dtype, c.src)
     if c.op is Ops.CMPEQ:
         return intern(Ops.CMPNE, c.dtype, c.src)
@@ -131,10 +133,7 @@ def _conjunction(condition: UOp) -> list[UOp]:
         if c.op is Ops.AND:
             stack += reversed(c.src)
         elif _is_not(c):
-            negated = False
-            while _is_not(c):
-                negated, c = negated != bool(c.src[1].arg), c.src[0]
-            stack.append(_negated(c) if negated else c)
+            stack.append(_negated(c.src[0]) if c.src[1].arg else c.src[0])
         else:
             found.append(c)
     return found

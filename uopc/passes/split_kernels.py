@@ -72,11 +72,6 @@ class _KernelCall(Footprint):
     accesses: dict[UOp, _StorageUse] = field(default_factory=dict)
 
 
-def body(effect: UOp) -> list[UOp]:
-    """The nodes of a kernel, sources first. The storage it is called with is a leaf."""
-    return list(walk.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
-
-
 def is_local(storage: UOp) -> bool:
     """True if storage is a tile of the kernel that reads it. An AFTER says that it is filled."""
     tile = storage.src[0] if storage.op is Ops.AFTER else storage
@@ -94,7 +89,7 @@ class _KernelCalls:
         for u in walk.nodes(graph):
             after = u.op is Ops.AFTER and not is_local(u)
             roots = u.src[1:] if after else u.src if u is graph else ()
-            effects.update({e: None for e in roots if e.op in _CLOSED})
+            effects |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE, Ops.CALL)}
         self.found: dict[UOp, _KernelCall] = {}
         for effect in effects:
             made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
@@ -113,7 +108,9 @@ class _KernelCalls:
         return _KernelCall(reads, writes, [s.seen for s in spans], effect)
 
     def _stored(self, effect: UOp) -> _KernelCall:
-        stores, nodes = stores_in(effect), body(effect)
+        # The storage that a kernel is called with is a leaf.
+        nodes = list(walk.toposort(effect, gate=lambda u: u.op is not Ops.AFTER or is_local(u)))
+        stores = stores_in(effect)
         targets = dict.fromkeys([store.src[0] for store in stores])
         closed = set(stores)
         accesses: dict[UOp, _StorageUse] = {}
@@ -155,9 +152,6 @@ def _flat(dims: shapes.Shape, index: Index) -> tuple[UOp, UOp]:
     """The flat form of an index into storage of these dimensions, and its guard."""
     plain, guard = index_maps.plain_index(index, index_maps.true())
     return index_maps.flat_index(dims, plain), guard
-
-
-_CLOSED = (Ops.END, Ops.STORE, Ops.CALL)
 
 
 def launch_order(launches: _KernelCalls) -> list[_KernelCall]:

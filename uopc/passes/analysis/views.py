@@ -21,10 +21,8 @@ def stores_in(effect: UOp) -> tuple[UOp, ...]:
 
 def is_view(v: UOp) -> bool:
     """True if a node computes nothing: it is storage, a constant, or a movement of them."""
-    return v.op.movement or v.op.is_storage or v.op in _WITHOUT_STORAGE
-
-
-_WITHOUT_STORAGE = (Ops.AFTER, Ops.CONST, Ops.IOTA, Ops.VARIABLE)
+    plain = v.op in (Ops.AFTER, Ops.CONST, Ops.IOTA, Ops.VARIABLE)
+    return plain or v.op.movement or v.op.is_storage
 
 
 def reshaped_base(v: UOp) -> UOp:

@@ -24,8 +24,6 @@ from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.contract import Context, Pass
 
-_TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND)
-
 # A reduce of at least this many elements to one is cut in two (documented threshold).
 SPLIT_RATIO = 32768
 # The first half keeps at most this many elements, in 8 to 256 pieces.
@@ -43,7 +41,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op.is_storage or not reads.isdisjoint(u.src):
             reads.add(u)
-        if u.op in _TRANSPARENT:
+        if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0], context.optimize and u in reads and u not in fixed)

@@ -25,12 +25,6 @@ FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
 # If more operands than this are used several times below a value, they are no longer told apart:
 # the users of the value count its cost as a whole.
 MOST_SHARED = 32
-# Ops whose result has some elements of the source, each once.
-_IN_PART = (Ops.PAD, Ops.SHRINK)
-# Ops whose result consists of its sources, each element once.
-_OF_PARTS = (Ops.STACK, Ops.CAT)
-
-
 # Operands, and whether they have as many elements as their user.
 Operands = dict[UOp, tuple[ValueCost, bool]]
 _size = memo(shapes.size)
@@ -167,9 +161,10 @@ class Measures:
         for s, (v, same) in below.items():
             if s.op is Ops.CONST:
                 continue
-            if not same and (u.op not in _IN_PART or v.loops_inside):
+            # A PAD or SHRINK has some elements of its source, each once; a STACK or CAT has all.
+            if not same and (u.op not in (Ops.PAD, Ops.SHRINK) or v.loops_inside):
                 cost += 1.0
-                if u.op in _OF_PARTS and not v.loops_inside:
+                if u.op in (Ops.STACK, Ops.CAT) and not v.loops_inside:
                     share = v.elements / max(value.elements, 1.0)
                     cost += share * (v.own if v.loaded else v.cost)
             elif not here and not v.loaded:

@@ -12,8 +12,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.views import root_index, stores_in
 
-_EFFECTS = frozenset((Ops.STORE, Ops.CALL, Ops.GROUP, Ops.AFTER))
-
 
 class LoweredStorage:
     """`made`: STAGE or STORE -> the effect that fills it, or the storage to read."""
@@ -60,12 +58,13 @@ def _version(root: UOp, version: UOp, effects: list[UOp]) -> UOp:
 
 def effects_in(roots: tuple[UOp, ...]) -> list[UOp]:
     """The STOREs and CALLs among effects, through GROUP and AFTER."""
+    effects = (Ops.STORE, Ops.CALL, Ops.GROUP, Ops.AFTER)
     out: list[UOp] = []
     stack = list(reversed(roots))
     while stack:
         u = stack.pop()
         if u.op in (Ops.GROUP, Ops.AFTER, Ops.SINK):
-            stack += [s for s in reversed(u.src) if s.op in _EFFECTS]
+            stack += [s for s in reversed(u.src) if s.op in effects]
         elif u.op in (Ops.STORE, Ops.CALL):
             out.append(u)
     return out
