@@ -87,8 +87,10 @@ class _Nest:
         if not reads.any():
             return self.iterations.element(values, self.value.dtype)
         self._reach(reads)
-        inside, outside = self._made(), self.iterations.element(values, self.value.dtype)
-        return alu.where(self._condition(reads), inside, outside)
+        inside, element = self._made(), self.iterations.element
+        tables = [table for table, live in self.tables if np.array_equal(live, reads)]
+        read = compare.less(affine.const(-1), tables[0]) if tables else element(reads, dtypes.bool_)
+        return alu.where(read, inside, element(values, self.value.dtype))
 
     # ------------------------------------------------------------ which iterations matter
     def _reach(self, domain: Array) -> None:
@@ -182,13 +184,6 @@ class _Nest:
             guard = self.iterations.element(live, dtypes.bool_)
         index = index_maps.reshape_index((math.prod(dims),), dims, (table,))
         return intern(Ops.INDEX, u.dtype, (u.src[0], *index_maps.gated(index, guard)))
-
-    def _condition(self, reads: Array) -> UOp:
-        """The condition for iterations that read: mostly that of one access."""
-        for table, live in self.tables:
-            if live.shape == reads.shape and (live == reads).all():
-                return compare.less(affine.const(-1), table)
-        return self.iterations.element(reads, dtypes.bool_)
 
 
 def _is_computed(u: UOp) -> bool:

@@ -34,10 +34,6 @@ class Version:
         """Every chain that it includes effects of, with their number."""
         return self._others if self._chain < 0 else {**self._others, self._chain: self._length}
 
-    def tip(self) -> int:
-        """A chain that may end with its last effect; -1 if it includes no effect."""
-        return self._chain if self._chain >= 0 else next(reversed(self._others), -1)
-
 
 NEW = Version({}, -1, 0, (), None)
 
@@ -65,7 +61,8 @@ class Versions:
 
     def after(self, effect: UOp, seen: Version) -> Version:
         """The version after an effect on the version `seen`."""
-        chain = seen.tip()
+        # A chain that may end with the last effect of the version.
+        chain = seen._chain if seen._chain >= 0 else next(reversed(seen._others), -1)
         if chain < 0 or self._lengths[chain] != seen.length(chain):
             chain = len(self._lengths)
             self._lengths.append(0)
@@ -90,13 +87,12 @@ class Versions:
 
     def _within(self, a: Version, b: Version) -> bool:
         """True if version `b` includes `a`, as far as one look tells."""
-        if a is b.before:
-            return True
-        return a.before is not None and self.sees(b, a.last[0])
+        return a is b.before or (a.before is not None and self.sees(b, a.last[0]))
 
 
 class Spans:
-    """A list of intervals [begin, end), with a tree of enclosing intervals over it."""
+    """A list of intervals [begin, end), with a tree of enclosing intervals over it: `levels` ends
+    with the one that encloses all."""
 
     def __init__(self, spans: list[tuple[float, float]]) -> None:
         self.levels = [spans]
@@ -121,10 +117,6 @@ class Spans:
                 level, at = level + 1, at // 2
         return None
 
-    def hull(self) -> tuple[float, float]:
-        """The interval that encloses all."""
-        return self.levels[-1][0]
-
 
 class Writers:
     """The effects on one storage in the order found, with the span [begin, end) each writes."""
@@ -138,7 +130,7 @@ class Writers:
         self.versions, self.chains = versions, sorted(chains)
         self.effects = {c: [e for e, _ in found] for c, found in chains.items()}
         self.spans = {c: Spans([s for _, s in found]) for c, found in chains.items()}
-        self.hulls = Spans([self.spans[c].hull() for c in self.chains])
+        self.hulls = Spans([self.spans[c].levels[-1][0] for c in self.chains])
 
     def following(
         self, begin: float, end: float, seen: Version, found_after: UOp | None = None
