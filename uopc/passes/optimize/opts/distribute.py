@@ -21,8 +21,7 @@ _COPIED = ("upcast", "lane")
 
 
 def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Store the sums of the reduce over r in a tile. Compute the rest from the tile in loops, at
-    most n copies at a time."""
+    """Store the sums of the reduce over r in a tile; the rest becomes loops of up to n copies."""
     if not reduces_over(kernel, r):
         raise Refused("DISTRIBUTE is for reduce loops")
     check_amount(n)
@@ -34,17 +33,11 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
     copied.sort(key=lambda q: (q.arg.kind == "lane", q.arg.axis))
     if not any(q.arg.kind == "upcast" for q in copied):
         raise Refused("the reduce has no copies side by side")
-    nest, kinds = next_nest(kernel), _kinds(copied, n)
-    loops = {q: make_range(q.src[0], (nest, i), kinds[q]) for i, q in enumerate(copied)}
-    tile = local_tile(kernel, u.dtype, [int(q.src[0].arg) for q in copied]).fill(copied, u)
-    return rebuild.rebuild(kernel, {u: tile.at(list(loops.values())), **loops})
-
-
-def _kinds(copied: list[UOp], n: int) -> dict[UOp, AxisKind]:
-    """The kind of the new range for each range of the tile: up to n inner copies stay copies."""
-    kinds: dict[UOp, AxisKind] = {}
-    for q in reversed(copied):
+    nest, loops = next_nest(kernel), {}
+    for i, q in reversed(list(enumerate(copied))):  # up to n inner copies stay copies
         if q.arg.kind == "upcast":
             n //= int(q.src[0].arg)
-        kinds[q] = q.arg.kind if q.arg.kind == "lane" or n else "loop"
-    return kinds
+        kind: AxisKind = q.arg.kind if q.arg.kind == "lane" or n else "loop"
+        loops[q] = make_range(q.src[0], (nest, i), kind)
+    tile = local_tile(kernel, u.dtype, [int(q.src[0].arg) for q in copied]).fill(copied, u)
+    return rebuild.rebuild(kernel, {u: tile.at([loops[q] for q in copied]), **loops})

@@ -35,8 +35,7 @@ class LocalTile:
         return intern(Ops.INDEX, base.dtype, (base, index_maps.flat_index(self.dims, tuple(index))))
 
     def fill(self, index: Sequence[UOp], value: UOp, *outer: UOp) -> LocalTile:
-        """The tile once `value` is stored at the index, in the loops of the index and in `outer`
-        around those."""
+        """The tile after loops over the index, with `outer` around them, store the value."""
         store = intern(Ops.STORE, dtypes.void, (self.at(index), value))
         loops = [q for q in index if q.op is Ops.RANGE]
         return replace(self, effects=(intern(Ops.END, dtypes.void, (store, *outer, *loops)),))

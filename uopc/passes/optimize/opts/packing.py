@@ -99,8 +99,7 @@ def digits(value: UOp, inside: list[UOp]) -> list[Digit]:
 
 
 def windows(value: UOp) -> list[UOp]:
-    """The loops that a value depends on only through a sum with a reduce loop: their reads
-    overlap."""
+    """The loops that a value depends on only through a sum with a reduce loop."""
     known = [q for q in ranges.ranges(value) if q.src[0].op is Ops.CONST]
     found = [d.factors for d in digits(value, known)]
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]

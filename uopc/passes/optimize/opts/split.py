@@ -80,8 +80,7 @@ def in_parts(kernel: UOp, r: UOp, parts: list[LoopPart]) -> UOp:
 
 
 def _reduced(u: UOp, body: UOp, closed: tuple[UOp, ...]) -> UOp:
-    """The REDUCE of one part: the body itself if that is the identity, or if all values of a
-    maximum or minimum are equal."""
+    """The REDUCE of a part; its body if that is the identity, or an extremum of equal values."""
     again = u.arg.op in ("max", "min") and all(bounds.bounds(q.src[0])[0] > 0 for q in closed)
     if body is identity(u) or (body.op is Ops.CONST and again):
         return body

@@ -26,8 +26,7 @@ def bytes_a_step(reduce: UOp, operand: UOp) -> int:
 def block(
     s: Scheduler, lane: UOp, row: UOp, height: int, row_bytes: int, column_bytes: int
 ) -> UOp:
-    """Cut the loop over panels of these lanes and the loop over rows into blocks if that pays; the
-    loop before which a block of columns is packed."""
+    """Blocks of the panels of these lanes, and of rows, if they pay; the loop to pack before."""
     target, axis = s.target, lane.arg.axis[:-1]
     inside = [r for r in s.axes if r.arg.axis[: len(axis)] == axis]
     panel = next((r for r in inside if r.arg.kind == "loop"), None)
@@ -68,7 +67,7 @@ def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
         if vectors is not None and along.arg.axis < vectors.arg.axis:
             along = s.swapped(along, vectors)[0]
         for q in s.family(along):
-            transposes.copy(s, q, lanes)
+            transposes.copy_all(s, q, lanes)
     elif applied and vectors is not None and length_of(vectors) is not None:
         count = most_of(vectors)
         copies = max(n for n in range(1, thresholds.TILE_VECTORS + 1) if count % n == 0)

@@ -133,7 +133,7 @@ def cut_sum(s: Scheduler, k: KernelFacts, reduce: UOp, tile: tuple[UOp, UOp]) ->
     n = l2_bytes // thresholds.SUMMED_SHARE // step
     if n < thresholds.LEAST_SUMS or length < 2 * n or length * step <= l2_bytes // 2:
         return False
-    return s.attempt("REDUCE_OUT", s.widen(r, "TILE", n), k.position(outer))
+    return s.attempt("REDUCE_OUT", s.widen(r, "TILE", n), k.axes.index(outer))
 
 
 # ---------------------------------------------------------------- sums in registers

@@ -64,8 +64,7 @@ def choose(s: Scheduler) -> bool:
 
 
 def columns_outside(s: Scheduler) -> None:
-    """Columns outside of few rows if threads share the columns: far or strided columns are then
-    packed once instead of once per thread."""
+    """Columns outside of few rows if threads share them: far columns are then packed once."""
     k, threads = s.facts, s.context.threads
     c = _only(k) if threads > 1 else None
     if c is None or k.outputs[:2] != [c.row, c.lane] or not _is_plain(c.a):
@@ -129,7 +128,7 @@ def _join_rows(s: Scheduler, k: KernelFacts, c: _Contraction) -> bool:
     fill = rows * columns * (thresholds.JOINED_FILL if near else thresholds.JOINED_GATHER)
     joined = _register_tile(s, k, c, rows * columns)[2] + fill
     saves = joined < rows * _register_tile(s, k, c, columns)[2]
-    return saves and s.attempt("COALESCE", outer[0], k.position(c.lane))
+    return saves and s.attempt("COALESCE", outer[0], k.axes.index(c.lane))
 
 
 def _only(k: KernelFacts) -> _Contraction | None:
@@ -204,8 +203,7 @@ def _row_block(s: Scheduler, c: _Contraction) -> UOp:
 
 
 def _pack_producer(s: Scheduler, lane: UOp, lanes: int) -> None:
-    """PACK the computed operand a: its tile is filled once, before the outermost loop that it does
-    not depend on."""
+    """PACK the computed operand a once, before the outermost loop that it does not depend on."""
     for n, (value, user) in enumerate(packing.operands(s.kernel)):
         own = ranges.ranges(value)
         if lane not in ranges.ranges(user) or lane in own:
@@ -328,8 +326,7 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
 
 
 def dot_rows(k: KernelFacts, reduces: list[UOp]) -> UOp | None:
-    """The output loop whose iterations share an operand of products summed along the lanes: a few
-    side by side read it once, with an accumulator each."""
+    """The output loop whose iterations share an operand of products summed along the lanes."""
     for u in k.reduces:
         p = find_contraction(u)
         if p is not None and len(reduces) == 1 and reduces[0] in u.src[1:]:
@@ -346,8 +343,7 @@ def reuse_terms(s: Scheduler, reduces: list[UOp]) -> list[UOp]:
 
 
 def _worth_distributing(k: KernelFacts) -> list[tuple[UOp, int]]:
-    """A loop of each reduce whose copies are followed by so much work that a loop over them is
-    faster; and the number of copies in that loop."""
+    """A loop of each reduce whose copies are followed by long code, and the most copies of it."""
     found = []
     for u in k.reduces:
         copies = trips([q for q in ranges.ranges(u) if q.arg.kind == "upcast"])

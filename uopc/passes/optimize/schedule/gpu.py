@@ -116,8 +116,7 @@ def _find_tile(s: GpuScheduler) -> None:
 
 
 def _tile(s: GpuScheduler) -> bool:
-    """A tile of accumulators in each thread, and 16 by 16 threads; if the loops are shorter, also
-    neighbours in the others."""
+    """A tile of accumulators in each of 16 by 16 threads; other loops fill the rest of a block."""
     if s.row is None or s.column is None:
         return False
     others = [r for r in _loops(s.facts) if r not in (s.row, s.column)]
@@ -161,8 +160,7 @@ def _share_reduces(s: GpuScheduler) -> None:
 
 
 def _unroll_share(s: Scheduler, r: UOp, op: str, wide: int) -> None:
-    """A thread's share of a row, if short, becomes straight code: its loads wait together, and it
-    stays in registers for other uses."""
+    """A thread's short share of a row becomes straight code and stays in registers."""
     left = s.part(r, 0)
     steps = 0 if left is None else length_of(left) or 0
     if 1 < steps <= gpu_thresholds.ROW_REGISTERS // wide:
@@ -241,7 +239,7 @@ def _put_rows_together(s: GpuScheduler) -> None:
     if not around or s.threads * gpu.blocks_per_multiprocessor >= gpu.threads_per_multiprocessor:
         return
     row = around[-1]
-    threads_around = any(q.arg.kind == "local" for q in k.axes[: k.position(row)])
+    threads_around = any(q.arg.kind == "local" for q in k.axes[: k.axes.index(row)])
     if threads_around or not all(row in ranges.ranges(u) for u in k.reduces):
         return
     spare = _runs(around) // (gpu_thresholds.LEAST_BLOCKS * gpu.multiprocessors)
@@ -288,8 +286,7 @@ def _widen_reduces(s: GpuScheduler, k: KernelFacts) -> None:
 
 
 def _widen_output(s: GpuScheduler, k: KernelFacts) -> None:
-    """16-byte accesses of an output loop; less, or none, if each lane computes so much that copies
-    of it would fill the registers."""
+    """16-byte accesses of an output loop, or narrower ones if copies would fill the registers."""
     lanes = s.lanes
     while lanes > 1 and lanes * k.expanded_size() > gpu_thresholds.LANE_NODES:
         lanes //= 2
@@ -310,8 +307,7 @@ def _fill_block(s: Scheduler, left: int, loops: list[UOp]) -> None:
 
 
 def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
-    """A read along another loop than the writes: both in a block's threads, and in each thread if
-    both are vectors."""
+    """A read across the writes: threads, and vectors if both have them, along both loops."""
     column = next(iter(_written_along(k)), None)
     if column is None or k.reduces:
         return False
@@ -332,8 +328,7 @@ def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
 
 
 def _share_rows(s: GpuScheduler, k: KernelFacts) -> bool:
-    """A sum over rows if there are too few columns for all threads: threads of one column that are
-    far apart have some rows each."""
+    """A sum over many rows of few columns: threads that are far apart have some rows each."""
     column = next(iter(_written_along(k)), None)
     if column is None or len(k.reduces) != 1 or not _is_plain(k, column):
         return False

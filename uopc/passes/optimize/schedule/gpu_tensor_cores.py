@@ -126,8 +126,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Bloc
 
 
 def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
-    """A blocking for this number of tiles of columns: a divisor of them across, if other loops have
-    columns for the warps."""
+    """A blocking whose tiles across divide `tiles`, if other loops have columns for the warps."""
     whole = max(n for n in range(1, b.across + 1) if tiles % n == 0)
     apart = any(n % b.warps_across == 0 for n in columns)
     if tiles % b.tiles[1] and 2 * whole >= b.across and apart:

@@ -89,8 +89,7 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
 
 
 def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:
-    """Cut a loop over a thread's chunk at a bound inside of the chunk, except for parts that are
-    short beside the `whole` chunk."""
+    """Cut loops over a thread's `whole` chunk at bounds inside of it, except for short parts."""
     for q in s.family(r):
         long = thresholds.CHUNK_PARTS * bounds.bounds(q.src[0])[1] >= whole
         found = breakpoints(s.kernel, q)[:1] if long else []

@@ -39,8 +39,7 @@ def interleave(s: Scheduler) -> None:
 
 
 def _waits(k: KernelFacts, r: UOp) -> bool:
-    """True if a processor does not see the next iteration, and has fewer operations than fit in the
-    time until the result of this one."""
+    """True if an iteration waits for its own results, too long to overlap with the next one."""
     body = [u for u in k.order if r in ranges.ranges(u) and u.dtype.scalar is not dtypes.index]
     if any([op_costs.expansion(u) > 1 for u in body]):
         return False

@@ -95,9 +95,6 @@ class KernelFacts:
     def inside(self, r: UOp) -> list[Access]:
         return [a for a in self.accesses if r in ranges.ranges(a.node)]
 
-    def position(self, r: UOp) -> int:
-        return self.axes.index(r)
-
 
 @memo_last
 def facts(kernel: UOp) -> KernelFacts:
@@ -122,8 +119,7 @@ def trips(loops: Iterable[UOp]) -> int:
 
 
 def lane_cost(accesses: list[Access], r: UOp, lanes: int) -> float:
-    """Memory operations per vector if r has the lanes: 1 for neighbours, else 1 per lane; a store
-    counts twice."""
+    """Memory operations per vector of r: 1 for neighbours, else 1 per lane; twice for a store."""
     return float(sum((1 + a.written) * (1 if a.stride(r) in (0, 1) else lanes) for a in accesses))
 
 
@@ -135,8 +131,7 @@ def fitting(most: int, length: int | None) -> int:
 
 
 def covering(most: int, length: int, least: int = 1) -> int:
-    """The least of most, most / 2, …, `least` that takes a whole loop of this length at once;
-    `most` where none does."""
+    """The least of most, most / 2, …, `least` that covers this length; `most` if none does."""
     while most > least and most // 2 >= length:
         most //= 2
     return most

@@ -15,15 +15,14 @@ from uopc.passes.optimize.schedule.short_rows import fills_rows
 
 # ---------------------------------------------------------------- which loops
 def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
-    """The output loop whose lanes touch memory best. None where lanes would only scatter results
-    that are cheap to compute."""
+    """The output loop whose lanes touch memory best; None if they would scatter cheap results."""
     k = s.facts
     ranked = []
     for r in among:
         width = fitting(lanes, length_of(r))
         accesses = k.inside(r)
         if r.arg.kind == "loop" and length_of(r) != 1 and width >= 2 and accesses:
-            ranked.append((lane_cost(accesses, r, width) / width, -k.position(r), r))
+            ranked.append((lane_cost(accesses, r, width) / width, -k.axes.index(r), r))
     if not ranked:
         return None
     cost, _, r = min(ranked, key=lambda rank: rank[:2])
@@ -40,7 +39,7 @@ def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
         loops = [r for r in loops if r.arg.kind == "reduce" and (length_of(r) or lanes) >= lanes]
         if not loops:
             continue
-        inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.position(r)))
+        inner = min(loops, key=lambda r: (lane_cost(k.inside(r), r, lanes), -k.axes.index(r)))
         body = k.inside(inner)
         if any(q in chosen for a in body for q in ranges.ranges(a.node)):
             continue
@@ -55,8 +54,7 @@ def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
 
 # ---------------------------------------------------------------- how they get them
 def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
-    """Lanes on an output loop, several vectors of them for a register tile, and lanes on its rest:
-    the rest of a long body is a vector that overlaps the last one."""
+    """Lanes on an output loop, in several vectors; the rest of a long body overlaps them."""
     width = fitting(lanes, length_of(r))
     ragged = (length_of(r) or 0) % max(width, 1) > 0
     long = ragged and s.facts.expanded_size() >= thresholds.OVERLAPPING_BODY

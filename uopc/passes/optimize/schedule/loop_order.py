@@ -50,17 +50,15 @@ def _hoist(s: Scheduler, k: KernelFacts) -> None:
     for u in k.order:
         around = ranges.ranges(u)
         costs[around] = costs.get(around, 0.0) + _cost(u)
-    nest, applied = list(k.axes), True
+    loops, applied = k.axes, len(k.axes) > 1
     while applied:
-        swaps = {}
-        for a, b in itertools.combinations(range(len(nest)), 2):
-            swaps[a, b] = list(nest)
-            swaps[a, b][a], swaps[a, b][b] = nest[b], nest[a]
-        if not swaps:
-            return
+        swaps = {
+            (a, b): [*loops[:a], loops[b], *loops[a + 1 : b], loops[a], *loops[b + 1 :]]
+            for a, b in itertools.combinations(range(len(loops)), 2)
+        }
         a, b = min(swaps, key=lambda pair: _work(costs, swaps[pair]))
-        halved = 2 * _work(costs, swaps[a, b]) <= _work(costs, nest)
-        nest, applied = swaps[a, b], halved and s.attempt("SWAP", s.axes[a], b)
+        halved = 2 * _work(costs, swaps[a, b]) <= _work(costs, loops)
+        loops, applied = swaps[a, b], halved and s.attempt("SWAP", s.axes[a], b)
 
 
 def _cost(u: UOp) -> float:
@@ -68,12 +66,12 @@ def _cost(u: UOp) -> float:
     return u.op.cost if is_arithmetic(u) or not u.op.is_alu else 0.0
 
 
-def _work(costs: dict[frozenset[UOp], float], nest: list[UOp]) -> float:
-    """The total cost of a nest with the loops in this order, outer first."""
+def _work(costs: dict[frozenset[UOp], float], loops: list[UOp]) -> float:
+    """The total cost with the loops in this order, outer first."""
     total = 0.0
     for around, cost in costs.items():
-        inner = max([i for i, r in enumerate(nest) if r in around], default=-1)
-        total += cost * trips(nest[: inner + 1])
+        inner = max([i for i, r in enumerate(loops) if r in around], default=-1)
+        total += cost * trips(loops[: inner + 1])
     return total
 
 
@@ -91,8 +89,7 @@ def _unflatten(s: Scheduler) -> None:
 
 
 def _division(k: KernelFacts, r: UOp) -> tuple[int, int] | None:
-    """The first iteration at which a quotient of the loop changes, and its divisor. None unless all
-    quotients have the same."""
+    """The first iteration with another quotient, and the divisor, if all quotients share them."""
     found: set[tuple[int, int]] = set()
     for u in k.order:
         if u.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or r not in ranges.ranges(u.src[0]):

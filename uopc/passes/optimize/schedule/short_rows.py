@@ -42,8 +42,7 @@ def _is_reused(kernel: UOp, r: UOp) -> bool:
 
 
 def _copy_rows_of_reduces(s: Scheduler, reduces: list[UOp], lanes: int) -> None:
-    """Short loops beside short, dear reduces become copies too: the lanes are then the loops around
-    both, if these are long enough."""
+    """Copies of short loops beside short, dear reduces, if a loop around both can have lanes."""
     for r in reduces:
         k = s.facts
         around = [u for u in k.reduces if r in u.src[1:] and k.is_dear(r)]

@@ -72,5 +72,5 @@ def copy_rows_of_columns(s: Scheduler, output: UOp, lanes: int) -> int:
     if vectors <= thresholds.HOISTED and vectors * size <= thresholds.MOST_SHARED:
         return max(1, vectors)
     if thresholds.HOISTED_ROWS * size <= thresholds.MOST_SHARED:
-        s.copy(max(outside, key=k.position), thresholds.HOISTED_ROWS)
+        s.copy(max(outside, key=k.axes.index), thresholds.HOISTED_ROWS)
     return 1

@@ -10,8 +10,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 def crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
-    """The output loop along which a read has neighbours, if it has none along `output`, which gets
-    the lanes: a transposed read."""
+    """The output loop along which a read has neighbours that it lacks along `output`."""
     if output is None:
         return None
     for a in k.read:
@@ -26,8 +25,7 @@ def crossed(k: KernelFacts, output: UOp | None) -> UOp | None:
 
 
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
-    """Blocks of both loops of a transposed read, and a copy of the other loop per lane; the loop in
-    place of `output`. None where no read is transposed."""
+    """Blocks and copies of the loops of a transposed read; the loop in place of `output`."""
     k = s.facts
     other = crossed(k, output) if k.expanded_size() * lanes <= thresholds.MOST_COPIES else None
     if output is None or other is None:
@@ -39,11 +37,11 @@ def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     if blocks and s.attempt("TILE", other, n) and s.attempt("TILE", output, n):
         other, output = s.swapped(s.inner(other), s.outer(output))[0], s.inner(output)
     for q in s.family(other):
-        copy(s, q, lanes)
+        copy_all(s, q, lanes)
     return output
 
 
-def copy(s: Scheduler, r: UOp, n: int) -> None:
+def copy_all(s: Scheduler, r: UOp, n: int) -> None:
     """Copies of the body for n iterations; for the rest half as many, and so on."""
     rest: UOp | None = r
     while rest is not None and rest.arg.kind == "loop" and n > 1:
