@@ -37,7 +37,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         near = difflib.get_close_matches(args.name.lower(), names, 1)
         hint = f"Did you mean {near[0]!r}?" if near else "`uopc ops` lists all."
         refuse(f"unknown op {args.name!r}. {hint}")
-    rows = {
+    facts = {
         "operands": op.arity_text,
         "arg": " or ".join("none" if t is type(None) else t.__name__ for t in op.arg),
         "dtype": op.dtype,
@@ -48,7 +48,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     }
     out.line(f"{op.name} {' '.join(op.operands)}".rstrip(), "bold")
     out.line(f"  {op.doc}")
-    for name, value in rows.items():
+    for name, value in facts.items():
         if value:
             out.line(f"  {name:<11}{value}")
     return 0
