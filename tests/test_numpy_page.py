@@ -1,0 +1,197 @@
+"""Every row of the first table of docs/numpy.md: the two spellings give the same."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import special
+
+import uopc
+from uopc import dtypes
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "numpy.md"
+A = np.array([[0.5, -2.0, 3.25], [1.0, 0.25, -0.75]], "f4")
+B = np.array([[1.5, 2.0, 0.5], [3.0, 1.25, 2.5]], "f4")
+P = np.array([0.5, 1.5, 2.5, 4.0], "f4")
+M = np.arange(12, dtype="f4").reshape(3, 4) - 5
+N, K = np.array([[7, -7, 3], [2, 9, -4]], "i4"), np.array([[2, 3, 1], [1, 2, 3]], "i4")
+ROWS_OF_A = np.array([1, 0, 1], "i4")
+CUBE = np.arange(24, dtype="f4").reshape(2, 3, 4)
+IMAGE = np.arange(2 * 3 * 4 * 4, dtype="f4").reshape(2, 3, 4, 4) / 8 - 5
+
+
+def each(names, *arrays):
+    """Functions of NumPy that are methods of the same name."""
+    return [
+        (lambda *a, n=n: getattr(np, n)(*a), lambda *u, n=n: getattr(u[0], n)(*u[1:]), arrays)
+        for n in names.split()
+    ]
+
+
+def alike(*functions, on=(A,)):
+    """The same expression for both."""
+    return [(f, f, on) for f in functions]
+
+
+def made(n, *arguments):
+    return (lambda: getattr(np, n)(*arguments, **F4), lambda: getattr(uopc, n)(*arguments), ())
+
+
+def pooled(a, choose):
+    return choose(a.reshape(2, 3, 2, 2, 2, 2), axis=(3, 5))
+
+
+def convolved(a, w):
+    windows = np.lib.stride_tricks.sliding_window_view(a, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, w)
+
+
+def normal(a):
+    return (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)
+
+
+F4 = {"dtype": "f4"}
+_SIGMOID = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
+_FLOATS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
+           operator.mod, operator.lt, operator.le, operator.gt, operator.ge]  # fmt: skip
+_INTEGERS = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
+# fmt: off
+# The first words of a row → the same computation in NumPy and in uopc, and its arrays.
+ROWS = {
+    "`np.array(v)`": [
+        (lambda a: a + np.array([1, 2, 3]), lambda a: a + uopc.constant(np.array([1, 2, 3])), (A,)),
+        *alike(lambda a: a + 1.5, lambda a: a + np.ones(3, "f4")),
+    ],
+    "a function's argument": alike(lambda a: a),
+    "`np.zeros`": [
+        made("zeros", (2, 3)), made("ones", (2,)), made("full", (2, 2), 7.0), made("eye", 3),
+        (lambda: np.arange(5, dtype="i4"), lambda: uopc.arange(5), ()),
+    ],
+    "`+ - * / //": [
+        *alike(*_FLOATS, on=(A, B)), *alike(*_INTEGERS, on=(N, K)),
+        *alike(operator.pow, on=(B, A)), *alike(operator.matmul, on=(A, A.T.copy())),
+        *alike(operator.invert, on=(N,)), *alike(abs),
+    ],
+    "`a == b`": [
+        (lambda a, b: a == b, lambda a, b: a.eq(b), (N, K)),
+        (lambda a, b: a != b, lambda a, b: a.ne(b), (N, K)),
+    ],
+    "`np.where": [
+        (lambda a, b: np.where(a < b, a, b), lambda a, b: uopc.where(a < b, a, b), (A, B)),
+        (lambda a, b: np.where(a < b, a, b), lambda a, b: (a < b).where(a, b), (A, B)),
+    ],
+    "`np.maximum": each("maximum minimum", A, B),
+    "`np.clip": alike(lambda a: a.clip(-1, 1)),
+    "`np.exp`": each("exp exp2 log log2 sin cos tan tanh sqrt", P),
+    "`np.reciprocal": [
+        *each("reciprocal", P),
+        (lambda a: 1 / np.sqrt(a), lambda a: a.rsqrt(), (P,)),
+        (special.erf, lambda a: a.erf(), (A,)),
+    ],
+    "`np.floor`": each("floor ceil trunc round sign", A),
+    "`a.sum(axis, keepdims)`": alike(*[
+        lambda a, n=n, k=k: getattr(a, n)(axis=1, keepdims=k)
+        for n in ("sum", "prod", "max", "min", "mean", "any", "all") for k in (True, False)
+    ], lambda a: a.cumsum(axis=1)),
+    "`a.var(ddof=1)`": [
+        (lambda a: a.var(ddof=1), lambda a: a.var(correction=1), (A,)),
+        (lambda a: a.std(ddof=1), lambda a: a.std(correction=1), (A,)),
+    ],
+    "`a.argmax": alike(lambda a: a.argmax(axis=1), lambda a: a.argmin(axis=0)),
+    "`np.matmul`": [
+        (np.matmul, operator.matmul, (A, M)), (np.dot, operator.matmul, (P, P)),
+        (np.dot, operator.matmul, (M, P)),
+    ],
+    "`a.reshape": [
+        *alike(lambda a: a.reshape(2, -1), on=(CUBE,)),
+        (lambda a: a.transpose(1, 0, 2), lambda a: a.permute(1, 0, 2), (CUBE,)),
+        (lambda a: a.T, lambda a: a.transpose(), (A,)),
+    ],
+    "`np.swapaxes": [(lambda a: np.swapaxes(a, 0, 1), lambda a: a.transpose(0, 1), (CUBE,))],
+    "`np.broadcast_to": [
+        (lambda a: np.broadcast_to(a, (5, 2, 3)), lambda a: a.expand((5, 2, 3)), (A,)),
+    ],
+    "`np.concatenate": [
+        (lambda a, b: np.concatenate([a, b], 1), lambda a, b: uopc.cat(a, b, axis=1), (A, B)),
+        (lambda a, b: np.stack([a, b], 1), lambda a, b: uopc.stack(a, b, axis=1), (A, B)),
+    ],
+    "`np.pad": [
+        (lambda a: np.pad(a, ((1, 1), (0, 0))), lambda a: a.pad(((1, 1), (0, 0)), value=0), (A,)),
+    ],
+    "`np.flip": [
+        (lambda a: np.flip(a, 1), lambda a: a.flip(1), (A,)),
+        (np.squeeze, lambda a: a.squeeze(), (A[:1],)),
+        (lambda a: np.expand_dims(a, 1), lambda a: a.unsqueeze(1), (A,)),
+        (lambda a: a.ravel(), lambda a: a.flatten(), (CUBE,)),
+    ],
+    "`a[1:, ::2, None]`": [
+        *alike(lambda a: a[1:, ::2, None], lambda a: a[..., -1], lambda a: a[[0, 1]]),
+        *alike(lambda a, i: a[i], on=(A, ROWS_OF_A)),
+    ],
+    "`np.take": [
+        (lambda a, i: np.take(a, i, 0), lambda a, i: a.take(i, 0), (A, ROWS_OF_A)),
+        (lambda a, i: np.take_along_axis(a, i, 1), lambda a, i: a.gather(1, i), (A, K - 1)),
+    ],
+    "`np.tril`": each("tril triu", M),
+    '`a.astype("f4")`': [
+        (lambda a: a.astype("f4"), lambda a: a.cast(dtypes.float32), (N,)),
+        (lambda a: a.view("i4"), lambda a: a.bitcast(dtypes.int32), (A,)),
+    ],
+    "softmax": [
+        (lambda a: special.softmax(a, -1), lambda a: a.softmax(), (A,)),
+        (lambda a: special.log_softmax(a, -1), lambda a: a.log_softmax(), (A,)),
+        (normal, lambda a: a.layer_norm(), (M,)),
+        (lambda a: a / np.sqrt((a * a).mean(-1)[:, None] + 1e-5), lambda a: a.rms_norm(), (M,)),
+        (convolved, lambda a, w: a.conv2d(w), (IMAGE, IMAGE[:, :, 1:, 1:].copy() / 16)),
+        (lambda a: pooled(a, np.max), lambda a: a.max_pool2d(2), (IMAGE,)),
+        (lambda a: pooled(a, np.mean), lambda a: a.avg_pool2d(2), (IMAGE,)),
+        (lambda i: np.eye(4, dtype="i4")[i], lambda i: i.one_hot(4), (K,)),
+        (lambda a: np.maximum(a, 0), lambda a: a.relu(), (A,)),
+        (lambda a: a * (1 + special.erf(a / np.sqrt(2))) / 2, lambda a: a.gelu(), (A,)),
+        (lambda a: a * _SIGMOID(a), lambda a: a.silu(), (A,)),
+        (_SIGMOID, lambda a: a.sigmoid(), (A,)),
+    ],
+}
+# fmt: on
+CASES = [(start, i, *case) for start, cases in ROWS.items() for i, case in enumerate(cases)]
+# Rows about programs, which need no table: the two tests at the end.
+OTHERS = ("`a[1:3] = v`", "`f(a, out=b)`")
+
+
+def test_every_row_is_here():
+    table = PAGE.read_text("utf-8").split("## What to write instead")[1].split("\n## ")[0]
+    rows = [line[2:] for line in table.splitlines() if line.startswith("| ")][1:]
+    starts = (*ROWS, *OTHERS)
+    assert len(rows) == len(starts)
+    assert all(any(row.startswith(s) for s in starts) for row in rows), rows
+    assert all(any(row.startswith(s) for row in rows) for s in starts), starts
+
+
+@pytest.mark.parametrize(
+    ("numpy", "ours", "arrays"), [c[2:] for c in CASES], ids=[f"{c[0]} {c[1]}" for c in CASES]
+)
+def test_the_two_spellings_agree(numpy, ours, arrays):
+    params = [
+        uopc.param(f"a{i}", a.shape, dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)
+    ]
+    got = uopc.compile(ours(*params), inputs=[p.arg.name for p in params])(*arrays)
+    expected = np.asarray(numpy(*arrays))
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_an_assignment():
+    a = uopc.param("a", (2, 3))
+    memory, expected = A.copy(), A.copy()
+    uopc.compile(a[:, 1:3].assign(7.0))(memory)
+    expected[:, 1:3] = 7.0
+    np.testing.assert_array_equal(memory, expected)
+
+
+def test_out():
+    f, out = uopc.compile(uopc.param("a", (2, 3)) + 1), np.zeros((2, 3), "f4")
+    assert f(A, out=out) is out
+    np.testing.assert_array_equal(out, A + 1)
