@@ -402,7 +402,7 @@ def test_a_trace_says_which_rule_did_what() -> None:
     assert [f.rule.name for f in fired] == ["plus-zero", pm.rules[1].name]
     assert fired[0].before is add(A, num(0)) and fired[0].after is A
     assert fired[0].rewrite == "tidy"
-    file, _, line = fired[0].rule.place.rpartition(":")
+    file, _, line = fired[0].rule.source_line.rpartition(":")
     assert file == __file__ and int(line) > 0
     assert "plus-zero" in str(fired[0]) and "test_rewrite.py" in str(fired[1])
 

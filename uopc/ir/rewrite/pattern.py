@@ -7,6 +7,7 @@ oracle of the tests. `PatternMatcher` compiles its rules, one function per root 
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import sys
@@ -45,10 +46,13 @@ def caller() -> tuple[str, int]:
 _OWN_MODULES = (__name__, "uopc.ir.rewrite.rules")
 
 
-def _operator(op: Op, reverse: bool = False) -> Any:
-    if reverse:
-        return lambda a, b: as_upat(b).alu(op, a)
+def _operator(op: Op) -> Any:
     return lambda a, b: a.alu(op, b)
+
+
+def _operators(op: Op) -> tuple[Any, Any]:
+    """The method of an operator, and the one with swapped operands."""
+    return _operator(op), lambda a, b: as_upat(b).alu(op, a)
 
 
 def _user(op: Op) -> Any:
@@ -126,9 +130,9 @@ class UPat:
 
     def changed(self, **changes: Any) -> UPat:
         """This pattern with other values of some attributes."""
-        out = object.__new__(UPat)
-        for slot in UPat.__slots__:
-            setattr(out, slot, changes.get(slot, getattr(self, slot)))
+        out = copy.copy(self)
+        for name, value in changes.items():
+            setattr(out, name, value)
         return out
 
     def named(self, name: str) -> UPat:
@@ -171,38 +175,22 @@ class UPat:
         src = (self, *[as_upat(o) for o in others])
         return UPat(op, src=list(src) if op.commutes else src)
 
-    __add__ = _operator(Ops.ADD)
-    __radd__ = _operator(Ops.ADD, reverse=True)
-    __sub__ = _operator(Ops.SUB)
-    __rsub__ = _operator(Ops.SUB, reverse=True)
-    __mul__ = _operator(Ops.MUL)
-    __rmul__ = _operator(Ops.MUL, reverse=True)
-    __truediv__ = _operator(Ops.FDIV)
-    __rtruediv__ = _operator(Ops.FDIV, reverse=True)
-    __floordiv__ = _operator(Ops.FLOORDIV)
-    __rfloordiv__ = _operator(Ops.FLOORDIV, reverse=True)
-    __mod__ = _operator(Ops.FLOORMOD)
-    __rmod__ = _operator(Ops.FLOORMOD, reverse=True)
-    __pow__ = _operator(Ops.POW)
-    __rpow__ = _operator(Ops.POW, reverse=True)
-    __and__ = _operator(Ops.AND)
-    __rand__ = _operator(Ops.AND, reverse=True)
-    __or__ = _operator(Ops.OR)
-    __ror__ = _operator(Ops.OR, reverse=True)
-    __xor__ = _operator(Ops.XOR)
-    __rxor__ = _operator(Ops.XOR, reverse=True)
-    __lshift__ = _operator(Ops.SHL)
-    __rlshift__ = _operator(Ops.SHL, reverse=True)
-    __rshift__ = _operator(Ops.SHR)
-    __rrshift__ = _operator(Ops.SHR, reverse=True)
-    __lt__ = _operator(Ops.CMPLT)
-    __le__ = _operator(Ops.CMPLE)
-    __gt__ = _operator(Ops.CMPLT, reverse=True)
-    __ge__ = _operator(Ops.CMPLE, reverse=True)
-    eq = _operator(Ops.CMPEQ)
-    ne = _operator(Ops.CMPNE)
-    maximum = _operator(Ops.MAX)
-    minimum = _operator(Ops.MIN)
+    __add__, __radd__ = _operators(Ops.ADD)
+    __sub__, __rsub__ = _operators(Ops.SUB)
+    __mul__, __rmul__ = _operators(Ops.MUL)
+    __truediv__, __rtruediv__ = _operators(Ops.FDIV)
+    __floordiv__, __rfloordiv__ = _operators(Ops.FLOORDIV)
+    __mod__, __rmod__ = _operators(Ops.FLOORMOD)
+    __pow__, __rpow__ = _operators(Ops.POW)
+    __and__, __rand__ = _operators(Ops.AND)
+    __or__, __ror__ = _operators(Ops.OR)
+    __xor__, __rxor__ = _operators(Ops.XOR)
+    __lshift__, __rlshift__ = _operators(Ops.SHL)
+    __rshift__, __rrshift__ = _operators(Ops.SHR)
+    __lt__, __gt__ = _operators(Ops.CMPLT)
+    __le__, __ge__ = _operators(Ops.CMPLE)
+    eq, ne = _operator(Ops.CMPEQ), _operator(Ops.CMPNE)
+    maximum, minimum = _operator(Ops.MAX), _operator(Ops.MIN)
 
     def __neg__(self) -> UPat:
         return self.alu(Ops.NEG)
@@ -343,9 +331,7 @@ class Rule:
 
     def calling(self, function: RuleFunction) -> Rule:
         """This rule with its function wrapped in another of the same signature."""
-        out = object.__new__(Rule)
-        for slot in Rule.__slots__:
-            setattr(out, slot, getattr(self, slot))
+        out = copy.copy(self)
         out.function = function
         return out
 
@@ -364,14 +350,15 @@ class Rule:
             )
 
     @property
-    def place(self) -> str:
+    def source_line(self) -> str:
         """file:line"""
         return f"{self.location[0]}:{self.location[1]}"
 
     @property
     def label(self) -> str:
-        """Name and place; a rule without a name of its own has only a place."""
-        return self.place if self.place.endswith(self.name) else f"{self.name} ({self.place})"
+        """Name and source line; a rule without a name of its own has only a source line."""
+        unnamed = self.source_line.endswith(self.name)
+        return self.source_line if unnamed else f"{self.name} ({self.source_line})"
 
     def apply(self, u: UOp, ctx: Any = None) -> Any:
         """The replacement of `u`, found by the interpretive matcher, or None."""

@@ -176,6 +176,16 @@ def exact(op: Op, u: UOp, v: UOp) -> bool:
     return u.dtype.scalar is dtypes.index or all([_fits(u, n) for n in corners])
 
 
+def exact_sum(a: UPat, b: UPat) -> Condition:
+    """a + b does not leave the dtype, by their bounds."""
+    return Condition("exact_sum", (a, b), functools.partial(exact, Ops.ADD))
+
+
+def exact_product(a: UPat, b: UPat) -> Condition:
+    """a·b does not leave the dtype, by their bounds."""
+    return Condition("exact_product", (a, b), functools.partial(exact, Ops.MUL))
+
+
 # ---------------------------------------------------------------- rules
 @dataclass(frozen=True)
 class Entry:

@@ -41,7 +41,7 @@ class RuleStatistics:
         times = f"{self.matching * 1e3:9.2f} / {self.total * 1e3:9.2f} ms"
         return (
             f"{self.matches:8d} / {self.attempts:8d}  {self.rate:6.1%} {times}  "
-            f"{self.rule.name}  {self.rule.place}"
+            f"{self.rule.name}  {self.rule.source_line}"
         )
 
 

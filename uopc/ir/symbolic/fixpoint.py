@@ -28,23 +28,18 @@ from uopc.ir.rewrite.rules import ANY, Domain, RuleSet, matcher
 
 # The rules by the kind of numbers that a node computes with: few rules hold for all kinds. Some
 # rules call `simplify`, so their files import this one, and `simplify.py` hands the rules in.
-_RULES_FOR: dict[str, PatternMatcher] = {}
+RULES_FOR: dict[str, PatternMatcher] = {}
 
 
 def use(sets: Iterable[RuleSet]) -> None:
     """The rule sets that `simplify` tries, in this order."""
     for domain in Domain:
         rules = matcher(*[s for s in sets if domain in s.over])
-        _RULES_FOR.update(dict.fromkeys(domain.kinds, rules))
-    _RULES_FOR["void"] = matcher(*[s for s in sets if s.over == ANY])
+        RULES_FOR.update(dict.fromkeys(domain.kinds, rules))
+    RULES_FOR["void"] = matcher(*[s for s in sets if s.over == ANY])
 
 
-def rules_for(u: UOp) -> PatternMatcher:
-    """The rules that may fit the node."""
-    return _RULES_FOR[_numbers(u)]
-
-
-def _numbers(u: UOp) -> str:
+def kind_of(u: UOp) -> str:
     """The kind of the numbers that a node compares, or else of its value."""
     return u.src[0].dtype.kind if u.op.dtype == "bool" else u.dtype.kind
 
@@ -68,7 +63,7 @@ def simplify(root: UOp) -> UOp:
 
 def _simplify(root: UOp) -> None:
     """Set `_simple` of `root` and of all nodes that it needs."""
-    tables = {kind: statistics.table_of(rules) for kind, rules in _RULES_FOR.items()}
+    tables = {kind: statistics.table_of(rules) for kind, rules in RULES_FOR.items()}
     listener = current_listener()
     stack = [root]
     # node → the node it became, until that is simplified
@@ -88,10 +83,12 @@ def _simplify(root: UOp) -> None:
             stack.extend(reversed(missing))
             continue
         made = _remade(u)
-        if made is not u and (made._simple is not None or not _on_simple(made)):
+        if made is not u and (
+            made._simple is not None or not all([s._simple is True for s in needed(made)])
+        ):
             _follow(u, made, became, stack)
             continue
-        match = tables[_numbers(made)][made.op] if made.tag is None else None
+        match = tables[kind_of(made)][made.op] if made.tag is None else None
         hit = None if match is None else match(made, None)
         if hit is None:
             made._simple = True
@@ -125,15 +122,11 @@ def needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
     return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
 
 
-def _on_simple(u: UOp) -> bool:
-    """Whether all nodes that u needs are in normal form."""
-    return all([s._simple is True for s in needed(u)])
-
-
 def _remade(u: UOp) -> UOp:
     """u on the simplified forms of what it needs, folded; a tagged node is not folded."""
     if is_sum(u):
-        return _resummed(u)
+        made, dims = _collected(u), shapes.shape(u)
+        return made if shapes.shape(made) == dims else leaves.full(made, dims)
     src = u.src
     if any([s._simple is not True for s in src]):
         src = tuple([s if s._simple is True else s._simple for s in src])
@@ -144,18 +137,12 @@ def _remade(u: UOp) -> UOp:
     return u if src is u.src else intern(u.op, u.dtype, src, u.arg, u.tag)
 
 
-def _resummed(u: UOp) -> UOp:
-    """A sum of simplified atoms, in the shape of u."""
-    made, dims = _collected(u), shapes.shape(u)
-    return made if shapes.shape(made) == dims else leaves.full(made, dims)
-
-
 def _collected(u: UOp) -> UOp:
+    """A sum on its simplified atoms."""
     constant, terms = affine.form(u)
     atoms = needed(u)
     if any([a._simple is not True or a.op is Ops.WHERE or a.op is Ops.INVALID for a in atoms]):
-        parts = [affine.const(constant), *[_term(m, k) for m, k in terms.items()]]
-        return _selected(parts)
+        return _selected([affine.const(constant), *[_term(m, k) for m, k in terms.items()]])
     return affine.build(constant, terms)
 
 
@@ -166,35 +153,30 @@ def _term(m: UOp, k: int) -> UOp:
     return out
 
 
-def _selected(parts: list[UOp]) -> UOp:
-    """The sum of the parts; constants and selections under one condition are added up.
+def _selected(addends: list[UOp]) -> UOp:
+    """A sum; constants and selections under one condition are added up.
 
     p.where(x, 0)·3 + y + p.where(z, 1) → p.where(3·x + z, 1) + y
     """
     constant = 0
     terms: affine.Terms = {}
-    for part in parts:
-        if is_partial(part):
-            return functools.reduce(lambda a, b: combine(Ops.ADD, (a, b)), parts)
-        c, t = affine.form(part)
+    for v in addends:
+        if is_partial(v):
+            return functools.reduce(lambda a, b: combine(Ops.ADD, (a, b)), addends)
+        c, t = affine.form(v)
         constant += c
         affine.accumulate(terms, t, 1)
-    picks = [m for m in terms if m.op is Ops.WHERE]
-    for a, b in itertools.combinations(picks, 2):
-        if a.src[0] is b.src[0] and any([_all_const(a, b, i) for i in (1, 2)]):
+    selections = [m for m in terms if m.op is Ops.WHERE]
+    for a, b in itertools.combinations(selections, 2):
+        branches = list(zip(a.src[1:], b.src[1:]))
+        known = any([affine.is_const(x) and affine.is_const(y) for x, y in branches])
+        if known and a.src[0] is b.src[0]:
             j, k = terms[a], terms[b]
-            one = select(
-                a.src[0],
-                affine.add(affine.scaled(a.src[1], j), affine.scaled(b.src[1], k)),
-                affine.add(affine.scaled(a.src[2], j), affine.scaled(b.src[2], k)),
-            )
+            sums = [affine.add(affine.scaled(x, j), affine.scaled(y, k)) for x, y in branches]
+            one = select(a.src[0], *sums)
             rest = {m: f for m, f in terms.items() if m is not a and m is not b}
             return affine.add(affine.build(constant, rest), one)
     return affine.build(constant, terms)
-
-
-def _all_const(a: UOp, b: UOp, i: int) -> bool:
-    return affine.is_const(a.src[i]) and affine.is_const(b.src[i])
 
 
 def replaced(root: UOp, mapping: Mapping[UOp, UOp], as_is: frozenset[Op] = frozenset()) -> UOp:

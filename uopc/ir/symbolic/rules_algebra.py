@@ -219,7 +219,7 @@ FLOATS = RuleSet("floats", over=FLOAT, rules=[
 
 # ---------------------------------------------------------------- casts
 def _holds_all(source: UOp, target: DType) -> bool:
-    """Whether `target` represents every value that `source` may have."""
+    """True if `target` represents every value that `source` may have."""
     t = source.dtype.scalar
     if t.is_float:
         return target.is_float and target.whole_bits >= t.whole_bits and target.bits > t.bits

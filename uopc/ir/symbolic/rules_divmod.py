@@ -19,7 +19,8 @@ from uopc.ir.rewrite.rules import (
     d,
     divides,
     e,
-    exact,
+    exact_product,
+    exact_sum,
     fits_product,
     nonzero,
     positive,
@@ -29,39 +30,6 @@ from uopc.ir.rewrite.rules import (
     x,
     y,
 )  # fmt: skip
-
-
-def _exact_factor(x: UOp, c: UOp, d: UOp) -> bool:
-    """x·c does not wrap and d divides c."""
-    return type(d.arg) is int and d.arg > 0 and c.arg % d.arg == 0 and exact(Ops.MUL, x, c)
-
-
-@rule_fn("divide-product", (x * c) // d)
-def _divide_product(x: UOp, c: UOp, d: UOp) -> UOp | None:
-    """(x * c) // d → x * (c // d) where d divides c and x * c does not wrap"""
-    return make(Ops.MUL, x, c.arg // d.arg) if _exact_factor(x, c, d) else None
-
-
-@rule_fn("remainder-product", (x * c) % d)
-def _remainder_product(x: UOp, c: UOp, d: UOp) -> UOp | None:
-    """(x * c) % d → 0 where d divides c and x * c does not wrap"""
-    return make(Ops.MUL, x, 0) if _exact_factor(x, c, d) else None
-
-
-@rule_fn("divide-sum", (x + c) // d)
-def _divide_sum(x: UOp, c: UOp, d: UOp) -> UOp | None:
-    """(x + c) // d → x // d + c // d where d divides c and x + c does not wrap"""
-    if type(d.arg) is not int or d.arg <= 0 or c.arg % d.arg or not exact(Ops.ADD, x, c):
-        return None
-    return make(Ops.ADD, make(Ops.FLOORDIV, x, d), c.arg // d.arg)
-
-
-@rule_fn("remainder-sum", (x + c) % d)
-def _remainder_sum(x: UOp, c: UOp, d: UOp) -> UOp | None:
-    """(x + c) % d → x % d where d divides c and x + c does not wrap"""
-    if type(d.arg) is not int or d.arg <= 0 or c.arg % d.arg or not exact(Ops.ADD, x, c):
-        return None
-    return make(Ops.FLOORMOD, x, d)
 
 
 @rule_fn("remainder-shifted", x % c, tried_on=[x % c, (x % d + e) % c])
@@ -81,14 +49,23 @@ _NATURAL = (at_least(x, 0), at_least(y, 0))
 
 # fmt: off
 DIVMOD = RuleSet("divmod", over=WRAPPING, rules=[
-    rule("mod-inside",      x % c,                   x,            when=[within(x, 0, c)]),
+    rule("mod-inside",        x % c,                 x,            when=[within(x, 0, c)]),
     # Nested divisions collapse, so that bounds see one divisor.
-    rule("div-nested",      (x // c) // d,           x // (c * d),
+    rule("div-nested",        (x // c) // d,         x // (c * d),
          when=[positive(c), positive(d), fits_product(c, d)]),
-    rule("mod-nested",      (x % c) % d,             x % d,        when=[divides(d, c)]),
-    rule("mod-again",       (x % c) % c,             x % c),
-    rule("recombine",       (x // c) * c + x % c,    x,            when=[nonzero(c)]),
-    _divide_product, _remainder_product, _divide_sum, _remainder_sum, _remainder_shifted,
+    rule("mod-nested",        (x % c) % d,           x % d,        when=[divides(d, c)]),
+    rule("mod-again",         (x % c) % c,           x % c),
+    rule("recombine",         (x // c) * c + x % c,  x,            when=[nonzero(c)]),
+    # Multiples of the divisor leave the dividend.
+    rule("divide-product",    (x * c) // d,          x * (c // d),
+         when=[divides(d, c), exact_product(x, c)]),
+    rule("remainder-product", (x * c) % d,           0,
+         when=[divides(d, c), exact_product(x, c)]),
+    rule("divide-sum",        (x + c) // d,          x // d + c // d,
+         when=[divides(d, c), exact_sum(x, c)]),
+    rule("remainder-sum",     (x + c) % d,           x % d,
+         when=[divides(d, c), exact_sum(x, c)]),
+    _remainder_shifted,
 ])
 
 # Truncating division of natural numbers is flooring division, which has more rules.

@@ -8,8 +8,8 @@ the sides of comparisons.
     a*-3 + b + 5         →  b - a*3 + 5            (a*-1)//3 + a*2    →  (a*5)//3
     a*a*4 + a*-1         →  a*(a*4 - 1)            a < b + 1          →  a <= b
 
-Each step is an identity of whole numbers. The step that saves most nodes is taken first, then the
-next, as long as a step saves any.
+Each candidate is an identity of whole numbers. The one that saves most nodes is taken first, then
+the next, as long as one saves any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Form, Terms, is_const
-from uopc.ir.symbolic import simplify
+from uopc.ir.symbolic.fixpoint import is_sum, needed
 
 # Larger graphs stay in normal form: the nodes of every candidate are counted.
 MOST_NODES = 150
@@ -38,16 +38,15 @@ def shorten(root: UOp, original: UOp) -> UOp:
     """An equal graph of no more nodes than `root`, the normal form of `original`."""
     if max(size(root), size(original)) > MOST_NODES:
         return root
-    best: UOp | None = None
+    made: list[UOp] = []
     last: _Writer | None = None
     for _ in range(_ROUNDS):
         writer = _Writer(root, original, last)
-        made = writer.written(root)
-        if last is not None and made is last.short[root]:
+        made.append(writer.written(root))
+        if last is not None and made[-1] is last.short[root]:
             break
-        best, last = made if best is None else min(best, made, key=size), writer
-    assert best is not None
-    return min(best, root, key=size)
+        last = writer
+    return min([*made, root], key=size)
 
 
 def size(u: UOp) -> int:
@@ -56,7 +55,7 @@ def size(u: UOp) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Candidate:
     """A sum in other terms. One of them may be a product of `inner` and another factor."""
 
     form: Form
@@ -84,7 +83,7 @@ class _Writer:
         stack = [root]
         while stack:
             u = stack[-1]
-            missing = [s for s in simplify.needed(u) if s not in self.short]
+            missing = [s for s in needed(u) if s not in self.short]
             if missing and u not in self.short:
                 stack.extend(missing)
                 continue
@@ -102,11 +101,11 @@ class _Writer:
             own, top = self.earlier.short[u], self.earlier.short[self.root]
             walk.toposort(top, gate=lambda v: v is not own, done=there)
             there.pop(own, None)
-        stack = list(simplify.needed(u))
+        stack = list(needed(u))
         while stack:
             v = stack.pop()
-            if simplify.is_sum(v) or _is_division(v):
-                stack.extend(simplify.needed(v))
+            if is_sum(v) or _is_division(v):
+                stack.extend(needed(v))
             elif v.op is not Ops.CONST:
                 walk.toposort(self.short[v], done=there)
         return set(there)
@@ -122,7 +121,7 @@ class _Writer:
     def _node(self, u: UOp) -> UOp:
         if u.tag is not None or shapes.shape(u) != ():
             return u
-        if simplify.is_sum(u):
+        if is_sum(u):
             return self.sum(*affine.form(u))
         if u.op in _COMPARISONS and u.src[0].dtype.kind == "index":
             return self.cheapest(self._comparisons(u))
@@ -135,41 +134,42 @@ class _Writer:
 
     # ------------------------------------------------------------ sums
     def sum(self, constant: int, terms: Terms) -> UOp:
-        """The shortest sum that a chain of best steps leads to."""
+        """The shortest sum that a chain of best candidates leads to."""
         key = (constant, *terms.items())
-        found = self.sums.get(key)
-        if found is None:
-            self.sums[key] = found = self._sum(constant, terms)
-        return found
-
-    def _sum(self, constant: int, terms: Terms) -> UOp:
+        if key in self.sums:
+            return self.sums[key]
         best = self._written(constant, terms)
         while len(terms) <= _MOST_TERMS:
-            steps = [(self._written(*s.form), s) for s in self._steps(constant, terms)]
-            if not steps:
+            pairs = [(self._written(*c.form), c) for c in self._candidates(constant, terms)]
+            if not pairs:
                 break
-            made, step = min(steps, key=lambda t: self.cost(t[0]))
+            made, candidate = min(pairs, key=lambda pair: self.cost(pair[0]))
             if self.cost(made) >= self.cost(best):
                 break
-            constant, terms = self._refined(step)
+            constant, terms = self._refined(candidate)
             best = self.cheapest((made, self._written(constant, terms)))
+        self.sums[key] = best
         return best
 
-    def _steps(self, constant: int, terms: Terms) -> Iterator[_Step]:
-        """Steps to the same sum in other terms."""
+    def _candidates(self, constant: int, terms: Terms) -> Iterator[_Candidate]:
+        """The same sum in other terms."""
         for m, f in terms.items():
-            if m.op is Ops.FLOORMOD and _is_division(m):
-                yield _Step((constant, _without(terms, m) | {_turned(m): -f}))
+            if m.op is Ops.FLOORMOD and _is_division(m):  # −(e % n) = −e % −n
+                negated = affine.node(
+                    m.op, affine.scaled(m.src[0], -1), affine.const(-m.src[1].arg)
+                )
+                rest = {w: k for w, k in terms.items() if w is not m}
+                yield _Candidate((constant, rest | {negated: -f}))
             elif _is_division(m):
-                yield from map(_Step, _absorbed(constant, terms, m, f))
+                yield from map(_Candidate, _absorbed(constant, terms, m, f))
         for g in {abs(f) for f in terms.values()} - {1}:
             yield from self._factored(constant, terms, g)
         for a in self._shared_atoms(terms):
             yield self._common_atom(constant, terms, a)
         for part in self.parts:
-            yield from map(_Step, self._known_part(constant, terms, *part))
+            yield from map(_Candidate, self._known_part(constant, terms, *part))
 
-    def _factored(self, constant: int, terms: Terms, g: int) -> Iterator[_Step]:
+    def _factored(self, constant: int, terms: Terms, g: int) -> Iterator[_Candidate]:
         """a·g + b·(g + 1) + … → (a + b)·g + b + …"""
         group: Terms = {}
         rest: Terms = {}
@@ -188,7 +188,7 @@ class _Writer:
             yield self._product((left, rest), opposite, affine.const(g), -1)
             yield self._product((left, rest), opposite, affine.const(-g), 1)
 
-    def _common_atom(self, constant: int, terms: Terms, a: UOp) -> _Step:
+    def _common_atom(self, constant: int, terms: Terms, a: UOp) -> _Candidate:
         """a·b·k + a·n → a·(b·k + n)"""
         group: Terms = {}
         rest: Terms = {}
@@ -205,20 +205,20 @@ class _Writer:
                 inner = f
         return self._product((constant, rest), (inner, group), self.short[a], 1)
 
-    def _product(self, rest: Form, inner: Form, factor: UOp, sign: int) -> _Step:
+    def _product(self, rest: Form, inner: Form, factor: UOp, sign: int) -> _Candidate:
         """rest + sign·inner·factor, the product as one term."""
         product = affine.node(Ops.MUL, self._written(*inner), factor)
         self.short[product] = product
-        return _Step((rest[0], rest[1] | {product: sign}), product, inner)
+        return _Candidate((rest[0], rest[1] | {product: sign}), product, inner)
 
-    def _refined(self, step: _Step) -> Form:
-        """The terms after a step, the inside of its product written short."""
-        constant, terms = step.form
-        if step.product is None:
+    def _refined(self, candidate: _Candidate) -> Form:
+        """The terms of a candidate, the inside of its product written short."""
+        (constant, terms), old = candidate.form, candidate.product
+        if old is None:
             return constant, terms
-        product = affine.node(Ops.MUL, self.sum(*step.inner), step.product.src[1])
+        product = affine.node(Ops.MUL, self.sum(*candidate.inner), old.src[1])
         self.short[product] = product
-        return constant, {product if m is step.product else m: f for m, f in terms.items()}
+        return constant, {product if m is old else m: f for m, f in terms.items()}
 
     def _atoms(self, m: UOp) -> list[UOp]:
         """The factors of a monomial; a written node is one factor."""
@@ -226,11 +226,11 @@ class _Writer:
 
     def _shared_atoms(self, terms: Terms) -> list[UOp]:
         """The atoms of more than one monomial."""
-        seen: dict[UOp, int] = {}
+        users: dict[UOp, int] = {}
         for m in terms:
             for a in dict.fromkeys(self._atoms(m)):
-                seen[a] = seen.get(a, 0) + 1
-        return [a for a, count in seen.items() if count > 1]
+                users[a] = users.get(a, 0) + 1
+        return [a for a, count in users.items() if count > 1]
 
     def _known_part(
         self, constant: int, terms: Terms, part: UOp, c: int, inside: Terms
@@ -254,42 +254,32 @@ class _Writer:
         return made
 
     def _plain(self, constant: int, terms: Terms, minus: Op) -> UOp:
+        if not terms:
+            return affine.const(constant)
         ordered = sorted(terms, key=affine.term_order)
         added = [m for m in ordered if terms[m] > 0 or (minus is Ops.ADD and terms[m] < -1)]
-        out: UOp | None = None
-        for m in added:
-            out = _joined(Ops.ADD, out, self._term(m, terms[m]))
-        taken = [m for m in ordered if m not in added]
-        if out is None and constant:
-            out, constant = affine.const(constant), 0
-        if out is None and taken:
-            first = next((m for m in taken if terms[m] < -1), None)
-            if first is None:
+        addends = [self._term(m, terms[m]) for m in added]
+        if not added and constant:
+            addends, constant = [affine.const(constant)], 0
+        elif not added:
+            added = [m for m in ordered if terms[m] < -1][:1]
+            if not added:
                 total = self._plain(0, _scaled(terms, -1), minus)
                 return intern(Ops.NEG, total.dtype, (total,))
-            out = self._term(first, terms[first])
-            taken.remove(first)
-        for m in taken:
-            out = _joined(Ops.SUB, out, self._term(m, -terms[m]))
-        if out is None:
-            return affine.const(constant)
+            addends = [self._term(added[0], terms[added[0]])]
+        out = _joined(Ops.ADD, addends)
+        for m in ordered:
+            if m not in added:
+                out = affine.node(Ops.SUB, out, self._term(m, -terms[m]))
         return affine.node(Ops.ADD, out, affine.const(constant)) if constant else out
 
     def _term(self, m: UOp, k: int) -> UOp:
-        made = self._monomial(m)
+        made = self.short.get(m)
+        if made is None and m.op is Ops.MUL:
+            made = _joined(Ops.MUL, [self.short[a] for a in affine.factors(m)])
+        elif made is None:
+            made = self._divided(m)
         return made if k == 1 else affine.node(Ops.MUL, made, affine.const(k))
-
-    def _monomial(self, m: UOp) -> UOp:
-        found = self.short.get(m)
-        if found is not None:
-            return found
-        if m.op is not Ops.MUL:
-            return self._divided(m)
-        out: UOp | None = None
-        for a in affine.factors(m):
-            out = _joined(Ops.MUL, out, self.short[a])
-        assert out is not None
-        return out
 
     # ------------------------------------------------------------ quotients and remainders
     def _divided(self, u: UOp) -> UOp:
@@ -343,16 +333,15 @@ def _value(u: UOp) -> UOp:
     return u.src[0] if u.op is Ops.LOAD and len(u.src) == 1 else u
 
 
-def _joined(op: Op, total: UOp | None, term: UOp) -> UOp:
-    return term if total is None else affine.node(op, total, term)
+def _joined(op: Op, operands: list[UOp]) -> UOp:
+    out = operands[0]
+    for v in operands[1:]:
+        out = affine.node(op, out, v)
+    return out
 
 
 def _scaled(terms: Terms, k: int) -> Terms:
     return {m: f * k for m, f in terms.items()}
-
-
-def _without(terms: Terms, m: UOp) -> Terms:
-    return {w: f for w, f in terms.items() if w is not m}
 
 
 def _with(terms: Terms, m: UOp, k: int) -> Terms:
@@ -387,9 +376,3 @@ def _in_quotients(terms: Terms, limit: int, n: int) -> Iterator[tuple[Terms, int
         e = affine.build(c % n, _scaled(rest, sign))
         quotient = affine.node(Ops.FLOORDIV, e, affine.const(n))
         yield whole | {quotient: sign}, end - sign * (c // n)
-
-
-def _turned(m: UOp) -> UOp:
-    """−(e % n) as −e % −n."""
-    e, n = m.src
-    return affine.node(Ops.FLOORMOD, affine.scaled(e, -1), affine.const(-n.arg))

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from uopc.ir.rewrite.rules import RuleSet, matcher
-from uopc.ir.symbolic import fixpoint
-from uopc.ir.symbolic.fixpoint import is_sum, needed, replaced, rules_for, simplify
-from uopc.ir.symbolic.rules_algebra import (
-    BOUNDS,
-    CASTS,
-    COMPARISONS,
-    CONSTANTS,
-    FLOATS,
-    GREATER,
-    SHIFTS,
-    SUMS,
-)  # fmt: skip
-from uopc.ir.symbolic.rules_divmod import DIVMOD, TRUNCATING
-from uopc.ir.symbolic.rules_logic import CONDITIONS, LATTICE, LOGIC
-from uopc.ir.symbolic.rules_where import (
-    SELECT_GREATER,
-    SELECT_INDEX,
-    SELECTIONS,
-    UNDER_CONDITION,
-    WHERE,
-    WHERE_BOOL,
-)  # fmt: skip
+from uopc.ir.symbolic import fixpoint, rules_algebra, rules_divmod, rules_logic, rules_where
+from uopc.ir.symbolic.fixpoint import replaced, simplify
 
-__all__ = ["RULES", "SETS", "is_sum", "needed", "replaced", "rules_for", "simplify"]
+__all__ = ["RULES", "SETS", "replaced", "simplify"]
 
 # Rules that decide a node at once come first.
 SETS: tuple[RuleSet, ...] = (
-    BOUNDS, CONSTANTS, LATTICE, LOGIC, SUMS, SHIFTS, COMPARISONS, GREATER, CONDITIONS,
-    DIVMOD, TRUNCATING, CASTS, FLOATS, SELECTIONS, WHERE_BOOL, WHERE, SELECT_GREATER, SELECT_INDEX,
-    UNDER_CONDITION,
+    rules_algebra.BOUNDS, rules_algebra.CONSTANTS, rules_logic.LATTICE, rules_logic.LOGIC,
+    rules_algebra.SUMS, rules_algebra.SHIFTS, rules_algebra.COMPARISONS, rules_algebra.GREATER,
+    rules_logic.CONDITIONS, rules_divmod.DIVMOD, rules_divmod.TRUNCATING, rules_algebra.CASTS,
+    rules_algebra.FLOATS, rules_where.SELECTIONS, rules_where.WHERE_BOOL, rules_where.WHERE,
+    rules_where.SELECT_GREATER, rules_where.SELECT_INDEX, rules_where.UNDER_CONDITION,
 )  # fmt: skip
 RULES = matcher(*SETS)
 fixpoint.use(SETS)
