@@ -75,7 +75,7 @@ def test_rows_that_are_not_aligned_are_stored_through_the_caches():
     ("make", "opt", "why"),
     [
         (lambda x: x * 2.0, Opt("NONTEMPORAL", 0, 4), "the amount is 4"),
-        (lambda x: x.assign(x * 2.0), Opt("NONTEMPORAL", 0, 0), "reads what it writes"),
+        (lambda x: x.assign(x * 2.0), Opt("NONTEMPORAL", 0, 0), "reads the storage that it writes"),
         (lambda x: x.reshape(8, 8).sum(axis=1), Opt("NONTEMPORAL", 1, 0), "is stored in the loop"),
     ],
 )

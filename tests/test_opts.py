@@ -121,7 +121,7 @@ def test_overlapping_vectors_of_every_length(width):
 def test_what_is_written_in_place_does_not_overlap():
     x = uopc.param("x", (7,))
     kernel_graph = plain_kernel(x.assign(x * 2.0))
-    with pytest.raises(Refused, match="the kernel reads what it writes"):
+    with pytest.raises(Refused, match="the kernel reads the storage that it writes"):
         table.apply_opt(kernel_graph, Opt("OVERLAP", 0, 4))
 
 

@@ -66,7 +66,7 @@ def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
     order = walk.order(kernel)
     read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
     if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
-        raise Refused("the kernel reads what it writes")
+        raise Refused("the kernel reads the storage that it writes")
 
 
 def check_ahead(kernel: UOp, value: UOp) -> None:
@@ -76,7 +76,7 @@ def check_ahead(kernel: UOp, value: UOp) -> None:
         if u.op is Ops.AFTER:
             raise Refused("the operand waits for a store")
         if u.op is Ops.INDEX and storage_root(u) in written:
-            raise Refused("the kernel writes to what the operand reads")
+            raise Refused("the kernel writes the storage that the operand reads")
 
 
 def known_length(r: UOp) -> int:

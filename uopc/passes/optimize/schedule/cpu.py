@@ -155,7 +155,7 @@ STEPS: tuple[Step[CpuScheduler], ...] = (
     Step("order-loops", _order_loops, "all later steps read the loops in their final order"),
     Step("put-columns-outside", _put_columns_outside, "threads share the outermost loop"),
     Step("share-among-threads", _share_among_threads, "later steps cut the chunk of one thread"),
-    Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns have their place"),
+    Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns are outside"),
     Step("contract", _contract, "completes the schedule; the steps below are for other kernels"),
     Step("unroll-short-reduces", _unroll_short_reduces, "lanes are for loops that stay loops"),
     Step("copy-thin-rows", lambda s: copy_thin_rows(s, s.lanes), "copied loops get no lanes"),
@@ -170,5 +170,5 @@ STEPS: tuple[Step[CpuScheduler], ...] = (
     Step("vectorise-nests", _vectorise_nests, "only nests that have no lanes yet get some"),
     Step("interleave", interleave, "the length of a body includes its copies"),
     Step("store-past-caches", lambda s: store_past_caches(s, s.before),
-         "lanes and copies decide what a store writes"),
+         "lanes and copies decide the bytes of a store"),
 )  # fmt: skip

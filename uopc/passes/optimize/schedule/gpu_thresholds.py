@@ -42,7 +42,7 @@ ACCESS_BYTES    = row(16,     "bytes",              "an access of a thread that 
 
 
 def capacity(gpu: Gpu) -> int:
-    """The threads that a part runs at a time."""
+    """The threads that a GPU runs at a time."""
     return gpu.multiprocessors * gpu.threads_per_multiprocessor
 
 

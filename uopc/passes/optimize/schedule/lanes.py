@@ -13,7 +13,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 from uopc.passes.optimize.schedule.short_rows import fills_rows
 
 
-# ---------------------------------------------------------------- which loops
+# ---------------------------------------------------------------- the choice of loops
 def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
     """The output loop whose lanes touch memory best; None if they would scatter cheap results."""
     k = s.facts
@@ -52,7 +52,7 @@ def reduce_lanes(k: KernelFacts, lanes: int, output: UOp | None) -> list[UOp]:
     return chosen
 
 
-# ---------------------------------------------------------------- how they get them
+# ---------------------------------------------------------------- the lanes of a loop
 def vectorise_output(s: Scheduler, r: UOp, lanes: int, vectors: int) -> None:
     """Lanes on an output loop, in several vectors; the rest of a long body overlaps them."""
     width = fitting(lanes, length_of(r))

@@ -33,13 +33,13 @@ def row(value: Number, unit: str, meaning: str, workload: str) -> Number:
 THREAD_WORK             = row(1 << 18, "operations",     "least work that threads share; about 20 µs of vector code",                       "threads")
 WHOLE_UNROLL            = row(16,      "iterations",     "longest reduce loop that becomes straight code",                                  "short reduces")
 MOST_COPIES             = row(2048,    "nodes",          "most nodes of straight-line copies; more cost compile time",                      "code size")
-LONG_BODY               = row(256,     "nodes",          "least body whose loops are ordered by what they compute again",                   "Jacobian")
+LONG_BODY               = row(256,     "nodes",          "least body whose loops are ordered by their repeated work",                       "Jacobian")
 OVERLAPPING_BODY        = row(64,      "nodes",          "least body whose last vector overlaps the one before it",                         "tails")
 MOST_AFTER_SUMS         = row(512,     "nodes",          "most nodes after the sums of a register tile in copies; more are a loop",         "gelu of a product")
 INTERLEAVED             = row(2,       "iterations",     "iterations side by side of a body that waits for its results",                    "chains")
 
 # Loops cut in parts
-RUNS_OF_A_NODE          = row(8,       "runs",           "how often each node of the parts must run",                                       "96 movement ops")
+RUNS_OF_A_NODE          = row(8,       "runs",           "fewest runs of each node of the parts",                                           "96 movement ops")
 LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop that SPLIT_AT cuts",                                       "triangles")
 CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
@@ -78,10 +78,10 @@ LEAST_READS             = row(5,       "reads",          "least reads per elemen
 LEAST_ROW_BLOCK         = row(16,      "rows",           "least block of rows that a producer fills, or that caches hold",                  "softmax times v")
 DOT_ROWS                = row(8,       "rows",           "sums along lanes side by side that share an operand",                             "matrix times vector")
 
-# Streams: what neighbouring iterations both read
+# Streams: reads that neighbouring iterations share
 SHARED_ROWS             = row(8,       "rows",           "rows of a stencil side by side",                                                  "unsharp mask")
 MOST_SHARED             = row(1024,    "nodes",          "most nodes of such copies",                                                       "unsharp mask")
-SHARED_READS            = row(0.75,    "factor",         "most that each row then reads of what it read alone",                             "unsharp mask")
+SHARED_READS            = row(0.75,    "factor",         "most reads per row of such copies, relative to a row alone",                      "unsharp mask")
 HOISTED                 = row(32,      "vectors",        "longest row that becomes copies, so that its constants are computed once",        "batch norm")
 HOISTED_ROWS            = row(4,       "rows",           "rows side by side where the row is longer",                                       "batch norm")
 CROSSED_BLOCK           = row(128,     "iterations",     "side of the blocks of a transposed read",                                         "transpose and add")
