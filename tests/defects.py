@@ -54,7 +54,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "a permute by the inverse", "uopc/ir/builder/index_maps.py",
-        "source[axis] = index[i]", "source[i] = index[axis]",
+        "x[u.arg.index(i)] for i", "x[u.arg[i]] for i",
     ),
     Defect(
         "a shrink that forgets where it begins", "uopc/ir/builder/index_maps.py",

@@ -1,7 +1,7 @@
 """Choosing elements: `a[...]`, take, gather, one_hot, triangles; and `assign`, which writes them.
 
-Slices are movement ops, so they can be assigned to; arrays of indices are INDEX nodes. An index
-from data that is out of range reads 0: only one known when the graph is built can be refused.
+Slices are movement ops, so users can assign to them; arrays of indices are INDEX nodes. An index
+out of range is a UserError if its value is known when the graph is built; one from data reads 0.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NO_MASK = "a mask as index: use where; the result's size would depend on values
 
 @dataclass(slots=True)
 class _Axis:
-    """The part of one axis that a key selects: of a window (read backwards for a negative step),
-    `count` elements `step` apart, or those at `index`. `dropped`: one element, without the axis."""
+    """The part of one axis that a key selects: a window, and in it `count` elements, `step` apart
+    (backwards if negative), or those at `index`. `dropped`: one element, and no axis for it."""
 
     begin: Dim
     size: Dim
@@ -151,7 +151,7 @@ def _sliced(s: slice, n: Dim) -> _Axis:
         return _sliced_now(s, n, step)
     if step > 0:
         raw = _bound(s.start, n, 0, 0), _bound(s.stop, n, n, 0)
-    else:  # the same elements from below: past `stop` up to `start`
+    else:  # the same elements, from `stop` + 1 up to `start`
         raw = _bound(s.stop, n, 0, 1), _bound(s.start, n, n, 1)
     begin, end = _clamped(raw[0], n), _clamped(raw[1], n)
     size = _length(begin, end)
@@ -169,7 +169,7 @@ def _sliced(s: slice, n: Dim) -> _Axis:
 
 
 def _sliced_now(s: slice, n: int, step: int) -> _Axis:
-    """A slice of which everything is known, so Python's own rules apply."""
+    """A slice with known bounds of an axis of known size, by Python's own rules."""
     try:
         start, stop, _ = s.indices(n)
     except TypeError:
@@ -184,7 +184,7 @@ def _sliced_now(s: slice, n: int, step: int) -> _Axis:
 
 
 def _stepped(a: UOp, axes: list[_Axis]) -> UOp:
-    """The first of every |step| elements: those are the columns of a matrix, the first is kept."""
+    """The first of every |step| elements: column 0 of rows of |step|."""
     wide = [(x.count, abs(x.step)) for x in axes]
     padded = movement.pad(a, [(0, as_dim(n * k - x.size)) for (n, k), x in zip(wide, axes)])
     rows = [d for n, k in wide for d in ((n, k) if k > 1 else (n,))]
@@ -286,9 +286,9 @@ def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
 
 # ---------------------------------------------------------------- the result of a[key]
 def _result_layout(axes: list[_Axis], layout: list[int]) -> list[int]:
-    """The layout with the index arrays, and ints beside them, as one _BLOCK; dropped axes gone.
+    """The layout without dropped axes, with the index arrays, and ints beside them, as one _BLOCK.
 
-    As in NumPy the block stands where the arrays were if they were side by side, else first.
+    As in NumPy the block is in the place of the arrays if they are neighbours, else first.
     """
     if not any(x.index is not None and not x.dropped for x in axes):
         return [i for i in layout if i == _NEW or (i >= 0 and not axes[i].dropped)]

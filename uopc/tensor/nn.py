@@ -182,7 +182,13 @@ def conv2d(
     rank = len(grouped) + 6
     out = _product_sum(seen, weight, (rank - 3, rank - 2, rank - 1))
     out = movement.reshape(out, (batch, outs, oh, ow))
-    return out if bias is None else alu.binary(Ops.ADD, out, _per_channel(bias, outs, out.dtype))
+    if bias is None:
+        return out
+    b = operands.as_uop(bias, out.dtype)
+    if shapes.shape(b) != (outs,):
+        given = show(shapes.shape(b))
+        raise UserError(f"conv2d: the bias must have shape {show((outs,))}, got {given}")
+    return alu.binary(Ops.ADD, out, movement.reshape(b, (outs, 1, 1)))
 
 
 def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
@@ -195,15 +201,6 @@ def _check_groups(channels: Dim, outs: Dim, depth: Dim, groups: Any) -> None:
         )
     if groups > 1 and (not isinstance(outs, int) or outs % groups):
         raise UserError(f"conv2d: {outs} outputs do not split in {groups} groups")
-
-
-def _per_channel(bias: Operand, outs: Dim, t: DType) -> UOp:
-    b = operands.as_uop(bias, t)
-    if shapes.shape(b) != (outs,):
-        raise UserError(
-            f"conv2d: the bias must have shape {show((outs,))}, got {show(shapes.shape(b))}"
-        )
-    return movement.reshape(b, (outs, 1, 1))
 
 
 def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who: str) -> UOp:

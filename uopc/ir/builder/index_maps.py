@@ -128,12 +128,8 @@ def _groups(outer: Shape, inner: Shape, index: Index) -> list[tuple[Shape, Index
 
 def _regroup(outer: Shape, index: Index, inner: Shape) -> list[UOp]:
     live = [(d, x) for d, x in zip(outer, index) if d != 1]
-    kept = [d for d in inner if d != 1]
-    if len(live) == 1 and len(kept) == 1:
-        parts = [live[0][1]]
-    else:
-        parts = _unflatten(flat_index(tuple([d for d, _ in live]), [x for _, x in live]), kept)
-    rest = iter(parts)
+    flat = flat_index(tuple([d for d, _ in live]), [x for _, x in live])
+    rest = iter(_unflatten(flat, [d for d in inner if d != 1]))
     return [affine.const(0) if d == 1 else next(rest) for d in inner]
 
 
@@ -152,13 +148,6 @@ def _unflatten(flat: UOp, dims: list[Dim]) -> list[UOp]:
         flat, last = affine.divmod_(flat, leaves.dim_uop(d))
         out.append(last)
     return ([flat] if dims else []) + out[::-1]
-
-
-def _permute(u: UOp, index: Index) -> tuple[Index, UOp | None]:
-    source = [affine.const(0)] * len(index)
-    for i, axis in enumerate(u.arg):
-        source[axis] = index[i]
-    return tuple(source), None
 
 
 def _flip(u: UOp, index: Index) -> tuple[Index, UOp | None]:
@@ -195,7 +184,7 @@ _SAME = (Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.AFTER, Ops.STA
 _MOVEMENT: dict[Op, Callable[[UOp, Index], tuple[Index, UOp | None]]] = {
     Ops.RESHAPE: lambda u, x: (reshape_index(shapes.shape(u), shapes.shape(u.src[0]), x), None),
     Ops.EXPAND: lambda u, x: (broadcast_index(x, shapes.shape(u.src[0])), None),
-    Ops.PERMUTE: _permute,
+    Ops.PERMUTE: lambda u, x: (tuple([x[u.arg.index(i)] for i in range(len(x))]), None),
     Ops.FLIP: _flip,
     Ops.SHRINK: _shrink,
     Ops.PAD: lambda u, x: _padded(shapes.window(u)[0], shapes.shape(u.src[0]), x),

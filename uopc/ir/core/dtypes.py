@@ -49,7 +49,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        """Whether it is an integer type with negative values."""
+        """True for an integer type with negative values."""
         return self.kind in ("int", "index")
 
     @property

@@ -1,8 +1,8 @@
-"""The one evaluator: the value of a node, in NumPy, from the values of its operands.
+"""The value of a node, in NumPy, from the values of its operands.
 
 Constant folding, lookup tables, the check of the rules, and the reference interpreter all use it.
-Each elementwise op is defined by its row (`Op.evaluate`); this module adds constants, conversions,
-movement and reductions, and says which elements exist where an operand is INVALID.
+The row of an elementwise op defines it (`Op.evaluate`); this module adds constants, conversions,
+movement, reductions, and the mask of the elements that have a value, as INVALID has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXACT = frozenset((
 
 # ---------------------------------------------------------------- scalar graphs
 def evaluate(root: UOp, leaves: Mapping[UOp, Array]) -> tuple[Array, Array]:
-    """The values of a scalar graph at many points, and the points at which a value exists.
+    """The values of a scalar graph at many points, and a mask of the points with a value.
 
     `leaves`: the values of nodes at these points. Every other leaf must be a CONST or INVALID.
     """
@@ -79,7 +79,7 @@ def elementwise(u: UOp, sources: Sequence[Array]) -> Array:
 
 
 def _without_invalid(u: UOp, sources: Sequence[Array]) -> list[Array]:
-    """INVALID may stand beside any dtype: its placeholder takes the dtype of the other operand."""
+    """The sources, with the placeholder of an INVALID in the dtype of the other operand."""
     typed = [s.dtype for s in u.src[u.op is Ops.WHERE :] if s.op is not Ops.INVALID]
     t = typed[0].numpy if typed else u.dtype.numpy
     return [a.astype(t) if s.op is Ops.INVALID else a for s, a in zip(u.src, sources)]
@@ -88,7 +88,7 @@ def _without_invalid(u: UOp, sources: Sequence[Array]) -> list[Array]:
 def present(u: UOp, masks: Sequence[Array | None], sources: Sequence[Array]) -> Array | None:
     """The elements of an elementwise node that exist, from those of its operands (None: all).
 
-    Arithmetic on a missing element is missing; WHERE looks only at the side its condition picks.
+    Arithmetic on a missing element is missing; WHERE reads only the operand its condition picks.
     """
     if all(m is None for m in masks):
         return None
@@ -102,7 +102,7 @@ def present(u: UOp, masks: Sequence[Array | None], sources: Sequence[Array]) -> 
 
 
 def bitcast(a: Array, dtype: np.dtype[Any]) -> Array:
-    """The bytes of `a` read as another type; the last dimension takes up a change of item size."""
+    """The bytes of `a` as another type; another item size changes the length of the last axis."""
     if a.ndim == 0:
         return np.asarray(a).reshape(1).view(dtype).reshape(())
     if a.size == 0:
@@ -138,7 +138,7 @@ def move(u: UOp, a: Array, symbolic: Sequence[int] = (), fill: int = 0) -> Array
 
 
 def _window(a: Array, begins: Sequence[int], sizes: Sequence[int], fill: int) -> Array:
-    """The elements of `a` from `begins` on, as many as `sizes` says; `fill` where `a` has none."""
+    """The window of `a` with these begins and sizes; `fill` where `a` has no element."""
     inside = [range(max(b, 0), min(b + s, d)) for b, s, d in zip(begins, sizes, a.shape)]
     part = a[tuple([slice(r.start, max(r.start, r.stop)) for r in inside])]
     if part.shape == tuple(sizes):

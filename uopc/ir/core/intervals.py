@@ -165,14 +165,6 @@ def constant(u: Node) -> Interval:
     return (min(u.arg), max(u.arg)) if type(u.arg) is tuple else (u.arg, u.arg)
 
 
-def variable(u: Node) -> Interval:
-    return u.arg.low, u.arg.high
-
-
-def lanes(u: Node) -> Interval:
-    return 0, u.arg - 1
-
-
 def counter(u: Node, end: Interval, *_: Interval) -> Interval:
     """A loop or a hardware index."""
     return 0, max(0, end[1] - 1)
@@ -197,10 +189,6 @@ def where(u: Node, p: Interval, x: Interval, y: Interval) -> Interval:
     if p[0] == p[1]:
         return x if p[0] else y
     return x if _is_invalid(u.src[2]) else either(x, y)
-
-
-def branch(u: Node, x: Interval, p: Interval, y: Interval) -> Interval:
-    return either(x, y)
 
 
 def cast(u: Node, x: Interval) -> Interval | None:

@@ -112,16 +112,8 @@ def _floordiv(a: int, b: int) -> int:
     return a // b if b else 0
 
 
-def _floormod(a: int, b: int) -> int:
-    return a % b if b else 0
-
-
 def _cdiv(a: int, b: int) -> int:
     return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
-
-
-def _cmod(a: int, b: int) -> int:
-    return a - b * _cdiv(a, b) if b else 0
 
 
 _UNARY: Final[dict[str, Any]] = {"levels": TENSOR | SCALAR}
@@ -135,13 +127,13 @@ class Ops:
     # Leaves
     CONST = Op("const", "", "A value of the dtype; a tuple gives one value per lane. Scalar shape.", arg=(bool, int, float, tuple), dtype="given", shape="scalar", latency=0, kind="const", bounds=intervals.constant)
     INVALID = Op("invalid", "", "No value. Arithmetic on it gives INVALID, STORE skips it, WHERE may choose the other operand. As an index: no access; a read gives 0.", dtype="given", shape="scalar")
-    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.", arg=(args.VariableArg,), dtype="index", shape="scalar", bounds=intervals.variable)
+    VARIABLE = Op("variable", "", "A named integer, low ≤ v ≤ high, given when the program is called.", arg=(args.VariableArg,), dtype="index", shape="scalar", bounds=lambda u: (u.arg.low, u.arg.high))
     NUMBER = Op("number", "", "A constant in a slot, given when the kernel is called. Calls of one kernel may differ in it.", arg=(args.NumberArg,), dtype="given", shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.", arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.", arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     DATA = Op("data", "", "Storage that holds a constant array.", arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.", arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota", bounds=intervals.iota)
-    LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=intervals.lanes)
+    LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=lambda u: (0, u.arg - 1))
     SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.", arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.counter)
 
     # Unary
@@ -171,9 +163,9 @@ class Ops:
     MUL = Op("mul", "a b", "Product. Integers wrap; logical and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
     FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.computed_wide("divide"), symbol="/", cost=4.0, latency=13, **_UNARY)
     FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0, bounds=intervals.quotient(_floordiv))
-    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.computed_wide("remainder"), fold=_floormod, symbol="%", cost=4.0, bounds=intervals.floormod)
+    FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.computed_wide("remainder"), fold=lambda a, b: a % b if b else 0, symbol="%", cost=4.0, bounds=intervals.floormod)
     CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0, bounds=intervals.quotient(_cdiv))
-    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.computed_wide("fmod"), fold=_cmod, cost=4.0, bounds=intervals.cmod)
+    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.computed_wide("fmod"), fold=lambda a, b: a - b * _cdiv(a, b), cost=4.0, bounds=intervals.cmod)
     MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=np.maximum, fold=max, commutes=True, bounds=intervals.maximum)
     MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=np.minimum, fold=min, commutes=True, bounds=intervals.minimum)
     POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
@@ -190,7 +182,7 @@ class Ops:
 
     # Ternary
     WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other one has no effect.", evaluate=np.where, dtype="where", bounds=intervals.where)
-    BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=intervals.branch)
+    BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=lambda u, x, p, y: intervals.either(x, y))
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.", evaluate=semantics.scale, levels=VECTOR | LINEAR)
 

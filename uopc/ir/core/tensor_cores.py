@@ -1,9 +1,9 @@
-"""The tiles that tensor cores multiply, and which lane of a warp has which element of them.
+"""The tiles that tensor cores multiply, and the element of each that each lane of a warp has.
 
-A tile of shape (m, n, k) is c[m, n] += a[m, k] · b[k, n], done by the 32 lanes of a warp together.
-With g = lane // 4 and t = lane % 4, a lane has of `a` the rows g and g + 8, of `b` the column g,
-and of `c` the rows g and g + 8 and the columns 2t and 2t + 1; along k it has `word` neighbours
-(what a register of 32 bits holds) from word·t on, and as many every 4·word.
+The 32 lanes of a warp together compute a tile of shape (m, n, k): c[m, n] += a[m, k] · b[k, n].
+With g = lane // 4 and t = lane % 4, a lane has the rows g and g + 8 of `a`, the column g of `b`,
+and the rows g and g + 8 and the columns 2t and 2t + 1 of `c`. Along k it has `word` neighbours (a
+register of 32 bits holds as many) from word·t on, and as many every 4·word.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Tile:
-    """What one instruction multiplies: its shape, its operands' dtype and its result's."""
+    """The product of one instruction: its shape, the dtype of its operands and of its result."""
 
     shape: Shape
     operand: DType
@@ -33,24 +33,24 @@ class Tile:
 
     @property
     def word(self) -> int:
-        """Neighbours along k that a lane has side by side."""
+        """The number of neighbours along k in a register of a lane."""
         return max(1, 4 // self.operand.itemsize)
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many elements a lane has of a, of b and of c."""
+        """The number of elements that a lane has of a, of b and of c."""
         m, n, k = self.shape
         return m * k // WARP, k * n // WARP, m * n // WARP
 
     # Each takes and gives integers, arrays of them, or UOps of dtype index.
     def of_a(self, lane: Any, element: Any) -> tuple[Any, Any]:
-        """The row and the place along k of a lane's element of a."""
+        """The row and the index along k of a lane's element of a."""
         word, high = self.word, self.shape[0] // 8
         row = lane // 4 + 8 * ((element // word) % high)
         return row, word * (lane % 4) + element % word + 4 * word * (element // (word * high))
 
     def of_b(self, lane: Any, element: Any) -> tuple[Any, Any]:
-        """The place along k and the column of a lane's element of b."""
+        """The index along k and the column of a lane's element of b."""
         word = self.word
         return word * (lane % 4) + element % word + 4 * word * (element // word), lane // 4
 
@@ -80,7 +80,7 @@ def tile_of(u: UOp) -> Tile | None:
 
 
 def rounded(tile: Tile, a: Array) -> Array:
-    """Operands as the tensor core sees them: of float32 the 10 leading bits of the mantissa."""
+    """Operands as the tensor core reads them: float32 with the 10 leading bits of its mantissa."""
     if tile.operand is not dtypes.float32:
         return a
     bits = np.ascontiguousarray(a).view(np.uint32)
@@ -88,7 +88,7 @@ def rounded(tile: Tile, a: Array) -> Array:
 
 
 def multiplied(tile: Tile, a: Array, b: Array) -> Array:
-    """Of each lane, the elements of a·b, from (32, elements, …) of a and of b."""
+    """The elements of a·b in each lane, from those of a and of b: arrays (32, elements, …)."""
     m, n, k = tile.shape
     lanes = np.arange(WARP)[:, None]
     rest = np.broadcast_shapes(a.shape[2:], b.shape[2:])
