@@ -64,16 +64,13 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
 
 
 class _Section(NamedTuple):
-    name: int
     kind: int
     flags: int
-    address: int
     offset: int
     size: int
     link: int
     info: int
     align: int
-    entry_size: int
 
 
 class _Symbol(NamedTuple):
@@ -96,7 +93,7 @@ class _Object:
         self._data = data
         (start,) = struct.unpack_from("<Q", data, 40)
         (count,) = struct.unpack_from("<H", data, 60)
-        headers = struct.iter_unpack("<IIQQQQIIQQ", data[start : start + 64 * count])
+        headers = struct.iter_unpack("<4xIQ8xQQIIQ8x", data[start : start + 64 * count])
         self._sections = [_Section(*header) for header in headers]
         # Unwind tables have their own section type and are left out: nothing unwinds through here.
         loaded = [
