@@ -28,17 +28,10 @@ BACKENDS = (
 
 
 def compile(
-    graph: Any,
-    *,
-    device: str | None = None,
-    inputs: Sequence[UOp | str] | None = None,
-    optimize: bool = True,
-    beam: int = 0,
-    threads: int | None = None,
-    verify: bool | None = None,
-    name: str | None = None,
-    rules: Any = None,
-) -> Program:
+    graph: Any, *, device: str | None = None, inputs: Sequence[UOp | str] | None = None,
+    optimize: bool = True, beam: int = 0, threads: int | None = None, verify: bool | None = None,
+    name: str | None = None, rules: Any = None,
+) -> Program:  # fmt: skip
     """Machine code for a graph, ready to be called.
 
     graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK

@@ -160,14 +160,15 @@ class TensorRun:
 
     def _compute(self, u: UOp) -> None:
         sources = [self.values[s] for s in u.src]
-        masks = [self.masks.get(s) for s in u.src]
         value = evaluate.compute(u, sources)
-        if u.op in _JOINS and any(m is not None for m in masks):
-            every = [np.ones(a.shape, np.bool_) if m is None else m for a, m in zip(sources, masks)]
-            ok: Array | None = evaluate.join(u, every)
+        if not any(s in self.masks for s in u.src):
+            self._set(u, value)
+        elif u.op in _JOINS:
+            masks = [self.masks.get(s, np.ones(self.values[s].shape, np.bool_)) for s in u.src]
+            self._set(u, value, evaluate.join(u, masks))
         else:
-            ok = None if u.op in _JOINS else evaluate.present(u, masks, sources)
-        self._set(u, value, None if ok is None else np.broadcast_to(ok, value.shape))
+            ok = evaluate.present(u, [self.masks.get(s) for s in u.src], sources)
+            self._set(u, value, np.broadcast_to(np.asarray(ok), value.shape))
 
     def reduced(self, u: UOp) -> tuple[Array, Array | None]:
         """The value of a REDUCE, and a mask of the elements that exist (None: all)."""

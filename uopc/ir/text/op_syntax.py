@@ -186,12 +186,12 @@ def is_literal(u: UOp) -> bool:
     return (u.op is Ops.CONST or u.op is Ops.INVALID) and u.tag is None and not u.src
 
 
-def _with_holes(items: Any) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
-    """The arg and the sources of a tuple with holes."""
+def _with_holes(items: Any) -> Read:
+    """The sources and the arg of a tuple with holes."""
     if type(items) is not tuple:
         raise InvalidIR("expected a tuple such as (4, %n)")
     holes = tuple([d for d in items if isinstance(d, UOp)])
-    return tuple([None if isinstance(d, UOp) else d for d in items]), holes
+    return holes, tuple([None if isinstance(d, UOp) else d for d in items])
 
 
 def _write_moved(u: UOp, operand: OperandText) -> Written | None:
@@ -202,7 +202,7 @@ def _write_moved(u: UOp, operand: OperandText) -> Written | None:
 
 
 def _read_moved(statement: Statement) -> Read:
-    arg, symbolic = _with_holes(statement.dims)
+    symbolic, arg = _with_holes(statement.dims)
     statement.dims = None
     return (*_operands(statement), *symbolic), arg
 
@@ -220,8 +220,8 @@ def _write_window(u: UOp, operand: OperandText) -> Written | None:
 
 
 def _read_window(statement: Statement) -> Read:
-    begin, first = _with_holes(statement.fields.pop("begin", None))
-    size, second = _with_holes(statement.fields.pop("size", None))
+    first, begin = _with_holes(statement.fields.pop("begin", None))
+    second, size = _with_holes(statement.fields.pop("size", None))
     if len(begin) != len(size):
         raise InvalidIR(f"{statement.op.name}: {len(begin)} begins but {len(size)} sizes")
     return (*_operands(statement), *first, *second), begin + size
@@ -235,7 +235,7 @@ def _in_type(dims: Any, src: tuple[UOp, ...], operand: OperandText) -> bool:
     return all(_is_dim(s) and not operand(s).endswith("]") for s in src)
 
 
-def _from_type(statement: Statement) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
+def _from_type(statement: Statement) -> Read:
     if statement.dtype is None or statement.type_dims is None:
         name = statement.op.name
         raise InvalidIR(f"{name}: expected a type with dimensions, such as : f32[4, 8]")
@@ -247,11 +247,6 @@ def _from_type(statement: Statement) -> tuple[tuple[Any, ...], tuple[UOp, ...]]:
 
 def _write_iota(u: UOp, operand: OperandText) -> Written | None:
     return Written(u.op.name, ()) if _in_type(u.arg, u.src, operand) else None
-
-
-def _read_iota(statement: Statement) -> Read:
-    arg, symbolic = _from_type(statement)
-    return symbolic, arg
 
 
 def _read_data(statement: Statement) -> Read:
@@ -300,7 +295,7 @@ def _read_record(statement: Statement) -> Read:
     if has_label(statement.op) and statement.label is not None:
         fields["name"], statement.label = statement.label, None
     if statement.op.is_storage:
-        fields["dims"], src = _from_type(statement)
+        src, fields["dims"] = _from_type(statement)
     else:
         src = _operands(statement)
     if not fields and type(None) in statement.op.arg:
@@ -353,7 +348,7 @@ _FORMS: dict[ArgKind, Form] = {
     ),
     "storage": Form(_write_record, _read_record),
     "data": Form(lambda u, operand: Written(f"data @{u.arg.key}", u.src), _read_data),
-    "iota": Form(_write_iota, _read_iota),
+    "iota": Form(_write_iota, _from_type),
     "dims": _MOVED,
     "integers": _MOVED,
     "window": Form(_write_window, _read_window),

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from typing import Any, NoReturn
-
-import numpy.typing as npt
 
 from uopc.errors import InvalidIR, UserTypeError
 from uopc.ir.core import dtypes, uop
@@ -16,10 +13,9 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.text import op_syntax
 from uopc.ir.text.literals import RESERVED, Reader, fail, read_dtype, read_int
-from uopc.ir.text.op_syntax import Statement
+from uopc.ir.text.op_syntax import Arrays, Statement
 from uopc.ir.text.types import TypeText
 
-Arrays = Mapping[str, npt.NDArray[Any]]
 _HEADER = re.compile(r"//\s*([a-z][\w-]*):\s*(.*)")
 _START = re.compile(r"\s*(let\s+)?(?:(%\w+)\s*=\s*)?([a-z_]\w*)(?=[\s.]|$)\s*")
 _REFERENCE = re.compile(r"\s*(%\w+)\s*$")
