@@ -23,7 +23,7 @@ AUTO = "auto"  # a folder of this user: see `cache_folder`
 
 @dataclass(frozen=True)
 class Options:
-    """Every switch and its default. `docs/options.md` says what each one does.
+    """Every switch and its default. `docs/options.md` describes each one.
 
     The environment variable of an option is UOPC_ and its name (but NO_COLOR).
     """

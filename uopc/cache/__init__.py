@@ -1,7 +1,7 @@
 """Bytes and objects by key, in memory and on disk; private to the user. See docs/caches.md.
 
-`counters()` says what happened in this process, `problems()` why entries on disk were not used, and
-`clear()` empties the memory.
+`counters()` counts the events of this process, `problems()` lists the reasons why entries on disk
+were not used, and `clear()` empties the memory.
 """
 
 from uopc.cache.memory import clear

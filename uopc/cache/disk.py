@@ -25,7 +25,7 @@ from uopc.errors import InvalidIR
 T = TypeVar("T")
 
 MAGIC = b"uopc cache\n"
-# The subfolder of the entries. `config.cache_folder` says where the cache's folder is.
+# The subfolder of the entries. `config.cache_folder` gives the cache's folder.
 FOLDER = "programs"
 _SUFFIX = ".entry"
 _UNFINISHED = ".tmp"

@@ -1,10 +1,10 @@
 """The SOURCE of a command: which graph a file offers.
 
-`file.uop` holds a graph as text; its first lines say which stage it is, and the arrays it names
-are `.npy` files beside it. `file.py:name` is the value of `name` in a Python file: a UOp, a tuple,
+`file.uop` holds a graph as text; its first lines name its stage, and the arrays that it names are
+`.npy` files beside it. `file.py:name` is the value of `name` in a Python file: a UOp, a tuple,
 list or dict of them, a Program, or a function without parameters that returns one of these.
-`uopc dump --help` says what it is without a name. The file runs as a module that is not `__main__`,
-and its output goes to stderr.
+`uopc dump --help` describes the choice without a name. The file runs as a module that is not
+`__main__`, and its output goes to stderr.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from uopc.dump.stages import Dump
 from uopc.dump.table import Row
 from uopc.ir.core.uop import UOp
 
-MOST_REWRITES: Final = 4000  # shown per stage; the page always says how many there were
+MOST_REWRITES: Final = 4000  # shown per stage; the page always gives the full number
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 

@@ -1,9 +1,9 @@
 """A GPU launch on NumPy: all threads of some blocks at once, step by step.
 
-The blocks are one axis of every array and the threads of a block another (`state.py` says how axes
-line up), so all threads are at the same step and a BARRIER has nothing to wait for. Errors of real
-threads are found: a barrier that some threads of a block do not reach, and local storage that two
-threads use without a barrier between them, at least one of them writing.
+The blocks are one axis of every array and the threads of a block another (see `state.py`), so all
+threads are at the same step and a BARRIER has nothing to wait for. Errors of real threads are
+found: a barrier that some threads of a block do not reach, and local storage that two threads use
+without a barrier between them, at least one of them writing.
 """
 
 from __future__ import annotations

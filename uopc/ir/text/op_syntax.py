@@ -4,7 +4,7 @@ A statement without its name and type is
 
     op ["." suffix] [label] [operands] [dims] ["over" operands] {field "=" value}
 
-and a form says which of these parts hold the operands and the arg. A node that its form cannot
+and a form puts the operands and the arg into some of these parts. A node that its form cannot
 express, since the arg is not as the op's row says, shows all operands and `arg=value`.
 """
 

@@ -1,4 +1,4 @@
-"""Graphs as text, one node a line, sources first; `parse(print_graph(u)) is u` at every level.
+"""Graphs as text, one node per line, sources first; `parse(print_graph(u)) is u` at every level.
 
     // level: kernel                     header lines: `// key: value`, see parse_header
     %1 = param a slot=0 : f32[4, 8]      storage; its dimensions are those of its type
