@@ -82,18 +82,17 @@ DEFECTS: Final = (
         ("test_affine.py",),
     ),
     Defect(
-        "readers do not wait for what they read", "uopc/passes/split_kernels.py",
-        "before[e] = {u for v in launch.after for u in v.last}", "before[e] = set()",
+        "readers do not wait for what they read", "uopc/passes/analysis/versions.py",
+        "{u for v in launch.after for u in v.last if u is not e}", "set()",
     ),
     Defect(
-        "a write does not wait for earlier readers", "uopc/passes/split_kernels.py",
-        "                    if w is not e:\n                        before[w].add(e)",
-        "                    if w is not e:\n                        pass",
+        "a write does not wait for earlier readers", "uopc/passes/analysis/versions.py",
+        "                self.before[w].add(e)", "                pass",
     ),
     Defect(
         "a reduce over the wrong axes", "uopc/ir/builder/index_maps.py",
         "if i not in u.arg.axes:",
-        "if len(analysis.shape(u.src[0])) - 1 - i not in u.arg.axes:",
+        "if len(shapes.shape(u.src[0])) - 1 - i not in u.arg.axes:",
     ),
     Defect(
         "a part of a cat that reads at the whole's index", "uopc/passes/rangeify/rangeify.py",
