@@ -156,7 +156,7 @@ def _is_one(value: UOp, last: int) -> bool:
 
 def _in_pieces(u: UOp, value: UOp, dims: shapes.Shape, axis: int, pieces: int) -> UOp:
     """Two reduces for one. The axis of pieces is where the cut axis is, but outside of axes along
-    which an operand repeats: a piece of a matrix product is then a small matrix of neighbours."""
+    which an operand repeats: a part of a matrix product is then a small matrix of neighbours."""
     cut = (*dims[:axis], pieces, dims[axis] // pieces, *dims[axis + 1 :])
     operands = value.src if value.op.is_alu else ()
     repeated = [any([_is_one(s, len(dims) - i) for s in operands]) for i in range(axis)]

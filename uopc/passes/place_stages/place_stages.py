@@ -129,8 +129,8 @@ class _Placement:
             found[demand.key] = demand
 
     def _decide(self, u: UOp) -> None:
-        kept = self.explained or u in self.facts.effects
-        demands = list((self.demands[u] if kept else self.demands.pop(u)).values())
+        asked = self.explained or u in self.facts.effects  # for them again, later
+        demands = list((self.demands[u] if asked else self.demands.pop(u)).values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not self.facts.of[u].partial:
             choice = self._unravelled(demands) if u.op.movement else self._choose(u, demands)
             if self.explained and (choice.stored or not u.op.movement):
@@ -299,7 +299,7 @@ def _space(reason: str, value: UOp) -> Space:
 
 def _measured(graph: UOp, tiles: bool) -> Measures:
     """The facts about a graph. `tiles`: products run in tiles and need their operands in memory."""
-    facts = Measures(graph, walk.nodes(graph))
+    facts = Measures(graph, walk.nodes(graph), {})
     operands = computed_operands(facts) if tiles else {}
     return Measures(graph, facts.order, operands) if operands else facts
 

@@ -8,7 +8,6 @@ An operand that several operations of one element use counts once, since it is c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.arena import memo
@@ -33,9 +32,7 @@ _size = memo(shapes.size)
 class Measures:
     """Facts about the values of a graph, sources first. `stored`: more fixed values and reasons."""
 
-    def __init__(
-        self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, graph: UOp, order: list[UOp], stored: Mapping[UOp, str]) -> None:
         self.order = order
         self._roots = roots_of_views(order)
         self.fixed: dict[UOp, str] = dict(stored)  # stored in any case, and why

@@ -49,10 +49,8 @@ def _version(root: UOp, version: UOp, effects: list[UOp]) -> UOp:
     new = tuple(dict.fromkeys([e for e in effects if e.op is not Ops.NOOP]))
     if not new:
         return version
-    calls = [e for e in new if e.op is Ops.CALL]
-    stores = [stores_in(e)[0].src[0] for e in new if e.op is not Ops.CALL]
-    changed = [s for e in calls for s in e.src[1:]] + [index.src[0] for index in stores]
-    stem = root if version in changed else version
+    changed = [e.src[1:] if e.op is Ops.CALL else stores_in(e)[0].src[0].src[:1] for e in new]
+    stem = root if any([version in found for found in changed]) else version
     return intern(Ops.AFTER, root.dtype, (stem, *new))
 
 
