@@ -130,12 +130,10 @@ def device(ordinal: int) -> Device:
         return found
 
 
+@atexit.register
 def close_all() -> None:
     """Close all devices at the end of the process, before the driver shuts down."""
     with _devices_lock:
         for opened in _devices.values():
             opened.close()
         _devices.clear()
-
-
-atexit.register(close_all)

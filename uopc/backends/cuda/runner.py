@@ -69,8 +69,8 @@ class _FastPath:
     """The sizes for the fast path: all arguments are DeviceArrays that fit, and no variables."""
 
     arguments: tuple[tuple[AnyDtype, tuple[int, ...]], ...]
-    fresh: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # bytes of a block, shape, dtype
-    arena: int  # bytes of a block, 0 for none
+    fresh: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # bytes of its memory, shape, dtype
+    arena: int  # bytes of its memory, 0 for none
     tail: tuple[int, ...]  # addresses behind the arena
     sizes: _Sizes
 
@@ -130,12 +130,11 @@ class CudaRunner:
         plan = self.plan
         if plan.variables or not plan.arguments or any(a.writable for a in plan.arguments):
             return None
-        fresh = []
-        for result in plan.results:
-            shape = shape_of(result.shape, {})
-            nbytes = math.prod(shape) * result.dtype.itemsize
-            fresh.append((size_class(nbytes), shape, result.dtype))
         sizes = self.sizes({})
+        fresh = [
+            (size_class(math.prod(shape) * r.dtype.itemsize), shape, r.dtype)
+            for r, shape in zip(plan.results, sizes.shapes)
+        ]
         return _FastPath(
             tuple((a.dtype, shape_of(a.shape, {})) for a in plan.arguments),
             tuple(fresh),
@@ -220,9 +219,9 @@ class CudaRunner:
         bases = [a.address for a in positional]
         outs = []
         for size, shape, dtype in fast.fresh:
-            block = acquire(size)
-            bases.append(block.address)
-            outs.append(DeviceArray(block.address, shape, dtype, device, block))
+            memory = acquire(size)
+            bases.append(memory.address)
+            outs.append(DeviceArray(memory.address, shape, dtype, device, memory))
         arena = acquire(fast.arena) if fast.arena else None
         bases.append(arena.address if arena is not None else 0)
         self._launch(fast.sizes, (*bases, *fast.tail))

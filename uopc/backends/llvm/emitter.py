@@ -133,14 +133,9 @@ class Emitter:
 
     def splat(self, u: UOp, name: str, lanes: int) -> str:
         wide, narrow = llvm_type(u.dtype.vec(lanes)), llvm_type(u.dtype.scalar)
-        first = f"insertelement {wide} poison, {narrow} {name}, i64 0"
-        found = self.local.get(first)
-        if found is None:
-            one = self.value(first)
-            found = self.local[first] = self.value(
-                f"shufflevector {wide} {one}, {wide} poison, <{lanes} x i32> zeroinitializer"
-            )
-        return found
+        one = self.once(f"insertelement {wide} poison, {narrow} {name}, i64 0")
+        mask = f"<{lanes} x i32> zeroinitializer"
+        return self.once(f"shufflevector {wide} {one}, {wide} poison, {mask}")
 
     def element(self, storage: str, t: str, index: UOp) -> str:
         """The address of an element. Elements at constant distances share a base, so that an

@@ -64,16 +64,11 @@ def _crossing(statements: tuple[UOp, ...]) -> tuple[list[int], list[bool]]:
         crossing.append(live)
         whole.append(depth == 0)
         live += (u in last and u.op not in _WITHOUT_CODE) - ending[i]
-        if u.op.opens and not _is_thread(u):
+        if u.op.opens and not (u.op is Ops.RANGE and u.arg.kind == "thread"):
             depth += 1
             closing[last[u]] += 1
         depth -= closing[i]
     return crossing, whole
-
-
-def _is_thread(u: UOp) -> bool:
-    """True for a RANGE that is the number of a thread, and no loop."""
-    return u.op is Ops.RANGE and u.arg.kind == "thread"
 
 
 class _Names(dict["UOp", str]):

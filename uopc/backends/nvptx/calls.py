@@ -1,4 +1,4 @@
-"""What all launches of a GPU kernel share: the alignment of pointers, and read-only storage."""
+"""Facts that hold for all launches of a GPU kernel: alignment of pointers, read-only storage."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _INSTRUCTIONS: dict[Op, str] = {
 
 
 def is_narrow(u: UOp) -> bool:
-    """Whether a node is arithmetic on indices, or a comparison of them, that 32 bits hold."""
+    """True for arithmetic on indices, or a comparison of them, that 32 bits hold."""
     if u.op not in _INSTRUCTIONS or any([s.dtype is not dtypes.index for s in u.src]):
         return False
     divides = u.op in (Ops.CDIV, Ops.CMOD)

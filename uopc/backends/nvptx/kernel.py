@@ -88,22 +88,16 @@ class GpuEmitter(Emitter):
         places = storage.word_places(self.kernel)
         by_place = {i: u for u, i in places.items()}
         for i in range(1 + max(by_place, default=-1)):
-            u = by_place.get(i)
-            if u is not None and u.op is Ops.PARAM:
-                align = self.calls.alignment.get(i, ALIGNMENT)
-                self.words.append(f"ptr addrspace(1) align {align} %w{i}")
-                self.names[u] = f"%w{i}"
-            else:
-                self.words.append(f"i64 %w{i}")
-                if u is not None:
-                    self.names[u] = self._number(u.dtype, f"%w{i}")
+            u, word = by_place.get(i), f"%w{i}"
+            is_pointer = u is not None and u.op is Ops.PARAM
+            pointer = f"ptr addrspace(1) align {self.calls.alignment.get(i, ALIGNMENT)}"
+            self.words.append(f"{pointer if is_pointer else 'i64'} {word}")
+            if u is not None:
+                self.names[u] = word if is_pointer else self._number(u.dtype, word)
 
     def _number(self, t: DType, word: str) -> str:
         """A number from the low bits of its word."""
-        target = llvm_type(t)
-        if target == "i64":
-            return word
-        bits = f"i{1 if t.kind == 'bool' else t.bits}"
+        target, bits = llvm_type(t), f"i{1 if t.kind == 'bool' else t.bits}"
         low = word if bits == "i64" else self.value(f"trunc i64 {word} to {bits}")
         return low if bits == target else self.value(f"bitcast {bits} {low} to {target}")
 
@@ -187,8 +181,7 @@ def shared_layout(kernel: UOp) -> tuple[dict[UOp, int], int]:
 def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
     """The bytes of shared memory that a launch must request: 0 where the kernel declares them."""
     total = shared_layout(kernel)[1]
-    if total > gpu.shared_per_block:
-        most = gpu.shared_per_block
+    if total > (most := gpu.shared_per_block):
         raise Unsupported(f"nvptx: {total} bytes of shared memory; a block has {most}")
     return total if total > gpu.static_shared else 0
 

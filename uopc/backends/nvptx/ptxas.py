@@ -1,4 +1,4 @@
-"""NVIDIA's assembler, if installed: the registers and memory that a kernel needs on a part.
+"""NVIDIA's assembler, if installed: registers and memory of kernels on an architecture.
 
 The PyPI package nvidia-cuda-nvcc-cu12 contains `ptxas`. Running programs does not need it, because
 the driver assembles PTX itself.
@@ -88,12 +88,10 @@ def _parse_log(log: str) -> dict[str, Usage]:
     found: dict[str, dict[str, int]] = {}
     kernel = ""
     for line in log.splitlines():
-        named = _KERNEL.search(line)
-        if named:
+        if named := _KERNEL.search(line):
             kernel = named[1] or named[2]
             found.setdefault(kernel, {})
         for field, pattern in _FIELDS.items():
-            number = pattern.search(line)
-            if number and kernel:
+            if kernel and (number := pattern.search(line)):
                 found[kernel][field] = int(number[1])
     return {name: Usage(**fields) for name, fields in found.items()}

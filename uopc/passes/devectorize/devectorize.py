@@ -21,7 +21,7 @@ guard becomes the access's gate.
 from __future__ import annotations
 
 from uopc.ir.builder import fold, index_maps, leaves, rebuild
-from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
@@ -30,7 +30,6 @@ from uopc.ir.index import affine
 from uopc.ir.symbolic.conditions import flatten
 from uopc.passes.analysis.lanes import MOST_STEP, lane_step, splat
 from uopc.passes.contract import Context, Pass
-from uopc.passes.devectorize.gather import first_inside, some_place
 from uopc.passes.devectorize.partial_stores import store_chunks
 from uopc.passes.devectorize.transpose import columns, transposed
 from uopc.target import Target
@@ -86,8 +85,9 @@ class _Memory:
             gate = None if gate is None else _reversed(gate, lanes)
             return _reversed(self.neighbours(u, self.lane(flat, lanes - 1), gate), lanes)
         wide = alike or u.dtype.bits >= _MASKED_BITS
-        if wide and not self.branches and step is not None and _is_small(step, lanes):
-            return self.strided(u, flat, gate, step)
+        if wide and not self.branches and step is not None and 2 <= step <= MOST_STEP:
+            if 2 * len(_covering(lanes, step)) <= lanes:
+                return self.strided(u, flat, gate, step)
         if gate is not None and not self.branches and self.lane(gate, 0).op is Ops.LANE:
             return self.gathered(u, flat, gate)
         n, accesses = self.chunks(flat, gate, lanes)
@@ -112,7 +112,7 @@ class _Memory:
     def masked(self, u: UOp, dtype: DType, first: UOp, gate: UOp) -> UOp:
         """A vector under a mask. A vector outside of its storage reads no lane; it begins inside
         instead: masked lanes on an unmapped page do not fault, but are as slow as a fault."""
-        first = first_inside(first, dtype.lanes, shapes.size(shapes.shape(u.src[0])))
+        first = _first_inside(first, dtype.lanes, shapes.size(shapes.shape(u.src[0])))
         return _load(u, dtype, first, gate)
 
     def strided(self, u: UOp, flat: UOp, gate: UOp | None, step: int) -> UOp:
@@ -135,15 +135,20 @@ class _Memory:
         return found
 
     def gathered(self, u: UOp, flat: UOp, gate: UOp) -> UOp:
-        """Elements at computed places: where the gate is false, some element is read and dropped.
+        """Elements at computed indices: where the gate is false, some element is read and dropped.
         The gate stays one vector, not one condition per load."""
-        place = some_place(flat, shapes.size(shapes.shape(u.src[0])))
-        if place is None:
-            place = gate.where(splat(flat, u.dtype.lanes), affine.const(0))
-        scalar = u.dtype.scalar
-        places = [fold.cast(self.lane(place, i), dtypes.index) for i in range(u.dtype.lanes)]
-        parts = [_load(u, scalar, i, None) for i in places]
-        read = intern(Ops.STACK, u.dtype, tuple(parts))
+        scalar, lanes, size = u.dtype.scalar, u.dtype.lanes, shapes.size(shapes.shape(u.src[0]))
+        narrow = flat.op is Ops.CAST and flat.src[0].dtype.scalar is dtypes.int32
+        if narrow and isinstance(size, int) and 0 < size <= 1 << 31:
+            # As unsigned numbers, indices outside are too great. The last element takes their
+            # place: no mask is needed, and a lane is an address without a conversion.
+            unsigned = flat.src[0].bitcast(dtypes.uint32)
+            last = intern(Ops.CONST, dtypes.uint32, (), size - 1)
+            index = intern(Ops.MIN, dtypes.uint32.vec(flat.dtype.lanes), (unsigned, last))
+        else:
+            index = gate.where(splat(flat, lanes), affine.const(0))
+        flats = [fold.cast(self.lane(index, i), dtypes.index) for i in range(lanes)]
+        read = intern(Ops.STACK, u.dtype, tuple([_load(u, scalar, i, None) for i in flats]))
         chosen: UOp = gate.where(read, leaves.const(scalar, 0))
         return chosen
 
@@ -231,6 +236,20 @@ class _Memory:
         return self.lanes[(u, i)]
 
 
+def _first_inside(flat: UOp, lanes: int, size: shapes.Dim) -> UOp:
+    """The first index of a run of neighbours; 0 if all of them are outside of the storage. Indices
+    that were read from memory are assumed to be inside: a comparison of each costs more than the
+    reads."""
+    if any(u.op in (Ops.LOAD, Ops.INDEX) for u in walk.toposort(flat)):
+        return flat
+    least, most = bounds.bounds(flat)
+    if least <= -lanes:
+        flat = (flat <= -lanes).where(0, flat)
+    if isinstance(size, int) and most >= size:
+        flat = (flat < size).where(flat, 0)
+    return flat
+
+
 def _is_arithmetic(u: UOp) -> bool:
     """Expressions over LANES and scalars that are better computed lane by lane."""
     index_like = u.dtype.scalar is dtypes.index or (
@@ -248,17 +267,13 @@ def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
     stands on no vector's lane."""
     if lane.op is Ops.CONST:
         return True
-    if any(_is_taken(s) for s, of in zip(src, whole.src, strict=True) if of.dtype.lanes > 1):
+    lanes = [s for s, vector in zip(src, whole.src) if vector.dtype.lanes > 1]
+    if any((s.src[0] if s.op is Ops.CAST else s).op in (Ops.LANE, Ops.LOAD) for s in lanes):
         return whole.op is Ops.CAST and src[0].op is Ops.LOAD
     if lane.dtype is not dtypes.index:
         return lane.op not in _DIVISIONS
     common = affine.form(whole)[1]
     return all(m.op not in _DIVISIONS or m in common for m in affine.form(lane)[1])
-
-
-def _is_taken(lane: UOp) -> bool:
-    """True if a lane is taken from a vector, or loaded instead."""
-    return (lane.src[0] if lane.op is Ops.CAST else lane).op in (Ops.LANE, Ops.LOAD)
 
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
@@ -294,11 +309,6 @@ def _covering(lanes: int, step: int) -> list[int]:
     """The begins of vectors that cover every step-th element; the last one ends with the last."""
     last = (lanes - 1) * (step - 1)
     return [*range(0, last, lanes), last]
-
-
-def _is_small(step: int, lanes: int) -> bool:
-    """True if the lanes are close enough for few vectors to cover them."""
-    return 2 <= step <= MOST_STEP and 2 * len(_covering(lanes, step)) <= lanes
 
 
 def _spread(gate: UOp | None, lanes: int, begin: int, step: int) -> UOp | None:

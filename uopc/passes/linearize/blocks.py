@@ -148,24 +148,20 @@ class Blocks:
         before: dict[UOp, set[UOp]] = {}
         home = self.home
         for u in self.order:
-            closed = self.closed.get(u)
-            inside = home[u] if closed is None else self.inside_of(u)
+            closed, inside = self.closed.get(u), self.inside_of(u)
             for s in u.src:
-                if closed is not None or home[s] is not inside or s.op is Ops.RANGE:
-                    self._link(before, u, s)
+                if closed is None and home[s] is inside and s.op is not Ops.RANGE:
+                    continue
+                block = self._common(inside, home[s])
+                if inside is block and home[u] is not block:
+                    continue  # `u` closes the block itself
+                x, y = self._item(u, inside, block), self._item(s, home[s], block)
+                if x is not y:
+                    before.setdefault(x, set()).add(y)
             if closed is not None:  # it is done once its outermost loop has ended
                 outer = min(closed, key=lambda r: self.loops.depth[r])
                 before.setdefault(u, set()).add(outer)
         return before
-
-    def _link(self, before: dict[UOp, set[UOp]], user: UOp, source: UOp) -> None:
-        a, b = self.inside_of(user), self.home[source]
-        block = self._common(a, b)
-        if a is block and self.home[user] is not block:
-            return  # `user` closes the block itself
-        x, y = self._item(user, a, block), self._item(source, b, block)
-        if x is not y:
-            before.setdefault(x, set()).add(y)
 
     def _item(self, u: UOp, inside: UOp | None, block: UOp | None) -> UOp:
         """The item of a block that contains a node: the node itself, or a block inside."""

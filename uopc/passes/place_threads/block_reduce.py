@@ -1,7 +1,7 @@
 """A reduce over the threads of a block: shuffles in a warp, then shared memory.
 
-Each thread has a part. In a warp, threads whose numbers differ in one bit exchange parts and
-combine them, until all have the result. The results of the warps, or the parts of threads that are
+Each thread has a value. In a warp, threads whose numbers differ in one bit exchange values and
+combine them, until all have the result. The results of the warps, or the values of threads that are
 not neighbours, go through local storage, with a barrier before they are read. All threads get the
 total.
 """
@@ -30,11 +30,11 @@ def reduce_threads(
     op, size, total = Op.by_name(u.arg.op), sizes[position], math.prod(sizes)
     full_warps = total % _WARP == 0 or total < _WARP
     neighbours = position == 0 and full_warps and size & (size - 1) == 0
-    width = step = min(size, _WARP) if neighbours else 1  # threads that exchange parts
+    width = step = min(size, _WARP) if neighbours else 1  # threads that exchange values
     while step > 1:
         step //= 2
         value = alu.alu(value, op, intern(Ops.EXCHANGE, value.dtype, (value,), step))
-    left = size // width  # the number of parts that remain
+    left = size // width  # the number of values that remain
     if left == 1:
         return value
     # Through local storage.
@@ -56,12 +56,9 @@ def reduce_threads(
     gate = () if width == 1 else (compare.equal(lane, affine.const(0)),)
     stored = intern(Ops.STORE, dtypes.void, (target, value, *gate))
     ready = _after(buffer, stored)
-    parts = []
-    for i in range(left):
-        at = affine.scaled(affine.plus(row, i * rows), lanes)
-        address = intern(Ops.INDEX, value.dtype, (ready, at))
-        parts.append(intern(Ops.LOAD, value.dtype, (address,)))
-    return combined(op, parts)
+    begins = [affine.scaled(affine.plus(row, i * rows), lanes) for i in range(left)]
+    addresses = [intern(Ops.INDEX, value.dtype, (ready, at)) for at in begins]
+    return combined(op, [intern(Ops.LOAD, value.dtype, (a,)) for a in addresses])
 
 
 def _after(buffer: UOp, effect: UOp) -> UOp:

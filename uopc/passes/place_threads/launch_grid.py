@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Unsupported
@@ -66,26 +66,21 @@ def _sizes(extents: Shape, maxima: Sequence[int] | None) -> Shape:
     if maxima is None or not extents:
         return extents
     for count in range(min(len(extents), len(maxima)), 0, -1):
-        fitting = [
-            sizes
-            for sizes in _partitions(extents, count)
-            if all([bounds.max_dim(d) <= most for d, most in zip(sizes, maxima)])
-        ]
+        fitting: dict[Shape, list[int]] = {}  # sizes -> their greatest values
+        for cuts in itertools.combinations(range(1, len(extents)), count - 1):
+            ends = itertools.pairwise((0, *cuts, len(extents)))
+            sizes = tuple([shapes.size(extents[i:j]) for i, j in ends])
+            greatest = [bounds.max_dim(d) for d in sizes]
+            if all([n <= most for n, most in zip(greatest, maxima)]):
+                fitting[sizes] = greatest
         if fitting:
-            return max(fitting, key=lambda sizes: [bounds.max_dim(d) for d in sizes])
+            return max(fitting, key=fitting.__getitem__)
     total = shapes.size(extents)
     factors = _factors(total, maxima) if isinstance(total, int) else None
     if factors is None:
         shown, most = shapes.show(extents), tuple(maxima)
         raise Unsupported(f"extents {shown} do not fit a launch of at most {most}")
     return factors
-
-
-def _partitions(extents: Shape, count: int) -> Iterator[Shape]:
-    """The products of neighbours, for every way to split the extents in `count` groups."""
-    for cuts in itertools.combinations(range(1, len(extents)), count - 1):
-        ends = (0, *cuts, len(extents))
-        yield tuple([shapes.size(extents[i:j]) for i, j in itertools.pairwise(ends)])
 
 
 def _factors(total: int, maxima: Sequence[int]) -> Shape | None:

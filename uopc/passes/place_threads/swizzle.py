@@ -70,6 +70,4 @@ def _is_inside(u: UOp) -> bool:
     lanes, flat = u.dtype.lanes, index_maps.ungated(u.src[1])[0]
     if lanes == 1 or flat.dtype.lanes == lanes:
         return True
-    if lanes * u.dtype.itemsize > PIECE:
-        return False
-    return affine.is_multiple(flat, lanes)
+    return lanes * u.dtype.itemsize <= PIECE and affine.is_multiple(flat, lanes)
