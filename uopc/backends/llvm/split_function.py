@@ -102,7 +102,7 @@ class _Part(CallingEmitter):
             return self.of(u.src[0])
         place = self.whole.words.get(u)
         base, offset, align = ("%words", 8 * place, 8) if place is not None else (
-            "%values", *self.whole.room(u)
+            "%values", *self.whole.reserve(u)
         )  # fmt: skip
         address, name = self.fresh(), self.fresh()
         self.entry.append(f"  {address} = getelementptr i8, ptr {base}, i64 {offset}")
@@ -110,7 +110,7 @@ class _Part(CallingEmitter):
         return name
 
 
-def keep(part: Emitter, u: UOp, offset: int, align: int) -> None:
+def _save(part: Emitter, u: UOp, offset: int, align: int) -> None:
     """Store a value at the end of a function, for later ones."""
     address = part.value(f"getelementptr i8, ptr %values, i64 {offset}")
     part.effect(f"store {_type(u)} {part.of(u)}, ptr {address}, align {align}")
@@ -126,19 +126,19 @@ class _Whole:
     def __init__(self, name: str, kernel: UOp) -> None:
         self.name, self.kernel = name, kernel
         self.words = storage.word_places(kernel)
-        self.places: dict[UOp, tuple[int, int]] = {}  # of values that cross: offset, alignment
+        self.reserved: dict[UOp, tuple[int, int]] = {}  # of values that cross: offset, alignment
         self.nbytes = 0
 
-    def room(self, u: UOp) -> tuple[int, int]:
+    def reserve(self, u: UOp) -> tuple[int, int]:
         """The offset and the alignment of a value that crosses."""
-        if u not in self.places:
+        if u not in self.reserved:
             size = 8
             while u.op is not Ops.BUFFER and size < u.dtype.lanes * u.dtype.scalar.itemsize:
                 size *= 2
             self.nbytes += -self.nbytes % size
-            self.places[u] = self.nbytes, min(size, 64)
+            self.reserved[u] = self.nbytes, min(size, 64)
             self.nbytes += size
-        return self.places[u]
+        return self.reserved[u]
 
     def run(self, cuts: list[int]) -> tuple[str, list[str]] | None:
         """The functions and the declarations they need; None where too much would cross."""
@@ -154,8 +154,8 @@ class _Whole:
             maker.update(dict.fromkeys(statements[begin:end], part))
             parts.append(part)
         buffers = {u for u in statements if u.op is Ops.BUFFER}
-        for u, (offset, align) in self.places.items():
-            keep(main if u in buffers else maker[u], u, offset, align)
+        for u, (offset, align) in self.reserved.items():
+            _save(main if u in buffers else maker[u], u, offset, align)
         if self.nbytes > MOST_BYTES:
             return None
         main.entry.append(f"  %values = alloca [{max(1, self.nbytes)} x i8], align 64")

@@ -65,7 +65,7 @@ class GpuEmitter(Emitter):
         assert target.gpu is not None
         self.gpu, self.calls = target.gpu, calls
         self.shared: list[str] = []  # definitions of shared memory, before the function
-        self.places = shared_layout(kernel)[0]
+        self.offsets = shared_layout(kernel)[0]
         self.dynamic = dynamic_shared(kernel, target.gpu) > 0
         self.words: list[str] = []
         users: dict[UOp, list[UOp]] = {}
@@ -85,10 +85,9 @@ class GpuEmitter(Emitter):
         return "\n".join([*self.shared, f'{definition} "nvvm.reqntid"="{block}"'])
 
     def load_words(self) -> None:
-        places = storage.word_places(self.kernel)
-        by_place = {i: u for u, i in places.items()}
-        for i in range(1 + max(by_place, default=-1)):
-            u, word = by_place.get(i), f"%w{i}"
+        words = {i: u for u, i in storage.word_places(self.kernel).items()}
+        for i in range(1 + max(words, default=-1)):
+            u, word = words.get(i), f"%w{i}"
             is_pointer = u is not None and u.op is Ops.PARAM
             pointer = f"ptr addrspace(1) align {self.calls.alignment.get(i, ALIGNMENT)}"
             self.words.append(f"{pointer if is_pointer else 'i64'} {word}")
@@ -169,13 +168,13 @@ def block_of(kernel: UOp) -> tuple[int, int, int]:
 
 def shared_layout(kernel: UOp) -> tuple[dict[UOp, int], int]:
     """The offset of each buffer in the shared memory of a block, and the bytes of all."""
-    places: dict[UOp, int] = {}
+    offsets: dict[UOp, int] = {}
     end = 0
     for u in kernel.src:
         if u.op is Ops.BUFFER and u.arg.space == "local":
-            places[u] = -(-end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-            end = places[u] + _bytes(u)
-    return places, end
+            offsets[u] = -(-end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            end = offsets[u] + _bytes(u)
+    return offsets, end
 
 
 def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
@@ -241,7 +240,7 @@ def _buffer(e: GpuEmitter, u: UOp) -> str | None:
     if not e.shared:
         made = f"external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"
         e.shared.append(f"{whole} = {made}")
-    return e.value(f"getelementptr i8, ptr addrspace(3) {whole}, i64 {e.places[u]}")
+    return e.value(f"getelementptr i8, ptr addrspace(3) {whole}, i64 {e.offsets[u]}")
 
 
 def _load(e: GpuEmitter, u: UOp) -> str | None:

@@ -84,10 +84,9 @@ class _Memory:
         if step == -1:
             gate = None if gate is None else _reversed(gate, lanes)
             return _reversed(self.neighbours(u, self.lane(flat, lanes - 1), gate), lanes)
-        wide = alike or u.dtype.bits >= _MASKED_BITS
-        if wide and not self.branches and step is not None and 2 <= step <= MOST_STEP:
-            if 2 * len(_covering(lanes, step)) <= lanes:
-                return self.strided(u, flat, gate, step)
+        wide = not self.branches and (alike or u.dtype.bits >= _MASKED_BITS)
+        if wide and step and 2 <= step <= MOST_STEP and 2 * len(_covering(lanes, step)) <= lanes:
+            return self.strided(u, flat, gate, step)
         if gate is not None and not self.branches and self.lane(gate, 0).op is Ops.LANE:
             return self.gathered(u, flat, gate)
         n, accesses = self.chunks(flat, gate, lanes)

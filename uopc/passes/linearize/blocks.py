@@ -31,9 +31,9 @@ class Loops:
         # Users come before their operands here, so outer loops are placed before inner ones.
         for u in reversed(order):
             if u.op in _CLOSERS and (closed := ranges.closed_ranges(u)):
-                self._place(u, sorted(closed, key=lambda r: r.arg.axis))
+                self._insert(u, sorted(closed, key=lambda r: r.arg.axis))
 
-    def _place(self, u: UOp, closed: list[UOp]) -> None:
+    def _insert(self, u: UOp, closed: list[UOp]) -> None:
         around = set().union(*[ranges.ranges(r) for r in closed], ranges.ranges(u.src[0]))
         parent = self.innermost(u, frozenset(around.difference(closed)))
         if self.parent.get(closed[0], parent) is not parent:
@@ -93,7 +93,7 @@ class Blocks:
             for u in self.order
         }
         self.joined: dict[UOp, list[UOp]] = {}  # IF -> the BRANCHes after it
-        self._place_branches()
+        self._insert_branches()
         self.rank = self._ranks()
         self.blocks: dict[UOp | None, list[UOp]] = {None: []}
         for u in (*self.joined, *self.order):
@@ -101,7 +101,7 @@ class Blocks:
                 self.blocks.setdefault(u, [])
             self.blocks.setdefault(self.home[u], []).append(u)
 
-    def _place_branches(self) -> None:
+    def _insert_branches(self) -> None:
         """Open an IF per group of BRANCHes, and put inside what only their last operands need."""
         branches = [u for u in self.order if u.op is Ops.BRANCH]
         if not branches:
