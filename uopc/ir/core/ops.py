@@ -165,7 +165,7 @@ class Ops:
     FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0, bounds=intervals.quotient(_floordiv))
     FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.computed_wide("remainder"), fold=lambda a, b: a % b if b else 0, symbol="%", cost=4.0, bounds=intervals.floormod)
     CDIV = Op("cdiv", "a b", "Quotient rounded toward 0; 0 where b = 0.", evaluate=semantics.trunc_div, fold=_cdiv, cost=4.0, bounds=intervals.quotient(_cdiv))
-    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.computed_wide("fmod"), fold=lambda a, b: a - b * _cdiv(a, b), cost=4.0, bounds=intervals.cmod)
+    CMOD = Op("cmod", "a b", "a - b*trunc(a/b), sign of a; 0 where b = 0 (floats: fmod).", evaluate=semantics.computed_wide("fmod"), fold=lambda a, b: a - b * _cdiv(a, b) if b else 0, cost=4.0, bounds=intervals.cmod)
     MAX = Op("max", "a b", "The greater; NaN if either is.", evaluate=np.maximum, fold=max, commutes=True, bounds=intervals.maximum)
     MIN = Op("min", "a b", "The lesser; NaN if either is.", evaluate=np.minimum, fold=min, commutes=True, bounds=intervals.minimum)
     POW = Op("pow", "a b", "a to the b, with C's special cases; integers wrap, a negative exponent gives the integer part.", evaluate=semantics.power, symbol="**", cost=36.0, expansion=(150, 200), **_UNARY)
