@@ -107,20 +107,21 @@ class _Placement:
                 mapped = index_maps.broadcast_index(index, shapes.shape(s))
                 self._demand(s, Demand(u, mapped, loops))
 
-    def self_reads(self) -> set[UOp]:
-        """STOREs whose value reads the storage it goes to at other places than it is written."""
+    def self_reads(self) -> dict[UOp, str]:
+        """STOREs whose value reads the storage it goes to at other places than it is written, in
+        the order of the graph, with that reason."""
         writes: dict[tuple[UOp, UOp], Index] = {}
         for u in self.order:
             if u.op is Ops.STORE:
                 written, _ = index_maps.loop_index(shapes.shape(u.src[0]))
                 root, written, _ = root_index(u.src[0], written, self.known)
                 writes[root, u] = written
-        found: set[UOp] = set()
-        for root in {root for root, _ in writes}:
+        found: dict[UOp, str] = {}
+        for root in dict.fromkeys([root for root, _ in writes]):
             for reader, index in self.demands.get(root, ()):
                 written = writes.get((root, reader), index)
                 if index != written and may_overlap(root, index, written):
-                    found.add(reader)
+                    found[reader] = _MOVES_ITSELF
         return found
 
     def _demand(self, u: UOp, demand: Demand) -> None:
@@ -315,7 +316,7 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     facts = _measured(graph, context.target.gpu is not None)
     watched = trace.current_listener() is not None
     placement = _Placement(graph, facts, {}, watched)
-    copied = dict.fromkeys(placement.self_reads(), _MOVES_ITSELF)
+    copied = placement.self_reads()
     apart = [u for u in copied if not all([fusion_cost.fits_tile(s) for s in u.src[1:]])]
     shown, stored = placement.copied_outputs(), placement.reasons
     circles = stores_to_copy(facts.order, shown, stored, facts.effects, placement.demands, apart)
