@@ -211,3 +211,10 @@ def test_a_constant_to_the_half_is_a_power(base, dtype):
     got = uopc.compile(uopc.full((), base, getattr(dtypes, dtype)) ** 0.5)()
     np.testing.assert_array_equal(got, math.pow(base, 0.5) if base != -4 else np.nan)
     assert not np.signbit(got) or np.isnan(got)
+
+
+@pytest.mark.parametrize("op", [op for op in Op.all() if op.fold and op.arity == (2, 2)], ids=str)
+def test_constants_fold_to_what_numpy_computes(op: Op) -> None:
+    for a, b in itertools.product(range(-9, 10), range(-4, 5)):
+        with np.errstate(all="ignore"):
+            assert op.fold(a, b) == op.evaluate(np.int32(a), np.int32(b)), (a, b)
