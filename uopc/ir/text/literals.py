@@ -37,6 +37,8 @@ RECORDS: dict[str, type] = {
 }
 _WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
 _CALLS = frozenset((*RECORDS, *_WORDS, "dtype", "opaque"))  # names that an Opt must not print as
+_fields = functools.cache(dataclasses.fields)
+_hints = functools.cache(typing.get_type_hints)
 _DEEPEST = 50  # nested values: far more than any arg has, far less than Python's stack
 
 
@@ -76,14 +78,11 @@ def write_string(text: str) -> str:
 
 def written_fields(record: Any) -> list[tuple[str, Any]]:
     """The fields of a record that are required or not at their default."""
-    values = [(f.name, getattr(record, f.name), f.default) for f in dataclasses.fields(record)]
+    values = [(f.name, getattr(record, f.name), f.default) for f in _fields(record.__class__)]
     return [(k, v) for k, v, default in values if default is dataclasses.MISSING or v != default]
 
 
 # ---------------------------------------------------------------- records
-_hints = functools.cache(typing.get_type_hints)
-
-
 def make_record(cls: type, fields: dict[str, Any]) -> Any:
     """A record of args.py from its fields. InvalidIR: unknown, missing, or of the wrong type."""
     hints = _hints(cls)
@@ -92,7 +91,7 @@ def make_record(cls: type, fields: dict[str, Any]) -> Any:
             raise InvalidIR(f"{cls.__name__} has no field {name!r}: expected {', '.join(hints)}")
         if not _fits(value, hints[name]):
             raise InvalidIR(f"{name} must be {_show_hint(hints[name])}, got {write_value(value)}")
-    for f in dataclasses.fields(cls):
+    for f in _fields(cls):
         if f.default is dataclasses.MISSING and f.name not in fields:
             raise InvalidIR(f"expected {f.name}=...")
     return cls(**fields)
