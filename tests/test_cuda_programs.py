@@ -15,7 +15,7 @@ import uopc
 from tests.ptx.corpus import join
 from tests.standin import module
 from uopc import UOp, dtypes
-from uopc.backends.nvptx import ptxas as assembler
+from uopc.backends.nvptx import ptxas
 from uopc.ir.builder import kernel, leaves, movement
 from uopc.ir.core.args import BufferArg, Opt
 from uopc.ir.core.ops import Ops
@@ -153,10 +153,10 @@ def test_programs(name, part):
     for g, w in zip(arrays_of(got), arrays_of(on_cpu(*given)), strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape and close(g, w), np.abs(g - w).max()
     assert driver.approximate <= {"div", "rcp", "sqrt"}  # nothing of lower accuracy
-    if assembler.find_ptxas() is None:
+    if ptxas.find_ptxas() is None:
         return
     for arch in {part, "sm_90a"}:
-        used = assembler.assemble(join(driver.texts), arch).kernels
+        used = ptxas.assemble(join(driver.texts), arch).kernels
         assert len(used) == len(program.kernels)
         assert not any(u.spill_stores or u.spill_loads for u in used.values()), used
 
@@ -263,8 +263,8 @@ def test_shared_memory_of_a_size(part, kilobytes):
     assert made.shared_bytes == 8 * n and (launch.dynamic_shared > 0) == (8 * n > 48 << 10)
     assert (".extern .shared" in made.asm) == (launch.dynamic_shared > 0)
     assert ("cuFuncSetAttribute" in driver.calls) == (launch.dynamic_shared > 0)
-    if assembler.find_ptxas() is not None:
-        (used,) = assembler.assemble(made.asm, part).kernels.values()
+    if ptxas.find_ptxas() is not None:
+        (used,) = ptxas.assemble(made.asm, part).kernels.values()
         assert used.shared == (0 if launch.dynamic_shared else 8 * n)
 
 

@@ -6,7 +6,7 @@ import pytest
 import uopc
 from uopc.backends import detect
 from uopc.backends.llvm import emitter as llvm
-from uopc.backends.llvm import split_function as function_parts
+from uopc.backends.llvm import split_function
 from uopc.backends.llvm.outline import branches
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
@@ -55,7 +55,7 @@ def test_many_places_share_a_function_and_few_do_not(dtype):
 def test_kernels_of_a_module_share_the_function():
     graphs = [sum(functions("cos", 6, dtypes.float64, (n,))) for n in (64, 80)]
     lists = [uopc.compile(g).kernels[0].uops for g in graphs]
-    text = llvm.module([function_parts.render(f"k{i}", k) for i, k in enumerate(lists)])
+    text = llvm.module([split_function.render(f"k{i}", k) for i, k in enumerate(lists)])
     assert text.count("define internal") == 1 and text.count("call {") == 12
 
 

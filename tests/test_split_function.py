@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 import uopc
 from uopc import dtypes
-from uopc.backends.llvm import split_function as function_parts
+from uopc.backends.llvm import split_function
 from uopc.backends.llvm.split_function import cheapest_cuts
 from uopc.driver import lower_only
 from uopc.ir.core.ops import Ops
@@ -33,10 +33,10 @@ def scalars(n, dtype=dtypes.int32):
 
 
 def compiled(outputs, monkeypatch, most, part):
-    monkeypatch.setattr(function_parts, "MOST_STATEMENTS", most)
-    monkeypatch.setattr(function_parts, "PART", part)
+    monkeypatch.setattr(split_function, "MOST_STATEMENTS", most)
+    monkeypatch.setattr(split_function, "PART", part)
     cut = cheapest_cuts
-    monkeypatch.setattr(function_parts, "cheapest_cuts", lambda statements: cut(statements, part))
+    monkeypatch.setattr(split_function, "cheapest_cuts", lambda statements: cut(statements, part))
     with uopc.options(cache_dir="", programs=0):
         return uopc.compile(outputs, verify=True)
 
@@ -55,14 +55,14 @@ def test_a_long_kernel_is_one_kernel_and_several_functions(monkeypatch):
 
 def test_the_limit_is_what_is_measured():
     short, long = [lower_only(scalars(n), verify=False).kernels[0] for n in (1_000, 3_500)]
-    assert ".part" not in function_parts.render("k", short)[0]
-    assert ".part" in function_parts.render("k", long)[0]
+    assert ".part" not in split_function.render("k", short)[0]
+    assert ".part" in split_function.render("k", long)[0]
 
 
 def test_it_is_cut_where_the_fewest_values_cross():
     (kernel,) = lower_only(scalars(1_500), verify=False).kernels
     cuts = cheapest_cuts(kernel.src, 256)
-    crossing, whole = function_parts._crossing(kernel.src)
+    crossing, whole = split_function._crossing(kernel.src)
     assert len(cuts) > 5 and all(192 <= b - a <= 320 for a, b in zip([0, *cuts], cuts))
     for a, b in zip([0, *cuts], cuts):
         assert crossing[b] == min(crossing[i] for i in range(a + 192, a + 320) if whole[i])
@@ -110,7 +110,7 @@ def test_a_branch_stays_whole(monkeypatch):
     for i in range(6):
         total = (total * (i + 2)).sin() + x
     (kernel,) = lower_only(total, verify=False).kernels
-    _, whole = function_parts._crossing(kernel.src)
+    _, whole = split_function._crossing(kernel.src)
     joined = [i for i, u in enumerate(kernel.src) if u.op is Ops.BRANCH]
     assert joined and not any(
         whole[k] for i in joined for k in range(kernel.src.index(kernel.src[i].src[1]) + 1, i + 1)
@@ -124,8 +124,8 @@ def test_a_branch_stays_whole(monkeypatch):
 
 def test_too_much_that_crosses_is_not_cut(monkeypatch):
     (kernel,) = lower_only(scalars(3_500), verify=False).kernels
-    monkeypatch.setattr(function_parts, "MOST_BYTES", 16)
-    assert ".part" not in function_parts.render("k", kernel)[0]
+    monkeypatch.setattr(split_function, "MOST_BYTES", 16)
+    assert ".part" not in split_function.render("k", kernel)[0]
 
 
 def test_values_without_an_axis_are_not_stored_for_their_depth():

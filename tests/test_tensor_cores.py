@@ -14,7 +14,7 @@ from tests.ptx.corpus import join
 from tests.ptx.memory import Memory
 from tests.standin import module
 from uopc import dtypes
-from uopc.backends.nvptx import ptxas as assembler
+from uopc.backends.nvptx import ptxas
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 
@@ -45,9 +45,9 @@ def exact(a, b):
 
 
 def assembled(text, part):
-    if assembler.find_ptxas() is None:
+    if ptxas.find_ptxas() is None:
         return
-    for kernel, used in assembler.assemble(text, part).kernels.items():
+    for kernel, used in ptxas.assemble(text, part).kernels.items():
         assert not used.spill_stores and not used.spill_loads, kernel
 
 

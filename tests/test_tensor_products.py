@@ -12,7 +12,7 @@ from tests.ptx.corpus import join
 from tests.standin import module
 from tests.test_tensor_cores import assembled, bf16, exact, numbers, run
 from uopc import dtypes
-from uopc.backends.nvptx import ptxas as assembler
+from uopc.backends.nvptx import ptxas
 from uopc.ir.core.args import Opt
 from uopc.ir.core.tensor_cores import tile_for
 from uopc.passes.optimize.schedule.gpu_tensor_cores import BLOCKINGS
@@ -144,7 +144,7 @@ def test_tf32_where_an_option_allows_it(size, part):
     assert "mma.sync" not in text
 
 
-@pytest.mark.skipif(assembler.find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
 @pytest.mark.parametrize("dtype", [F32, dtypes.bfloat16, dtypes.float64, dtypes.int8])
 @pytest.mark.parametrize("part", ["sm_80", "sm_90a"])
 def test_registers_are_estimated(part, dtype):
@@ -153,7 +153,7 @@ def test_registers_are_estimated(part, dtype):
     a, b = [uopc.param(n, (2048, 2048), dtype).cast(wide) for n in "ab"]
     with uopc.options(tf32=True):
         (made,) = uopc.compile(a @ b, device=f"cuda:{part}").kernels
-    (used,) = assembler.assemble(made.asm, part).kernels.values()
+    (used,) = ptxas.assemble(made.asm, part).kernels.values()
     tile = tile_for(dtype, F32 if dtype is dtypes.bfloat16 else wide)
     assert tile is not None and made.block == (256, 1, 1) and not used.spill_stores
     wanted = max(b.registers(tile) for b in BLOCKINGS if b.threads == 256)

@@ -1,9 +1,10 @@
-"""python -m tests.ptx DIR [--seconds N] [--parts sm_80,sm_90a] [--jobs N]: a sample of the corpus.
+"""python -m tests.ptx DIR [--seconds N] [--architectures sm_80,sm_90a] [--jobs N]: a sample.
 
-Each case is compiled for a part, its kernels are assembled by ptxas and executed by the PTX machine
-under the runtime, and the results are judged as those of the CPU are. The sample is the same at
-each run: cases in the order of a hash of their names, as many as the time allows, half for each
-part. A kernel that spills is a failure, but for the few bytes that ptxas spills of its own will.
+Each case of the corpus is compiled for an architecture, its kernels are assembled by ptxas and
+executed by the PTX machine under the runtime, and the results are judged as those of the CPU are.
+The sample is the same at each run: cases in the order of a hash of their names, as many as the time
+allows, half for each architecture. A kernel that spills is a failure, but for the few bytes that
+ptxas spills of its own will.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _REASONS = (TOO_LARGE, "device is out of memory")  # of the machine, or of the s
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.ptx", description=(__doc__ or "").strip())
     parser.add_argument("directory", type=Path, metavar="DIR", help="or one .zip")
-    parser.add_argument("--seconds", type=float, default=240.0, help="for all parts together")
-    parser.add_argument("--parts", default="sm_80,sm_90a")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for all together")
+    parser.add_argument("--architectures", default="sm_80,sm_90a")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     parser.add_argument("--case", metavar="ID", help="only cases whose id begins so")
     parser.add_argument("--limit", type=float, metavar="N", help="seconds of a case (60)")
@@ -48,26 +49,26 @@ def sample(directory: Path, start: str | None) -> list[Place]:
 def main() -> int:
     args = _arguments()
     workers.LIMIT = args.limit or workers.LIMIT
-    places, parts = sample(args.directory, args.case), args.parts.split(",")
+    places, targets = sample(args.directory, args.case), args.architectures.split(",")
     outcomes: dict[str, list[Outcome]] = {}
-    for k, part in enumerate(parts):
-        mine = places if args.case else places[k :: len(parts)]
-        outcomes[part] = _run(mine, part, args.seconds / len(parts), args.jobs)
+    for k, target in enumerate(targets):
+        mine = places if args.case else places[k :: len(targets)]
+        outcomes[target] = _run(mine, target, args.seconds / len(targets), args.jobs)
     everything = [o for found in outcomes.values() for o in found]
-    for part, found in outcomes.items():
-        print(*_lines(part, found), sep="\n")
+    for target, found in outcomes.items():
+        print(*_lines(target, found), sep="\n")
     if args.json:
         report.write_json(args.json, everything)
     return int(any(_is_failure(o) for o in everything))
 
 
-def _run(places: list[Place], part: str, seconds: float, jobs: int) -> list[Outcome]:
+def _run(places: list[Place], target: str, seconds: float, jobs: int) -> list[Outcome]:
     end = time.monotonic() + seconds
     found = []
-    for outcome in workers.run_all(places, jobs, f"cuda:{part}"):
+    for outcome in workers.run_all(places, jobs, f"cuda:{target}"):
         found.append(judged(outcome))
         if _is_failure(outcome):
-            print(part, report.failure_line(outcome), flush=True)
+            print(target, report.failure_line(outcome), flush=True)
         if time.monotonic() > end:
             break
     return found
@@ -91,7 +92,7 @@ def _is_failure(o: Outcome) -> bool:
     return o.verdict == FAILED and not is_too_large(o)
 
 
-def _lines(part: str, outcomes: list[Outcome]) -> list[str]:
+def _lines(target: str, outcomes: list[Outcome]) -> list[str]:
     verdicts = Counter(
         "failed" if _is_failure(o) else TOO_LARGE if o.verdict == FAILED else o.verdict
         for o in outcomes
@@ -101,11 +102,11 @@ def _lines(part: str, outcomes: list[Outcome]) -> list[str]:
     spilled = [f for f in figures if f["spills"]]
     inexact = sorted({a for o in outcomes for a in o.notes.get("approximate", ())})
     counts = ", ".join(f"{n} {name}" for name, n in sorted(verdicts.items()))
-    lines = [f"{part}: {counts}; {len(kernels)} distinct kernels, {len(figures)} assemblies"]
+    lines = [f"{target}: {counts}; {len(kernels)} distinct kernels, {len(figures)} assemblies"]
     if inexact:
-        lines.append(f"{part}: instructions that hardware approximates: {', '.join(inexact)}")
+        lines.append(f"{target}: instructions that hardware approximates: {', '.join(inexact)}")
     worst = sorted(spilled, key=lambda f: -f["spills"])[:8]
-    lines += [f"{part}: {len(spilled)} with spills"] if spilled else [f"{part}: no spills"]
+    lines += [f"{target}: {len(spilled)} with spills"] if spilled else [f"{target}: no spills"]
     lines += [f"  {f['spills']} bytes, {f['registers']} registers: {f['name']} ({f['arch']})"
               for f in worst]  # fmt: skip
     return lines

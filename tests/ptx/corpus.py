@@ -11,7 +11,7 @@ from tests.conformance.corpus import Place
 from tests.conformance.runner import Outcome
 from tests.ptx import machine
 from tests.standin import module
-from uopc.backends.nvptx import ptxas as assembler
+from uopc.backends.nvptx import ptxas
 
 # Operations of single threads that one launch may take: more is noted as too large to execute.
 MOST_WORK = 2 << 30
@@ -43,9 +43,9 @@ def _key(text: str) -> str:
 def _figures(texts: Sequence[str], arch: str) -> list[dict[str, int]]:
     """What ptxas says of the kernels not seen before; one run for all of a program."""
     new = {k: t for t in texts if (k := (_key(t), arch)) not in _assembled}
-    if new and assembler.find_ptxas() is not None:
+    if new and ptxas.find_ptxas() is not None:
         whole = join(list(new.values()))
-        used = assembler.assemble(whole, arch).kernels
+        used = ptxas.assemble(whole, arch).kernels
         for k in new:
             _assembled[k] = []
         return [

@@ -22,7 +22,7 @@ def make_range(end: UOp | int, axis: tuple[int, ...], kind: AxisKind) -> UOp:
     return intern(Ops.RANGE, dtypes.index, (length,), RangeArg(axis, kind))
 
 
-class Parts(NamedTuple):
+class KernelNodes(NamedTuple):
     """The nodes of a kernel that decide the legality of an Opt, found in one walk."""
 
     stores: list[UOp]
@@ -34,9 +34,9 @@ class Parts(NamedTuple):
 
 
 @memo_last
-def parts(kernel: UOp) -> Parts:
-    """The parts of a kernel."""
-    found = Parts([], [], [], [], [], set())
+def kernel_nodes(kernel: UOp) -> KernelNodes:
+    """The nodes of a kernel by their kind."""
+    found = KernelNodes([], [], [], [], [], set())
     lists = {
         Ops.STORE: found.stores, Ops.REDUCE: found.reduces, Ops.END: found.ends,
         Ops.RANGE: found.ranges,
@@ -55,7 +55,7 @@ def parts(kernel: UOp) -> Parts:
 @memo_last
 def kernel_axes(kernel: UOp) -> list[UOp]:
     """The ranges that an Opt can name, by number: output loops first, then reduce loops."""
-    p = parts(kernel)
+    p = kernel_nodes(kernel)
     found = {r: None for u in (*p.reduces, *p.ends) for r in ranges.closed_ranges(u)}
     return sorted(found, key=by_axis)
 
@@ -67,13 +67,13 @@ def by_axis(r: UOp) -> tuple[bool, tuple[int, ...]]:
 
 def closers(kernel: UOp, r: UOp) -> list[UOp]:
     """The REDUCEs and ENDs that close the range."""
-    p = parts(kernel)
+    p = kernel_nodes(kernel)
     return [u for u in (*p.reduces, *p.ends) if r in u.src[1:]]
 
 
 def reduces_over(kernel: UOp, r: UOp) -> list[UOp]:
     """The REDUCEs that close the range."""
-    return [u for u in parts(kernel).reduces if r in u.src[1:]]
+    return [u for u in kernel_nodes(kernel).reduces if r in u.src[1:]]
 
 
 def is_overwritten(u: UOp, r: UOp) -> bool:

@@ -81,7 +81,7 @@ def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
         return None
     outer = grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
     index = dict(zip(blocks, outer.index))
-    sizes = sorted({(i, _count([r])) for r, i in position.items()})
+    sizes = sorted({(i, _threads_of([r])) for r, i in position.items()})
     # The lanes of a warp must be neighbours, and the ranges of one dimension equally long.
     if len(sizes) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position):
         return _one_number(index, chains)
@@ -96,8 +96,8 @@ def _one_number(index: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]) -> _
     steps: dict[UOp, int] = {}  # of a range: the number of threads per iteration
     for chain in chains:
         for i, r in enumerate(chain):
-            steps[r] = max(steps.get(r, 0), _count(chain[:i]))
-    total = max(map(_count, chains))
+            steps[r] = max(steps.get(r, 0), _threads_of(chain[:i]))
+    total = max(map(_threads_of, chains))
     number = grid("lidx", [total]).index[0]
     for r, step in steps.items():
         digit = affine.floordiv(number, affine.const(step))
@@ -105,7 +105,7 @@ def _one_number(index: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]) -> _
     return _Threads(index, dict.fromkeys(steps, 0), (number,), (total,), chains)
 
 
-def _count(chain: Iterable[UOp]) -> int:
+def _threads_of(chain: Iterable[UOp]) -> int:
     """The number of threads in nested ranges."""
     return math.prod([int(r.src[0].arg) for r in chain])
 
@@ -115,11 +115,11 @@ def _only_first(u: UOp, launch: _Threads) -> UOp | None:
     store does not move with. None if all threads do it."""
     own = {r for r in ranges.ranges(u) if r in launch.position}
     if launch.chains:
-        count = _count(own)
+        count = _threads_of(own)
         if count == launch.sizes[0]:
             return None
-        longest = max([c for c in launch.chains if own <= set(c)], key=_count)
-        if _count(longest) < launch.sizes[0]:
+        longest = max([c for c in launch.chains if own <= set(c)], key=_threads_of)
+        if _threads_of(longest) < launch.sizes[0]:
             return compare.less(launch.threads[0], affine.const(count))
         others = [launch.index[r] for r in longest if r not in own]
     else:

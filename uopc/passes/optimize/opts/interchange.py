@@ -8,7 +8,7 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import kernel_axes, make_range, parts
+from uopc.passes.analysis.loops import kernel_axes, kernel_nodes, make_range
 from uopc.passes.optimize.opts.legality import Refused
 
 
@@ -20,7 +20,7 @@ def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
     q = axes[n]
     if not (q.arg.kind == r.arg.kind == "loop"):
         raise Refused(f"only output loops {do}")
-    if any([(r in u.src[1:]) != (q in u.src[1:]) for u in parts(kernel).ends]):
+    if any([(r in u.src[1:]) != (q in u.src[1:]) for u in kernel_nodes(kernel).ends]):
         raise Refused("the ranges are not closed together")
     return q
 
@@ -31,7 +31,7 @@ def swap(kernel: UOp, r: UOp, n: int) -> UOp:
     if r in ranges.ranges(q.src[0]) or q in ranges.ranges(r.src[0]):
         raise Refused("one range depends on the other")
     for moved, axis in ((r, q.arg.axis), (q, r.arg.axis)):
-        inside = [u for u in parts(kernel).ranges if moved in ranges.ranges(u.src[0])]
+        inside = [u for u in kernel_nodes(kernel).ranges if moved in ranges.ranges(u.src[0])]
         if any(u.arg.kind != "loop" or u.arg.axis < axis for u in inside):
             raise Refused("another range depends on one of them")
         if any(p.arg.axis > axis for p in ranges.ranges(moved.src[0])):

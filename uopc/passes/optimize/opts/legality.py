@@ -12,7 +12,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import is_overwritten, parts, reduces_over
+from uopc.passes.analysis.loops import is_overwritten, kernel_nodes, reduces_over
 
 
 class Refused(Error):
@@ -44,7 +44,7 @@ def check_no_amount(n: int) -> None:
 
 def check_free(kernel: UOp, r: UOp) -> None:
     """Refused if the length of another loop depends on the range."""
-    if any([u is not r and r in ranges.ranges(u) for u in parts(kernel).ranges]):
+    if any([u is not r and r in ranges.ranges(u) for u in kernel_nodes(kernel).ranges]):
         raise Refused("the length of another loop depends on this range")
 
 
@@ -56,7 +56,7 @@ def check_outermost(kernel: UOp, r: UOp) -> None:
 
 def check_unordered(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of the range must keep their order."""
-    if any([is_overwritten(u, r) for u in parts(kernel).stores]):
+    if any([is_overwritten(u, r) for u in kernel_nodes(kernel).stores]):
         raise Refused("its iterations write to one place, in their order")
 
 
@@ -71,7 +71,7 @@ def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
 
 def check_ahead(kernel: UOp, value: UOp) -> None:
     """Refused if a value cannot be computed earlier: it depends on a store of the kernel."""
-    written = {storage_root(u.src[0]) for u in parts(kernel).stores}
+    written = {storage_root(u.src[0]) for u in kernel_nodes(kernel).stores}
     for u in walk.toposort(value):
         if u.op is Ops.AFTER:
             raise Refused("the operand waits for a store")

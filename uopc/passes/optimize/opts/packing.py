@@ -18,7 +18,7 @@ from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
-from uopc.passes.analysis.loops import make_range, parts
+from uopc.passes.analysis.loops import kernel_nodes, make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead
 from uopc.passes.optimize.opts.local_tile import local_tile, next_nest
@@ -46,7 +46,7 @@ class Digit:
 def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """The values that PACK can pack: each factor of each reduce's terms, with the reduce."""
     found: dict[UOp, UOp] = {}
-    for u in parts(kernel).reduces:
+    for u in kernel_nodes(kernel).reduces:
         body = u.src[0]
         for factor in body.src[:2] if body.op in (Ops.MUL, Ops.SHAPED_WMMA) else (body,):
             found.setdefault(factor, u)

@@ -20,7 +20,7 @@ from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, parts
+from uopc.passes.analysis.loops import closers, kernel_nodes
 from uopc.passes.optimize.opts.legality import Refused, check_amount
 from uopc.passes.optimize.opts.split import LoopPart, in_parts
 from uopc.passes.optimize.opts.strip_mining import clamped, quotient_up, smaller
@@ -73,7 +73,8 @@ def split_at(kernel: UOp, r: UOp, n: int) -> UOp:
 def breakpoints(kernel: UOp, r: UOp) -> list[Breakpoint]:
     """The comparisons that change once in the loop r, at an iteration that the loops around decide.
     A split at the first of them leaves the fewest comparisons in the other parts."""
-    found = [b for u in parts(kernel).comparisons if (b := _breakpoint(kernel, u, r)) is not None]
+    comparisons = kernel_nodes(kernel).comparisons
+    found = [b for u in comparisons if (b := _breakpoint(kernel, u, r)) is not None]
     length = int(bounds.bounds(r.src[0])[1])
     places = {b: int(min(bounds.bounds(b.first)[1], length)) for b in found}
     ends = list(places.values())

@@ -20,7 +20,7 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis import loops
-from uopc.passes.analysis.loops import make_range, parts, reduces_over
+from uopc.passes.analysis.loops import kernel_nodes, make_range, reduces_over
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
 
@@ -118,7 +118,7 @@ class Tiled:
     def is_compared(self, r: UOp) -> bool:
         """True if a comparison of indices may depend on a range."""
         loop = self.loop(r)
-        return any([loop in ranges.ranges(u) for u in parts(self.base).comparisons])
+        return any([loop in ranges.ranges(u) for u in kernel_nodes(self.base).comparisons])
 
     def moves(self, r: UOp) -> bool:
         """True if each store that moves with the loop of r certainly moves with r too: the loop is
@@ -129,7 +129,7 @@ class Tiled:
             terms = affine.form(index_maps.ungated(index)[0])[1]
             return loop in terms and sum([loop in ranges.ranges(m) for m in terms]) == 1
 
-        stores = [u for u in parts(self.base).stores if loop in ranges.ranges(u)]
+        stores = [u for u in kernel_nodes(self.base).stores if loop in ranges.ranges(u)]
         indices = [before_effects(u.src[0]).src[1:] for u in stores]
         return r is loop or all(any(map(is_term, index)) for index in indices)
 
@@ -164,7 +164,7 @@ def _without_lanes(kernel: Tiled, r: UOp) -> Tiled:
     """The kernel. Refused if values inside of the range have lanes."""
     loop = kernel.loop(r)
     wide = {kernel.loop(q) for s in kernel.strips for q in s.loops if q.arg.kind in _LANES}
-    around = [nest for nest in parts(kernel.base).nests if loop in nest]
+    around = [nest for nest in kernel_nodes(kernel.base).nests if loop in nest]
     if any(q in wide or q.arg.kind in _LANES for nest in around for q in nest):
         if kernel.strips:  # a part may have moved out of the loop
             return _without_lanes(Tiled(kernel.kernel), r)
@@ -186,7 +186,7 @@ def overlap(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("a reduce would add terms twice: OVERLAP is for output loops")
     legality.check_free(kernel, r)
     legality.check_unordered(kernel, r)
-    legality.check_not_read(kernel, parts(kernel).stores)
+    legality.check_not_read(kernel, kernel_nodes(kernel).stores)
     outer = make_range(-(-length // n), (*r.arg.axis, 0), "loop")
     lane = make_range(n, (*r.arg.axis, 1), "lane")
     last = affine.const(length - n)

@@ -20,7 +20,7 @@ from uopc.ir.core.tensor_cores import Tile, tile_for
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import Contraction, find_contraction
-from uopc.passes.analysis.loops import closers, parts
+from uopc.passes.analysis.loops import closers, kernel_nodes
 from uopc.passes.optimize.opts.legality import Refused, check_free, check_unordered
 from uopc.passes.optimize.opts.strip_mining import strip, stripped
 
@@ -36,7 +36,7 @@ def tensor(kernel: UOp, r: UOp, n: int) -> UOp:
     strips = [strip(q, size, "unroll" if q is r else "warp")
               for q, size in zip(loops, tile.shape)]  # fmt: skip
     kernel, inner = stripped(kernel, *strips), [s.loops[-1] for s in strips]
-    (reduce,) = [u for u in parts(kernel).reduces if inner[2] in u.src]
+    (reduce,) = [u for u in kernel_nodes(kernel).reduces if inner[2] in u.src]
     factors = _narrow(reduce.src[0].src)
     if inner[0] not in ranges.ranges(factors[0]):
         factors.reverse()
@@ -55,7 +55,7 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     if product is None:
         raise Refused("the reduce is no sum of products")
     tile = _tile(product, n)
-    indices = [before_effects(u.src[0]).src[1] for u in parts(kernel).stores]
+    indices = [before_effects(u.src[0]).src[1] for u in kernel_nodes(kernel).stores]
     strides = [affine.form(index_maps.ungated(i)[0])[1] for i in indices]
     for p in (product, product.transposed()):
         columns = [q for q in p.columns if any(terms.get(q) == 1 for terms in strides)]
@@ -89,5 +89,5 @@ def _check(kernel: UOp, r: UOp, size: int) -> None:
         why = f"the tile's {size} does not divide the range of {{}}: PADTO or SPLIT it"
         raise Refused(why, r.src[0])
     check_unordered(kernel, r)
-    if any(q.arg.kind == "lane" for nest in parts(kernel).nests if r in nest for q in nest):
+    if any(q.arg.kind == "lane" for nest in kernel_nodes(kernel).nests if r in nest for q in nest):
         raise Refused("values inside a loop of the product already have lanes")

@@ -15,7 +15,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import closers, make_range, parts, reduces_over
+from uopc.passes.analysis.loops import closers, kernel_nodes, make_range, reduces_over
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together, loops_around
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
@@ -46,7 +46,7 @@ def local(kernel: UOp, r: UOp, n: int) -> UOp:
     length = r.src[0]
     if affine.is_multiple(length, n):
         return stripped(kernel, strip(r, n, "local"))
-    reduces = [u for u in parts(kernel).reduces if r in ranges.ranges(u)]
+    reduces = [u for u in kernel_nodes(kernel).reduces if r in ranges.ranges(u)]
     if any(q.arg.kind.startswith("group") for u in reduces for q in ranges.closed_ranges(u)):
         # A branch would leave behind threads that others wait for.
         raise Refused("the amount must divide a range in which threads share a reduce")

@@ -17,7 +17,7 @@ from uopc.ir.core.tensor_cores import Tile
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.contraction import find_contraction
-from uopc.passes.analysis.loops import parts
+from uopc.passes.analysis.loops import kernel_nodes
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
@@ -136,7 +136,7 @@ def _fitted(b: Blocking, tiles: int, columns: list[int]) -> Blocking:
 
 def _other_columns(kernel: UOp, row: UOp, column: UOp) -> list[UOp]:
     """The other output loops of the operand with the columns alone, the innermost first."""
-    (reduce,) = parts(kernel).reduces
+    (reduce,) = kernel_nodes(kernel).reduces
     a, b = [ranges.ranges(x) for x in reduce.src[0].src[:2]]
     of_b, of_a = (b, a) if column in b else (a, b)
     found = [r for r in of_b - of_a if r.arg.kind == "loop" and r is not column]

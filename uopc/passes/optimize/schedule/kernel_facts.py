@@ -13,7 +13,7 @@ from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.passes.analysis.loops import kernel_axes, parts
+from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
 from uopc.passes.analysis.op_costs import LOAD, STORE, expansion
 
 
@@ -38,7 +38,7 @@ class KernelFacts:
     def __init__(self, kernel: UOp) -> None:
         self.order = list(walk.order(kernel))
         self.axes = kernel_axes(kernel)
-        found = parts(kernel)
+        found = kernel_nodes(kernel)
         targets = {u.src[0] for u in found.stores}
         self.accesses = [
             Access(u, flat, u in targets, gate)
