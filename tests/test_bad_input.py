@@ -349,7 +349,7 @@ def test_overlapping_arrays(program):
 # ---------------------------------------------------------------- kernels written by hand
 def kernel(value=None, close=True, slot=1):
     p, q = kernel_param(0, (8,), dtypes.float32, "p"), kernel_param(slot, (8,), dtypes.float32, "q")
-    i = UOp.range(8, 0)
+    i = UOp.range(8, 71)  # an axis of this test alone: the line of the first equal node is kept
     store = q.index(i).store(p.index(i).load() * 2 if value is None else value(p, i))
     return UOp.sink(store.end(i) if close else store, name="double")
 
@@ -362,7 +362,7 @@ def test_a_kernel_written_by_hand():
 
 @pytest.mark.parametrize("verify", [None, True])
 def test_a_range_without_end(verify):
-    with pytest.raises(uopc.InvalidIR, match="range 0 is opened and never closed") as caught:
+    with pytest.raises(uopc.InvalidIR, match="range 71 is opened and never closed") as caught:
         uopc.compile(kernel(close=False), verify=verify)
     assert "test_bad_input.py" in str(caught.value)  # the line that made it
 
