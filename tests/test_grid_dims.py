@@ -91,6 +91,13 @@ def fits(total: int, maxima: list[int]) -> bool:
     return any(fits(total // d, maxima[1:]) for d in first if total % d == 0)
 
 
+def test_a_product_of_twenty_digits_is_taken_apart_by_its_extents():
+    maxima = (2**31 - 1, 65535, 65535)
+    assert grid("g", (2**25, 2**25, 2**5), maxima).sizes == (2**30, 2**15, 2**10)
+    with pytest.raises(Unsupported, match="do not fit a launch of at most"):
+        grid("g", (2**31, 2**31), maxima)
+
+
 def test_a_prime_above_every_maximum_is_refused():
     with pytest.raises(Unsupported, match=r"extents \(65537\) do not fit a launch of at most"):
         grid("g", (65537,), (65535, 65535, 65535))

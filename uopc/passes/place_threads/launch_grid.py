@@ -76,21 +76,38 @@ def _sizes(extents: Shape, maxima: Sequence[int] | None) -> Shape:
         if fitting:
             return max(fitting, key=fitting.__getitem__)
     total = shapes.size(extents)
-    factors = _factors(total, maxima) if isinstance(total, int) else None
+    factors = _factors(total, _divisors(extents), maxima) if isinstance(total, int) else None
     if factors is None:
         shown, most = shapes.show(extents), tuple(maxima)
         raise Unsupported(f"extents {shown} do not fit a launch of at most {most}")
     return factors
 
 
-def _factors(total: int, maxima: Sequence[int]) -> Shape | None:
-    """Sizes with the product `total`, the first as large as possible: an extent longer than every
-    maximum takes several dimensions."""
+def _factors(total: int, divisors: list[int], maxima: Sequence[int]) -> Shape | None:
+    """Divisors with the product `total`, the first as large as possible: an extent longer than
+    every maximum takes several dimensions."""
     if total == 1 or not maxima:
         return () if total == 1 else None
-    small = [d for d in range(1, math.isqrt(total) + 1) if total % d == 0]
-    for d in sorted({*small, *[total // d for d in small]}, reverse=True):
-        rest = _factors(total // d, maxima[1:]) if d <= maxima[0] else None
-        if rest is not None:
-            return (d, *rest)
+    for d in divisors:
+        if total // d > math.prod(maxima[1:]):
+            break
+        if d <= maxima[0] and total % d == 0:
+            rest = _factors(total // d, divisors, maxima[1:])
+            if rest is not None:
+                return (d, *rest)
     return None
+
+
+def _divisors(extents: Shape) -> list[int]:
+    """The divisors of the product of the extents, largest first. The product itself may have too
+    many digits to try them all."""
+    found = {1}
+    for n in extents:
+        divisor = 2
+        while n > 1:
+            divisor = divisor if divisor * divisor <= n else n
+            while n % divisor == 0:
+                found |= {f * divisor for f in found}
+                n //= divisor
+            divisor += 1
+    return sorted(found, reverse=True)
