@@ -12,6 +12,7 @@ from uopc.ir.builder import kernel, movement
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.interpret import interpreter
+from uopc.passes.analysis.versions import Versions
 from uopc.tensor import creation
 
 N = 6
@@ -118,6 +119,23 @@ def test_a_kernel_on_two_changed_arrays_does_not_wait_for_itself():
     c, d = c.assign(c + 1), d.assign(d + 2)
     shown = intern(Ops.AFTER, c.dtype, (c, called(True, c, d)))
     assert check((shown, a.assign(b * 1), b.assign(a * 1)), 4) == 6
+
+
+def test_calls_on_stored_values_have_versions_of_one_size(monkeypatch):
+    sizes, joined = [], Versions.joined
+
+    def watched(self, node, versions):
+        made = joined(self, node, versions)
+        sizes.append(len(made.chains()))
+        return made
+
+    monkeypatch.setattr(Versions, "joined", watched)
+    a, b = params(2)
+    for i in range(20):
+        stored = (b * (i + 2)).contiguous()
+        a = intern(Ops.AFTER, a.dtype, (a, called(True, a, stored)))
+    check((a,), 2)
+    assert max(sizes) == 1
 
 
 def test_a_kernel_that_accumulates_is_not_given_lanes():

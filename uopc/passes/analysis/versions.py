@@ -138,15 +138,14 @@ class Writers:
         """In each chain, the first effect after the version that may write to [begin, end); later
         ones in the chain follow it. With `found_after`, only effects found after that one."""
         positions = self.versions.positions
+        at_of, number_of = lambda e: positions[e].at, lambda e: positions[e].number
         number = -1 if found_after is None else positions[found_after].number
         at = self.hulls.first(0, begin, end)
         while at is not None:
             chain = self.chains[at]
             effects = self.effects[chain]
-            first = max(
-                bisect.bisect_left(effects, seen.length(chain), key=lambda e: positions[e].at),
-                bisect.bisect(effects, number, key=lambda e: positions[e].number),
-            )
+            first = bisect.bisect_left(effects, seen.length(chain), key=at_of)
+            first = bisect.bisect(effects, number, first, key=number_of)
             found = self.spans[chain].first(first, begin, end)
             if found is not None:
                 yield effects[found]

@@ -30,7 +30,8 @@ _WHOLE = [(0.0, float("inf"))]
 
 
 class _Launches:
-    """The footprints of all launches. Storing a value is the first effect on its storage."""
+    """The footprints of all launches. A stored value has a version of its own without effects: with
+    a chain each, a version after calls that read n of them would have n chains."""
 
     def __init__(
         self, order: list[UOp], stored: Mapping[UOp, str], effects: Mapping[UOp, set[UOp]],
@@ -76,7 +77,7 @@ class _Launches:
         root = self._root[u] = self._root[u.src[0]] if through and u not in self.stored else u
         if u in self.stored:
             self.add(u, u.src)
-            self._seen[u] = self.versions.after(u, NEW)
+            self._seen[u] = Version({}, -1, 0, (u,), None)
         elif through:
             self._see(u, u.src if u.op is Ops.AFTER else u.src[:1])
         if root in self.effects or root in self.stored:
