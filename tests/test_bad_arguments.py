@@ -10,6 +10,8 @@ import pytest
 
 import uopc
 from tests.test_public_api import METHODS
+from uopc.ir.builder import kernel, movement
+from uopc.tensor import creation
 
 VALUES = [
     None, "x", "float32", b"x", object(), True, int, 1j, 1.5, -1, 0, 3, 10**20, float("nan"),
@@ -62,3 +64,16 @@ def test_wrong_arguments_are_refused_by_name(name):
             inside = error.__traceback__.tb_next is not None
             assert not inside or any(c in str(error) for c in CONDITION), (given, keyword, error)
     assert raised or name in ("contiguous", "detach", "eq", "ne", "__eq__", "__ne__")
+
+
+def test_a_kernel_writes_an_argument_that_no_iteration_stores_to():
+    out, a = [creation.kernel_param(slot, (6,), uopc.dtypes.float32) for slot in range(2)]
+    i = kernel.range(6, 0)
+    store = kernel.store(movement.index(out, i), movement.index(a, i), i < 0)
+    f = uopc.compile(kernel.sink(kernel.end(store, i)))
+    array = np.zeros(6, np.float32)
+    with pytest.raises(uopc.UserError, match="overlaps"):
+        f(array, array)
+    array.flags.writeable = False
+    with pytest.raises(uopc.UserError, match="read-only"):
+        f(array, np.zeros(6, np.float32))

@@ -100,6 +100,9 @@ class Planner:
         self.chunks = {k: _chunks(k) for k in lowered.kernels}
         slots = {k: written_slots(k) for k in lowered.kernels}
         self.written = {storage_root(args[s]) for k, args in lowered.calls for s in slots[k]}
+        if request.structure == "kernel":  # stores that no iteration does are gone from the calls
+            own = written_slots(request.graph)
+            self.written = {p for p in request.params if p.arg.slot in own}
         self._list_results()
         self.arena_base = len(self.params) + len(self.fresh)
         self.constants: dict[UOp, int] = {}
