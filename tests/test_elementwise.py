@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc.ir.core import dtypes
+from uopc.ir.core import dtypes, semantics
 from uopc.ir.core.ops import Op, Ops
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -159,8 +159,6 @@ def test_arithmetic_with_constants(dtype, optimize):
 @each_mode
 @pytest.mark.parametrize("source", EVERY)
 def test_casts(source, optimize):
-    from uopc.ir.core import semantics
-
     a = corners(source)
     t = dtypes.from_numpy(a.dtype)
     targets = [dtypes.from_numpy(np.dtype(d)) for d in EVERY if d != source]
@@ -184,6 +182,19 @@ def test_where_and_mulacc(dtype, optimize):
     if dtype != "bool":
         (got,) = compiled(lambda x, y, z: (x.alu(Ops.MULACC, y, z),), [a, b, c], optimize)
         check(got, wanted_of(Ops.MULACC, a, b, c), f"mulacc {dtype}")
+
+
+@each_mode
+@pytest.mark.parametrize("dtype", ["fp8e4m3", "fp8e5m2", "fp8e4m3fnuz", "fp8e5m2fnuz"])
+def test_mulacc_of_all_pairs_of_8_bits(dtype, optimize):
+    """a*b + a saturates like every conversion to 8 bits."""
+    t = getattr(dtypes, dtype)
+    every = np.arange(256, dtype=np.uint8).view(t.numpy)
+    a, b = (v.ravel() for v in np.meshgrid(every, every))
+    (got,) = compiled(lambda x, y: (x.alu(Ops.MULACC, y, x),), [a, b], optimize)
+    exact = a.astype(np.float64) * b.astype(np.float64) + a.astype(np.float64)
+    check(got, semantics.cast(exact, dtypes.float64, t), f"a*b + a {dtype}")
+    check(wanted_of(Ops.MULACC, a, b, a), got, f"interpreted {dtype}")
 
 
 @each_mode

@@ -139,7 +139,8 @@ def mulacc(a: Array, b: Array, c: Array) -> Array:
     lost = (product - (total - part)) + (addend - part)
     even = (total.view(np.int64) & 1) == 0
     odd = np.where(even & (lost != 0), np.nextafter(total, np.copysign(np.inf, lost)), total)
-    return np.asarray(np.where(np.isfinite(lost), odd, total).astype(a.dtype))
+    exact = np.where(np.isfinite(lost), odd, total)
+    return cast(exact, dtypes.float64, dtypes.from_numpy(a.dtype))
 
 
 def _fma64(a: Array, b: Array, c: Array) -> Array:
