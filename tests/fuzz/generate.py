@@ -412,7 +412,7 @@ def draw(seed: int, i: int) -> Case:
     b = Builder(f"{seed}:{i}")
     for k in range(FOCUSES):
         op, t = _PAIRS[(i * FOCUSES + k) % len(_PAIRS)]
-        b.keep(b.param(b.dims(), t))
+        b.values.append(b.param(b.dims(), t))
         b.step(functools.partial(_focus, op=op))
     for _ in range(b.one((1, 3, 5, 8))):
         b.step(b.one(STEPS))

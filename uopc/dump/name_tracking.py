@@ -89,7 +89,6 @@ class _Successors:
                         if most > 2 * len(sources):  # no other is better
                             return best
         return best
-        return best
 
     def stand_params(self, call: UOp) -> None:
         """Let the parameters of a kernel stand for the arguments of its call."""

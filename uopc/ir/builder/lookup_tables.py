@@ -90,7 +90,8 @@ class Iterations:
             return None
         if u.op.evaluate is None:
             return compute(u, sources)
-        return np.asarray(u.op.evaluate(*sources))  # no operand is INVALID
+        # No operand is INVALID.
+        return np.asarray(u.op.evaluate(*sources)).astype(u.dtype.numpy, copy=False)
 
     def _read(self, u: UOp) -> Array | None:
         places = [self.known.get(s) for s in u.src[1:]]

@@ -213,16 +213,18 @@ class Machine:
 
     def _viewed(self, view: UOp) -> Array:
         """The flat array of storage, or of a SLICE of it."""
-        offset, size = 0, None
+        slices: list[UOp] = []
         while not view.op.is_storage:
             if view.op is Ops.SLICE:
-                offset += view.arg[0]
-                size = view.arg[1] if size is None else size
+                slices.append(view)
             elif view.op is not Ops.AFTER:
                 raise InvalidIR(f"{describe(view)}: an argument of a call must be storage")
             view = view.src[0]
         array = self.state.array(view)
-        return array if size is None else np.asarray(array[offset : offset + size])
+        for s in reversed(slices):
+            offset, size = s.arg
+            array = np.asarray(array[offset : offset + size])
+        return array
 
 
 # ---------------------------------------------------------------- kernels

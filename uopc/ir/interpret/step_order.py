@@ -260,8 +260,10 @@ def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, 
     out: dict[tuple[UOp, UOp], set[UOp]] = {}
     done: set[UOp] = set()
     for u, (reads, _) in accesses.items():
-        for base in dict.fromkeys([b for _, b in reads]):
-            masks = [union(0, views) for views, b in reads if b is base]
+        masks_of: dict[UOp, list[int]] = {}
+        for views, base in reads:
+            masks_of.setdefault(base, []).append(union(0, views))
+        for base, masks in masks_of.items():
             for w in writers.get(base, ()):
                 seen = {bool(mask & bit[w]) for mask in masks if w is not u}
                 if len(seen) == 2:

@@ -8,6 +8,7 @@ from typing import Any
 from uopc.errors import InvalidIR
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtype_rules import derived
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
 from uopc.ir.text import op_syntax
@@ -26,6 +27,7 @@ class TypeText:
     def __init__(self, names: Mapping[UOp, str], known: dict[UOp, str] | None = None) -> None:
         self._names = names
         self._known = {} if known is None else known
+        self._written: dict[tuple[DType, Shape | None], tuple[str, bool]] = {}
         self._broken: set[UOp] = set()
 
     def text(self, u: UOp) -> str:
@@ -41,14 +43,22 @@ class TypeText:
             self._known[u] = ""
             return ""
         dims = self._shape(u)
-        if dims is None or not all([isinstance(d, (int, UOp)) for d in dims]):
-            text = f"{u.dtype.short}[?]{mark}"
-        else:
-            inner = f"[{', '.join([self.dim(d) for d in dims])}]" if dims else ""
-            text = f"{u.dtype.short}{inner}{mark}"
-        if dims is None or all([type(d) is int for d in dims]):  # names may change, numbers not
+        written = self._written.get((u.dtype, dims))
+        if written is None:
+            written = self._written[u.dtype, dims] = self._write(u.dtype, dims)
+        text, is_fixed = written
+        if mark:
+            text += mark
+        if is_fixed:
             self._known[u] = text
         return text
+
+    def _write(self, dtype: DType, dims: Shape | None) -> tuple[str, bool]:
+        """A type, and whether it is the same in every text: it has no names."""
+        if dims is None or not all([isinstance(d, (int, UOp)) for d in dims]):
+            return f"{dtype.short}[?]", dims is None
+        inner = f"[{', '.join([self.dim(d) for d in dims])}]" if dims else ""
+        return f"{dtype.short}{inner}", all([type(d) is int for d in dims])
 
     def _shape(self, u: UOp) -> Shape | None:
         """The shape, or None where the op's rule cannot give one."""
