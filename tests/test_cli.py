@@ -537,7 +537,8 @@ def test_earlier_stage_than_the_file(run, softmax):
 def test_bad_environment(run, softmax, monkeypatch):
     monkeypatch.setenv("UOPC_DEBUG", "loud")
     result = run("dump", softmax)
-    assert (result.code, result.err) == (1, "uopc: UOPC_DEBUG must be a number, got 'loud'\n")
+    wanted = "uopc: option debug (UOPC_DEBUG) must be an integer from 0 to 7, got 'loud'\n"
+    assert (result.code, result.err) == (1, wanted)
 
 
 # ---------------------------------------------------------------- passes and ops

@@ -196,12 +196,12 @@ def test_environment_sets_the_level():
 def test_levels_outside_are_refused(monkeypatch):
     for name, value in (("debug", 8), ("debug", -1), ("spec", 3), ("debug", "2")):
         with (
-            pytest.raises(uopc.UserError, match=f"option {name} must be"),
+            pytest.raises(uopc.UserError, match=rf"option {name} \(\w+\) must be"),
             uopc.options(**{name: value}),
         ):
             pass
     monkeypatch.setenv("UOPC_DEBUG", "9")
-    with pytest.raises(uopc.UserError, match="option debug must be 0 to 7, got 9"):
+    with pytest.raises(uopc.UserError, match=r"UOPC_DEBUG.*from 0 to 7, got 9"):
         uopc.compile(product())
 
 

@@ -202,8 +202,57 @@ def test_viz(tmp_path):
         uopc.compile(rows())
 
 
-def test_a_bad_value_is_named():
-    with pytest.raises(UserError, match="UOPC_PROGRAMS must be a number, got 'many'"):
-        config.from_environment({"UOPC_PROGRAMS": "many"})
+OTHER_TYPES = {"bool": ["0", 1, None], "int": [True, "1", 1.0, -1, 1 << 31], "str": [3, b"x", None]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_of_another_type_is_refused(name):
+    for value in OTHER_TYPES[type(getattr(config.Options(), name)).__name__]:
+        wanted = re.escape(f"option {name} ({config.variable(name)}) must be ")
+        with pytest.raises(UserError, match=wanted), uopc.options(**{name: value}):
+            pass
+
+
+def test_a_folder_may_be_a_path_object(tmp_path):
+    with uopc.options(cache_dir=tmp_path, viz=tmp_path) as made:
+        assert config.cache_folder(made) == config.page_folder(made) == tmp_path
+
+
+ON_OFF = [n for n in NAMES if type(getattr(config.Options(), n)) is bool]
+
+
+@pytest.mark.parametrize("name", ON_OFF)
+def test_words_for_on_and_off(name):
+    for words, wanted in (("1 true YES On", True), ("0 False no OFF", False)):
+        for word in words.split():
+            options = config.from_environment({config.variable(name): word})
+            assert getattr(options, name) is wanted
+
+
+NUMBERS = [n for n in NAMES if type(getattr(config.Options(), n)) is int]
+
+
+@pytest.mark.parametrize("name", sorted({*ON_OFF, *NUMBERS} - {"no_color"}))
+def test_a_bad_variable_is_named(name):
+    for text in ("many", "1.5") + (("-1", f"{1 << 31}") if name in NUMBERS else ()):
+        variable = config.variable(name)
+        kind = "an integer from 0 to" if name in NUMBERS else "True or False"
+        wanted = re.escape(f"option {name} ({variable}) must be {kind}")
+        with pytest.raises(UserError, match=wanted):
+            config.from_environment({variable: text})
+
+
+@pytest.mark.parametrize("name, value", [("device", "tpu"), ("target_cpu", "z80"), ("beam", "2")])
+def test_a_bad_variable_that_only_a_compile_can_tell_is_named(name, value, monkeypatch):
+    monkeypatch.setenv(config.variable(name), value)
+    with pytest.raises(uopc.Error, match=config.variable(name)):
+        uopc.compile(rows())
+
+
+def test_no_color_may_have_any_value():
+    assert config.from_environment({"NO_COLOR": "please"}).no_color
+
+
+def test_an_unknown_option_is_named():
     with pytest.raises(UserError, match="unknown option 'debg'"), uopc.options(debg=1):
         pass

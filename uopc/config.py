@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import os
 import sys
 import threading
@@ -46,29 +47,38 @@ class Options:
     origins: bool = True  # note the user's source lines on nodes
 
     def __post_init__(self) -> None:
-        limits = (
-            ("debug", 0, 7), ("spec", 0, 2), ("threads", 0, MOST_THREADS),
-            ("cache_mib", 0, 1 << 30), ("programs", 0, 1 << 30),
-        )  # fmt: skip
-        for name, low, high in limits:
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise UserError(f"option {name} must be {low} to {high}, got {value!r}")
-        for name in ("cache_dir", "viz"):
-            _check_path(name, getattr(self, name))
+        for (name, kind), value in zip(_KINDS.items(), vars(self).values()):
+            if kind is int:
+                good = type(value) is int and 0 <= value <= _MOST.get(name, 1 << 30)
+            elif name in ("cache_dir", "viz"):
+                good = value in (AUTO, "") or _is_path(value)
+            else:
+                good = isinstance(value, kind)
+            if not good:
+                wanted = _wanted(name, kind)
+                raise UserError(f"option {name} ({variable(name)}) must be {wanted}, got {value!r}")
 
 
-def _check_path(name: str, path: str) -> None:
-    """Raise UserError for a path that no file of this system can have."""
-    with contextlib.suppress(TypeError, UnicodeEncodeError):
-        if b"\0" not in os.fsencode(path):
-            return
-    raise UserError(f"option {name} must be a path that this system can write, got {path!r}")
+_KINDS: dict[str, type] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
+_MOST = {"debug": 7, "spec": 2, "threads": MOST_THREADS}
+_ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True)
+_ON_OFF |= dict.fromkeys(("0", "false", "no", "off"), False)
 
 
-_KINDS: dict[str, Callable[[str], Any]] = {
-    f.name: type(f.default) for f in dataclasses.fields(Options)
-}  # fmt: skip
+def _is_path(path: Any) -> bool:
+    """True for a path that a file of this system can have."""
+    try:
+        return isinstance(os.fspath(path), str) and b"\0" not in os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        return False
+
+
+def _wanted(name: str, kind: type) -> str:
+    if name in ("cache_dir", "viz"):
+        return "a path that this system can write"
+    if kind is int:
+        return f"an integer from 0 to {_MOST.get(name, 1 << 30)}"
+    return "True or False (1 or 0)" if kind is bool else "a string"
 
 
 def variable(name: str) -> str:
@@ -79,17 +89,24 @@ def variable(name: str) -> str:
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
     """The options that environment variables ask for. UserError names one with a bad value."""
     given = os.environ if environment is None else environment
+    return _parsed(tuple([given.get(v) for v in _VARIABLES]))
+
+
+_VARIABLES = tuple(map(variable, _KINDS))
+
+
+@functools.lru_cache(16)
+def _parsed(texts: tuple[str | None, ...]) -> Options:
+    """The options of the values of all variables."""
     fields: dict[str, Any] = {}
-    for name, kind in _KINDS.items():
-        text = given.get(variable(name), "")
-        if not text:
-            continue
-        try:
-            fields[name] = text != "0" if kind is bool else kind(text)
-        except ValueError:
-            raise UserError(f"{variable(name)} must be a number, got {text!r}") from None
-    if given.get("UOPC_CACHE_DIR") == "":  # set and empty turns the disk cache off
-        fields["cache_dir"] = ""
+    for (name, kind), text in zip(_KINDS.items(), texts):
+        if text or (name == "cache_dir" and text is not None):  # set and empty turns it off
+            fields[name] = text
+        if text and kind is bool:  # NO_COLOR may have any value, as in other tools
+            fields[name] = _ON_OFF.get(text.lower(), name == "no_color" or text)
+        if text and kind is int:
+            with contextlib.suppress(ValueError):
+                fields[name] = int(text)
     return Options(**fields)
 
 
@@ -116,7 +133,8 @@ def _expanded(name: str, path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UserError(f"option {name}: no home folder is known for {path!r}") from None
+        shown = f"option {name} ({variable(name)})"
+        raise UserError(f"{shown}: no home folder is known for {path!r}") from None
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)

@@ -44,7 +44,7 @@ def compile(
     device = options.device if device is None else device
     backend_of(device)
     if beam or options.beam:
-        raise Unsupported("beam search is not implemented: compile with beam=0")
+        raise Unsupported("beam search is not implemented: leave beam and UOPC_BEAM at 0")
     optimize = checks.flag("compile", "optimize", optimize) and not options.noopt
     if verify is not None:
         verify = checks.flag("compile", "verify", verify)
@@ -90,7 +90,7 @@ def backend_of(device: str) -> Backend:
         if re.fullmatch(names, device):
             return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
-    raise UserError(f"unknown device {device!r}; choose {shown}")
+    raise UserError(f"option device (UOPC_DEVICE): unknown device {device!r}; choose {shown}")
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:

@@ -98,7 +98,10 @@ def host(cpu: str = "") -> Target:
     own = this_machine()
     if cpu not in ("", own.cpu):  # LLVM ends the process over a name that it does not know
         known = ", ".join(target.CPUS)
-        raise UserError(f"unknown CPU {cpu!r}; choose {known} or {own.cpu} (this machine)")
+        raise UserError(
+            f"option target_cpu (UOPC_TARGET_CPU): unknown CPU {cpu!r}; choose {known}"
+            f" or {own.cpu} (this machine)"
+        )
     return own
 
 
@@ -109,8 +112,8 @@ def check_runs(cpu: str) -> None:
     lacks = [f for f in known[cpu][2] if not this_machine().has(f)] if cpu in known else []
     if lacks:
         raise UserError(
-            f"target_cpu: code for {cpu} does not run on this machine, which has no "
-            f"{', '.join(lacks)}; `uopc dump` shows it"
+            f"option target_cpu (UOPC_TARGET_CPU): code for {cpu} does not run on this machine, "
+            f"which has no {', '.join(lacks)}; `uopc dump` shows it"
         )
 
 
