@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import effort
 import numpy as np
 import pytest
 from by_hand import F32, I32, INDEX, VOID, at, floats, invalid, param, store, total
@@ -381,6 +382,34 @@ def test_a_program_of_calls_with_slices_and_variables() -> None:
     arrays = run_program(intern(Ops.LINEAR, VOID, calls), {source: a}, {"n": 5})
     np.testing.assert_array_equal(a, want)
     assert np.isnan(arrays[tmp][5:]).all()
+
+
+def test_a_slice_of_a_slice_stays_inside_it() -> None:
+    """Its size counts from its own begin, up to the end of the slice that it is taken of."""
+    source = creation.param("source", (16,))
+    outer = intern(Ops.SLICE, F32, (source,), (4, 4))
+    inner = intern(Ops.SLICE, F32, (outer,), (2, 8))
+    body = kernel.sink(store(at(param(0, 8), 2), 1.0))
+    with pytest.raises(UserError, match="expected 8 elements, got 2"):
+        call = intern(Ops.LINEAR, VOID, (intern(Ops.CALL, VOID, (body, inner)),))
+        run_program(call, {source: floats(16)}, {})
+
+
+def test_a_kernel_that_reads_many_arrays() -> None:
+    """Reads are grouped by their storage in one walk."""
+
+    def kernel_of(n: int) -> tuple[UOp, list[np.ndarray]]:
+        i = kernel.range(1)
+        read = [at(param(k, 1), i) for k in range(1, n + 1)]
+        stores = [store(at(param(0, n), i + k), r) for k, r in enumerate(read)]
+        body = kernel.sink(kernel.end(intern(Ops.GROUP, VOID, tuple(stores)), i))
+        return body, [np.zeros(n, "f4"), *[np.full(1, k, "f4") for k in range(n)]]
+
+    def run(case: tuple[UOp, list[np.ndarray]]) -> None:
+        run_kernel(*case)
+        assert (case[1][0] == np.arange(len(case[1]) - 1)).all()
+
+    assert effort.grows_less(run, kernel_of(1_000), kernel_of(6_000), 12)
 
 
 def test_constant_arrays_are_storage() -> None:
