@@ -80,6 +80,8 @@ GRAPHS = {
     "cat": (ValueError, ["cat", "(4, 3)", "(3)"], lambda: x.cat(y)),
     "stack": (ValueError, ["stack", "(4, 3)", "(3)"], lambda: x.stack(y)),
     "empty argmax": (ValueError, ["argmax", "empty"], lambda: uopc.param("e", (0,)).argmax()),
+    "two unknown dimensions": (ValueError, ["only one", "-1"], lambda: x.reshape(-1, -1)),
+    "negative size of eye": (ValueError, ["a dimension must not be"], lambda: uopc.eye(-1)),
     "negative dimension": (ValueError, ["negative", "-3"], lambda: uopc.param("a", (-3,))),
     "float dimension": (TypeError, ["dimension", "1.5"], lambda: uopc.param("a", (1.5,))),
     "dtype by name": (TypeError, ["uopc.dtypes", "'f4'"], lambda: uopc.param("a", 3, "f4")),

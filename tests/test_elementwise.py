@@ -229,3 +229,8 @@ def test_constants_fold_to_what_numpy_computes(op: Op) -> None:
     for a, b in itertools.product(range(-9, 10), range(-4, 5)):
         with np.errstate(all="ignore"):
             assert op.fold(a, b) == op.evaluate(np.int32(a), np.int32(b)), (a, b)
+
+
+def test_plus_is_the_value_itself():
+    x = uopc.param("x", (3,))
+    assert +x is x

@@ -99,6 +99,6 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
 
 def eye(n: Any, m: Any = None, dtype: DType = dtypes.float32) -> UOp:
     """Ones on the diagonal of an n × m matrix."""
-    rows, columns = as_dim(n), as_dim(n if m is None else m)
+    rows, columns = _dims((n, n if m is None else m))
     i = movement.reshape(iota(rows), (rows, 1))
     return fold.cast(alu.binary(Ops.CMPEQ, i, iota(columns)), dtype)

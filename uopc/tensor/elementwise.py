@@ -45,6 +45,11 @@ def negative(a: UOp) -> UOp:
     return alu.alu(a, Ops.NEG)
 
 
+def positive(a: UOp) -> UOp:
+    """The value itself."""
+    return a
+
+
 def invert(a: UOp) -> UOp:
     """Every bit flipped; not a for bool. Integers and bool only."""
     if a.dtype.kind == "bool":

@@ -177,6 +177,7 @@ class Methods:
     eq = _operator(Ops.CMPEQ)
     ne = _operator(Ops.CMPNE)
     __neg__ = elementwise.negative
+    __pos__ = elementwise.positive
     __invert__ = elementwise.invert
     __abs__ = elementwise.absolute
     maximum = _operator(Ops.MAX)

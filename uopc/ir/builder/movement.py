@@ -43,6 +43,8 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
     the others."""
     dims = [as_dim(d) for d in flat_args(new_shape)]
     old = shapes.shape(a)
+    if dims.count(-1) > 1:
+        raise UserError(f"reshape: only one dimension may be -1, got {show(tuple(dims))}")
     if -1 in dims:
         dims[dims.index(-1)] = _missing(old, [d for d in dims if d != -1])
     target = tuple(dims)
