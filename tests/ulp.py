@@ -3,7 +3,7 @@
 `python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is
 one argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints
 the table of `docs/accuracy.md`, `--coefficients` the constants of `transcendental.py`,
-`trig_float32.py` and `payne_hanek.py` in `uopc/passes/decompose`. References: float64 for
+`trig_float32.py` and `huge_angles.py` in `uopc/passes/decompose`. References: float64 for
 narrower functions; 80-bit floats and, on fewer points, mpmath with 40 digits for float64
 functions.
 """

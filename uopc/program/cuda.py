@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
-from uopc.backends.nvptx import ptx
+from uopc.backends.nvptx import llvm_to_ptx
 from uopc.backends.nvptx.calls import calls_of
 from uopc.backends.plan import GpuLaunch, Plan
 from uopc.errors import InvalidIR, Unsupported
@@ -108,7 +108,7 @@ def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
 
 
 def _assemble(modules: Mapping[str, str], machine: Target, cpu: str = "") -> dict[str, str]:
-    return {name: ptx.assemble(text, machine) for name, text in modules.items()}
+    return {name: llvm_to_ptx.assemble(text, machine) for name, text in modules.items()}
 
 
 def _compile_artifact(request: Request, lowered: Lowered, printed: Fingerprint) -> PtxCode:

@@ -12,7 +12,7 @@ Worst error in ulp, measured (float32 of one argument: every input), and number 
 Methods. Adding 1.5*2^m, m the mantissa bits, rounds to an integer n, left in the low bits of the
 sum; with a bias added beforehand these bits are the exponent field of 2^n. A machine with SCALE
 multiplies by 2^n directly. Fused multiply-adds reduce the arguments (Cody and Waite 1980);
-`payne_hanek.py` reduces huge ones, in 100 operations. float64 log is FDLIBM's. erf
+`huge_angles.py` reduces huge ones, in 100 operations. float64 log is FDLIBM's. erf
 is 1 - exp(-q), q fitted to -log(erfc x) over the whole range.
 `python -m tests.ulp` measures the errors; with --coefficients it prints the tables.
 """
@@ -30,7 +30,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.decompose.cold_branches import cold_branch
 from uopc.passes.decompose.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
-from uopc.passes.decompose.payne_hanek import payne_hanek, where_huge
+from uopc.passes.decompose.huge_angles import payne_hanek, where_huge
 from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
 
 # fmt: off
