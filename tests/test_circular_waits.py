@@ -84,7 +84,7 @@ def test_stores_one_after_another_need_no_copy():
 def test_the_reason_is_on_the_stage():
     a, b = params(2)
     program = uopc.compile((a.assign(b * 1), b.assign(a * 1)))
-    assert "another store overwrites what it reads" in program.stages["place-stages"]
+    assert "several stores overwrite each other's operands" in program.stages["place-stages"]
 
 
 # ---------------------------------------------------------------- kernels written by hand

@@ -405,7 +405,11 @@ BAD = {
     "not a graph": ("n = 1", "a.py:n", "a.py: n is int, expected a graph"),
     "needs arguments": ("def f(a):\n    return a", "a.py:f", "nor a function without parameters"),
     "returns none": ("def f():\n    pass", "a.py", "a.py: f() is NoneType, expected a graph"),
-    "shapes": ("graph = x @ x", "a.py", "a.py:3: matmul: (3, 4) @ (3, 4): 4 columns, 3 rows"),
+    "shapes": (
+        "graph = x @ x",
+        "a.py",
+        "a.py:3: matmul: (3, 4) @ (3, 4): the left has 4 columns, the right 3 rows",
+    ),
     "python": ("graph = x + nosuch", "a.py", "a.py:3: NameError: name 'nosuch' is not defined"),
     "in a function": ("def graph():\n    return 1 / 0", "a.py", "a.py:4: ZeroDivisionError"),
     "syntax": ("graph = (x +", "a.py", "a.py:3: SyntaxError: '(' was never closed"),

@@ -116,8 +116,8 @@ def test_matmul_promotes_and_wraps():
     ("left", "right", "message"),
     [
         ((), (3,), "scalars have no rows"),
-        ((2, 3), (4, 5), r"\(2, 3\) @ \(4, 5\): 3 columns, 4 rows"),
-        ((2, 3), (4,), "3 columns, 4 rows"),
+        ((2, 3), (4, 5), r"\(2, 3\) @ \(4, 5\): the left has 3 columns, the right 4 rows"),
+        ((2, 3), (4,), "the left has 3 columns, the right 4 rows"),
         ((5, 2, 3), (4, 3, 2), "matmul: shapes .* do not broadcast"),
     ],
 )

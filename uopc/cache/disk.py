@@ -1,9 +1,9 @@
-"""A folder of files that only this user can read and write, and that are checked before use.
+"""A folder of private files, checked before use; `config.py` has the default of its size limit.
 
-A file begins with a fixed line and the digest of its content. It appears under its name in one
-step (a rename), so no reader sees half of it. The store refuses a folder or file that belongs to
-someone else, that others may change, or that is a link. Nothing here raises OSError: Unusable says
-why the cache, or an entry of it, cannot be used.
+Only this user can read and write the files. A file begins with a fixed line and the digest of its
+content. It appears under its name in one step (a rename), so no reader sees half of it. The store
+refuses a folder or file that belongs to someone else, that others may change, or that is a link.
+Nothing here raises OSError: Unusable says why the cache, or an entry of it, cannot be used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums over a range that is only compared become closed forms: no loop over the range.
+"""A sum over a range becomes a formula where comparisons bound or select its iterations.
 
 Before (kernel)                            After (kernel)
   %1 = param "" slot=0 : i32[8]              %1 = param "" slot=0 : i32[8]

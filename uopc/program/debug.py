@@ -151,7 +151,7 @@ class TimedProgram(Program):
 
 
 def _timed(program: Program) -> Program:
-    """The same program, whose calls go through Python and a clock."""
+    """The same program, whose calls are timed in Python."""
     made = object.__new__(TimedProgram)
     made.__dict__.update(program.__dict__)
     made._runner = program._runner

@@ -155,5 +155,5 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp,
             ordered[param.arg.name] = param
     missing = [n for n, u in found.items() if ordered.get(n) is not u]
     if missing:
-        raise UserError(f"inputs: add {', '.join(missing)}, which the graph also reads")
+        raise UserError(f"inputs: missing {', '.join(missing)}; list every param of the graph")
     return tuple(ordered.values())

@@ -1,7 +1,8 @@
-"""Elementwise tensor methods: arithmetic beyond single ops, roots, activations, selection.
+"""Elementwise tensor methods, with the formula of each function derived from several ops.
 
 Operands promote and broadcast as in NumPy. Functions built of several ops compute float16, bfloat16
-and fp8 in float32 and round once.
+and fp8 in float32 and round once. `passes/decompose/transcendental.py` has the formulas of the ops
+themselves (exp, sin, ...).
 """
 
 from __future__ import annotations

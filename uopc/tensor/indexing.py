@@ -449,7 +449,7 @@ _VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.PAD))
 
 
 def assign(a: UOp, value: Any) -> UOp:
-    """Writes the value into a param or a view of one and gives what the view then holds.
+    """Writes the value into a param or a view of one and returns the new value of that view.
 
     The value broadcasts to the shape of `a`; UserTypeError when its dtype differs.
     """

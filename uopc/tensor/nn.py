@@ -103,7 +103,8 @@ def matmul(a: Operand, b: Operand) -> UOp:
         raise UserError("matmul: scalars have no rows; use *")
     depth = right[-2] if len(right) > 1 else right[0]
     if left[-1] != depth:
-        raise UserError(f"matmul: {show(left)} @ {show(right)}: {left[-1]} columns, {depth} rows")
+        sizes = f"the left has {left[-1]} columns, the right {depth} rows"
+        raise UserError(f"matmul: {show(left)} @ {show(right)}: {sizes}")
     shapes.broadcast([left[:-2], right[:-2]], "matmul")
     if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1
         rank = len(right)

@@ -1,4 +1,4 @@
-"""The worker threads that share the chunks of a parallel launch with the caller.
+"""The worker threads that share the chunks of a launch with the caller; `launch_ir.py` wakes them.
 
 Workers are Python daemon threads that enter machine code and stay there without the interpreter
 lock: they spin for a short while after each job, then park on a lock of their own. The pool's

@@ -67,7 +67,7 @@ def _missing(old: Shape, known: list[Dim]) -> Dim:
     total, rest = shapes.size(old), shapes.size(tuple(known))
     if isinstance(total, int) and isinstance(rest, int):
         if rest == 0 or total % rest:
-            raise UserError(f"reshape: {show(old)} cannot be split by {show(tuple(known))}")
+            raise UserError(f"reshape: the {total} elements of {show(old)} do not divide by {rest}")
         return total // rest
     whole = affine.floordiv(leaves.dim_uop(total), leaves.dim_uop(rest))
     return whole.arg if whole.op is Ops.CONST else whole

@@ -181,7 +181,7 @@ class Ops:
     CMPNE = Op("cmpne", "a b", "a ≠ b; True with NaN.", evaluate=operator.ne, fold=operator.ne, dtype="bool", commutes=True, symbol="!=", bounds=intervals.unequal)
 
     # Ternary
-    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the other one has no effect.", evaluate=np.where, dtype="where", bounds=intervals.where)
+    WHERE = Op("where", "condition a b", "a where the condition holds, else b; the operand not chosen is ignored, even if it is NaN.", evaluate=np.where, dtype="where", bounds=intervals.where)
     BRANCH = Op("branch", "a condition b", "b if the condition, one bool for all lanes, holds, else a. Nodes that only b needs are computed only then.", levels=VECTOR | LINEAR, latency=1, dtype="branch", pure=True, bounds=lambda u, x, p, y: intervals.either(x, y))
     MULACC = Op("mulacc", "a b c", "a*b + c; floats round once.", evaluate=semantics.mulacc, **_UNARY)
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.", evaluate=semantics.scale, levels=VECTOR | LINEAR)
@@ -204,7 +204,7 @@ class Ops:
     INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.", dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
     EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.", arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
     LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
-    STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: it is written before a BARRIER that waits for its COMMIT. arg `stream`: past the caches, if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
+    STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: done at the latest at a BARRIER that waits for its COMMIT. arg `stream`: bypasses the caches if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
     AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
 
     # Storage and scheduling

@@ -119,10 +119,10 @@ def _window(u: UOp) -> Shape:
 def _check_alike(u: UOp, free: int | None = None) -> Shape:
     """The shape of the first operand, which all have, but for the length of one axis."""
     first, *others = [shape(s) for s in u.src]
-    for dims in others:
+    for number, dims in enumerate(others, 2):
         wrong = len(dims) != len(first)
         if wrong or any([i != free and d != e for i, (d, e) in enumerate(zip(dims, first))]):
-            raise UserError(f"{show(dims)}, expected {show(first)} as the first operand")
+            raise UserError(f"operand {number} has shape {show(dims)}, the first {show(first)}")
     return first
 
 

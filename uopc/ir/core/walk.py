@@ -49,7 +49,7 @@ def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
 def sweep(
     root: UOp, slot: str, compute: Callable[[UOp], Any], alone: Callable[[UOp], bool] | None = None
 ) -> Any:
-    """Set `slot` of `root` and the nodes below it. If `alone(u)`, u does not need its sources."""
+    """Set `slot` of `root` and the nodes below it. Nodes with `alone(u)` need no sources."""
     stack = [root]
     while stack:
         u = stack[-1]

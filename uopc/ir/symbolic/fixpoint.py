@@ -123,7 +123,7 @@ def needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
 
 
 def _remade(u: UOp) -> UOp:
-    """u on the simplified forms of what it needs, folded; a tagged node is not folded."""
+    """u rebuilt on the simplified forms of the nodes it needs, then folded unless it has a tag."""
     if is_sum(u):
         made, dims = _collected(u), shapes.shape(u)
         return made if shapes.shape(made) == dims else leaves.full(made, dims)

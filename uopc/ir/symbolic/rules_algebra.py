@@ -1,7 +1,7 @@
-"""Rules for arithmetic, comparison, shifts, maximum and minimum, and casts.
+"""Rules for arithmetic, comparison, shifts, max, min, casts; `builder/fold.py` has x * 0, x + 0.
 
 The builders bring sums and products of dtype index into the normal form of `affine.py`, and fold
-constants, x + 0, x * 1 and the like. So no rule here is about these.
+constants, x * 0, x + 0, x * 1 and the like. So no rule here is about these.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ INVERSE_TWO_PI_BITS: Final = (0x000028BE60DB9391, 0x054A7F09D5F47D4D, 0x377036D8
 
 
 def where_huge(x: UOp, long: UOp, short: UOp) -> UOp:
-    """`long`, by the long reduction, where the short one is too short for x; elsewhere, and at
-    infinities, where the short one gives NaN: `short`."""
+    """`long` where |x| is finite and beyond the range of the short reduction, else `short`: at
+    infinities that is NaN."""
     huge = abs(x) > REDUCE_LIMIT
     return cold_branch(huge, short, (huge & (abs(x) < math.inf)).where(long, short))
 

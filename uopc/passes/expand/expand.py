@@ -95,7 +95,7 @@ class _Expansion:
         return self.made[u][at]
 
     def _column(self, u: UOp, wide: Ranges) -> list[UOp]:
-        """The copy of a node for each copy of its user, which is inside of the ranges `wide`."""
+        """For each copy of a user inside the ranges `wide`, the copy of the node that it reads."""
         own, made = self.copied_ranges(u), self.made[u]
         if own == wide:
             return made

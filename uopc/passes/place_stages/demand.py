@@ -46,8 +46,8 @@ class Demand:
 
     @property
     def evaluations_once_nested(self) -> float:
-        """The same after loop interchange, which moves loops that the index does not use inside of
-        the others where the kernel writes little."""
+        """The same after loop interchange, which moves loops that the index does not use to the
+        inside where the kernel writes little."""
         target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
         written = count(shapes.shape(target)) * target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:

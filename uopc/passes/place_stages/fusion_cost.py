@@ -17,16 +17,16 @@ from uopc.passes.analysis.op_costs import LOAD, LONG_VALUE, STORE
 KERNEL = 4000.0  # the cost of starting one
 # Without a reduce inside, a value up to this cost is always computed again: about ten functions.
 CHEAP_VALUE = 64.0
-# Over stored reduces a value is computed again if it reads at most this many stored values, in at
-# most this many operations in a row.
+# A value that reads stored reduces is computed again if it reads at most this many stored values,
+# through at most this many operations in a row.
 MOST_READ, LIGHT_DEPTH = 5, 64
 # The cost of a sum that reads no storage: most have a closed form.
 CLOSED_FORM = 4.0
 # The number of times that a register tile, of 16 to 32 accumulators, uses an operand that it
-# computes once. It applies to evaluations of the same element, not of different ones.
+# computes once. Only repeated evaluations of the same element count.
 REUSE = 16.0
-# The share of its time that a contraction saves in a kernel of its own, with a tile over its
-# outputs, compared with one inside the loop of another reduce.
+# A contraction in a kernel of its own, with a tile over its outputs, saves this share of its time,
+# compared with one inside the loop of another reduce.
 TILED = 0.75
 # Values deeper than this start a new kernel: beyond about a thousand operations in a row the code
 # generator's time grows faster than the code (0.12 ms each at 1,000 operations, 0.3 ms at 10,000).

@@ -48,8 +48,8 @@ from uopc.passes.place_stages.gpu_operands import computed_operands
 from uopc.passes.place_stages.store_cycles import may_overlap, stores_to_copy
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
-_MOVES_ITSELF = "reads the storage it is written to at other places"
-_CIRCLE = "another store overwrites what it reads, and it overwrites what that store reads"
+_MOVES_ITSELF = "reads other elements of the array that it writes"
+_CIRCLE = "several stores overwrite each other's operands"
 # A value read at more different indices than this is stored rather than analysed further.
 MOST_DEMANDS = 64
 

@@ -1,4 +1,4 @@
-"""The facts about every value on which the decision to store it rests.
+"""The facts that decide whether a value is stored.
 
 A value that a user, an output or an effect fixes is stored at any cost. The facts about any other
 are the cost of an element, a loop over storage inside of it, and the stored values that it reads.
@@ -21,8 +21,8 @@ from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.fusion_cost import ValueCost
 
 FORCED = {Ops.CONTIGUOUS: "contiguous", Ops.COPY: "copy to a device"}
-# If more operands than this are used several times below a value, they are no longer told apart:
-# the users of the value count its cost as a whole.
+# If more operands than this are used several times below a value, its users count the cost of the
+# value as a whole.
 MOST_SHARED = 32
 # Operands, and whether they have as many elements as their user.
 Operands = dict[UOp, tuple[ValueCost, bool]]

@@ -39,7 +39,7 @@ MOST_AFTER_SUMS         = row(512,     "nodes",          "most nodes after the s
 INTERLEAVED             = row(2,       "iterations",     "iterations side by side of a body that waits for its results",                    "chains")
 
 # Loops cut in parts
-RUNS_OF_A_NODE          = row(8,       "runs",           "fewest runs of each node of the parts",                                           "96 movement ops")
+RUNS_OF_A_NODE          = row(8,       "runs",           "each node of the parts must run at least this often",                             "96 movement ops")
 LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop that SPLIT_AT cuts",                                       "triangles")
 CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
@@ -49,7 +49,7 @@ LEAST_MIDDLE            = row(16,      "iterations",     "least length of the mi
 TILE_ROWS               = row(4,       "rows",           "accumulators down a tile of a reduce that is no contraction",                     "distances")
 TILE_VECTORS            = row(4,       "vectors",        "accumulators across such a tile, and vectors of a fill side by side",             "distances")
 ACCUMULATORS            = row(4,       "vectors",        "independent accumulators of a reduce along lanes: latency 4, 1 add per cycle",    "sums")
-WIDE_BYTES              = row(64,      "bytes",          "vectors from this size on go through multiply-add units one per cycle, else two", "matmul")
+WIDE_BYTES              = row(64,      "bytes",          "a vector this wide: one multiply-add per cycle; narrower: two",                   "matmul")
 LATENCY                 = row(4,       "cycles",         "until a multiply-add can be added to",                                            "matmul")
 MOST_ROWS               = row(16,      "rows",           "highest tile",                                                                    "matmul")
 MOST_ALIASED_ROWS       = row(8,       "rows",           "highest tile whose rows lie a multiple of ALIAS_BYTES apart",                     "aliased rows")
