@@ -137,8 +137,8 @@ def flat_index(dims: Shape, index: list[UOp] | Index) -> UOp:
     """The row-major position of an index."""
     flat, stride = affine.const(0), affine.const(1)
     for d, x in zip(reversed(dims), reversed(index)):
-        flat = affine.add(flat, affine.mul(x, stride))
-        stride = affine.mul(stride, leaves.dim_uop(d))
+        flat = affine.add(flat, x if stride.arg == 1 else affine.mul(x, stride))
+        stride = leaves.dim_uop(d) if stride.arg == 1 else affine.mul(stride, leaves.dim_uop(d))
     return flat
 
 

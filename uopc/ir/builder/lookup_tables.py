@@ -33,6 +33,9 @@ _depths: dict[UOp, int] = compile_scoped({})
 
 def divisions(index: UOp) -> int:
     """The depth of nested divisions in an index; an element of storage has depth 0."""
+    known = _depths.get(index)
+    if known is not None:
+        return known
     for u in walk.toposort(index, lambda u: u not in _depths and u.op is not Ops.INDEX):
         if u not in _depths:
             below = [_depths[s] for s in u.src] if u.op is not Ops.INDEX else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -29,17 +28,14 @@ class Demand:
         self.key = reader, index  # reads with equal keys are one read
         self.reader, self.index, self.loops = reader, index, loops
         self.share, self.gathered = share, gathered
-
-    @functools.cached_property
-    def around(self) -> tuple[UOp, ...]:
-        """The loops in which a value at this index is computed: down to the innermost it uses."""
-        used = [ranges.ranges(x) for x in self.index]
-        end = len(self.loops)
-        while end and not any([self.loops[end - 1] in inner for inner in used]):
+        used = [ranges.ranges(x) for x in index]
+        end = len(loops)
+        while end and not any([loops[end - 1] in inner for inner in used]):
             end -= 1
-        return self.loops[:end]
+        # The loops in which a value at this index is computed: down to the innermost it uses.
+        self.around = loops[:end]
 
-    @functools.cached_property
+    @property
     def evaluations(self) -> float:
         """The number of times that this read computes an element, at most."""
         return self.share * _iterations(self.around)
