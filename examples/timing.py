@@ -47,5 +47,6 @@ def ratio(ours: Times, theirs: Times) -> float:
 
 
 def line(ours: Times, other: str, theirs: Times) -> str:
-    """Both times in ms, median and least, and their ratio, in one line."""
-    return f"uopc: {ours} ms, {other}: {theirs} ms, ratio {ratio(ours, theirs):.1f}"
+    """Both times in ms, median and least, and the ratio of the least ones, in one line."""
+    factor = f"ratio of least times {ratio(ours, theirs):.1f}"
+    return f"median (least): uopc: {ours} ms, {other}: {theirs} ms, {factor}"

@@ -28,7 +28,7 @@ RUN = ("python", "pycon", "console")
 # Code for these does not depend on the machine, apart from the code of LLVM.
 SETTINGS = {"UOPC_THREADS": "1", "UOPC_TARGET_CPU": "x86-64-v3"}
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+_DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _MASKS = (
     (r"(asm +text +)\d+", r"\1N"),
     (r"\d+\.\d+", "T"),

@@ -108,7 +108,11 @@ def _invalid(dtype: DType = dtypes.bool_) -> UOp:
 
 # ---------------------------------------------------------------- the list
 def _operator(op: Op) -> Callable[[Operand, Operand], UOp]:
-    return lambda a, b: alu.binary(op, a, b)
+    def function(a: Operand, b: Operand) -> UOp:
+        return alu.binary(op, a, b)
+
+    function.__doc__ = op.doc
+    return function
 
 
 def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
