@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from uopc.errors import InvalidIR, UserTypeError
 from uopc.ir.core import dtypes, uop
+from uopc.ir.core.dtype_rules import derived
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -291,6 +292,12 @@ class _Parser:
         for said, d in zip(dims, shape or ()):
             text_alike = type(said) is str and said == self.types.dim(d).replace(" ", "")
             same &= text_alike or said is d or (type(said) is type(d) is int and said == d)
+        if given.endswith("!") and not text.endswith("!"):
+            try:  # the node has the dtype of the text, which is not that of its operands
+                given = derived(u.op, u.dtype, u.src, u.arg).short + given[len(u.dtype.short) : -1]
+            except InvalidIR as problem:
+                self._fail(column, f"the type is {text}, but {problem}")
+            same = False
         if not same or text.endswith("!") != given.endswith("!"):
             self._fail(column, f"the type is {text}, but the operands give {given or 'void'}")
 
