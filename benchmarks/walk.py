@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -84,10 +84,17 @@ def fused() -> None:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["fused"]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", default="1024", metavar="SIZE|fused")
+    what = parser.parse_args().what
+    if what == "fused":
         fused()
         return
-    n = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
+    if not what.isdecimal():
+        parser.error(f"unknown size {what!r}; choose a number or fused")
+    n = int(what)
     draw = np.random.default_rng(0).standard_normal
     a, b = draw((n, n), dtype="f4"), draw((n, n), dtype="f4")
     product = uopc.param("a", (n, n)) @ uopc.param("b", (n, n))

@@ -2,7 +2,7 @@
 
 examples:
   uopc bench kernels --threads 1 --workloads tiny_8
-  uopc bench compile          compile_time.py: the start of a name is enough
+  uopc bench compile          compile_time.py: the part before a _ is enough
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from uopc.errors import UserError
 def arguments(parser: ArgumentParser) -> None:
     """A script, and its own options."""
     parser.add_argument("name", metavar="NAME", help="a script: kernels, compile, …")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the script")
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the script")
+    rest.required = False  # argparse would report it as missing together with NAME
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:
