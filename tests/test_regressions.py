@@ -76,7 +76,9 @@ def test_overlapping_writes_whose_results_are_both_wanted_are_refused():
 
 # ---------------------------------------------------------------- many parts
 @BOTH
-@pytest.mark.parametrize("n", [MOST_PARTS, MOST_PARTS + 1, 40])
+@pytest.mark.parametrize(
+    "n", [pytest.param(MOST_PARTS, marks=pytest.mark.slow), MOST_PARTS + 1, 40]
+)
 def test_many_parts(n, optimize):
     """A STACK of n params was one loop that chose among n values for every element."""
     params = [uopc.param(f"p{i}", (3, 2)) for i in range(n)]
@@ -224,6 +226,7 @@ def test_what_the_last_of_several_assignments_returns_is_the_callers_array(optim
 
 
 # ---------------------------------------------------------------- written again with arrays
+@pytest.mark.slow
 @BOTH
 def test_parts_at_places_that_variables_say_are_not_one_part(optimize):
     """A STACK of parts of one array, each at another variable, read the first one's place."""
