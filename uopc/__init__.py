@@ -15,6 +15,7 @@ from uopc.ir.builder.operands import constant, variable
 from uopc.ir.core import dtypes
 from uopc.tensor.creation import arange, eye, full, ones, param, zeros
 from uopc.tensor.elementwise import where
+from uopc.tensor.functions import function
 
 if TYPE_CHECKING:
     from uopc import cache
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Error", "InvalidIR", "Ops", "PatternMatcher", "Program", "UOp", "UPat", "Unsupported",
-    "UserError", "__version__", "arange", "cache", "cat", "compile", "constant", "dtypes",
-    "errors", "eye", "full", "graph_rewrite", "ones", "options", "param", "parse", "print_graph",
+    "UserError", "__version__", "arange", "cache", "cat", "compile", "constant", "dtypes", "errors",
+    "eye", "full", "function", "graph_rewrite", "ones", "options", "param", "parse", "print_graph",
     "stack", "variable", "where", "zeros",
 ]  # fmt: skip
 

@@ -246,6 +246,18 @@ def detach(a: UOp) -> UOp:
     return a if a.op is Ops.DETACH else leaves.located(intern(Ops.DETACH, a.dtype, (a,)))
 
 
+def contiguous_backward(a: UOp) -> UOp:
+    """The same value, whose derivative is stored before it flows on."""
+    return leaves.located(intern(Ops.CONTIGUOUS_BACKWARD, a.dtype, (a,)))
+
+
+def copy(a: UOp, device: str) -> UOp:
+    """The value on a device, such as `cpu` or `cuda:0`."""
+    if not isinstance(device, str):
+        raise UserTypeError(f"copy: the device must be a string, got {device!r}")
+    return leaves.located(intern(Ops.COPY, a.dtype, (a,), device))
+
+
 # ---------------------------------------------------------------- variables
 def bind(a: UOp, value: Any) -> UOp:
     """The variable with a value for this run; UserError when it is out of the bounds."""

@@ -17,7 +17,7 @@ from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.tensor import elementwise, indexing, nn, reductions
+from uopc.tensor import elementwise, functions, indexing, nn, reductions
 
 Operator = Callable[[UOp, Operand], UOp]
 
@@ -234,9 +234,16 @@ class Methods:
     triu = indexing.triu
     contiguous = elementwise.contiguous
     detach = elementwise.detach
+    contiguous_backward = elementwise.contiguous_backward
+    copy = elementwise.copy
     assign = indexing.assign
     bind = elementwise.bind
     unbind = elementwise.unbind
+
+    # ------------------------------------------------------------ functions
+    call = functions.call
+    maketuple = staticmethod(functions.maketuple)
+    gettuple = functions.gettuple
 
     # ------------------------------------------------------------ kernels
     index = movement.index

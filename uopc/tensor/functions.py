@@ -1,0 +1,175 @@
+"""Functions of values: `function` makes a FUNCTION of a Python function and calls it.
+
+A call traces the body with a PARAM per argument. Equal bodies are one node: a body that is traced
+for each of many calls is still scheduled once. A value that the body takes from outside becomes an
+argument, too, if it depends on an argument of an enclosing function or comes after a store.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import checks, leaves, operands, rebuild
+from uopc.ir.core import calls, dtypes, shapes
+from uopc.ir.core.args import FunctionArg, ParamArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+
+# While a body is traced, its PARAMs have slots that no other trace has.
+_traced_slots = itertools.count(1 << 32)
+_FIRST_TRACED = 1 << 32
+
+Values = tuple[UOp, ...]
+# Values from a container, and the function that puts others in their place.
+Flat = tuple[list[UOp], Callable[[Iterator[UOp]], Any]]
+
+
+def function(
+    f: Callable[..., Any] | None = None, *, precompile: bool = False, name: str | None = None
+) -> Any:
+    """A Python function of values as a FUNCTION of the graph, which each call of it uses.
+
+    Arguments: UOps, arrays, and tuples, lists and dicts of them become arguments of the FUNCTION;
+    all else (numbers, strings, variables) is part of the body. It returns a UOp, or a tuple, list
+    or dict of UOps. A write of the body to an argument is a write to the caller's array.
+    `precompile`: the body is scheduled and compiled once for all calls, and its results are stored;
+    without it each call is fused with the operations around it. `name` stands in dumps.
+    UserTypeError when the body returns anything else. Also a decorator:
+
+        @uopc.function(precompile=True)
+        def layer(x, w):
+            return (x @ w).relu()
+
+        y = layer(layer(x, w0), w1)
+    """
+    checks.flag("function", "precompile", precompile)
+    if f is None:
+        return functools.partial(function, precompile=precompile, name=name)
+    if not callable(f):
+        raise UserTypeError(f"function: expected a Python function, got {f!r}")
+    title = getattr(f, "__name__", "function") if name is None else name
+    if not isinstance(title, str):
+        raise UserTypeError(f"function: name must be a string, got {name!r}")
+
+    @functools.wraps(f)
+    def called(*args: Any, **named: Any) -> Any:
+        given, fill = _flat((args, named), title)
+        params = tuple([_param(next(_traced_slots), a) for a in given])
+        positional, keywords = fill(iter(params))
+        results, container = _flat(f(*positional, **keywords), title, strict=True)
+        if not results:
+            raise UserTypeError(f"function {title!r} must return a UOp or UOps, got nothing")
+        body, operands_ = _closed(tuple(results), dict(zip(params, given)), title, precompile)
+        return container(iter(call(body, *operands_)))
+
+    return called
+
+
+def call(function: UOp, *args: Any) -> Values:
+    """The results of a FUNCTION, called with an argument for each of its slots.
+
+    UserError when arguments are missing, or have another dtype or shape than the params.
+    """
+    if function.op is not Ops.FUNCTION:
+        raise UserTypeError(f"call: expected a FUNCTION, got {function.op!r}")
+    given = tuple([operands.as_uop(a) for a in args])
+    for p in calls.graph_order(function.src):
+        if p.op is Ops.PARAM and p.arg.slot >= 0:
+            _check_argument(function.arg.name, p, given)
+    made = leaves.located(intern(Ops.CALL, dtypes.void, (function, *given)))
+    return tuple([gettuple(made, i) for i in range(len(function.src))])
+
+
+def _check_argument(name: str, param: UOp, given: Values) -> None:
+    slot = param.arg.slot
+    if slot >= len(given):
+        raise UserError(f"function {name!r}: argument {slot} is missing: {len(given)} are given")
+    a = given[slot]
+    same = shapes.shape(a) == shapes.shape(param) or any(param.src)
+    if a.dtype is not param.dtype or not same:
+        raise UserError(
+            f"function {name!r}: argument {slot} must be {_kind(param)}, got {_kind(a)}"
+        )
+
+
+def _kind(u: UOp) -> str:
+    return f"{u.dtype.name}{shapes.show(shapes.shape(u))}"
+
+
+def maketuple(*values: UOp) -> UOp:
+    """Several values as one node: a TUPLE, of which `gettuple` takes one."""
+    return leaves.located(
+        intern(Ops.TUPLE, dtypes.void, tuple([operands.as_uop(v) for v in values]))
+    )
+
+
+def gettuple(a: UOp, number: int) -> UOp:
+    """One value of a TUPLE, or of the results of a CALL of a FUNCTION."""
+    parts = a.src if a.op is Ops.TUPLE else a.src[0].src if a.op is Ops.CALL else ()
+    if type(number) is not int or not 0 <= number < len(parts):
+        raise UserError(f"gettuple: {a.op.name} has {len(parts)} values, got {number!r}")
+    return leaves.located(intern(Ops.GETTUPLE, parts[number].dtype, (a,), number))
+
+
+# ---------------------------------------------------------------- tracing
+def _param(slot: int, value: UOp) -> UOp:
+    """A PARAM of the kind of a value."""
+    arg, symbolic = leaves.split_dims(shapes.shape(value))
+    return intern(Ops.PARAM, value.dtype, symbolic, ParamArg("", arg, slot))
+
+
+def _closed(
+    results: Values, args: dict[UOp, UOp], name: str, precompile: bool
+) -> tuple[UOp, Values]:
+    """The FUNCTION of traced results, and the operands to call it with. `args`: by PARAM."""
+    taken = dict(args)
+    inside: set[UOp] = set()  # nodes that depend on the arguments
+    outside: set[UOp] = set()  # nodes that another trace or a store has made
+    for u in calls.graph_order(results):
+        sources = calls.operands(u)
+        if u in args or not inside.isdisjoint(sources):
+            inside.add(u)
+        elif u.op is Ops.PARAM:
+            if u.arg.slot >= _FIRST_TRACED:
+                outside.add(u)
+        elif u.op in (Ops.AFTER, Ops.CALL) or not outside.isdisjoint(sources):
+            outside.add(u)
+    for u in calls.graph_order(results, stop=lambda u: u in outside and u.dtype is not dtypes.void):
+        if u in outside and u.dtype is not dtypes.void:
+            taken[u] = u
+    params = {u: _param(i, a) for i, (u, a) in enumerate(taken.items())}
+    bodies = [rebuild.rebuild(r, params) if r not in params else params[r] for r in results]
+    made = intern(Ops.FUNCTION, dtypes.void, tuple(bodies), FunctionArg(name, precompile))
+    return leaves.located(made), tuple(taken.values())
+
+
+def _flat(value: Any, name: str, strict: bool = False) -> Flat:
+    """The values in nested tuples, lists and dicts. `strict`: nothing else may be in them."""
+    if isinstance(value, UOp) and value.dtype is dtypes.void:
+        raise UserTypeError(f"function {name!r}: {value.op.name} has no value")
+    if isinstance(value, UOp) and (strict or value.dtype is not dtypes.index):
+        return [value], next
+    if not strict and hasattr(value, "__array_interface__"):
+        return [operands.constant(value)], next
+    if isinstance(value, Mapping):
+        parts = [_flat(v, name, strict) for v in value.values()]
+        keys = list(value)
+        return _joined(parts, lambda made: dict(zip(keys, made)))
+    if isinstance(value, (tuple, list)):
+        kind = type(value)
+        put = kind._make if hasattr(kind, "_make") else kind  # a named tuple
+        return _joined([_flat(v, name, strict) for v in value], put)
+    if strict:
+        raise UserTypeError(
+            f"function {name!r} must return UOps, or containers of them, got {value!r}"
+        )
+    return [], lambda values: value
+
+
+def _joined(parts: list[Flat], put: Callable[[list[Any]], Any]) -> Flat:
+    values = [v for found, _ in parts for v in found]
+    return values, lambda source: put([fill(source) for _, fill in parts])
