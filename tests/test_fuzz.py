@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from tests.fuzz import check, generate, vocabulary
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.workers import Worker
 from uopc.ir.core.ops import Ops
 
 GPUS = 6
 CASES = -(-len(vocabulary.pairs()) // generate.FOCUSES)  # every op on every dtype once
+
+
+@pytest.fixture(scope="module")
+def worker():
+    started = Worker()
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.suite])
+def test_the_first_cases_of_a_kind(kind, worker):
+    for number in range(KINDS[kind].suite):
+        verdict = worker.run(KINDS[kind].module, 0, number, 120)
+        again = f"python -m tests.fuzz {kind} --first {number} --count 1"
+        assert not verdict.failures, f"{again}: {verdict.failures}\n{verdict.report}"
+
+
+def test_a_case_that_ends_its_process_is_a_finding(tmp_path):
+    body = """
+import ctypes, time
+def run(seed, number):
+    from tests.fuzz.kinds import Verdict
+    print("not an answer")
+    if number == 1:
+        ctypes.string_at(0)
+    if number == 2:
+        time.sleep(60)
+    return Verdict()
+"""
+    (tmp_path / "crashing.py").write_text(body)
+    child = Worker([str(tmp_path)])
+    found = [child.run("crashing", 0, i, 1 if i == 2 else 30) for i in range(4)]
+    child.close()
+    failures = [v.failures for v in found]
+    assert failures == [[], ["the process died: SIGSEGV"], ["still running after 1 s"], []]
+    assert "crashing.py" in found[1].report
+
+
+def test_the_command_counts_cases():
+    command = [sys.executable, "-m", "tests.fuzz", "graphs", "--count", "2", "--first", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "graphs: 2 cases, 0 failed" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -44,7 +91,7 @@ def test_the_cases_go_through_the_vocabulary():
 def test_a_wrong_result_is_found():
     case = next(c for c in generate.cases(1) if c.outputs[0].op is Ops.REDUCE)
     want, spread = check.wanted(case)
-    right = check.run(case)
+    right = check.call(case)
     assert not check.compare(case, right, want, spread)
     wrong = {**right, "out0": right["out0"] + right["out0"].dtype.type(1)}
     assert check.compare(case, wrong, want, spread)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ import uopc
 from tests.conformance import perturb
 from tests.conformance.compare import difference, narrowest
 from tests.conformance.loader import Graph
-from tests.fuzz.generate import Array, Case
+from tests.fuzz.generate import Array, Case, draw
+from tests.fuzz.kinds import Seen, Verdict
 from tests.machines import runnable
 from uopc import UOp
 from uopc.driver import lower_only
@@ -26,16 +26,18 @@ from uopc.ir.interpret import interpreter
 from uopc.passes.pass_manager import Lowered
 
 Values = dict[str, Array]
-Seen = Counter[tuple[str, str, str]]  # (level, op, dtype)
 
 
-@dataclass
-class Verdict:
-    """What was found: nothing wrong, refused for a stated reason, or different."""
-
-    failures: list[str] = field(default_factory=list)
-    refused: str = ""
-    seen: Seen = field(default_factory=Counter)
+def run(seed: int, number: int) -> Verdict:
+    """Draw a case and check it; the report has the smallest graph in it that is wrong."""
+    case = draw(seed, number)
+    verdict = check(case)
+    if verdict.failures:
+        small = smallest(case)
+        sink = UOp(Ops.SINK, dtypes.void, small.outputs)
+        arrays = [f"  {name} = {array!r}"[:2000] for name, array in small.inputs.items()]
+        verdict.report = "\n".join([uopc.print_graph(sink), *arrays, f"  {small.variables}"])
+    return verdict
 
 
 def wanted(case: Case) -> tuple[Values, Values]:
@@ -53,7 +55,7 @@ def _copies(case: Case) -> Values:
     return {name: a.copy() for name, a in case.inputs.items()}
 
 
-def run(case: Case, **options: Any) -> Values:
+def call(case: Case, **options: Any) -> Values:
     """The compiled program's results, and what it left in the arguments."""
     arrays = _copies(case)
     threads = options.pop("threads", None)
@@ -157,17 +159,17 @@ def _contents(u: UOp, storage: Mapping[UOp, Array], arrays: Values) -> Array:
 def check(case: Case, stages: bool = True) -> Verdict:
     """Run the case; `stages`: also go through the stages of the lowering."""
     verdict = Verdict()
-    draw = random.Random(case.number + "options")
-    ways: list[dict[str, Any]] = [{"optimize": True, "threads": draw.choice((1, 2))}]
+    rng = random.Random(case.number + "options")
+    ways: list[dict[str, Any]] = [{"optimize": True, "threads": rng.choice((1, 2))}]
     ways.append({"optimize": False})
-    if draw.random() < 0.25:
-        ways.append({"target_cpu": draw.choice(runnable("x86-64", "x86-64-v2", "x86-64-v3"))})
-    if draw.random() < 0.1:
+    if rng.random() < 0.25:
+        ways.append({"target_cpu": rng.choice(runnable("x86-64", "x86-64-v2", "x86-64-v3"))})
+    if rng.random() < 0.1:
         ways.append({"plain_call": True})
     want, spread = wanted(case)
     for way in ways:
         try:
-            failures = compare(case, run(case, **way), want, spread)
+            failures = compare(case, call(case, **way), want, spread)
         except UserError as error:
             verdict.refused = str(error).splitlines()[0]
             return verdict

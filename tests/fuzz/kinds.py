@@ -1,0 +1,44 @@
+"""The kinds of random cases, in one table: a new kind is a module with `run`, and a row here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib import import_module
+
+Seen = Counter[tuple[str, str, str]]  # (level, op, dtype)
+
+
+@dataclass
+class Verdict:
+    """The result of a case: nothing wrong, refused for a stated reason, or failures.
+
+    `report`: the graph and the arguments of a case that failed, as text.
+    """
+
+    failures: list[str] = field(default_factory=list)
+    refused: str = ""
+    seen: Seen = field(default_factory=Counter)
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`module` has `run(seed, number) -> Verdict`, which gives the same whenever it is asked."""
+
+    module: str
+    meaning: str
+    suite: int  # cases in the default test run
+
+
+KINDS = {
+    "graphs": Kind(
+        "tests.fuzz.check", "every op on every dtype, compiled in several ways and interpreted", 0
+    ),
+}  # fmt: skip
+
+
+def run(module: str, seed: int, number: int) -> Verdict:
+    """Run case `number` of a seed of the kind with this module."""
+    verdict: Verdict = import_module(module).run(seed, number)
+    return verdict
