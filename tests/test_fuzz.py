@@ -45,7 +45,7 @@ def run(seed, number):
         time.sleep(60)
     return Verdict()
 """
-    (tmp_path / "crashing.py").write_text(body)
+    (tmp_path / "crashing.py").write_text(body, "utf-8")
     child = Worker([str(tmp_path)])
     found = [child.run("crashing", 0, i, 1 if i == 2 else 30) for i in range(4)]
     child.close()

@@ -61,10 +61,10 @@ class Worker:
         self._process = None
         with self._errors as errors:
             errors.seek(0)
-            return errors.read()[-_SHOWN:]
+            return errors.read()[-_SHOWN:].decode("utf-8", "replace")
 
     def _start(self) -> subprocess.Popen[str]:
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.workers"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._errors, text=True, env=self._environment,
