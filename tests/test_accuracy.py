@@ -55,3 +55,15 @@ def test_angles_near_multiples_of_half_pi(function, cpu, monkeypatch):
     x = x.astype("f4")
     got = uopc.compile(getattr(uopc.param("x", x.shape), function)())(x)
     assert ulp.ulp_error(got, getattr(np, function)(x.astype("f8"))).max() <= 1.0
+
+
+def test_cosine_where_half_pi_is_rounded():
+    """For |x| < 0.57 float64 x + pi/2 is above 1: bits of x and the low part of pi/2 are lost."""
+    x = np.random.default_rng(0).uniform(0.4, 0.58, 400_000)
+    x[:2] = 0.5531816722881365, 0.5678801442886078
+    x = np.concatenate([x, -x])
+    quick = np.finfo(np.longdouble).nmant > 52
+    exact = ulp.reference if quick else ulp.reference_mpmath
+    x = x if quick else x[:4000]
+    error, at = ulp.worst("cos", "float64", [x], ulp.compiled("cos", "float64", x.size), exact)
+    assert error <= ulp.LIMITS["float64"]["cos"], at

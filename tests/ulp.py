@@ -420,6 +420,8 @@ def coefficients() -> dict[str, Any]:
         "INVERSE_PI_64": split(1 / pi, 1)[0],
         "SIN_64": fit(lambda z: (sinc(z) - 1) / z, tiny, z_sin * margin, 7, 64,
                       lambda z: z / sinc(z)),
+        "COS_64": fit(lambda z: (sinc(z) - 1) / z + mp.mpf(2) ** -56 * 3 * z * (1 - z / z_sin) ** 2,
+                      tiny, z_sin * margin, 7, 64, lambda z: z / sinc(z)),
         "TAN_64": tangent(),
         "ERF_32": [erf_32, *fit(lambda x: minus_q(x) - erf_32, tiny, 4, 8, 32, erf_weight)],
         "ERF_64": (erf_64, *rational_fit(lambda x: (minus_q(x) - erf_64) / x, tiny, 6, (7, 7),
