@@ -11,7 +11,7 @@ from uopc.ir.core.ops import Op
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.table import OPTS
 
-_ALL = (Level.TENSOR, Level.INDEXED, Level.KERNEL, Level.VECTOR, Level.LINEAR, Level.PROGRAM)
+_ALL = tuple(Level)
 _LETTERS = {level: level.text[0].upper() for level in _ALL}
 
 

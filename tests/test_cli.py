@@ -559,7 +559,7 @@ def test_ops(run):
     assert [s.split()[0] for s in lines[1:-1]] == [op.name for op in Op.all()]
     assert lines[0].split() == ["op", "operands", "levels", "meaning"]
     assert re.match(
-        r"iota +\*dims +T\.\.\.\.\. +The integers", lines[[*Op.all()].index(Ops.IOTA) + 1]
+        r"iota +\*dims +T\.\.\.\.\.H +The integers", lines[[*Op.all()].index(Ops.IOTA) + 1]
     )
 
 

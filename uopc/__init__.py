@@ -13,7 +13,8 @@ from uopc.ir import Ops, UOp
 from uopc.ir.builder.movement import cat, stack
 from uopc.ir.builder.operands import constant, variable
 from uopc.ir.core import dtypes
-from uopc.tensor.creation import arange, eye, full, ones, param, zeros
+from uopc.ir.core.args import KernelArg as KernelInfo
+from uopc.tensor.creation import arange, eye, full, kernel_param, ones, param, zeros
 from uopc.tensor.elementwise import where
 from uopc.tensor.functions import function
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Error", "InvalidIR", "Ops", "PatternMatcher", "Program", "UOp", "UPat", "Unsupported",
-    "UserError", "__version__", "arange", "cache", "cat", "compile", "constant", "dtypes", "errors",
-    "eye", "full", "function", "graph_rewrite", "ones", "options", "param", "parse", "print_graph",
-    "stack", "variable", "where", "zeros",
+    "Error", "InvalidIR", "KernelInfo", "Ops", "PatternMatcher", "Program", "UOp", "UPat",
+    "Unsupported", "UserError", "__version__", "arange", "cache", "cat", "compile", "constant",
+    "dtypes", "errors", "eye", "full", "function", "graph_rewrite", "kernel_param", "ones",
+    "options", "param", "parse", "print_graph", "stack", "variable", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.

@@ -16,6 +16,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
@@ -60,6 +61,8 @@ def prepare(
             raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
     sink, bound = _unbound(sink)
+    if structure != "kernel":
+        _check_no_slots(sink)
     params = _ordered_params(sink, inputs)
     return Request(
         sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
@@ -128,6 +131,23 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
     if bound:
         sink = rebuild.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
     return sink, bound
+
+
+def _check_no_slots(sink: UOp) -> None:
+    """No param of a kernel stands in a tensor graph, except in the body of a FUNCTION or kernel."""
+    if level_of(sink) is not TENSOR:
+        raise UserError("compile: a kernel is one SINK of stores: pass store.sink(name=...)")
+    slotted = [u for u in walk.nodes(sink) if u.op is Ops.PARAM and u.arg.slot >= 0]
+    if not slotted:
+        return
+    bodies = (Ops.SINK, Ops.FUNCTION)
+    outside = walk.toposort(sink, gate=lambda v: v is sink or v.op not in bodies)
+    for u in slotted:
+        if u in outside:
+            raise UserError(
+                f"compile: {u.arg.name} is the argument of a kernel, whose outputs are stored;"
+                f" the argument of a graph is uopc.param({u.arg.name!r}, ...){made_at(u)}"
+            )
 
 
 def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp, ...]:

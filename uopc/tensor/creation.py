@@ -39,8 +39,22 @@ def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
     return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg)))
 
 
-def kernel_param(slot: int, shape: Any, dtype: DType, name: str = "") -> UOp:
-    """An argument of a hand-written kernel, by slot."""
+def kernel_param(
+    slot: int, shape: Any = (), dtype: DType = dtypes.float32, name: str = ""
+) -> UOp:
+    """An argument of a kernel written by hand: the array of position `slot` in a call.
+
+    Read it by `x[i]` or `x.index(i)`, write it by `o[i].store(value)`; a value with a shape is
+    stored by loops that the compiler makes. UserError for a slot below 0, a name that is no
+    identifier, or a bad shape.
+
+        o, x = kernel_param(0, (4, 8), float64, "o"), kernel_param(1, (4, 8), float64, "x")
+        double = compile(o.store(x * 2).sink(name="double"))  # double(o, x) writes o
+    """
+    if isinstance(slot, bool) or not isinstance(slot, int) or slot < 0:
+        raise UserError(f"kernel_param: the slot must be an int of 0 or more, got {slot!r}")
+    if not isinstance(name, str) or (name and not name.isidentifier()):
+        raise UserError(f"kernel_param: the name must be an identifier, got {name!r}")
     arg, symbolic = split_dims(_dims(shape))
     named = ParamArg(name or f"arg{slot}", arg, slot)
     return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, named))

@@ -249,6 +249,7 @@ class Methods:
     index = movement.index
     load = kernel.load
     store = kernel.store
+    stage = kernel.stage
     range = staticmethod(kernel.range)
     end = kernel.end
     after = kernel.after

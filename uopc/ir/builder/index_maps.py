@@ -78,6 +78,18 @@ def gather_index(u: UOp, index: Index) -> tuple[Index, Index]:
     return index[:rank], index[rank:]
 
 
+def cut_in_parts(u: UOp) -> tuple[int, list[tuple[UOp, Dim, Dim]]]:
+    """The axis of a STACK or CAT, and each source with its begin and length along the axis."""
+    axis: int = 0 if u.op is Ops.STACK else u.arg
+    found = []
+    end: Dim = 0
+    for s in u.src:
+        begin, length = end, 1 if u.op is Ops.STACK else shapes.shape(s)[axis]
+        found.append((s, begin, length))
+        end = begin + length
+    return axis, found
+
+
 def source_index(u: UOp, index: Index) -> tuple[Index, UOp | None]:
     """The index into the source of a movement op, and a guard or None. A PAD adds a guard, and so
     does a SHRINK by variables that may leave its source."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, operands
 from uopc.ir.builder.leaves import located
 from uopc.ir.core import dtypes
-from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg
+from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, Space, StageArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
@@ -37,7 +37,15 @@ def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
             f"store: the value is {given.dtype.name}, the storage {target.dtype.name}; cast it"
         )
     src = (target, given) if gate is None else (target, given, gate)
-    return located(intern(Ops.STORE, dtypes.void, src))
+    return leaves.fitting(intern(Ops.STORE, dtypes.void, src))
+
+
+def stage(value: UOp, space: Space = "local") -> UOp:
+    """The value in storage of its own, filled in each iteration of the loops it depends on. `local`
+    is shared by the threads of a GPU's block; `reg` belongs to one thread."""
+    if space not in ("local", "reg"):
+        raise UserError(f"stage: the space must be local or reg, got {space!r}")
+    return located(intern(Ops.STAGE, value.dtype, (value,), StageArg("user", space=space)))
 
 
 def end(effect: UOp, *ranges: UOp) -> UOp:
@@ -53,9 +61,15 @@ def after(u: UOp, *effects: UOp) -> UOp:
     return located(intern(Ops.AFTER, u.dtype, (u, *effects))) if effects else u
 
 
-def sink(*roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None) -> UOp:
-    """The roots as one graph. A hand-written kernel has a name, and may fix its Opts."""
-    arg = KernelArg(name, opts) if name or opts is not None else None
+def sink(
+    *roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None, arg: KernelArg | None = None
+) -> UOp:
+    """The roots as one graph. A hand-written kernel has a name, and may fix its Opts; `arg` is both
+    as a KernelInfo."""
+    if arg is not None and (name or opts is not None or not isinstance(arg, KernelArg)):
+        raise UserTypeError(f"sink: arg must be a KernelInfo, given alone, got {arg!r}")
+    if name or opts is not None:
+        arg = KernelArg(name, opts)
     return located(intern(Ops.SINK, dtypes.void, roots, arg))
 
 

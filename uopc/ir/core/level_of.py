@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from uopc.ir.core import walk
-from uopc.ir.core.levels import KERNEL, LINEAR, PROGRAM, TENSOR, Level
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.levels import HANDWRITTEN, KERNEL, LINEAR, PROGRAM, TENSOR, Level
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
+
+# Ops of values with shapes, and ops that take storage itself.
+_SHAPED = frozenset([op for op in Op.all() if op.movement]) | {
+    Ops.CAT, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.IOTA, Ops.STAGE,
+}  # fmt: skip
+_TAKES_STORAGE = frozenset([op for op in Op.all() if op.takes_storage]) - {Ops.INDEX}
 
 
 def level_of(graph: UOp) -> Level:
@@ -13,8 +20,38 @@ def level_of(graph: UOp) -> Level:
     ops = walk.ops(graph)
     if graph.op is Ops.LINEAR:
         return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
+    if not _is_kernel(graph, ops):
+        return TENSOR
+    return HANDWRITTEN if is_shaped(graph) else KERNEL
+
+
+def _is_kernel(graph: UOp, ops: frozenset[Op]) -> bool:
+    """True for a graph with loops, of stores to elements, or of stores to params by slot."""
     if Ops.RANGE in ops or Ops.SPECIAL in ops:
-        return KERNEL
-    # A kernel writes elements of storage; a tensor graph stores through views.
-    stores = [u for u in walk.nodes(graph) if u.op is Ops.STORE] if Ops.STORE in ops else []
-    return KERNEL if any([u.src[0].op is Ops.INDEX for u in stores]) else TENSOR
+        return True
+    if Ops.STORE not in ops:
+        return False
+    # A tensor graph stores through views of params by name; the params of a FUNCTION have slots.
+    nodes = walk.nodes(graph)
+    if any([u.op is Ops.STORE and u.src[0].op is Ops.INDEX for u in nodes]):
+        return True
+    return Ops.FUNCTION not in ops and any([u.op is Ops.PARAM and u.arg.slot >= 0 for u in nodes])
+
+
+def is_shaped(kernel: UOp) -> bool:
+    """True if a kernel has values with shapes: whole arrays, rows, views, or an INDEX of them."""
+    for u in walk.order(kernel):
+        op = u.op
+        if op is Ops.INDEX:
+            base = before_effects(u.src[0])
+            if not base.op.is_storage or len(u.src) <= len(base.arg.dims):
+                return True
+            if any([s.op.is_storage for s in u.src[1:]]):
+                return True
+        elif op in _SHAPED:
+            return True
+        elif op not in _TAKES_STORAGE:
+            for s in u.src:
+                if s.op.is_storage or (s.op is Ops.AFTER and before_effects(s).op.is_storage):
+                    return True
+    return False

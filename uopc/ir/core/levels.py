@@ -18,6 +18,7 @@ class Level(IntFlag):
     VECTOR = 8
     LINEAR = 16
     PROGRAM = 32
+    HANDWRITTEN = 64
 
     @property
     def text(self) -> str:
@@ -26,7 +27,9 @@ class Level(IntFlag):
 
 TENSOR, INDEXED, KERNEL = Level.TENSOR, Level.INDEXED, Level.KERNEL
 VECTOR, LINEAR, PROGRAM = Level.VECTOR, Level.LINEAR, Level.PROGRAM
+HANDWRITTEN = Level.HANDWRITTEN
 SCALAR = INDEXED | KERNEL | VECTOR | LINEAR
+SHAPED = TENSOR | HANDWRITTEN
 EVERYWHERE = TENSOR | SCALAR | PROGRAM
 
 MEANING: dict[Level, str] = {
@@ -36,19 +39,22 @@ MEANING: dict[Level, str] = {
     VECTOR: "No unrolled or lane ranges: their copies and lanes are spelled out.",
     LINEAR: "One LINEAR node: UOps in execution order; RANGE … END is a loop, IF … ENDIF a branch.",
     PROGRAM: "One LINEAR node of CALLs: kernels with their storage, in launch order.",
+    HANDWRITTEN: "A kernel as a user may write it: ranges, and values with shapes beside them.",
 }
 
-_RANGES, _STORAGE = INDEXED | KERNEL | VECTOR, KERNEL | VECTOR | LINEAR
+_RANGES = INDEXED | KERNEL | VECTOR | HANDWRITTEN
+_STORAGE = KERNEL | VECTOR | LINEAR | HANDWRITTEN
+_ANYWHERE = EVERYWHERE | HANDWRITTEN
 # Invariants beyond "the op is legal at this level and its operands fit its row".
 INVARIANTS: dict[str, tuple[Level, str]] = {
-    "legal-op": (EVERYWHERE, "Every op is legal at the level."),
-    "operand-count": (EVERYWHERE, "A node has as many operands as its op's row says."),
-    "arg-type": (EVERYWHERE, "The arg has the type its op's row says."),
-    "result-dtype": (EVERYWHERE, "The dtype follows from the operands by the op's rule."),
-    "shape-rule": (TENSOR, "The shape follows from the operands by the op's rule."),
+    "legal-op": (_ANYWHERE, "Every op is legal at the level."),
+    "operand-count": (_ANYWHERE, "A node has as many operands as its op's row says."),
+    "arg-type": (_ANYWHERE, "The arg has the type its op's row says."),
+    "result-dtype": (_ANYWHERE, "The dtype follows from the operands by the op's rule."),
+    "shape-rule": (SHAPED, "The shape follows from the operands by the op's rule."),
     "scalar-values": (SCALAR, "Values have no shape: storage is read through INDEX."),
     "index-count": (SCALAR, "An INDEX has at most one index for each dimension of its storage."),
-    "index-dtype": (SCALAR, "Every index is of dtype index (or INVALID)."),
+    "index-dtype": (SCALAR | HANDWRITTEN, "Every index is of dtype index (or INVALID)."),
     "range-closed-once": (_RANGES, "A REDUCE or END closes every range on each way to the sink."),
     "ranges-nest": (_RANGES, "The ranges around a value form one chain of loops."),
     "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),

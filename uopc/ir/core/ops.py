@@ -15,7 +15,18 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from uopc.ir.core import args, intervals, levels, semantics
-from uopc.ir.core.levels import EVERYWHERE, INDEXED, KERNEL, LINEAR, PROGRAM, SCALAR, TENSOR, VECTOR
+from uopc.ir.core.levels import (
+    EVERYWHERE,
+    HANDWRITTEN,
+    INDEXED,
+    KERNEL,
+    LINEAR,
+    PROGRAM,
+    SCALAR,
+    SHAPED,
+    TENSOR,
+    VECTOR,
+)
 
 DTypeRule = Literal[
     "given", "any", "void", "index", "first", "common", "bool", "where", "branch", "if", "range",
@@ -49,6 +60,8 @@ class Op:
         self.field: str = row.get("field", "arg")
         self.shape: ShapeRule = row.get("shape", "broadcast")
         self.levels: levels.Level = row.get("levels", EVERYWHERE)
+        if self.levels & KERNEL:
+            self.levels |= HANDWRITTEN
         self.commutes: bool = row.get("commutes", False)
         self.effect: bool = row.get("effect", False)
         self.movement: bool = row.get("movement", False)
@@ -132,7 +145,7 @@ class Ops:
     PARAM = Op("param", "*dims", "An argument: storage the caller owns. Sources: its symbolic dimensions.", arg=(args.ParamArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     BUFFER = Op("buffer", "*dims", "Storage that the program makes; its contents are undefined until stored.", arg=(args.BufferArg,), dtype="given", shape="storage", is_storage=True, kind="storage")
     DATA = Op("data", "", "Storage that holds a constant array.", arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
-    IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.", arg=(tuple,), dtype="index", shape="iota", levels=TENSOR, kind="iota", bounds=intervals.iota)
+    IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.", arg=(tuple,), dtype="index", shape="iota", levels=SHAPED, kind="iota", bounds=intervals.iota)
     LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=lambda u: (0, u.arg - 1))
     SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.", arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.counter)
 
@@ -187,14 +200,14 @@ class Ops:
     SCALE = Op("scale", "a n", "a times 2 to the n, rounded once; n is a float with an integral value.", evaluate=semantics.scale, levels=VECTOR | LINEAR)
 
     # Movement
-    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="reshape", levels=TENSOR, movement=True, bounds=intervals.same, kind="dims")
-    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=TENSOR, movement=True, bounds=intervals.same, kind="dims")
-    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
-    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=TENSOR, movement=True, bounds=intervals.same, kind="integers")
-    PAD = Op("pad", "a *dims", "arg = begins, then sizes: a result of these sizes with a at begin and zeros elsewhere.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, kind="window")
-    SHRINK = Op("shrink", "a *dims", "arg = begins, then sizes: the part of a of these sizes from begin on. Outside of a, where variables may reach, reads give 0 and stores are skipped.", arg=(tuple,), shape="window", levels=TENSOR, movement=True, bounds=intervals.same, kind="window")
-    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value per lane).", shape="stack", levels=TENSOR | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True, bounds=intervals.stack)
-    CAT = Op("cat", "*a", "The values, joined along axis arg.", arg=(int,), shape="cat", levels=TENSOR, arity=(1, None), dtype="cat", field="axis")
+    RESHAPE = Op("reshape", "a *dims", "The same elements in row-major order under a new shape.", arg=(tuple,), shape="reshape", levels=SHAPED, movement=True, bounds=intervals.same, kind="dims")
+    EXPAND = Op("expand", "a *dims", "Broadcast to the shape in the arg: leading dimensions are added, size 1 repeats.", arg=(tuple,), shape="expand", levels=SHAPED, movement=True, bounds=intervals.same, kind="dims")
+    PERMUTE = Op("permute", "a", "Dimension i of the result is dimension arg[i] of a.", arg=(tuple,), shape="permute", levels=SHAPED, movement=True, bounds=intervals.same, kind="integers")
+    FLIP = Op("flip", "a", "Reverses the axes in the arg.", arg=(tuple,), shape="flip", levels=SHAPED, movement=True, bounds=intervals.same, kind="integers")
+    PAD = Op("pad", "a *dims", "arg = begins, then sizes: a result of these sizes with a at begin and zeros elsewhere.", arg=(tuple,), shape="window", levels=SHAPED, movement=True, kind="window")
+    SHRINK = Op("shrink", "a *dims", "arg = begins, then sizes: the part of a of these sizes from begin on. Outside of a, where variables may reach, reads give 0 and stores are skipped.", arg=(tuple,), shape="window", levels=SHAPED, movement=True, bounds=intervals.same, kind="window")
+    STACK = Op("stack", "*a", "Values of one shape along a new leading dimension (vector: one value per lane).", shape="stack", levels=SHAPED | VECTOR | LINEAR, arity=(1, None), latency=0, dtype="stack", pure=True, bounds=intervals.stack)
+    CAT = Op("cat", "*a", "The values, joined along axis arg.", arg=(int,), shape="cat", levels=SHAPED, arity=(1, None), dtype="cat", field="axis")
 
     # Reduction and access
     REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources, in any order. No values: the identity.", arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce", bounds=intervals.reduce)
@@ -203,17 +216,17 @@ class Ops:
     SHUFFLE = Op("shuffle", "a b", "The lanes in the arg, in its order. The lanes of b are numbered after those of a.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)
     INDEX = Op("index", "a *indices", "The element of a at the indices, which broadcast together (tensor level: gather). Fewer indices than dimensions select a row. On storage: an address, and as an operand the value there. An INVALID index: no access, reads 0.", dtype="element", shape="index", levels=TENSOR | SCALAR, cost=2.0, latency=0, takes_storage=1, bounds=intervals.element)
     EXCHANGE = Op("exchange", "a", "The value of a in the thread of the warp whose number is this thread's number xor arg. All threads of a warp take part.", arg=(int,), shape="scalar", levels=KERNEL | VECTOR | LINEAR)
-    LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="scalar", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
+    LOAD = Op("load", "address *gate", "Reads memory; 0 where the gate is false.", dtype="load", shape="first", arity=(1, 2), levels=SCALAR, latency=5, is_access=True)
     STORE = Op("store", "target value *gate", "Writes the value where the gate holds; INVALID is not written. arg `async`: done at the latest at a BARRIER that waits for its COMMIT. arg `stream`: bypasses the caches if the machine can.", arg=(_NONE, str), dtype="store", shape="store", effect=True, arity=(2, 3), levels=EVERYWHERE, field="mode", is_access=True)
     AFTER = Op("after", "a *effects", "a, after the effects. A RANGE as an effect: inside that loop.", shape="first", levels=EVERYWHERE, latency=0, bounds=intervals.same, takes_storage=inf)
 
     # Storage and scheduling
-    CONTIGUOUS = Op("contiguous", "a", "a, in storage of its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=TENSOR, bounds=intervals.same, kind="opts", field="opts")
-    CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=TENSOR)
-    DETACH = Op("detach", "a", "The same value.", shape="first", levels=TENSOR, bounds=intervals.same)
+    CONTIGUOUS = Op("contiguous", "a", "a, in storage of its own; the arg may hold Opts for its kernel.", arg=(_NONE, tuple), shape="first", levels=SHAPED, bounds=intervals.same, kind="opts", field="opts")
+    CONTIGUOUS_BACKWARD = Op("contiguous_backward", "a", "The same value.", shape="first", levels=SHAPED)
+    DETACH = Op("detach", "a", "The same value.", shape="first", levels=SHAPED, bounds=intervals.same)
     COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
-    STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=TENSOR, bounds=intervals.same)
+    STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=SHAPED, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
     MSTACK = Op("mstack", "*a", "One value on several devices.", shape="first", levels=TENSOR, arity=(1, None))
     MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR, field="part")

@@ -72,3 +72,11 @@ def tracing(listener: Listener) -> Iterator[None]:
 def current_listener() -> Listener | None:
     """The listener of this thread, or None."""
     return _listener.get()
+
+
+def made_at(u: UOp) -> str:
+    """The line of user code that made a node, as the end of a message; "" if it is not known."""
+    if u.origin is None:
+        return ""
+    code, line = u.origin
+    return f"\n  made at {code.co_filename}:{line} in {code.co_name}"

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
+from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import walk
 from uopc.ir.core.evaluate import Array, combine, elementwise, fold, identity, present
 from uopc.ir.core.ops import Ops
@@ -28,7 +29,6 @@ from uopc.ir.interpret.step_order import (
     StepBlock,
     linear,
     targets,
-    without_views,
 )  # fmt: skip
 from uopc.ir.interpret.steps import STEPS
 from uopc.ir.interpret.threads import Grid, is_private
@@ -55,7 +55,7 @@ class Machine:
         if root.op is Ops.LINEAR:
             plan = linear(root)
         else:
-            root = without_views(root)
+            root = with_loops(root)
             builder = BlockBuilder(root)
             plan, self.as_values = builder.program(root), builder.as_values
         specials = [u for u in walk.toposort(root) if u.op is Ops.SPECIAL]

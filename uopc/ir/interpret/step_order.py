@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import ranges, walk
+from uopc.ir.core import ranges
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root, written_slots
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import describe
 
 Ranges = frozenset[UOp]
@@ -86,36 +85,6 @@ def indices(u: UOp) -> tuple[UOp, ...]:
 def targets(call: UOp) -> set[UOp]:
     """The storage that a CALL of a kernel writes."""
     return {storage(call.src[1 + slot]) for slot in written_slots(call.src[0])}
-
-
-def without_views(root: UOp) -> UOp:
-    """The graph with an index into the storage itself for each access: movement ops become
-    arithmetic on the indices, INDEX(PERMUTE(p), i, j) for example INDEX(p, j, i), and effects stay.
-
-    InvalidIR where a view is of no storage, UserError where an index has too many components.
-    """
-    def is_view(u: UOp) -> bool:
-        return u.op.movement or u.op is Ops.DETACH
-
-    changed = set()
-    for index in [u for u in walk.toposort(root) if u.op is Ops.INDEX]:
-        u = index.src[0]
-        while u.op is Ops.INDEX or u.op is Ops.AFTER:
-            u = u.src[0]
-        if is_view(u):
-            changed.add(index)
-
-    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        target = src[0] if src else u
-        if u not in changed:
-            return target if is_view(u) else None  # the INDEX above accounts for it
-        storage(u)
-        _, index, guard = index_maps.storage_index(u)
-        while target.op is Ops.INDEX:  # a row of the storage
-            target = target.src[0]
-        return intern(Ops.INDEX, u.dtype, (target, *index_maps.gated(index, guard)), u.arg, u.tag)
-
-    return rebuild.rewritten(root, change) if changed else root
 
 
 # ---------------------------------------------------------------- effects

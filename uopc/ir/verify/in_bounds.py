@@ -28,12 +28,13 @@ from uopc.ir.core.levels import SCALAR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Constraints
 from uopc.ir.symbolic import assume, conditions, simplify
 from uopc.ir.verify import verifier
-from uopc.ir.verify.nodes import describe, origin
+from uopc.ir.verify.nodes import describe
 
 _MOST_POINTS = 4096  # up to here all points are tried
 _SAMPLES = 512  # points that are tried else
@@ -90,7 +91,7 @@ def verify_bounds(graph: UOp, stage: str = "") -> list[CheckedAccess]:
         if access.verdict is Verdict.OUTSIDE:
             where = f"{stage}: " if stage else ""
             line = describe(access.user, graph)
-            raise InvalidIR(f"{where}invariant in-bounds: {access}\n  {line}{origin(access.user)}")
+            raise InvalidIR(f"{where}invariant in-bounds: {access}\n  {line}{made_at(access.user)}")
         if access.verdict is Verdict.NOT_PROVED:
             left.append(access)
     return left

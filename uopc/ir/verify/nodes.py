@@ -11,6 +11,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.dtype_rules import derived, tuple_elements
 from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 
 _REDUCES: Final = ("add", "mul", "max", "min")
@@ -22,7 +23,7 @@ def verify_node(u: UOp) -> None:
     for name in ("operand-count", "arg-type", "result-dtype"):
         problem = CHECKS[name](u)
         if problem is not None:
-            raise InvalidIR(f"invariant {name}: {problem}\n  {describe(u)}{origin(u)}")
+            raise InvalidIR(f"invariant {name}: {problem}\n  {describe(u)}{made_at(u)}")
 
 
 def describe(u: UOp, root: UOp | None = None) -> str:
@@ -34,14 +35,6 @@ def describe(u: UOp, root: UOp | None = None) -> str:
         printer.print_graph(root, names)
     lines = printer.print_graph(u, names).splitlines()
     return lines[-1].strip() if u.op is not Ops.LINEAR else f"linear of {len(u.src)} nodes"
-
-
-def origin(u: UOp) -> str:
-    """The line of user code that made a node, as the end of a message; "" if it is not known."""
-    if u.origin is None:
-        return ""
-    code, line = u.origin
-    return f"\n  made at {code.co_filename}:{line} in {code.co_name}"
 
 
 # Each check gives the problem and what was expected, or None.

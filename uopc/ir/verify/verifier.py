@@ -11,10 +11,21 @@ from collections.abc import Callable, Iterator
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges
 from uopc.ir.core.calls import graph_order, operands
-from uopc.ir.core.levels import INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
+from uopc.ir.core.level_of import is_shaped
+from uopc.ir.core.levels import (
+    HANDWRITTEN,
+    INVARIANTS,
+    KERNEL,
+    LINEAR,
+    PROGRAM,
+    TENSOR,
+    VECTOR,
+    Level,
+)
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
-from uopc.ir.verify.nodes import CHECKS, describe, origin, verify_node
+from uopc.ir.verify.nodes import CHECKS, describe, verify_node
 
 __all__ = ["describe", "verify", "verify_node"]
 
@@ -34,7 +45,7 @@ def verify(graph: UOp, level: Level, stage: str = "") -> None:
         for u, invariant, problem in _problems(root, nodes, at):
             where = f"{stage}: " if stage else ""
             broken = f"{where}level {at.text}, invariant {invariant}: {problem}"
-            raise InvalidIR(f"{broken}\n  {describe(u, root)}{origin(u)}")
+            raise InvalidIR(f"{broken}\n  {describe(u, root)}{made_at(u)}")
         work += [(u.src[0], _body_level(u.src[0], at)) for u in nodes if u.op is Ops.CALL]
 
 
@@ -42,7 +53,9 @@ def _body_level(body: UOp, caller: Level) -> Level:
     """The levels of the body of a CALL. A program calls kernels before and after `expand`."""
     if body.op is Ops.LINEAR:
         return LINEAR
-    return caller if body.op is Ops.FUNCTION else KERNEL | VECTOR
+    if body.op is Ops.FUNCTION:
+        return caller
+    return HANDWRITTEN if is_shaped(body) else KERNEL | VECTOR
 
 
 def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, str, str]]:

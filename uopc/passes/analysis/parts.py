@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.op_costs import LONG_VALUE, whole_cost
 
@@ -20,18 +18,6 @@ MOST_TOGETHER = 64
 def is_stored_by_part(u: UOp) -> bool:
     """True if each part of a value has a loop of its own, because there are many parts."""
     return u.op in (Ops.STACK, Ops.CAT) and len(u.src) > MOST_PARTS
-
-
-def cut_in_parts(u: UOp) -> tuple[int, list[tuple[UOp, Dim, Dim]]]:
-    """The axis of a STACK or CAT, and each source with its begin and length along the axis."""
-    axis: int = 0 if u.op is Ops.STACK else u.arg
-    found = []
-    end: Dim = 0
-    for s in u.src:
-        begin, length = end, 1 if u.op is Ops.STACK else shapes.shape(s)[axis]
-        found.append((s, begin, length))
-        end = begin + length
-    return axis, found
 
 
 def share_work(parts: Sequence[UOp], stored: Container[UOp]) -> bool:

@@ -37,7 +37,7 @@ from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
-from uopc.passes.analysis.parts import cut_in_parts, is_stored_by_part
+from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
@@ -213,7 +213,7 @@ class _Placement:
     def _pass_on_parts(self, u: UOp, demand: Demand) -> None:
         """Each part of a STACK or CAT is computed in its share of the loop."""
         loops = demand.around
-        axis, parts = cut_in_parts(u)
+        axis, parts = index_maps.cut_in_parts(u)
         at = demand.index[axis]
         for s, begin, _ in parts:
             inner = () if u.op is Ops.STACK else (affine.sub(at, leaves.dim_uop(begin)),)

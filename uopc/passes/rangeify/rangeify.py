@@ -11,86 +11,38 @@ Before (tensor)                             After (indexed)
                                               %8 = after %1, %7 : f32[8]
                                               sink %8
 
-Values are lowered by memo on (node, index, guard). Movement ops change the index only, so no
-producer is substituted into a consumer, and a value read twice at one index is one node. A guard
-is the condition under which the access happens (PAD, parts of a CAT).
+`ir/builder/elements.py` lowers the values.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Generator
 from typing import Any
 
-from uopc.errors import InvalidIR
-from uopc.ir.builder import alu, fold, index_maps, leaves
+from uopc.ir.builder import index_maps, leaves
+from uopc.ir.builder.elements import Elements, valid_part
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.builder.rebuild import remake
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
-from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, compare
-from uopc.passes.analysis.parts import MOST_TOGETHER, cut_in_parts, is_stored_by_part, share_work
+from uopc.ir.index import affine
+from uopc.passes.analysis.parts import MOST_TOGETHER, is_stored_by_part, share_work
 from uopc.passes.analysis.user_opts import Opts
 from uopc.passes.contract import Context, Pass
 from uopc.passes.rangeify.storage import LoweredStorage, effects_in
 
-Key = tuple["UOp", Index, "UOp"]
-Needs = Generator[list[Key], list["UOp"], "UOp"]
 
-
-class _Lowering:
-    """Lowers one stored value: the numbers of its ranges, and a memo."""
+class _Lowering(Elements):
+    """Lowers one stored value, which reads storage as it is after effects."""
 
     def __init__(self, storage: LoweredStorage) -> None:
+        super().__init__()
         self.storage = storage
-        self.memo: dict[Key, UOp] = {}
-        self.axes = itertools.count(1)
 
-    def lower(self, root: Key) -> UOp:
-        """The scalar value of a node at an index."""
-        return walk.computed(root, self._lower, self.memo)
-
-    def _lower(self, key: Key) -> UOp | Needs:
-        """The lowered value of a node, or a generator that first yields the keys it needs."""
-        u, index, guard = key
-        op = u.op
-        if op.is_alu or op is Ops.CAST:
-            return self._elementwise(u, index, guard)
-        if op is Ops.CONST or op is Ops.VARIABLE or op is Ops.INVALID:
-            return u
-        if op is Ops.STAGE or op.is_storage or op is Ops.AFTER:
-            return self._read(u, index, guard)
-        if op.movement:
-            return self._move(u, index, guard)
-        if op is Ops.REDUCE:
-            return self._reduce(u, index, guard)
-        if op is Ops.IOTA:
-            return index[0]
-        if op is Ops.INDEX:
-            return self._gather(u, index, guard)
-        if op in (Ops.STACK, Ops.CAT):
-            return self._select(u, index, guard)
-        if op is not Ops.BITCAST:
-            raise InvalidIR(f"rangeify: {op!r} is not a value at tensor level")
-        if u.dtype.itemsize != u.src[0].dtype.itemsize:
-            return self._resized(u, index, guard)
-        return self._elementwise(u, index, guard)
-
-    def _elementwise(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
-        src = tuple((yield keys))
-        bits = u.op is Ops.BITCAST
-        made = _bitcast(src[0], u.dtype) if bits else remake(u, src)
-        if made.origin is None:
-            made.origin = u.origin
-        return made
-
-    def _read(self, u: UOp, index: Index, guard: UOp) -> UOp:
+    def read(self, u: UOp, index: Index, guard: UOp) -> UOp:
         """An access to storage through the views that lead to it."""
         if u.op is Ops.AFTER:
             root, index, more = self.storage.access(u, index)
@@ -99,89 +51,6 @@ class _Lowering:
             return intern(Ops.INDEX, root.dtype, (target, *index))
         target = self.storage.made.get(u, u)
         return intern(Ops.INDEX, u.dtype, (target, *index_maps.gated(index, guard)))
-
-    def _move(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        mapped, more = index_maps.source_index(u, index)
-        if more is None:
-            return (yield [(u.src[0], mapped, guard)])[0]
-        if more.op is Ops.CONST and not more.arg:
-            return leaves.const(u.dtype, 0)
-        inside = (yield [(u.src[0], mapped, index_maps.both(guard, more))])[0]
-        return alu.where(more, inside, leaves.const(u.dtype, 0))
-
-    def _reduce(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        inner, ranges = index_maps.reduce_index(u, index, self.axes)
-        value, _ = _valid_part((yield [(u.src[0], inner, guard)])[0])
-        arg = type(u.arg)(u.arg.op)
-        return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
-
-    def _gather(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """x[i, j, …]: the indices are values; an INVALID one reads nothing."""
-        at, rest = index_maps.gather_index(u, index)
-        keys = [(s, index_maps.broadcast_index(at, shapes.shape(s)), guard) for s in u.src[1:]]
-        chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())
-        inside = (yield [(u.src[0], (*chosen, *rest), index_maps.both(guard, valid))])[0]
-        return alu.where(valid, inside, leaves.const(u.dtype, 0))
-
-    def _resized(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """A BITCAST to another size: an element is part of a source element, or several."""
-        source, target = u.src[0].dtype, u.dtype
-        bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
-        a, b = bits[source.itemsize], bits[target.itemsize]
-        if target.itemsize < source.itemsize:
-            n = affine.const(source.itemsize // target.itemsize)
-            whole, rest = affine.divmod_(index[-1], n)
-            value = (yield [(u.src[0], (*index[:-1], whole), guard)])[0]
-            shift = fold.cast(affine.mul(rest, affine.const(8 * target.itemsize)), a)
-            low = alu.alu(_bitcast(value, a), Ops.SHR, shift)
-            return _bitcast(fold.cast(low, b), target)
-        count = target.itemsize // source.itemsize
-        first = affine.mul(index[-1], affine.const(count))
-        indices = [(*index[:-1], affine.plus(first, i)) for i in range(count)]
-        values = yield [(u.src[0], x, guard) for x in indices]
-        wide = [fold.cast(_bitcast(v, a), b) for v in values]
-        shifted = [alu.alu(w, Ops.SHL, 8 * source.itemsize * i) for i, w in enumerate(wide)]
-        return _bitcast(functools.reduce(lambda x, y: alu.alu(x, Ops.OR, y), shifted), target)
-
-    def _select(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """STACK and CAT: the part that the index falls in."""
-        axis, parts = cut_in_parts(u)
-        at = index[axis]
-        chosen: list[tuple[UOp, Key]] = []
-        for s, begin, length in parts:
-            moved = affine.sub(at, leaves.dim_uop(begin))
-            after = compare.less(affine.const(-1), moved)
-            before = compare.less(at, leaves.dim_uop(begin + length))
-            inside = index_maps.both(after, before)
-            if not (inside.op is Ops.CONST and not inside.arg):
-                if length == 1:  # its one element is there wherever the index is
-                    moved, inside = affine.const(0), index_maps.true()
-                inner = () if u.op is Ops.STACK else (moved,)
-                inner = (*index[:axis], *inner, *index[axis + 1 :])
-                chosen.append((before, (s, inner, index_maps.both(guard, inside))))
-        values = yield [key for _, key in chosen]
-        result = values[-1]
-        for (before, _), value in reversed(list(zip(chosen[:-1], values[:-1]))):
-            result = alu.where(before, value, result)
-        return result
-
-
-def _bitcast(value: UOp, t: DType) -> UOp:
-    """The bits of a scalar as another dtype of the same size; INVALID where the value is."""
-    plain, valid = _valid_part(value)
-    if plain.op is Ops.INVALID:
-        return intern(Ops.INVALID, t)
-    made = plain if plain.dtype is t else intern(Ops.BITCAST, t, (plain,))
-    return index_maps.gated((made,), valid)[0]
-
-
-def _valid_part(u: UOp) -> tuple[UOp, UOp]:
-    """A value without its INVALID part, and the condition under which it is valid."""
-    if u.op is Ops.INVALID:
-        return u, leaves.const(dtypes.bool_, False)
-    if u.op is Ops.WHERE and u.src[2].op is Ops.INVALID:
-        return u.src[1], u.src[0]
-    return u, index_maps.true()
 
 
 def _closed_stores(
@@ -215,7 +84,7 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
             index, ranges = index_maps.loop_index(shape)
             lowering, pairs = _Lowering(storage), []
             for part, begin in parts:
-                value, valid = _valid_part(lowering.lower((part, index, index_maps.true())))
+                value, valid = valid_part(lowering.lower((part, index, index_maps.true())))
                 written = index_maps.gated(_index_of_whole(u.src[0], begin, index), valid)
                 pairs.append((intern(Ops.INDEX, u.dtype, (buffer, *written)), value))
             effects.append(_closed_stores(pairs, ranges, u.src[0].origin, u.arg.opts))
@@ -230,7 +99,7 @@ def _stored_parts(
     together = _together(stage, storage)
     if not together and not is_stored_by_part(value):
         return [[(value, None)]]
-    parts = [(s, begin) for s, begin, _ in cut_in_parts(value)[1]]
+    parts = [(s, begin) for s, begin, _ in index_maps.cut_in_parts(value)[1]]
     most = max(together, 1)
     return [parts[i : i + most] for i in range(0, len(parts), most)]
 
@@ -276,7 +145,7 @@ def _lower_store(u: UOp, storage: LoweredStorage) -> UOp:
     root, written, guard = storage.access(u.src[0], index)
     inputs = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src[1:]]
     value, *gates = [lowering.lower(k) for k in inputs]
-    value, valid = _valid_part(value)
+    value, valid = valid_part(value)
     guard = functools.reduce(index_maps.both, [*gates, valid], guard)
     into = storage.after(u.src[0])
     target = intern(Ops.INDEX, root.dtype, (into, *index_maps.gated(written, guard)))

@@ -1,0 +1,234 @@
+"""Kernels written by hand with shapes: stores of whole values, rows, expressions, local stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import UOp, dtypes, kernel_param
+from uopc.backends.nvptx.ptxas import assemble, find_ptxas
+from uopc.ir.core.args import ParamArg, ReduceArg, StageArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.interpret.interpreter import run_kernel
+
+F64 = dtypes.float64
+Array = Any
+X = np.random.default_rng(0).standard_normal((4, 8))
+o, x = kernel_param(0, (4, 8), F64, "o"), kernel_param(1, (4, 8), F64, "x")
+i, j = UOp.range(4, 0), UOp.range(8, 1)
+
+
+def windowed() -> Array:
+    out = np.zeros((4, 8))
+    out[1:3, ::2] = X[:2, :4]
+    return out
+
+
+def summed(value: UOp, r: UOp) -> UOp:
+    return UOp(Ops.REDUCE, value.dtype, (value, r), ReduceArg("add"))
+
+
+KERNELS: dict[str, tuple[Callable[[], UOp], Callable[[], Array]]] = {
+    "a whole value": (lambda: o.store(x * 2.0), lambda: X * 2),
+    "elements": (lambda: o[i, j].store(x[i, j]).end(i, j), lambda: X),
+    "loads": (lambda: o[i, j].store(x[i, j].load() * 2.0).end(i, j), lambda: X * 2),
+    "loads of a row": (lambda: o[i].store(x[i].load() * 2.0).end(i), lambda: X * 2),
+    "rows": (lambda: o[i].store(x[i] * 2.0).end(i), lambda: X * 2),
+    "a row of an expression": (lambda: o[i].store((x * 2.0 + 1)[i]).end(i), lambda: X * 2 + 1),
+    "an element of one": (
+        lambda: o.index(i, j).store((x * 2.0 + 1).index(i, j)).end(i, j),
+        lambda: X * 2 + 1,
+    ),
+    "an element of a view": (
+        lambda: o.index(i, j).store(x.permute(1, 0).flip(0).index(j, i)).end(i, j),
+        lambda: X[:, ::-1],
+    ),
+    "neighbours": (lambda: o[i, j].store(x[i, (j + 1) % 8]).end(i, j), lambda: np.roll(X, -1, 1)),
+    "a reduce by axis": (
+        lambda: o.store(x.sum(1, keepdims=True) + x),
+        lambda: X.sum(1, keepdims=True) + X,
+    ),
+    "a softmax": (
+        lambda: o[i].store(x[i].softmax()).end(i),
+        lambda: np.exp(X) / np.exp(X).sum(1, keepdims=True),
+    ),
+    "a reduce by range": (
+        lambda: o.store(summed(x[i] * x[i], i)),
+        lambda: np.broadcast_to((X * X).sum(0), (4, 8)),
+    ),
+    "a pad": (
+        lambda: o.store(x.shrink(((1, 3), (2, 5))).pad(((2, 0), (0, 5)))),
+        lambda: np.pad(X[1:3, 2:5], ((2, 0), (0, 5))),
+    ),
+    "a window": (lambda: o[1:3, ::2].store(x[:2, :4]), windowed),
+    "a gather": (lambda: o.store(x.index(uopc.arange(4).flip(0))), lambda: X[::-1]),
+    "a cat": (lambda: o.store(x[:2].cat(x[:2] * 2)), lambda: np.concatenate((X[:2], X[:2] * 2))),
+    "an assign": (lambda: o.assign(x * 3.0), lambda: X * 3),
+    "in place": (lambda: o.store(o * 2.0 + x), lambda: X),
+    "after a store": (
+        lambda: o[2:].store(o.after(o[:2].store(x[:2]))[:2] * 2),
+        lambda: np.r_[X[:2], X[:2] * 2],
+    ),
+    "a local stage": (
+        lambda: o[i].store(x[i].sin().stage().flip(0)).end(i),
+        lambda: np.sin(X)[:, ::-1],
+    ),
+    "a raw stage": (
+        lambda: (
+            o[i]
+            .store(UOp(Ops.STAGE, F64, (x[i].sin(),), StageArg("user", space="local")).flip(0))
+            .end(i)
+        ),
+        lambda: np.sin(X)[:, ::-1],
+    ),
+    "a stage in registers": (
+        lambda: o[i].store(x[i].exp().stage("reg").flip(0)).end(i),
+        lambda: np.exp(X)[:, ::-1],
+    ),
+    "a stage outside of loops": (
+        lambda: o.store(x.sin().stage().flip((0, 1))),
+        lambda: np.sin(X)[::-1, ::-1],
+    ),
+    "a stage of a stage": (
+        lambda: o[i].store((x[i] + 1).stage().flip(0).exp().stage().flip(0)).end(i),
+        lambda: np.exp(X + 1),
+    ),
+    "a stage of sums": (
+        lambda: o.store(x.sum(1, keepdims=True).stage() + x),
+        lambda: X.sum(1, keepdims=True) + X,
+    ),
+}
+
+
+def outputs(kernel: UOp, arrays: list[Array], **variables: int) -> list[Array]:
+    """The first array after the kernel: compiled in four ways, and interpreted."""
+    results = []
+    for optimize in (True, False):
+        for threads in (1, 7):
+            program = uopc.compile(kernel, optimize=optimize, threads=threads, verify=True)
+            copies = [a.copy() for a in arrays]
+            program(*copies)
+            results.append(copies[0])
+    copies = [a.copy() for a in arrays]
+    run_kernel(kernel, copies, variables)
+    return [*results, copies[0]]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_values_with_shapes(name: str) -> None:
+    effect, expected = KERNELS[name]
+    kernel = UOp.sink(effect(), name="k")
+    for result in outputs(kernel, [np.zeros((4, 8)), X]):
+        np.testing.assert_allclose(result, expected(), rtol=1e-12)
+    assert uopc.parse(str(kernel)) is kernel
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_ptx_assembles(name: str) -> None:
+    kernel = UOp.sink(KERNELS[name][0](), name="k")
+    ptx = uopc.compile(kernel, device="cuda:sm_80", verify=True).kernels[0].asm
+    if find_ptxas() is not None:
+        assemble(ptx, "sm_80")
+    if "local" in name or "raw" in name:
+        assert ".shared" in ptx
+
+
+@pytest.mark.parametrize("t", ["bool_", "int8", "uint64", "float16", "bfloat16", "fp8e4m3"])
+def test_every_class_of_dtypes(t: str) -> None:
+    dtype = getattr(dtypes, t)
+    a, b = kernel_param(0, (3, 5), dtype, "a"), kernel_param(1, (3, 5), dtype, "b")
+    source = (np.arange(15) % 3).reshape(3, 5).astype(dtype.numpy)
+    k = UOp.range(3, 0)
+    for effect in (a.store(b + b), a[k].store((b + b)[k].stage()).end(k)):
+        first, *others = outputs(effect.sink(name="k"), [np.zeros_like(source), source])
+        assert first.astype(float).tolist() == (source + source).astype(float).tolist()
+        assert all([r.tobytes() == first.tobytes() for r in others])
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 9])
+def test_symbolic_sizes(size: int) -> None:
+    n = uopc.variable("n", 0, 9)
+    a, b = kernel_param(0, (n, 3), F64, "a"), kernel_param(1, (n, 3), F64, "b")
+    k = UOp.range(n, 0)
+    source = X.ravel()[: size * 3].reshape(size, 3)
+    expected = source + source.sum(1, keepdims=True)
+    effects = a.store(b + b.sum(1, keepdims=True)), a[k].store(b[k].sum() + b[k]).end(k)
+    for effect in (*effects, a.store((b + b.sum(1, keepdims=True)).stage())):
+        for result in outputs(effect.sink(name="k"), [np.zeros((size, 3)), source], n=size):
+            np.testing.assert_allclose(result, expected)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (1, 1), (13,)])
+def test_every_shape(shape: tuple[int, ...]) -> None:
+    a, b = kernel_param(0, shape, F64, "a"), kernel_param(1, shape, F64, "b")
+    source = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    for result in outputs(a.store(b + 1).sink(name="k"), [np.zeros(shape), source]):
+        np.testing.assert_array_equal(result, source + 1)
+
+
+def test_several_outputs() -> None:
+    low = kernel_param(2, (4,), F64, "low")
+    kernel = UOp.sink(o.store(x * 2), low.store(x.min(1)), name="k")
+    arrays = [np.zeros((4, 8)), X, np.zeros(4)]
+    uopc.compile(kernel, verify=True)(*arrays)
+    np.testing.assert_array_equal(arrays[0], X * 2)
+    np.testing.assert_array_equal(arrays[2], X.min(1))
+
+
+def test_a_kernel_in_a_graph_of_tensors() -> None:
+    """CALL of a kernel with shapes: the same as of one with loops."""
+    kernel = o.store(x * 2.0).sink(name="twice")
+    a = uopc.param("a", (4, 8), F64)
+    out = UOp(Ops.BUFFER, F64, (), uopc.ir.core.args.BufferArg(0, (4, 8)))
+    made = out.after(UOp(Ops.CALL, dtypes.void, (kernel, out, a.contiguous())))
+    np.testing.assert_array_equal(uopc.compile(made + 1, verify=True)(X), X * 2 + 1)
+
+
+def test_a_kernel_info_names_a_kernel() -> None:
+    kernel = o.store(x).sink(arg=uopc.KernelInfo(name="copied"))
+    assert kernel is o.store(x).sink(name="copied")
+    assert uopc.compile(kernel).kernels[0].name == "copied"
+    with pytest.raises(uopc.UserError, match="KernelInfo, given alone"):
+        o.store(x).sink(name="a", arg=uopc.KernelInfo(name="b"))
+
+
+WRONG = {
+    "never closed": lambda: o[i].store(x[i]).sink(name="k"),
+    "elements of o that the store overwrites": lambda: o.store(o.flip(0)).sink(name="k"),
+    "expected a view of storage": lambda: (o * 2).store(x).sink(name="k"),
+    "invariant in-bounds": lambda: o.index(i + 1, j).store(x.index(i, j)).end(i, j).sink(name="k"),
+    "is the argument of a kernel": lambda: x * 2.0,
+    "one SINK of stores": lambda: (o.store(x), x.store(o)),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_use_is_an_error(message: str) -> None:
+    with pytest.raises(uopc.Error, match=message) as caught:
+        uopc.compile(WRONG[message]())
+    if message != "one SINK of stores":
+        assert __file__ in str(caught.value)
+
+
+def test_wrong_builders_are_errors() -> None:
+    with pytest.raises(uopc.UserError, match=r"store: .*\(4, 7\) does not broadcast to \(4, 8\)"):
+        o.store(kernel_param(1, (4, 7), F64))
+    with pytest.raises(uopc.UserError, match="slot must be an int of 0 or more, got -1"):
+        kernel_param(-1, (4,))
+    with pytest.raises(uopc.UserError, match="must be an identifier, got '4x'"):
+        kernel_param(0, (4,), F64, "4x")
+    with pytest.raises(uopc.UserError, match="must be local or reg, got 'global'"):
+        x.stage("global")
+
+
+def test_a_kernel_called_by_a_graph_is_checked_too() -> None:
+    p = UOp(Ops.PARAM, F64, (), ParamArg("p", (4,), 0))
+    r = UOp.range(8, 0)
+    out = UOp(Ops.BUFFER, F64, (), uopc.ir.core.args.BufferArg(0, (4,)))
+    call = UOp(Ops.CALL, dtypes.void, (p.index(r).store(1.0).end(r).sink(name="k"), out))
+    with pytest.raises(uopc.InvalidIR, match="in-bounds"):
+        uopc.compile(out.after(call) + 1)

@@ -1,0 +1,246 @@
+"""Loops for the shaped values of a kernel written by hand.
+
+    o.store(x * 2)              for i: for j: o[i, j] = x[i, j] * 2
+    o[i].store((x + y)[i])      o[i] = x[i] + y[i]
+    a STAGE, space local        for j: t[j] = its value; readers read t
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from uopc.errors import UserError
+from uopc.ir.builder import alu, index_maps, leaves
+from uopc.ir.builder.elements import Elements, Key, Needs, valid_part
+from uopc.ir.builder.index_maps import Index
+from uopc.ir.builder.rebuild import remake
+from uopc.ir.core import bounds, dtypes, shapes, walk
+from uopc.ir.core.args import BufferArg, RangeArg
+from uopc.ir.core.level_of import is_shaped
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, storage_root
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
+
+_SAME = frozenset((Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD))
+_ORDER = frozenset((Ops.END, Ops.GROUP, Ops.BARRIER, Ops.COMMIT))  # of effects
+_NOTHING = (Ops.GROUP, Ops.NOOP)
+
+
+def with_loops(kernel: UOp) -> UOp:
+    """The kernel with a loop for each axis of a shaped value; the kernel itself if it has none.
+
+    UserError, with the line, for a store that has no storage as target, or whose value reads other
+    elements of the target; InvalidIR for a node that is no value of a kernel.
+    """
+    return _Loops(kernel).made() if is_shaped(kernel) else kernel
+
+
+class _Loops(Elements):
+    """The loops of one kernel: `done` has what replaces its effects, its ranges and its STAGEs."""
+
+    def __init__(self, kernel: UOp) -> None:
+        self.order = list(walk.toposort(kernel))
+        axes = [u.arg.axis[0] for u in self.order if u.op is Ops.RANGE]
+        self.first = 1 + max(axes, default=-1)
+        super().__init__(itertools.count(self.first + 1))
+        self.kernel = kernel
+        self.numbers = itertools.count()
+        slots = [u.arg.slot for u in self.order if u.op is Ops.BUFFER]
+        self.slots = itertools.count(1 + max(slots, default=-1))
+        self.done: dict[UOp, UOp] = {}
+
+    def made(self) -> UOp:
+        """The kernel with loops."""
+        for u in self.order[:-1]:
+            if u.op is Ops.STORE:
+                self.done[u] = self._store(u)
+            elif u.op is Ops.RANGE:
+                self.done[u] = remake(u, self._scalars(u.src))
+            elif u.op is Ops.STAGE:
+                self.done[u] = self._stage(u)
+            elif u.op in _ORDER:
+                self.done[u] = self._effect(u)
+        roots: list[UOp] = []
+        for e in self.kernel.src:
+            roots += self._effects(e.src[1:] if e.op is Ops.AFTER else (e,))
+        roots = [e for e in dict.fromkeys(roots) if e.src or e.op not in _NOTHING]
+        return intern(Ops.SINK, dtypes.void, tuple(roots), self.kernel.arg)
+
+    # ------------------------------------------------------------ effects
+    def _effects(self, effects: Sequence[UOp]) -> list[UOp]:
+        return [self.done.get(e, e) for e in effects]
+
+    def _scalars(self, values: Sequence[UOp]) -> tuple[UOp, ...]:
+        return tuple([self.lower((v, (), index_maps.true())) for v in values])
+
+    def _effect(self, u: UOp) -> UOp:
+        """An END, or a bundle of effects. The END of one shaped store closes its loops too."""
+        src = self._effects(u.src)
+        if u.op is Ops.END:
+            if not src[0].src:
+                return src[0]
+            if u.src[0].op is Ops.STORE and src[0].op is Ops.END:
+                src[:1] = [src[0].src[0], *src[0].src[1:]]
+        made = intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
+        made.origin = u.origin
+        return made
+
+    def _loop_index(self, dims: shapes.Shape) -> tuple[Index, tuple[UOp, ...]]:
+        """An index over a shape, and its ranges: inside the user's, one per axis longer than 1."""
+        index: list[UOp] = []
+        for d in dims:
+            arg = RangeArg((self.first, next(self.numbers)))
+            loop = intern(Ops.RANGE, dtypes.index, (leaves.dim_uop(d),), arg)
+            index.append(affine.const(0) if d == 1 else loop)
+        return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
+
+    def _store(self, u: UOp) -> UOp:
+        """The STORE of each element, closed over the loops that it needs."""
+        target, value, *gates = u.src
+        dims = shapes.shape(target)
+        if 0 in dims:
+            return intern(Ops.GROUP, dtypes.void)
+        index, loops = self._loop_index(dims)
+        address = self.lower((target, index, index_maps.true()))
+        if address.op is not Ops.INDEX or not before_effects(address.src[0]).op.is_storage:
+            problem = f"store: the target is {target.op!r}, expected a view of storage"
+            raise UserError(problem + made_at(u))
+        _, guard = index_maps.plain_index(address.src[1:], index_maps.true())
+        keys: list[Key] = []
+        for s in (value, *gates):
+            keys.append((s, index_maps.broadcast_index(index, shapes.shape(s)), guard))
+        element, *conditions = [self.lower(k) for k in keys]
+        element, valid = valid_part(element)
+        if loops:
+            _check_own_target(u, address, element)
+        place = index_maps.gated(address.src[1:], valid)
+        address = intern(Ops.INDEX, address.dtype, (address.src[0], *place))
+        store = intern(Ops.STORE, dtypes.void, (address, element, *conditions), u.arg, u.tag)
+        store.origin = u.origin
+        if not loops:
+            return store
+        made = intern(Ops.END, dtypes.void, (store, *loops))
+        made.origin = u.origin
+        return made
+
+    def _stage(self, u: UOp) -> UOp:
+        """A new buffer, filled where all ranges of the value are open: AFTER(BUFFER, END)."""
+        dims = shapes.shape(u)
+        most = tuple([bounds.max_dim(d) for d in dims])
+        if u.arg.space == "global":
+            raise UserError("stage: a STAGE in a kernel is in the space local or reg" + made_at(u))
+        arg = BufferArg(next(self.slots), most, u.arg.device, u.arg.space)
+        buffer = intern(Ops.BUFFER, u.dtype, (), arg)
+        if 0 in dims:
+            return buffer
+        index, loops = self._loop_index(dims)
+        value = self.lower((u.src[0], index, index_maps.true()))
+        address = intern(Ops.INDEX, u.dtype, (buffer, *index))
+        effect = intern(Ops.STORE, dtypes.void, (address, value))
+        effect.origin = u.origin
+        if loops:
+            effect = intern(Ops.END, dtypes.void, (effect, *loops))
+        return intern(Ops.AFTER, u.dtype, (buffer, effect))
+
+    # ------------------------------------------------------------ values
+    def step(self, key: Key) -> UOp | Needs:
+        u, index, guard = key
+        op = u.op
+        if op is Ops.RANGE:
+            return self.done[u]
+        if op is Ops.SPECIAL or op is Ops.NUMBER or op is Ops.LANES:
+            return u
+        if op is Ops.INDEX or op is Ops.AFTER or op.movement or op.is_storage or op is Ops.STAGE:
+            root = storage_root(u)
+            if root.op.is_storage or root.op is Ops.STAGE:
+                return self._address(u, index, guard)
+        if op in _SAME:
+            return self._same(u, index, guard)
+        if op is Ops.AFTER:
+            return self._later(u, index, guard)
+        if op is Ops.LOAD:
+            return self._load(u, index, guard)
+        if not op.is_alu and op not in _BY_ELEMENT and not op.movement:
+            return self._scalar(u, guard)
+        return super().step(key)
+
+    def _same(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        return (yield [(u.src[0], index, guard)])[0]
+
+    def _later(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        """A value after effects."""
+        value = (yield [(u.src[0], index, guard)])[0]
+        return intern(Ops.AFTER, value.dtype, (value, *self._effects(u.src[1:])))
+
+    def _scalar(self, u: UOp, guard: UOp) -> Needs:
+        """A node whose operands are scalars."""
+        if any([shapes.shape(s) for s in u.src]):
+            problem = f"{u.op.name}: its operands in a kernel must be scalars"
+            raise UserError(problem + made_at(u))
+        return remake(u, tuple((yield [(s, (), guard) for s in u.src])))
+
+    def _load(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
+        value, *gates = yield keys
+        if value.op is Ops.INDEX:
+            return intern(Ops.LOAD, u.dtype, (value, *gates), u.arg, u.tag)
+        return alu.where(gates[0], value, leaves.const(u.dtype, 0)) if gates else value
+
+    def _address(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        """An INDEX of the storage under a view, after the effects on the way."""
+        effects: list[tuple[UOp, ...]] = []
+        while not u.op.is_storage and u.op is not Ops.STAGE:
+            if u.op is Ops.INDEX:
+                at, rest = index_maps.gather_index(u, index)
+                keys: list[Key] = []
+                for s in u.src[1:]:
+                    keys.append((s, index_maps.broadcast_index(at, shapes.shape(s)), guard))
+                chosen, guard = index_maps.plain_index(tuple((yield keys)), guard)
+                index = (*chosen, *rest)
+            elif u.op is Ops.AFTER:
+                effects.append(u.src[1:])
+            else:
+                index, more = index_maps.source_index(u, index)
+                guard = guard if more is None else index_maps.both(guard, more)
+            u = u.src[0]
+        storage = self.done.get(u, u)
+        for found in reversed(effects):
+            storage = intern(Ops.AFTER, u.dtype, (storage, *self._effects(found)))
+        plain = index if shapes.shape(u) else ()  # a scalar may be indexed by 0
+        return intern(Ops.INDEX, u.dtype, (storage, *index_maps.gated(plain, guard)))
+
+    def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        """Over axes, each of which becomes a range, and over the user's ranges."""
+        inner, made = index_maps.reduce_index(u, index, self.axes)
+        value = (yield [(u.src[0], inner, guard)])[0]
+        value = valid_part(value)[0] if made else value
+        closed = (*made, *self._effects(u.src[1:]))
+        return intern(Ops.REDUCE, u.dtype, (value, *closed), type(u.arg)(u.arg.op))
+
+
+_BY_ELEMENT = frozenset((
+    Ops.CONST, Ops.VARIABLE, Ops.INVALID, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.IOTA, Ops.INDEX,
+    Ops.STACK, Ops.CAT,
+))  # fmt: skip
+
+
+def _check_own_target(u: UOp, address: UOp, value: UOp) -> None:
+    """The value reads no element of the target that another iteration writes."""
+    storage = before_effects(address.src[0])
+    dims = shapes.shape(storage)
+    written, _ = index_maps.plain_index(address.src[1:], index_maps.true())
+    for read in walk.toposort(value):
+        if read.op is not Ops.INDEX or before_effects(read.src[0]) is not storage:
+            continue
+        index, _ = index_maps.plain_index(read.src[1:], index_maps.true())
+        low, high = bounds.bounds(index_maps.flat_index(dims, index))
+        first, last = bounds.bounds(index_maps.flat_index(dims, written))
+        if index != written and low <= last and first <= high:
+            name = storage.arg.name if storage.op is Ops.PARAM else "its target"
+            raise UserError(
+                f"store: the value reads elements of {name} that the store overwrites;"
+                f" store it elsewhere first, or write the loops yourself{made_at(u)}"
+            )
