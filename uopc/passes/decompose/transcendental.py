@@ -276,8 +276,8 @@ def cos(x: UOp) -> UOp:
     """Cosine. float64: x = (n + 1/2) pi + r, cos x = -(-1)^n sin r.
 
     For |x| < 0.57, r = x + pi/2 is above 1 and loses 6e-17, the low part of pi/2. So `COS_64` is
-    fitted to sin r + 3/2^56 r^5 (1 - (2r/pi)^2)^2: near r = 1, where the loss counts most, that makes
-    up for about half of it, and the error is as large with the loss as without.
+    fitted to sin r + 3/2^56 r^5 (1 - (2r/pi)^2)^2: near r = 1, where the loss counts most, that
+    makes up for about half of it, and the error is as large with the loss as without.
     """
     if _format(x) is _F32:
         return sine_32(x, True)
