@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,6 @@ import uopc
 from tests.standin import module
 from uopc import cache
 from uopc.cache import disk
-from uopc.program.artifact import pack_texts
 
 DATA = np.linspace(-1, 1, 4096, dtype=np.float32)
 
@@ -108,8 +109,9 @@ def test_a_damaged_entry_is_compiled_again(folder):
 def test_texts_that_are_not_those_of_the_kernels_are_refused():
     program = uopc.compile(graph(), device="cuda:sm_80")
     found = program._artifact
-    for code in (b"no text", found.code[:-3], pack_texts(["one"])):
-        found.code = code
+    whole = found.kernels
+    for code in (b"no text", whole[0].code[:-3]):
+        found.kernels = tuple([replace(k, code=code) for k in whole])
         with pytest.raises(uopc.InvalidIR, match="not the PTX of"):
             found.check()
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,12 @@ MAGIC = b"uopc cache\n"
 # The subfolder of the entries. `config.cache_folder` gives the cache's folder.
 FOLDER = "programs"
 _SUFFIX = ".entry"
+# Lines of a kernel's key and the name of the entry that has its code. A line may be wrong: whoever
+# follows it checks the entry.
+_INDEX = "kernels.index"
+_LINE = re.compile(rb"^([0-9a-f]{32}) ([0-9a-f]{32})$", re.MULTILINE)
+_LINE_BYTES = 66
+_MOST_INDEX = 4 << 20  # bytes; the older half of the lines goes when they are more
 _UNFINISHED = ".tmp"
 # Seconds after which an unfinished file counts as left behind by a process that died.
 _ABANDONED = 3600.0
@@ -77,6 +84,7 @@ class DiskCache:
     def __init__(self, folder: Path, limit: int) -> None:
         self.root, self.limit = folder, limit
         self.folder = folder / FOLDER
+        self._rejected: set[str] = set()
 
     @contextlib.contextmanager
     def _opened(self, make: bool) -> Iterator[int]:
@@ -109,27 +117,59 @@ class DiskCache:
         finally:
             os.close(inner)
 
-    def load(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+    def load(self, name: str, decode: Callable[[bytes], T], counted: bool = True) -> T | None:
         """An entry, decoded; None when no entry can be used, with the reason in the statistics.
 
-        `decode` raises Unusable or InvalidIR for content of another form.
+        `decode` raises Unusable or InvalidIR for content of another form. `counted`: the statistics
+        count a hit or a miss.
         """
         try:
             content = self.read(name)
             found = None if content is None else decode(content)
         except (Unusable, InvalidIR) as problem:
             statistics.note("disk_rejected", problem)
+            self._rejected.add(name)
             return None
-        statistics.count(disk_misses=content is None, disk_hits=content is not None)
+        if counted:
+            statistics.count(disk_misses=content is None, disk_hits=content is not None)
         return found
 
-    def save(self, name: str, content: bytes) -> None:
-        """Store an entry, or note in the statistics why that is not possible."""
+    def save(self, name: str, content: bytes, kernels: Iterable[str] = ()) -> None:
+        """Store an entry, or note in the statistics why that is not possible. `kernels`: the keys
+        of those in it."""
         try:
             self.write(name, content)
+            self._index(name, kernels)
             statistics.count(disk_stored=1)
         except Unusable as problem:
             statistics.note("disk_failed", problem)
+
+    # ------------------------------------------------------------ the index of kernels
+    def where(self, kernels: Iterable[str]) -> dict[str, str]:
+        """For each key of a kernel in the index, the name of the entry that has its code. Entries
+        that could not be used are left out."""
+        try:
+            with self._opened(make=False) as folder:
+                known = _read_index(folder)
+        except Unusable:  # a miss, whose reason `load` has noted
+            return {}
+        places = {key: known[key] for key in kernels if key in known}
+        return {key: name for key, name in places.items() if name not in self._rejected}
+
+    def _index(self, name: str, kernels: Iterable[str]) -> None:
+        """Note that an entry has the code of kernels."""
+        with self._opened(make=True) as folder, _reasons(_INDEX):
+            known = _read_index(folder)
+            lines = {key: name for key in kernels if known.get(key) != name}
+            if not lines:
+                return
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            if _LINE_BYTES * (len(known) + len(lines)) > _MOST_INDEX:
+                lines = dict(list(known.items())[len(known) // 2 :]) | lines
+                flags |= os.O_TRUNC
+            file = os.open(_INDEX, flags, 0o600, dir_fd=folder)
+            with os.fdopen(file, "wb") as opened:  # the last line may be cut off
+                opened.write("".join([f"\n{key} {entry}" for key, entry in lines.items()]).encode())
 
     def read(self, name: str, touch: bool = True) -> bytes | None:
         """The content of an entry, or None; Unusable when damaged. `touch`: it counts as used."""
@@ -197,6 +237,8 @@ class DiskCache:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.name, dir_fd=folder)
                     count, nbytes = count + 1, nbytes + entry.nbytes
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_INDEX, dir_fd=folder)
         return count, nbytes
 
 
@@ -210,6 +252,20 @@ def _listed(folder: int) -> list[Entry]:
                     about = item.stat(follow_symlinks=False)
                     found.append(Entry(item.name, about.st_size, about.st_mtime))
     return found
+
+
+def _read_index(folder: int) -> dict[str, str]:
+    """The entry by key of a kernel. The last line about a key counts."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with _reasons(_INDEX):
+            file = os.open(_INDEX, flags, dir_fd=folder)
+            with os.fdopen(file, "rb") as opened:
+                _check_owner(os.fstat(file), _INDEX, 0o022)
+                content = opened.read(2 * _MOST_INDEX)
+    except Missing:
+        return {}
+    return {key.decode(): name.decode() for key, name in _LINE.findall(content)}
 
 
 def _head(content: bytes) -> bytes:

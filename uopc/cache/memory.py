@@ -40,14 +40,13 @@ class MemoryCache(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _find(self, key: Hashable) -> T | None:
-        """The object, which becomes the one used last."""
+    def find(self, key: Hashable) -> T | None:
+        """The object, which becomes the one used last; None if there is none."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:
                 return None
             self._entries.move_to_end(key)
-        statistics.count(memory_hits=1)
         return found[0]
 
     def obtain(self, key: Hashable, make: Callable[[], T], most: int, alive: Any = None) -> T:
@@ -55,23 +54,27 @@ class MemoryCache(Generic[T]):
 
         `alive` lives as long as the entry: an object that the key names by its id.
         """
-        found = self._find(key)
+        found = self.find(key)
+        made = False
         if found is None:
             with self._lock:
                 gate = self._gates.setdefault(key, threading.Lock())
             with gate:
-                found = self._find(key)  # made while this thread waited
+                found = self.find(key)  # made while this thread waited
                 if found is None:
+                    made = True
                     statistics.count(memory_misses=1)
                     try:
                         found = make()
-                        self._put(key, found, most, alive)
+                        self.put(key, found, most, alive)
                     finally:
                         with self._lock:
                             self._gates.pop(key, None)
+        statistics.count(memory_hits=not made)
         return found
 
-    def _put(self, key: Hashable, made: T, most: int, alive: Any) -> None:
+    def put(self, key: Hashable, made: T, most: int, alive: Any = None) -> None:
+        """Keep an object, and drop the least recently used ones beyond `most`."""
         with self._lock:
             if key in self._entries:
                 self._nbytes -= self._entries.pop(key)[0].nbytes

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 
 COUNTERS = (
-    "scheduled", "compiled", "memory_hits", "memory_misses", "disk_hits", "disk_misses",
-    "disk_rejected", "disk_stored", "disk_failed",
+    "scheduled", "compiled", "kernel_hits", "memory_hits", "memory_misses", "disk_hits",
+    "disk_misses", "disk_rejected", "disk_stored", "disk_failed",
 )  # fmt: skip
 
 _counted: Counter[str] = Counter()
@@ -34,9 +34,10 @@ def note(counter: str, problem: Exception) -> None:
 def counters() -> dict[str, int]:
     """The counters of this process so far.
 
-    scheduled: graphs lowered; compiled: kernels that LLVM compiled; *_hits and *_misses: entries
-    that were found, or not; disk_rejected: entries that could not be used; disk_stored and
-    disk_failed: entries that were written, or could not be.
+    scheduled: graphs lowered; compiled: kernels that LLVM compiled; kernel_hits: kernels of other
+    programs that were used instead; *_hits and *_misses: programs that were found, or not;
+    disk_rejected: entries that could not be used; disk_stored and disk_failed: entries that were
+    written, or could not be.
     """
     with _lock:
         return {name: _counted[name] for name in COUNTERS}

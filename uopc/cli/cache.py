@@ -20,6 +20,7 @@ from uopc.errors import UserError
 from uopc.ir.core.serialize import fingerprint
 from uopc.passes.pass_manager import INPUT
 from uopc.program import key, record, reuse
+from uopc.program.kernel_cache import KernelCache
 from uopc.program.request import lower, prepare
 
 _SHOWN = 12  # characters of a digest
@@ -83,7 +84,7 @@ def _list(disk: DiskCache, out: Output) -> None:
         if isinstance(head, str):
             what = f"unusable: {head}"
         else:
-            names = [name for name, _ in head.kernels]
+            names = [name for name, _, _ in head.kernels]
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
             what = f"{plural(len(names), 'kernel')}: {', '.join(names[:4])}{more}"
         out.line(f" {e.name[:_SHOWN]}  {_size(e.nbytes):>10}  {when}  {what}")
@@ -110,9 +111,17 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         out.line(f"  that entry cannot be used: {reason}")
     others = [(e, h) for e, h in entries if isinstance(h, record.Head) and "graph" in h.key]
     lowered = lower(request, machine)
-    for name, text in backend.render(lowered, lowered.kernels).items():
-        said = f"hit in {whole.digest[:_SHOWN]}" if hit else _miss(whole, name, text, others)
-        out.line(f"  {name}: {said}")
+    cached = KernelCache(request, machine, disk, backend.artifact).find(lowered.program)
+    of = {k: call.src[0] for call, (k, _) in zip(lowered.program.src, lowered.calls)}
+    for k in lowered.kernels:
+        if hit:
+            said = f"hit in {whole.digest[:_SHOWN]}"
+        elif (known := cached.get(of[k])) is not None:
+            said = f"hit in {disk.where([known.key])[known.key][:_SHOWN]}, of another program"
+        else:
+            (source,) = backend.render(lowered, [k]).values()
+            said = _miss(whole, k.arg.name, source, others)
+        out.line(f"  {k.arg.name}: {said}")
 
 
 def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, record.Head]]) -> str:
@@ -121,7 +130,7 @@ def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, reco
 
     def distance(known: tuple[Entry, record.Head]) -> tuple[int, int, float]:
         entry, head = known
-        names, digests = zip(*head.kernels) if head.kernels else ((), ())
+        names, digests, _ = zip(*head.kernels) if head.kernels else ((), (), ())
         same = 0 if digest in digests else 1 if name in names else 2
         return same, len(whole.differs(head.key)), -entry.used
 

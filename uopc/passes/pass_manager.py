@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import Error, UserError
@@ -44,12 +44,14 @@ class Lowered:
     """A program of CALLs whose kernels are linear, and the passes that made it."""
 
     outputs: tuple[UOp, ...]  # the caller's: storage after its effects, at indexed level
-    calls: list[tuple[UOp, tuple[UOp, ...]]]  # (linear kernel, storage and variables), in order
+    # (linear kernel, storage and variables), in order; a skipped kernel is not linear.
+    calls: list[tuple[UOp, tuple[UOp, ...]]]
     kernels: list[UOp]  # the distinct linear kernels, in order of first use
     origins: dict[UOp, list[UOp]]  # the user's nodes in each kernel
     runs: list[StageRun]
     program: UOp  # the LINEAR of CALLs, with kernels as they were before the first run on kernels
     context: Context
+    names: dict[UOp, str]  # of the kernels, before those of the same name were numbered
 
     def located(self, kernel: UOp) -> list[UOp]:
         """The user's nodes in a linear kernel, but none that another graph may have built first."""
@@ -75,10 +77,15 @@ class Lowering:
     """One walk over the pipeline. `runs` grows pass by pass: the pass after the last one failed.
 
     `verify(graph, level, stage)` checks the result of each pass; `trace` keeps every rewrite.
+    `skip(program)`: the kernels of a program, a LINEAR of CALLs, that no pass for kernels runs on.
     """
 
-    def __init__(self, context: Context, verify: Verify | None = None, trace: bool = False) -> None:
+    def __init__(
+        self, context: Context, verify: Verify | None = None, trace: bool = False,
+        skip: Callable[[UOp], Container[UOp]] | None = None,
+    ) -> None:  # fmt: skip
         self.context, self.verify, self.trace = context, verify, trace
+        self.skip = skip
         self.runs: list[StageRun] = []
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
 
@@ -106,7 +113,8 @@ class Lowering:
         self, program: UOp, outputs: tuple[UOp, ...], passes: list[Numbered]
     ) -> Lowered:
         """Lower the kernels that a program calls. Those that become equal become one."""
-        now = {c.src[0]: c.src[0] for c in program.src}
+        skipped = () if self.skip is None else self.skip(program)
+        now = {c.src[0]: c.src[0] for c in program.src if c.src[0] not in skipped}
         for number, p in passes:
             before = list(dict.fromkeys(now.values()))
             became = dict(zip(before, self._run(p, number, before)))
@@ -115,14 +123,20 @@ class Lowering:
         final = _named(unnamed)
         if passes:
             self.runs[-1].after = final
+        names = {n: _name(k) for k, n in zip(unnamed, final)}
         became = dict(zip(unnamed, final))
         now = {k: became[n] for k, n in now.items()}
         words = {n: storage.word_places(n) for n in final}
-        calls = [(now[c.src[0]], _arguments(c, words[now[c.src[0]]])) for c in program.src]
+        calls = [
+            (now[k], _arguments(c, words[now[k]])) if (k := c.src[0]) in now else (k, c.src[1:])
+            for c in program.src
+        ]
         origins: dict[UOp, list[UOp]] = {n: [] for n in final}
         for k, n in now.items():
             origins[n] += [u for u in walk.toposort(k) if u.origin is not None]
-        return Lowered(outputs, calls, final, origins, self.runs, program, self.context)
+        return Lowered(
+            outputs, calls, final, origins, self.runs, program, self.context, names
+        )  # fmt: skip
 
     def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:
         """Run a pass on every graph it applies to."""
@@ -199,20 +213,32 @@ def _arguments(call: UOp, places: dict[UOp, int]) -> tuple[UOp, ...]:
     return *call.src[1 : 2 + max(by_slot, default=-1)], *variables
 
 
+def _name(kernel: UOp) -> str:
+    return kernel.arg.name if isinstance(kernel.arg, KernelArg) else "kernel"
+
+
 def _named(kernels: list[UOp]) -> list[UOp]:
-    """Number kernels of the same name: r_8_4, r_8_4n1, …"""
+    """The kernels, those of the same name numbered."""
+    out = []
+    for k, name in zip(kernels, numbered(map(_name, kernels))):
+        arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg(name)
+        out.append(intern(k.op, k.dtype, k.src, dataclasses.replace(arg, name=name)))
+    return out
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Number equal names: r_8_4, r_8_4n1, …"""
     taken: set[str] = set()
     seen: dict[str, int] = {}
     out = []
-    for k in kernels:
-        arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg("kernel")
-        name, n = arg.name, seen.get(arg.name, 0)
+    for first in names:
+        name, n = first, seen.get(first, 0)
         while name in taken:
             n += 1
-            name = f"{arg.name}n{n}"
+            name = f"{first}n{n}"
         taken.add(name)
-        seen[arg.name] = n
-        out.append(intern(k.op, k.dtype, k.src, dataclasses.replace(arg, name=name)))
+        seen[first] = n
+        out.append(name)
     return out
 
 

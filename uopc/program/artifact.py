@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from uopc.backends.plan import Plan
 from uopc.ir.core.serialize import Fingerprint
+from uopc.program.compiled_kernel import CompiledKernel, unpack
 from uopc.program.planner import Planner
 from uopc.program.request import Request
 
@@ -30,34 +30,25 @@ class Constant:
 class Artifact:
     """A compiled request, without nodes of its graph. Each backend has a subclass for its code.
 
-    `source_text`: the LLVM IR of each kernel, packed. `seconds`: of rendering, and of LLVM.
+    `names`: of the kernels in this program. `seconds`: of rendering, and of LLVM.
     """
 
     plan: Plan
     constants: tuple[Constant, ...]
     names: tuple[str, ...]
-    code: bytes
-    source_text: bytes
+    kernels: tuple[CompiledKernel, ...]
     nodes: int
     seconds: dict[str, float] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
-        cls, planner: Planner, printed: Fingerprint, sources: Mapping[str, str], code: bytes,
-        times: tuple[float, float, float],
-    ) -> Self:  # fmt: skip
-        """The artifact of a planned program, with the LLVM IR of its kernels by name.
-
-        printed: the graph's content. times: when rendering began and ended, and when LLVM ended.
-        """
+        cls, planner: Planner, printed: Fingerprint, kernels: Mapping[str, CompiledKernel]
+    ) -> Self:
+        """The artifact of a planned program. printed: the graph's content. kernels: by name."""
         plan, known = planner.plan(), printed.arrays
         args = [u.arg for u in planner.constants]
         constants = tuple([Constant(a.key, None if a.key in known else a.array) for a in args])
-        begin, rendered, done = times
-        text = pack_texts(sources.values())
-        made = cls(plan, constants, tuple(sources), code, text, printed.nodes)
-        made.seconds = {"render": rendered - begin, "llvm": done - rendered}
-        return made
+        return cls(plan, constants, tuple(kernels), tuple(kernels.values()), printed.nodes)
 
     def check(self) -> None:
         """Raise InvalidIR when the code is damaged."""
@@ -69,14 +60,19 @@ class Artifact:
 
     def sources(self) -> list[str]:
         """The LLVM IR of each kernel, a module each."""
-        return unpack_texts(self.source_text)
+        return [k.source.replace(k.symbol, n) for n, k in zip(self.names, self.kernels)]
+
+    def packed_code(self) -> dict[str, str]:
+        """The code by kernel name, of a backend whose code is packed text."""
+        return {n: unpack(k.code).replace(k.symbol, n) for n, k in zip(self.names, self.kernels)}
 
     @property
     def nbytes(self) -> int:
         """The approximate memory in bytes."""
         words = sum(len(launch.words) + 4 for launch in self.plan.launches)
         own = sum(c.array.nbytes for c in self.constants if c.array is not None)
-        return 2 * len(self.code) + len(self.source_text) + own + 64 * words
+        code = sum(map(len, dict.fromkeys(k.code for k in self.kernels)))
+        return 2 * code + sum(len(k.packed_source) for k in self.kernels) + own + 64 * words
 
     def plan_for(self, request: Request, arrays: Mapping[str, Array]) -> Plan:
         """The plan of one request: its arrays by content hash, its container, its bound values."""
@@ -90,17 +86,3 @@ class Artifact:
             keys=request.keys,
             variables=tuple(variables),
         )
-
-
-_BETWEEN = "\n;----\n"  # a line that neither LLVM IR nor PTX has
-
-
-def pack_texts(texts: Iterable[str]) -> bytes:
-    """Texts in one compressed piece."""
-    return zlib.compress(_BETWEEN.join(texts).encode(), 1)
-
-
-def unpack_texts(data: bytes) -> list[str]:
-    """The texts that `pack_texts` packed."""
-    text = zlib.decompress(data).decode()
-    return text.split(_BETWEEN) if text else []

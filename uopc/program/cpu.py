@@ -13,11 +13,11 @@ from uopc.backends.cpu import elf_loader, native
 from uopc.backends.cpu.callables import make_callable
 from uopc.backends.llvm import jit
 from uopc.cache.disk import DiskCache
-from uopc.ir.core.serialize import Fingerprint
+from uopc.errors import InvalidIR
 from uopc.ir.core.uop import UOp
 from uopc.program import key, record, reuse
 from uopc.program.artifact import Array, Artifact
-from uopc.program.planner import Planner
+from uopc.program.compiled_kernel import Code
 from uopc.program.program import Backend, Program
 from uopc.program.request import Request
 from uopc.target import Target
@@ -27,12 +27,20 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 
 class ObjectCode(Artifact):
-    """`code` is an object file."""
+    """The code of a kernel is in an object file."""
 
     @cached_property
     def image(self) -> elf_loader.Image:
         """The code, loaded into this process. InvalidIR when it is damaged."""
-        return elf_loader.load(self.code, self.names)
+        symbols: dict[bytes, list[str]] = {}  # by object file
+        for k in self.kernels:
+            symbols.setdefault(k.code, []).append(k.symbol)
+        images = {code: elf_loader.load(code, tuple(names)) for code, names in symbols.items()}
+        try:
+            found = [images[k.code].symbols[k.symbol] for k in self.kernels]
+        except KeyError as error:
+            raise InvalidIR(f"an object file without its kernel {error}") from None
+        return elf_loader.Image(dict(zip(self.names, found)), images)
 
     def check(self) -> None:
         _ = self.image
@@ -56,17 +64,17 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str) -> dict[str
     return {name: jit.assembly(text, cpu or None) for name, text in modules.items()}
 
 
-def _compile_artifact(request: Request, lowered: Lowered, printed: Fingerprint) -> ObjectCode:
+def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
     from uopc.backends.llvm import emitter, split_function
 
     begin = time.perf_counter()
-    functions = {k.arg.name: split_function.render(k.arg.name, k) for k in lowered.kernels}
+    functions = {k: split_function.render(symbols[k], k) for k in lowered.kernels}
     text = emitter.module(functions.values())
     rendered = time.perf_counter()
-    code = jit.compile_object(text, request.options.target_cpu or None)
-    times = begin, rendered, time.perf_counter()
-    sources = {name: emitter.module([function]) for name, function in functions.items()}
-    return ObjectCode.of(Planner(request, lowered), printed, sources, code, times)
+    code = jit.compile_object(text, request.options.target_cpu or None) if functions else b""
+    seconds = {"render": rendered - begin, "llvm": time.perf_counter() - rendered}
+    sources = {k: emitter.module([function]) for k, function in functions.items()}
+    return Code(sources, dict.fromkeys(functions, code), seconds)
 
 
 def _load(request: Request, found: ObjectCode, arrays: Mapping[str, Array]) -> Program:
@@ -89,7 +97,7 @@ def _install_runtime(disk: DiskCache | None) -> None:
     if not native.is_installed():
         code = jit.compile_object(text)
         native.install(code)
-        disk.save(whole.digest, record.encode(whole, [("runtime", text)], _Runtime(code)))
+        disk.save(whole.digest, record.encode(whole, [("runtime", text, "")], _Runtime(code)))
 
 
-BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compile_artifact, _load)
+BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compile_kernels, _load)

@@ -11,12 +11,12 @@ from uopc.backends import detect
 from uopc.backends.nvptx import kernel as nvptx
 from uopc.backends.nvptx import llvm_to_ptx
 from uopc.backends.nvptx.calls import calls_of
-from uopc.backends.plan import GpuLaunch, Plan
+from uopc.backends.plan import Plan
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.program.artifact import Array, Artifact, pack_texts, unpack_texts
-from uopc.program.planner import Planner, dim
+from uopc.program.artifact import Array, Artifact
+from uopc.program.compiled_kernel import Code, pack
+from uopc.program.planner import dim
 from uopc.program.program import Backend, Kernel, Program
 from uopc.program.request import Request
 from uopc.target import Target
@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # a program from a cache needs no pass
 
 
 class PtxCode(Artifact):
-    """`code` is the PTX of each kernel, packed."""
+    """The code of a kernel is its PTX, packed."""
 
     def assembly(self) -> dict[str, str]:
         """The PTX by kernel name. InvalidIR when it is damaged."""
         try:
-            return dict(zip(self.names, unpack_texts(self.code), strict=True))
+            return self.packed_code()
         except (ValueError, zlib.error) as error:
             raise InvalidIR(f"not the PTX of {len(self.names)} kernels: {error}") from error
 
@@ -85,21 +85,6 @@ class GpuProgram(Program):
     _kernel = GpuKernel
 
 
-class GpuPlanner(Planner):
-    """Launches with their grids."""
-
-    def launches(self) -> tuple[GpuLaunch, ...]:
-        made = []
-        gpu = self.lowered.context.target.gpu
-        assert gpu is not None
-        for kernel, args in self.lowered.calls:
-            words = tuple([self.word(a) for a in args])
-            x, y, z = [dim(d) for d in nvptx.dimensions(kernel, "gidx")]
-            block, shared = nvptx.block_of(kernel), nvptx.dynamic_shared(kernel, gpu)
-            made.append(GpuLaunch(kernel.arg.name, words, 1, False, (x, y, z), block, shared))
-        return tuple(made)
-
-
 def _render(lowered: Lowered, kernels: Sequence[UOp]) -> dict[str, str]:
     machine, calls = lowered.context.target, calls_of(lowered.calls)
     return {
@@ -111,13 +96,19 @@ def _assemble(modules: Mapping[str, str], machine: Target, cpu: str = "") -> dic
     return {name: llvm_to_ptx.assemble(text, machine) for name, text in modules.items()}
 
 
-def _compile_artifact(request: Request, lowered: Lowered, printed: Fingerprint) -> PtxCode:
+def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, str]) -> Code:
+    machine, calls = lowered.context.target, calls_of(lowered.calls)
+    assert machine.gpu is not None
     begin = time.perf_counter()
-    sources = _render(lowered, lowered.kernels)
+    sources, grids = {}, {}
+    for k in lowered.kernels:
+        sources[k] = nvptx.module(nvptx.render(symbols[k], k, machine, calls[k]))
+        x, y, z = [dim(d) for d in nvptx.dimensions(k, "gidx")]
+        grids[k] = (x, y, z), nvptx.block_of(k), nvptx.dynamic_shared(k, machine.gpu)
     rendered = time.perf_counter()
-    code = pack_texts(_assemble(sources, lowered.context.target).values())
-    times = begin, rendered, time.perf_counter()
-    return PtxCode.of(GpuPlanner(request, lowered), printed, sources, code, times)
+    code = {k: pack(llvm_to_ptx.assemble(text, machine)) for k, text in sources.items()}
+    seconds = {"render": rendered - begin, "llvm": time.perf_counter() - rendered}
+    return Code(sources, code, seconds, grids)
 
 
 def _load(request: Request, found: PtxCode, arrays: Mapping[str, Array]) -> GpuProgram:
@@ -138,4 +129,4 @@ def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
     return CudaRunner(plan, ptx_of, devices.device(int(name or 0)))
 
 
-BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compile_artifact, _load)
+BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compile_kernels, _load)

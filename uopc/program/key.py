@@ -43,6 +43,13 @@ def request_components(
         ("graph", printed.digest),
         ("inputs", repr(params)),
         ("name", repr(request.name)),
+        *code_components(request, machine),
+    )
+
+
+def code_components(request: Request, machine: Target) -> tuple[tuple[str, str], ...]:
+    """The components of a request that the code of each kernel depends on."""
+    return (
         ("device", machine.device),
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from uopc.backends import memory_plan
-from uopc.backends.llvm import scratch
 from uopc.backends.plan import (
     Argument,
     Dim,
+    GpuLaunch,
     Launch,
     Plan,
     Pointer,
@@ -29,10 +29,8 @@ from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp
+from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
-
-if TYPE_CHECKING:  # a program from a cache needs no pass
-    from uopc.passes.pass_manager import Lowered
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
@@ -89,17 +87,22 @@ def dim(d: Any) -> Dim:
 class Planner:
     """Numbers the storage of a program and lists its launches.
 
-    After `plan`, `constants` holds the DATA that launches read, in the order of their bases.
+    outputs: storage after its effects. calls: each kernel with the storage, numbers and variables
+    that it takes. names: of the kernels in this program. After `plan`, `constants` holds the DATA
+    that launches read, in the order of their bases.
     """
 
-    def __init__(self, request: Request, lowered: Lowered) -> None:
-        self.request, self.lowered = request, lowered
+    def __init__(
+        self, request: Request, outputs: Sequence[UOp],
+        calls: Sequence[tuple[CompiledKernel, tuple[UOp, ...]]], names: Mapping[str, str],
+        for_gpu: bool = False,
+    ) -> None:  # fmt: skip
+        self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
+        self.stored = outputs
         self.params = {p: i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
-        self.chunks = {k: _chunks(k) for k in lowered.kernels}
-        slots = {k: written_slots(k) for k in lowered.kernels}
-        self.written = {storage_root(args[s]) for k, args in lowered.calls for s in slots[k]}
+        self.written = {storage_root(args[s]) for k, args in calls for s in k.written}
         if request.structure == "kernel":  # stores that no iteration does are gone from the calls
             own = written_slots(request.graph)
             self.written = {p for p in request.params if p.arg.slot in own}
@@ -112,7 +115,7 @@ class Planner:
 
     def _list_results(self) -> None:
         asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
-        stored = [storage_root(v) for v in self.lowered.outputs if v.dtype.kind != "void"]
+        stored = [storage_root(v) for v in self.stored if v.dtype.kind != "void"]
         for v, root in zip(asked, stored):
             shape: Shape = tuple([dim(d) for d in shapes.shape(v)])
             source = self.params[root] if root.op is Ops.PARAM else None
@@ -123,14 +126,13 @@ class Planner:
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
         spans: dict[UOp, list[int]] = {}
-        for i, (_, args) in enumerate(self.lowered.calls):
+        for i, (_, args) in enumerate(self.calls):
             for a in args:
                 root = storage_root(a)
                 if root.op is Ops.BUFFER and root not in self.fresh:
                     spans.setdefault(root, [i, i])[1] = i
         blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
-        needed = {k: scratch.offsets(k)[1] * self.chunks[k] for k in self.lowered.kernels}
-        own = {i: needed[k] for i, (k, _) in enumerate(self.lowered.calls) if needed[k]}
+        own = {i: k.scratch * k.chunks for i, (k, _) in enumerate(self.calls) if k.scratch}
         blocks += [memory_plan.Lifetime(nbytes, i, i) for i, nbytes in own.items()]
         offsets, total = memory_plan.plan(blocks)
         self.offsets = dict(zip(spans, offsets))
@@ -152,14 +154,17 @@ class Planner:
         return Pointer(base, offset)
 
     def launches(self) -> tuple[Launch, ...]:
-        made = []
-        for i, (kernel, args) in enumerate(self.lowered.calls):
-            chunks = self.chunks[kernel]
-            words = tuple([self.word(a) for a in args])
+        made: list[Launch] = []
+        for i, (kernel, args) in enumerate(self.calls):
+            words = [self.word(a) for a in args]
+            name, chunks = self.names[kernel.key], kernel.chunks
+            if self.for_gpu:
+                grid = kernel.grid, kernel.block, kernel.dynamic_shared
+                made.append(GpuLaunch(name, tuple(words), 1, False, *grid))
+                continue
             if i in self.scratch:
-                known = words[: scratch.word(kernel)]
-                words = (*known, Pointer(self.arena_base, self.scratch[i]))
-            made.append(Launch(kernel.arg.name, words, chunks, chunks > 1))
+                words.append(Pointer(self.arena_base, self.scratch[i]))
+            made.append(Launch(name, tuple(words), chunks, chunks > 1))
         return tuple(made)
 
     def plan(self) -> Plan:
@@ -180,7 +185,7 @@ class Planner:
             self.launches(),
             tuple([Variable(v.arg.name, v.arg.low, v.arg.high) for v in variables]),
             arena_bytes=self.arena_bytes,
-            nogil=sum(_work(k) for k in self.lowered.kernels) >= GIL_WORK,
+            nogil=sum({k.key: k.work for k, _ in self.calls}.values()) >= GIL_WORK,
             threads=request.threads,
             name=request.name or "program",
         )
@@ -194,22 +199,3 @@ def _bits(number: UOp) -> int:
 
 def _nbytes(u: UOp) -> int:
     return math.prod(map(bounds.max_dim, shapes.shape(u)), start=u.dtype.itemsize)
-
-
-def _chunks(kernel: UOp) -> int:
-    sizes = [u.src[0] for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
-    return int(sizes[0].arg) if sizes else 1
-
-
-def _work(kernel: UOp) -> float:
-    """Roughly the number of operations in one run of a linear kernel: its ops times their loops."""
-    total, times, stack = 0.0, 1.0, []
-    for u in kernel.src:
-        if u.op is Ops.RANGE:
-            stack.append(times)
-            times *= max(1, bounds.bounds(u.src[0])[1])
-        elif u.op is Ops.END:
-            times = stack.pop()
-        else:
-            total += times
-    return total

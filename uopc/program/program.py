@@ -14,10 +14,13 @@ from uopc.cache import statistics
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
-from uopc.ir.core.serialize import Fingerprint, fingerprint
+from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program import reuse
 from uopc.program.artifact import Array, Artifact
+from uopc.program.compiled_kernel import Code
+from uopc.program.kernel_cache import KernelCache
+from uopc.program.make_artifact import make_artifact
 from uopc.program.request import Request, lower
 from uopc.target import Target
 
@@ -38,8 +41,8 @@ class Backend:
     assemble: Callable[[Mapping[str, str], Target, str], dict[str, str]]
     # The class of the compiled code, and of a record on disk.
     artifact: type[Artifact]
-    # The code and the plan of a lowered request, given the content of its graph.
-    compile_artifact: Callable[[Request, Lowered, Fingerprint], Artifact]
+    # The code of the kernels of a lowered request, given the names of their functions.
+    compile_kernels: Callable[[Request, Lowered, Mapping[UOp, str]], Code]
     # The program, ready to run, of an artifact (compiled, or found in a cache), given the graph's
     # constant arrays by content hash.
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
@@ -184,21 +187,23 @@ def program_for(
     start = time.perf_counter()
     stages = LazyLowered(request, backend)
     printed = fingerprint(request.graph)
+    disk = reuse.disk_cache(request.options)
     fresh: list[Lowered] = []
 
-    def make() -> Artifact:
+    def make(verify: Verify | None = None, anew: bool = False) -> Artifact:
         with arena():
-            fresh.append(lower(request, stages.machine, verify))
-            made = backend.compile_artifact(request, fresh[0], printed)
-        statistics.count(scheduled=1, compiled=len(made.names))
+            known = KernelCache(request, stages.machine, disk, backend.artifact, anew)
+            made, lowered = make_artifact(request, known, printed, backend.compile_kernels, verify)
+        fresh.append(lowered)
+        statistics.count(scheduled=1, compiled=len(lowered.kernels))
         return made
 
     options = request.options
     if verify or options.debug or options.match_stats or config.page_folder(options):
-        found, where = make(), ""
+        found, where = make(verify, anew=True), ""
         stages.lowered = fresh[0]
     else:
-        found, where = reuse.obtain(request, stages.machine, printed, backend.artifact, make)
+        found, where = reuse.obtain(request, stages.machine, printed, backend.artifact, make, disk)
     program = backend.load(request, found, printed.arrays)
     program._request, program._artifact, program._make = request, found, make_program
     program._stages = stages
@@ -211,6 +216,6 @@ def program_for(
         "cache": where,
         "scheduled": len(fresh),
         "functions": fresh[0].context.notes.get("functions", 0) if fresh else 0,
-        "compiled": len(found.names) if fresh else 0,
+        "compiled": len(fresh[0].kernels) if fresh else 0,
     }
     return program

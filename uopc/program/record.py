@@ -31,10 +31,11 @@ Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the blob
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a record: its key by component, and the names and digests of its kernels."""
+    """The head of a record: its key by component; of each kernel the name, the digest of its source
+    and its key."""
 
     key: dict[str, str]
-    kernels: list[tuple[str, str]]
+    kernels: list[tuple[str, str, str]]
 
 
 def digest_of(source: str) -> str:
@@ -43,14 +44,13 @@ def digest_of(source: str) -> str:
 
 
 # ---------------------------------------------------------------- writing
-def encode(key: Key, kernels: Iterable[tuple[str, str]], made: Any) -> bytes:
-    """The record of a dataclass, with the names and sources of the kernels in it."""
-    blobs: list[bytes] = []
+def encode(key: Key, kernels: Iterable[tuple[str, str, str]], made: Any) -> bytes:
+    """The record of a dataclass, with the names, sources and keys of the kernels in it."""
+    blobs: dict[bytes, int] = {}  # equal ones are written once
 
     def plain(value: Any) -> Any:
         if isinstance(value, bytes):
-            blobs.append(value)
-            return len(blobs) - 1
+            return blobs.setdefault(value, len(blobs))
         if isinstance(value, np.ndarray):
             return [value.dtype, value.shape, value.tobytes()]
         if isinstance(value, np.dtype):
@@ -58,7 +58,7 @@ def encode(key: Key, kernels: Iterable[tuple[str, str]], made: Any) -> bytes:
         return [type(value).__name__, *[getattr(value, f.name) for f in fields(value) if f.init]]
 
     body = json.dumps(made, separators=(",", ":"), default=plain)
-    digests = [(name, digest_of(source)) for name, source in kernels]
+    digests = [(name, digest_of(source), own) for name, source, own in kernels]
     head = json.dumps((dict(key.components), digests, [len(p) for p in blobs]))
     text = f"[{head},{body}]".encode()
     return b"".join([struct.pack("<Q", len(text)), text, *blobs])
@@ -79,10 +79,11 @@ def read_head(content: bytes) -> Head:
     return _parts(content)[0]
 
 
-def decode(content: bytes, key: Key, kind: type[T]) -> T:
-    """The object of a record. Unusable when it is no record, or has another key or class."""
+def decode(content: bytes, key: Key | None, kind: type[T]) -> T:
+    """The object of a record. Unusable when it is no record, or has another key or class. `key` is
+    None where any will do."""
     head, blobs, body = _parts(content)
-    if differing := key.differs(head.key):
+    if key is not None and (differing := key.differs(head.key)):
         raise Unusable(f"the entry has another key: {', '.join(differing)} differ")
     with _refused():
         hint: Any = kind
@@ -101,7 +102,7 @@ def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
             at += nbytes
         if at != len(content):
             raise ValueError(f"{at} bytes expected, {len(content)} found")
-        digests = [(str(name), str(digest)) for name, digest in kernels]
+        digests = [(str(name), str(digest), str(own)) for name, digest, own in kernels]
         return Head({str(k): str(v) for k, v in key.items()}, digests), blobs, body
 
 

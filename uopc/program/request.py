@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -84,16 +84,17 @@ def make_context(request: Request, machine: Target) -> Context:
 
 def lower(
     request: Request, machine: Target, verify: Verify | None = None,
-    opts: tuple[Opt, ...] | None = None,
+    opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
 ) -> Lowered:  # fmt: skip
-    """The stages of a request. `verify` checks each; `opts` replace the ones that are chosen."""
+    """The stages of a request. `verify` checks each; `opts` replace the ones that are chosen;
+    `skip` names the kernels of a program that stay as they are."""
     from uopc.passes import pass_manager
 
     with arena():
         context = make_context(request, machine)
         context.opts = opts
         traced = config.page_folder(request.options) is not None
-        return pass_manager.Lowering(context, verify, traced).lower(request.graph)
+        return pass_manager.Lowering(context, verify, traced, skip).lower(request.graph)
 
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:

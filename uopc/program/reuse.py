@@ -26,7 +26,7 @@ def disk_cache(options: config.Options) -> DiskCache | None:
 
 def obtain(
     request: Request, machine: Target, printed: Fingerprint, kind: type[A],
-    make: Callable[[], Artifact],
+    make: Callable[[], Artifact], disk: DiskCache | None,
 ) -> tuple[Artifact, str]:  # fmt: skip
     """The artifact of a request, and its origin: `memory`, `disk`, or `` when `make` made it.
 
@@ -39,8 +39,7 @@ def obtain(
         nonlocal where
         where = ""
         # Rules are functions: no other process can know that they are equal.
-        disk = disk_cache(request.options) if request.rules is None else None
-        if disk is None:
+        if disk is None or request.rules is not None:
             return make()
         whole = key.Key((*key.process_components(), *components))
 
@@ -54,7 +53,9 @@ def obtain(
             where = "disk"
             return found
         made = make()
-        disk.save(whole.digest, record.encode(whole, zip(made.names, made.sources()), made))
+        keys = [k.key for k in made.kernels]
+        named = zip(made.names, made.sources(), keys)
+        disk.save(whole.digest, record.encode(whole, named, made), keys)
         return made
 
     most, rules = request.options.programs, request.rules

@@ -1,0 +1,129 @@
+"""Compiled kernels: the code of each, and the facts that a plan needs, without nodes of a graph."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from uopc.backends.llvm import scratch
+from uopc.backends.plan import Dims3
+from uopc.ir.core import bounds, storage
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+
+_IN_SYMBOL = 12  # characters of a kernel's key in the symbol of its code
+_MOST_WORK = 1 << 62
+
+# The grid, the block and the dynamic shared memory of a kernel's launches on a GPU.
+Grid = tuple[Dims3, tuple[int, int, int], int]
+NO_GRID: Grid = ((1, 1, 1), (1, 1, 1), 0)
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of linear kernels, as a backend makes it. Several may share an object file."""
+
+    sources: Mapping[UOp, str]  # LLVM IR
+    binaries: Mapping[UOp, bytes]
+    seconds: dict[str, float]  # of rendering, and of LLVM
+    grids: Mapping[UOp, Grid] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """`code` is the object file with the kernel's `symbol`, which other kernels may share; for a
+    GPU it is the PTX, packed. Programs number kernels of the same `name`.
+
+    A launch passes the first `slots` arguments of the call, then the `variables`, then the address
+    of `scratch` bytes per chunk, if there are any.
+    """
+
+    key: str  # of the kernel before its passes and all else that shapes the code
+    name: str
+    opts: str
+    code: bytes
+    packed_source: bytes
+    slots: int
+    variables: tuple[str, ...]
+    written: tuple[int, ...]  # slots
+    chunks: int
+    scratch: int
+    work: int  # roughly the operations of a run
+    grid: Dims3
+    block: tuple[int, int, int]
+    dynamic_shared: int
+
+    @staticmethod
+    def of(kernel: UOp, key: str, name: str, code: Code) -> CompiledKernel:
+        """The facts of a linear kernel, and its code, in which it has the name `symbol`."""
+        places = storage.word_places(kernel)
+        by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
+        return CompiledKernel(
+            key, name, str(kernel.arg.opts), code.binaries[kernel], pack(code.sources[kernel]),
+            1 + max(by_slot, default=-1),
+            tuple([u.arg.name for u in places if u.op is Ops.VARIABLE]),
+            tuple(storage.written_slots(kernel)),
+            _chunks(kernel), scratch.offsets(kernel)[1], _work(kernel),
+            *code.grids.get(kernel, NO_GRID),
+        )  # fmt: skip
+
+    @property
+    def symbol(self) -> str:
+        """The name of the kernel's function in `code` and in the source."""
+        return symbol_of(self.name, self.key)
+
+    @cached_property
+    def source(self) -> str:
+        """The LLVM IR."""
+        return unpack(self.packed_source)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Equal for kernels that differ in their keys only."""
+        return self.name, self.opts, self.source.replace(self.symbol, "")
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate memory in bytes, without that of kernels in the same object file."""
+        return 16 * len(self.packed_source)
+
+    def arguments(self, call: Sequence[UOp]) -> tuple[UOp, ...]:
+        """Those arguments of a call, and its variables, that the code takes."""
+        named = {u.arg.name: u for u in call if u.op is Ops.VARIABLE}
+        return *call[: self.slots], *[named[name] for name in self.variables]
+
+
+def symbol_of(name: str, key: str) -> str:
+    """A name that no other kernel of an object file has."""
+    return f"{name}${key[:_IN_SYMBOL]}"
+
+
+def pack(text: str) -> bytes:
+    """A text, compressed."""
+    return zlib.compress(text.encode(), 1)
+
+
+def unpack(data: bytes) -> str:
+    """The text that `pack` compressed."""
+    return zlib.decompress(data).decode()
+
+
+def _chunks(kernel: UOp) -> int:
+    sizes = [u.src[0] for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
+    return int(sizes[0].arg) if sizes else 1
+
+
+def _work(kernel: UOp) -> int:
+    """Roughly the number of operations in one run of a linear kernel: its ops times their loops."""
+    total, times, stack = 0.0, 1.0, []
+    for u in kernel.src:
+        if u.op is Ops.RANGE:
+            stack.append(times)
+            times *= max(1, bounds.bounds(u.src[0])[1])
+        elif u.op is Ops.END:
+            times = stack.pop()
+        else:
+            total += times
+    return int(min(total, _MOST_WORK))

@@ -1,0 +1,60 @@
+"""The artifact of a request: its graph lowered, the kernels that are new compiled, all planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from uopc.ir.core.serialize import Fingerprint
+from uopc.ir.core.uop import UOp
+from uopc.program.artifact import Artifact
+from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
+from uopc.program.kernel_cache import KernelCache
+from uopc.program.planner import Planner
+from uopc.program.request import Request, lower
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered, Verify
+
+CompileKernels = Callable[["Request", "Lowered", Mapping["UOp", str]], "Code"]
+
+
+def make_artifact(
+    request: Request, known: KernelCache, printed: Fingerprint, compile_kernels: CompileKernels,
+    verify: Verify | None = None,
+) -> tuple[Artifact, Lowered]:  # fmt: skip
+    """The artifact, and the graph as it was lowered: without the kernels that are `known`."""
+    from uopc.passes.pass_manager import numbered
+
+    lowered = lower(request, known.machine, verify, skip=known.find)
+    compiled, seconds = _compiled(request, lowered, known, compile_kernels)
+    calls = []
+    for kernel, args in lowered.calls:
+        found = compiled[kernel]
+        calls.append((found, args if kernel in lowered.names else found.arguments(args)))
+    used = {k.key: k for k, _ in calls}
+    names = dict(zip(used, numbered([k.name for k in used.values()])))
+    planner = Planner(request, lowered.outputs, calls, names, known.machine.gpu is not None)
+    made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()})
+    made.seconds = seconds
+    return made, lowered
+
+
+def _compiled(
+    request: Request, lowered: Lowered, known: KernelCache, compile_kernels: CompileKernels
+) -> tuple[dict[UOp, CompiledKernel], dict[str, float]]:
+    """Each kernel that is called, with its code, and the seconds that new code took. Of kernels
+    with the same code there is one, as if all had been lowered."""
+    key_of: dict[UOp, str] = {}  # of a linear kernel: that of the first kernel that became it
+    for call, (kernel, _) in zip(lowered.program.src, lowered.calls):
+        key_of.setdefault(kernel, known.keys[call.src[0]])
+    symbols = {k: symbol_of(lowered.names[k], key_of[k]) for k in lowered.kernels}
+    code = compile_kernels(request, lowered, symbols)
+    compiled = dict(known.found)
+    for k in lowered.kernels:
+        compiled[k] = CompiledKernel.of(k, key_of[k], lowered.names[k], code)
+        known.keep(compiled[k])
+    if known.found:
+        first: dict[object, CompiledKernel] = {}
+        compiled = {k: first.setdefault(c.identity, c) for k, c in compiled.items()}
+    return compiled, code.seconds
