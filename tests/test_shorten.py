@@ -98,6 +98,20 @@ def test_random_expressions_keep_their_values(u):
     assert simplify.simplify(made) is simplify.simplify(u)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        (6 - A).eq(B + B),
+        (A % 5 * 2 + C * 2 + C) < A + 1,  # two forms of one size took turns
+        (A < C).where(B, -8) * C * 3 + A.eq(B).where(1, 4) < -2,
+    ],
+)
+def test_simplified_once_is_simplified(value):
+    made = value.simplify()
+    assert made.simplify() is made
+    assert expression.difference(value, made) is None
+
+
 def test_a_long_sum_is_written_in_time():
     def comparison(n):
         terms = [variable(f"t{i}", 0, 9) * (i % 7 + 2) // (i % 3 + 2) for i in range(n)]

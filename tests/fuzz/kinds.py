@@ -35,6 +35,9 @@ KINDS = {
     "graphs": Kind(
         "tests.fuzz.check", "every op on every dtype, compiled in several ways and interpreted", 0
     ),
+    "simplify": Kind(
+        "tests.fuzz.algebra", "scalar graphs simplified: equal at all points, and only once", 12
+    ),
 }  # fmt: skip
 
 

@@ -66,11 +66,13 @@ def _float(u: UOp) -> float:
 
 
 def _simplify(u: UOp) -> UOp:
-    """An equal graph, smaller or the same: symbolic rules to a fixed point, written short."""
-    from uopc.ir.symbolic import shorten
-    from uopc.ir.symbolic.simplify import simplify
+    """An equal graph, smaller or the same: symbolic rules to a fixed point, written short.
 
-    return shorten.shorten(simplify(u), u)
+    Simplified again, it stays as it is.
+    """
+    from uopc.ir.symbolic.simplify import simplified
+
+    return simplified(u)
 
 
 def _render(u: UOp, simplify: bool = True) -> str:

@@ -23,7 +23,8 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.affine import Form, Terms, is_const
-from uopc.ir.symbolic.fixpoint import is_sum, needed
+from uopc.ir.symbolic.fixpoint import is_sum, needed, simplify
+from uopc.ir.text import printer
 
 # Larger graphs stay in normal form: the nodes of every candidate are counted.
 MOST_NODES = 150
@@ -32,6 +33,20 @@ _MOST_COMPARED = 4  # longer comparisons keep their sides
 _ROUNDS = 3
 _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE))
 _SUMS = frozenset((Ops.ADD, Ops.SUB))
+
+
+def simplified(u: UOp) -> UOp:
+    """The normal form of u written short, until that changes nothing more.
+
+    Forms of one size may take turns, since sums that are in the graph cost nothing. Each of them
+    then becomes the same one.
+    """
+    seen: list[UOp] = []
+    while u not in seen:
+        seen.append(u)
+        u = shorten(simplify(u), u)
+    turns = seen[seen.index(u) :]
+    return u if len(turns) == 1 else min(turns, key=lambda v: (size(v), printer.render(v)))
 
 
 def shorten(root: UOp, original: UOp) -> UOp:

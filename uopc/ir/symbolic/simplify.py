@@ -5,8 +5,9 @@ from __future__ import annotations
 from uopc.ir.rewrite.rules import RuleSet, matcher
 from uopc.ir.symbolic import fixpoint, rules_algebra, rules_divmod, rules_logic, rules_where
 from uopc.ir.symbolic.fixpoint import replaced, simplify
+from uopc.ir.symbolic.shorten import simplified
 
-__all__ = ["RULES", "SETS", "replaced", "simplify"]
+__all__ = ["RULES", "SETS", "replaced", "simplified", "simplify"]
 
 # Rules that decide a node at once come first.
 SETS: tuple[RuleSet, ...] = (
