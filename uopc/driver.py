@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
+from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Backend, Program, program_for
@@ -56,7 +58,7 @@ def compile(
         if not stages:
             _check_written_by_hand(request)
         accesses = options.spec > 1 if verify is None else verify
-        program = make_program(request, _verifier(stages, accesses))
+        program = make_program(request, _verifier(request, stages, accesses))
     if config.page_folder(options):
         from uopc.program import page
 
@@ -81,7 +83,7 @@ def lower_only(
     options = config.current()
     request = prepare(graph, None, optimize, threads, None, options, rules, device)
     machine = backend_of(device).target(device, options.target_cpu)
-    return lower(request, machine, _verifier(verify), opts)
+    return lower(request, machine, _verifier(request, verify), opts)
 
 
 def backend_of(device: str) -> Backend:
@@ -126,10 +128,15 @@ def _check_written_by_hand(request: Request) -> None:
             in_bounds.verify_bounds(with_loops(kernel), "input")
 
 
-def _verifier(stages: bool, accesses: bool = False) -> Verify | None:
+def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify | None:
     """The function that checks each stage, and with `accesses` that none leaves its storage."""
     if not stages:
         return None
+    from uopc.ir.index import size_conditions
     from uopc.ir.verify import in_bounds, verifier
 
-    return in_bounds.verify_with_bounds if accesses else verifier.verify
+    if not accesses:
+        return verifier.verify
+    graph = request.graph
+    found = size_conditions.of_graph(graph) if level_of(graph) is TENSOR else []
+    return partial(in_bounds.verify_with_bounds, assuming=[c.as_bool for c in found])

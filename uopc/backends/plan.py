@@ -54,6 +54,23 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """A relation of two sizes that the graph relies on, and each side as text.
+
+    `node`: the number of the node that relies on it, in `walk.nodes` of the graph. `line`: where
+    the user made it, as the end of a message.
+    """
+
+    what: str
+    relation: Literal["equal", "at most", "below"]
+    left: Dim
+    right: Dim
+    sides: tuple[str, str]
+    node: int
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """An array handed back: fresh memory, or (source = index) that argument itself."""
 
@@ -110,6 +127,7 @@ Structure: TypeAlias = Literal["single", "tuple", "list", "dict"]
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One program. `keys` are the names of a dict's results; `arena_bytes` includes padding.
+    `conditions` must hold before anything runs.
 
     The compiler guarantees that every word stays inside its base and that chunks which run in
     parallel write disjoint memory; the runtime cannot check that.
@@ -126,6 +144,7 @@ class Plan:
     nogil: bool = False
     threads: int = 1
     name: str = "program"
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def fresh(self) -> tuple[Result, ...]:

@@ -18,6 +18,8 @@ from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import Fired, tracing
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import size_conditions
+from uopc.ir.index.size_conditions import SizeCondition
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Context, Pass, Schedule, Scheduled
 
@@ -52,6 +54,7 @@ class Lowered:
     program: UOp  # the LINEAR of CALLs, with kernels as they were before the first run on kernels
     context: Context
     names: dict[UOp, str]  # of the kernels, before those of the same name were numbered
+    conditions: Sequence[SizeCondition] = ()  # on sizes: they must hold before a kernel runs
 
     def located(self, kernel: UOp) -> list[UOp]:
         """The user's nodes in a linear kernel, but none that another graph may have built first."""
@@ -88,6 +91,7 @@ class Lowering:
         self.skip = skip
         self.runs: list[StageRun] = []
         self.program: UOp | None = None  # the LINEAR of CALLs, once there is one
+        self.conditions: list[SizeCondition] = []
 
     def lower(self, graph: UOp, start: str = INPUT) -> Lowered:
         """Run every pass on a SINK of tensor values, or on one kernel written by hand.
@@ -97,6 +101,7 @@ class Lowering:
         first, rest = _remaining(graph, start)
         self.runs.append(first)
         self._check(first)
+        self.conditions = size_conditions.of_graph(graph) if first.level is TENSOR else []
         outputs: tuple[UOp, ...] = ()
         program = graph
         whole = [s for s in rest if s[1].scope == "graph"]
@@ -135,7 +140,8 @@ class Lowering:
         for k, n in now.items():
             origins[n] += [u for u in walk.toposort(k) if u.origin is not None]
         return Lowered(
-            outputs, calls, final, origins, self.runs, program, self.context, names
+            outputs, calls, final, origins, self.runs, program, self.context, names,
+            self.conditions,
         )  # fmt: skip
 
     def _run(self, p: Pass, number: int, graphs: list[UOp]) -> list[UOp]:

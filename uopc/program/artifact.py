@@ -9,8 +9,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.plan import Plan
+from uopc.backends.plan import Condition, Plan
+from uopc.ir.core import walk
 from uopc.ir.core.serialize import Fingerprint
+from uopc.ir.core.trace import made_at
 from uopc.program.compiled_kernel import CompiledKernel, unpack
 from uopc.program.planner import Planner
 from uopc.program.request import Request
@@ -85,4 +87,11 @@ class Artifact:
             constants=tuple([np.ascontiguousarray(a) for a in constants]),
             keys=request.keys,
             variables=tuple(variables),
+            conditions=_located(self.plan.conditions, request),
         )
+
+
+def _located(conditions: tuple[Condition, ...], request: Request) -> tuple[Condition, ...]:
+    """The conditions with the lines of this request's graph."""
+    nodes = walk.nodes(request.graph) if conditions else []
+    return tuple([replace(c, line=made_at(nodes[c.node])) for c in conditions])

@@ -34,7 +34,8 @@ def make_artifact(
         calls.append((found, args if kernel in lowered.names else found.arguments(args)))
     used = {k.key: k for k, _ in calls}
     names = dict(zip(used, numbered([k.name for k in used.values()])))
-    planner = Planner(request, lowered.outputs, calls, names, known.machine.gpu is not None)
+    for_gpu = known.machine.gpu is not None
+    planner = Planner(request, lowered.outputs, calls, names, lowered.conditions, for_gpu)
     made = known.kind.of(planner, printed, {names[own]: k for own, k in used.items()})
     made.seconds = seconds
     return made, lowered

@@ -13,6 +13,7 @@ import numpy as np
 from uopc.backends import memory_plan
 from uopc.backends.plan import (
     Argument,
+    Condition,
     Dim,
     GpuLaunch,
     Launch,
@@ -26,17 +27,17 @@ from uopc.backends.plan import (
     Word,
 )  # fmt: skip
 from uopc.ir.core import bounds, shapes, walk
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import closed
+from uopc.ir.index.closed import Instruction
+from uopc.ir.index.size_conditions import SizeCondition, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
-
-# An op, the value of a constant or the name of a variable, and the operands by instruction number.
-Instruction = tuple[str, int | str | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,7 @@ class DimValue(SymbolicDim):
     @staticmethod
     def of(u: UOp) -> DimValue:
         """The value of an index expression."""
-        number_of: dict[UOp, int] = {}
-        instructions: list[Instruction] = []
-        for n in walk.toposort(u):
-            number_of[n] = len(number_of)
-            known = n.arg if n.op is Ops.CONST else n.arg.name if n.op is Ops.VARIABLE else None
-            instructions.append((n.op.name, known, tuple([number_of[s] for s in n.src])))
-        return DimValue(tuple(instructions))
+        return DimValue(closed.instructions(u))
 
     @property
     def variable(self) -> str | None:
@@ -62,19 +57,7 @@ class DimValue(SymbolicDim):
         return str(known) if op == Ops.VARIABLE.name else None
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        results: list[int] = []
-        for name, known, src in self.instructions:
-            op, operands = Op.by_name(name), [results[i] for i in src]
-            if op is Ops.CONST:
-                results.append(int(known or 0))
-            elif op is Ops.VARIABLE:
-                results.append(values[str(known)])
-            elif op is Ops.WHERE:
-                results.append(operands[1] if operands[0] else operands[2])
-            else:
-                assert op.fold is not None
-                results.append(int(op.fold(*operands)))
-        return results[-1]
+        return closed.value(self.instructions, values)
 
 
 def dim(d: Any) -> Dim:
@@ -88,17 +71,17 @@ class Planner:
     """Numbers the storage of a program and lists its launches.
 
     outputs: storage after its effects. calls: each kernel with the storage, numbers and variables
-    that it takes. names: of the kernels in this program. After `plan`, `constants` holds the DATA
-    that launches read, in the order of their bases.
+    that it takes. names: of the kernels in this program. conditions: on sizes. After `plan`,
+    `constants` holds the DATA that launches read, in the order of their bases.
     """
 
     def __init__(
         self, request: Request, outputs: Sequence[UOp],
         calls: Sequence[tuple[CompiledKernel, tuple[UOp, ...]]], names: Mapping[str, str],
-        for_gpu: bool = False,
+        conditions: Sequence[SizeCondition] = (), for_gpu: bool = False,
     ) -> None:  # fmt: skip
         self.request, self.calls, self.names, self.for_gpu = request, calls, names, for_gpu
-        self.stored = outputs
+        self.stored, self.conditions = outputs, conditions
         self.params = {p: i for i, p in enumerate(request.params)}
         self.fresh: dict[UOp, int] = {}
         self.results: list[Result] = []
@@ -188,7 +171,19 @@ class Planner:
             nogil=sum({k.key: k.work for k, _ in self.calls}.values()) >= GIL_WORK,
             threads=request.threads,
             name=request.name or "program",
+            conditions=self._conditions(),
         )
+
+    def _conditions(self) -> tuple[Condition, ...]:
+        """The conditions on sizes; each says by number which node of the graph relies on it."""
+        nodes = walk.nodes(self.request.graph) if self.conditions else []
+        number_of = {u: i for i, u in enumerate(nodes)}
+        return tuple([_condition(c, number_of[c.node]) for c in self.conditions])
+
+
+def _condition(c: SizeCondition, node: int) -> Condition:
+    sides = text(c.left), text(c.right)
+    return Condition(c.what, c.relation, dim(c.left), dim(c.right), sides, node)
 
 
 def _bits(number: UOp) -> int:

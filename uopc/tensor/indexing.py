@@ -7,6 +7,7 @@ out of range is a UserError if its value is known when the graph is built; one f
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,8 +49,9 @@ class _Axis:
 def getitem(a: UOp, key: Any) -> UOp:
     """Elements by ints, slices, None, Ellipsis and arrays of indices, as in NumPy.
 
-    Bounds of slices may be UOps of dtype index. A slice of fixed length must provably lie in the
-    axis; any other is clipped, as in NumPy. Masks are Unsupported.
+    Indices and bounds of slices may be UOps of dtype index; a call whose variables put such an
+    index outside of its axis is a UserError. A slice of fixed length must provably lie in the axis;
+    any other is clipped, as in NumPy. Masks are Unsupported.
     """
     dims = shapes.shape(a)
     axes, layout = _parse(key, dims)
@@ -67,6 +69,16 @@ def getitem(a: UOp, key: Any) -> UOp:
         out = _indexed(out, axes, layout, block)
     groups = [(1,) if i == _NEW else block if i == _BLOCK else (axes[i].count,) for i in layout]
     return movement.reshape(out, tuple([d for group in groups for d in group]))
+
+
+def iterate(a: UOp) -> Iterator[UOp]:
+    """The parts along the first axis. UserTypeError if there is none, or its size is a variable."""
+    dims = shapes.shape(a)
+    if not dims:
+        raise UserTypeError("iteration over a scalar")
+    if not isinstance(dims[0], int):
+        raise UserTypeError(f"iteration over {show(dims)}: the first size is not a number")
+    return iter([getitem(a, i) for i in range(dims[0])])
 
 
 def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
@@ -132,14 +144,11 @@ def _single(i: Dim, n: Dim, axis: int) -> _Axis:
         if not -n <= i < n:
             raise UserIndexError(f"index {i} is out of range for axis {axis} of size {n}")
         return _Axis(i % n, 1, 1, dropped=True)
-    low, high = bounds.bounds(dim_uop(i))
-    if low < 0 <= high:
-        return _picked(in_range(dim_uop(i), n), n)
-    place = i if low >= 0 else as_dim(i + n)
-    inside = affine.at_most(affine.const(0), dim_uop(place))
-    if inside and affine.at_most(dim_uop(as_dim(place + 1)), dim_uop(n)):
-        return _Axis(place, 1, 1, dropped=True)
-    return _picked(_guarded(dim_uop(place), affine.const(0), dim_uop(n), dim_uop(place)), n)
+    place = dim_uop(_bound(i, n, 0, 0))
+    inside = affine.at_most(affine.const(0), place)
+    if inside and affine.at_most(affine.plus(place, 1), dim_uop(n)):
+        return _Axis(as_dim(place), 1, 1, dropped=True)
+    return _picked(place, n)  # that it is inside is checked when the variables have values
 
 
 # ---------------------------------------------------------------- slices

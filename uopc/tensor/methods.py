@@ -202,6 +202,7 @@ class Methods:
     stack = movement.stack
     cat = movement.cat
     __getitem__ = indexing.getitem
+    __iter__ = indexing.iterate
     transpose = indexing.transpose
     flatten = indexing.flatten
     squeeze = indexing.squeeze

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from uopc.backends.cpu.bounded_cache import BoundedMap
-from uopc.backends.plan import AnyArray, AnyDtype, Argument, Dim, Plan, Result, Shape
+from uopc.backends.plan import AnyArray, AnyDtype, Argument, Condition, Dim, Plan, Result, Shape
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.index.size_conditions import holds, message
 
 # Steps that NumPy may take to tell interleaved arrays apart: exponential in the worst case.
 EXACT_WORK: Any = 10_000
@@ -220,7 +221,20 @@ def _bind_variables(
             )
     for argument, array in zip(plan.arguments, arrays, strict=True):
         _check_shape(_label(argument), argument, array, values, origins)
+    for condition in plan.conditions:
+        _check_condition(condition, values, origins)
     return values
+
+
+def _check_condition(
+    condition: Condition, values: Mapping[str, int], origins: Mapping[str, str]
+) -> None:
+    left, right = value_of(condition.left, values), value_of(condition.right, values)
+    if holds(condition.relation, left, right):
+        return
+    found = message(condition.what, condition.relation, condition.sides, (left, right))
+    because = ", ".join([f"{name} = {values[name]} from {origins[name]}" for name in values])
+    raise UserError(f"{found} ({because}){condition.line}")
 
 
 def _as_integer(name: str, value: object) -> int:

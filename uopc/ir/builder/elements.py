@@ -137,6 +137,8 @@ class Elements:
                 inner = () if u.op is Ops.STACK else (moved,)
                 inner = (*index[:axis], *inner, *index[axis + 1 :])
                 chosen.append((before, (s, inner, index_maps.both(guard, inside))))
+        if not chosen:  # all parts are empty
+            return leaves.const(u.dtype, 0)
         values = yield [key for _, key in chosen]
         result = values[-1]
         for (before, _), value in reversed(list(zip(chosen[:-1], values[:-1]))):

@@ -14,7 +14,7 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.index import affine, size_conditions
 
 ReduceOp = Literal["add", "mul", "max", "min"]
 
@@ -28,7 +28,27 @@ def flat_args(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _moved(op: Op, a: UOp, dims: Shape) -> UOp:
     arg, symbolic = split_dims(dims)
-    return located(intern(op, a.dtype, (a, *symbolic), arg))
+    made = located(intern(op, a.dtype, (a, *symbolic), arg))
+    if symbolic:
+        size_conditions.unproved(made)  # UserError where no sizes fit
+    return made
+
+
+def _relying(op: Op, a: UOp, dims: Shape) -> UOp | None:
+    """The node, if it relies on a condition: folded with another it would be lost."""
+    if _is_fixed(dims) and _is_fixed(shapes.shape(a)):
+        return None
+    arg, symbolic = split_dims(dims)
+    made = intern(op, a.dtype, (a, *symbolic), arg)
+    return located(made) if size_conditions.unproved(made) else None
+
+
+def _is_fixed(dims: Shape) -> bool:
+    return all([type(d) is int for d in dims])
+
+
+def _relies(a: UOp) -> bool:
+    return not _is_fixed(shapes.shape(a)) and bool(size_conditions.unproved(a))
 
 
 def _uniform(a: UOp) -> UOp | None:
@@ -55,10 +75,13 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
     before, after = shapes.size(old), shapes.size(target)
     if isinstance(before, int) and isinstance(after, int) and before != after:
         raise UserError(f"reshape: {show(old)} has {before} elements, {show(target)} has {after}")
+    relying = _relying(Ops.RESHAPE, a, target)
+    if relying is not None:
+        return relying
     value = _uniform(a)
     if value is not None:
         return leaves.full(value, target)
-    if a.op is Ops.RESHAPE:
+    if a.op is Ops.RESHAPE and not _relies(a):
         return reshape(a.src[0], target)
     return _moved(Ops.RESHAPE, a, target)
 
@@ -84,7 +107,7 @@ def expand(a: UOp, *new_shape: Any) -> UOp:
     shapes.check_fits(old, target, "expand: ")
     if target == old:
         return a
-    if a.op is Ops.EXPAND:
+    if a.op is Ops.EXPAND and not _relies(a):
         return expand(a.src[0], target)
     return _moved(Ops.EXPAND, a, target)
 
@@ -155,7 +178,7 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
     if tuple(sizes) == dims and all(b == 0 for b in begins):
         return a
     value = _uniform(a)
-    if value is not None:
+    if value is not None and _relying(Ops.SHRINK, a, (*begins, *sizes)) is None:
         return leaves.full(value, tuple(sizes))
     return _moved(Ops.SHRINK, a, (*begins, *sizes))
 
@@ -226,7 +249,8 @@ def _promoted(values: tuple[Any, ...]) -> list[UOp]:
 
 def index(a: UOp, *indices: Any) -> UOp:
     """The element of `a` at integer indices, one per dimension; fewer give a row. Arrays of indices
-    broadcast and give an array, as NumPy's integer indexing. No bounds are checked."""
+    broadcast and give an array, as NumPy's integer indexing. UserError for an index that is outside
+    (by the call, if it follows from variables). Indices from data are not checked."""
     chosen = []
     for i in flat_args(indices):
         u = operands.as_uop(i, dtypes.index)
@@ -235,4 +259,6 @@ def index(a: UOp, *indices: Any) -> UOp:
         chosen.append(u if u.op is Ops.INVALID else fold.cast(u, dtypes.index))
     if len(chosen) > len(shapes.shape(a)):
         raise UserError(f"index: {len(chosen)} indices for shape {show(shapes.shape(a))}")
-    return leaves.fitting(intern(Ops.INDEX, a.dtype, (a, *chosen)))
+    made = leaves.fitting(intern(Ops.INDEX, a.dtype, (a, *chosen)))
+    size_conditions.unproved(made)  # UserError where an index is outside
+    return made

@@ -39,6 +39,9 @@ def variable(name: str, low: int, high: int) -> UOp:
         raise UserError(f"variable: the name must be an identifier, got {name!r}")
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
         raise UserError(f"variable {name}: needs integer bounds low ≤ high, got {low!r}, {high!r}")
+    least, most = dtypes.index.bounds
+    if low < least or high > most:
+        raise UserError(f"variable {name}: the bounds {low}, {high} do not fit 64 bits")
     return located(intern(Ops.VARIABLE, dtypes.index, (), VariableArg(name, low, high)))
 
 

@@ -210,7 +210,13 @@ def stack(u: Node, *values: Interval) -> Interval | None:
 
 
 def reduce(u: Node, x: Interval, *_: Interval) -> Interval | None:
-    return x if u.arg.op in ("max", "min") and not u.arg.axes else None
+    """Known for an extremum; where a loop may have no iteration, the identity counts as well."""
+    if u.arg.op not in ("max", "min") or u.arg.axes:
+        return None
+    if all([r.src[0]._bounds[0] > 0 for r in u.src[1:]]):
+        return x
+    low, high = of_type(u.dtype.scalar)
+    return (low, x[1]) if u.arg.op == "max" else (x[0], high)
 
 
 def element(u: Node, *_: Interval) -> Interval | None:

@@ -24,7 +24,7 @@ from uopc.ir.core.uop import UOp, intern
 Terms = dict["UOp", int]
 Form = tuple[int, Terms]
 Constraints = dict["UOp", Interval]  # values that lie in an interval
-_LINEAR_OPS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
+LINEAR_OPS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG))
 DIVMOD_OPS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD))
 # A product of two sums with more terms than this is an atom: writing out (a+b)·(c+d)·… doubles the
 # terms with every factor.
@@ -97,7 +97,7 @@ def form(u: UOp) -> Form:
     found: Form | None = u._form
     if found is not None:
         return found
-    if u.op in _LINEAR_OPS:
+    if u.op in LINEAR_OPS:
         return _read(u)
     u._form = found = (u.arg, {}) if is_const(u) else (0, {u: 1})
     return found
@@ -108,7 +108,7 @@ def is_const(u: UOp) -> bool:
 
 
 def _unread(u: UOp) -> bool:
-    return u._form is None and u.op in _LINEAR_OPS
+    return u._form is None and u.op in LINEAR_OPS
 
 
 def _read(root: UOp) -> Form:
@@ -210,9 +210,9 @@ def add(a: UOp, b: UOp) -> UOp:
     """The canonical a + b."""
     (c, s), (d, t) = form(a), form(b)
     if not t:
-        return build(c + d, s) if d or a.op in _LINEAR_OPS else a
+        return build(c + d, s) if d or a.op in LINEAR_OPS else a
     if not s:
-        return build(c + d, t) if c or b.op in _LINEAR_OPS else b
+        return build(c + d, t) if c or b.op in LINEAR_OPS else b
     terms = dict(s)
     accumulate(terms, t, 1)
     return build(c + d, terms)

@@ -20,6 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import with_dims
 from uopc.ir.core.storage import written_slots
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import size_conditions
 from uopc.ir.interpret.arguments import Variables, check_array, undefined
 from uopc.ir.interpret.machine import run_kernel
 
@@ -72,6 +73,7 @@ class TensorRun:
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
                 self.variables.bind(u.src[0].arg.name, u.src[1].arg)
+        self._check_sizes(nodes)
         effects = any(u.op in _EFFECTS for u in nodes)
         left = Counter([s for u in nodes for s in self.reads(u)])
         left.update(roots)
@@ -86,6 +88,12 @@ class TensorRun:
                 if not left[s]:
                     self.values.pop(s, None)
                     self.masks.pop(s, None)
+
+    def _check_sizes(self, nodes: Sequence[UOp]) -> None:
+        """UserError where the variables do not fulfil what the nodes rely on."""
+        named = {u.arg.name: self.variables[u] for u in nodes if u.op is Ops.VARIABLE}
+        if named:
+            size_conditions.check(size_conditions.of_nodes(nodes, calls=False), named)
 
     def _track(self, u: UOp) -> None:
         """Note the storage that `u` is a view of, and the effects below it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,20 +74,23 @@ class CheckedAccess:
         return f"{text} where {where}" if where else text
 
 
-def verify_with_bounds(graph: UOp, level: Level, stage: str = "") -> None:
+def verify_with_bounds(
+    graph: UOp, level: Level, stage: str = "", assuming: Sequence[UOp] = ()
+) -> None:
     """`verify`; then, for a kernel, `verify_bounds`."""
     verifier.verify(graph, level, stage)
     if level & SCALAR:
-        verify_bounds(graph, stage)
+        verify_bounds(graph, stage, assuming)
 
 
-def verify_bounds(graph: UOp, stage: str = "") -> list[CheckedAccess]:
+def verify_bounds(graph: UOp, stage: str = "", assuming: Sequence[UOp] = ()) -> list[CheckedAccess]:
     """The accesses of a kernel (level indexed to linear) that are not proved.
 
-    InvalidIR if one is outside, with its index, the bounds of the index and the storage's size.
+    `assuming`: conditions on variables that hold. InvalidIR if an access is outside, with its
+    index, the bounds of the index and the storage's size.
     """
     left = []
-    for access in accesses(graph):
+    for access in accesses(graph, assuming):
         if access.verdict is Verdict.OUTSIDE:
             where = f"{stage}: " if stage else ""
             line = describe(access.user, graph)
@@ -97,14 +100,15 @@ def verify_bounds(graph: UOp, stage: str = "") -> list[CheckedAccess]:
     return left
 
 
-def accesses(graph: UOp) -> Iterator[CheckedAccess]:
+def accesses(graph: UOp, assuming: Sequence[UOp] = ()) -> Iterator[CheckedAccess]:
     """Every index of every access to a PARAM, BUFFER or DATA, with its verdict."""
     nodes = graph_order([graph])
     known: dict[tuple[UOp, UOp | None], list[CheckedAccess]] = {}
     for user, address, gate in _uses(nodes):
         key = address, gate
         if key not in known:
-            known[key] = list(_checked(user, address, gate))
+            given = conditions.join(Ops.AND, [*assuming, *([] if gate is None else [gate])])
+            known[key] = list(_checked(user, address, given))
             yield from known[key]
 
 

@@ -63,7 +63,7 @@ class FunctionCalls:
             raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
         for p in params:
             given = args[p.arg.slot]
-            same = shapes.shape(given) == shapes.shape(p) or any(p.src)
+            same = shapes.shape(given) == shapes.shape(p) or bool(p.src)  # a size condition
             if given.dtype is not p.dtype or not same:
                 raise UserError(
                     f"function {function.arg.name!r}: argument {p.arg.slot} must be "
@@ -79,7 +79,7 @@ class FunctionCalls:
         params = self._parameters(call)
         order = walk.toposort(function, walk.outside_kernels(function))
         mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
-        mapping |= {p: args[p.arg.slot] for p in params}
+        mapping |= {p: movement.reshape(args[p.arg.slot], shapes.shape(p)) for p in params}
         value = rebuild.rebuild(function.src[number], mapping)
         if not function.arg.precompile:
             return value

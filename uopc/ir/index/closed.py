@@ -1,0 +1,59 @@
+"""Index expressions over variables alone, as lists of instructions: a size known at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from uopc.ir.core import walk
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+
+# An op, the value of a constant or the name of a variable, and the operands by instruction number.
+Instruction = tuple[str, int | str | None, tuple[int, ...]]
+
+
+def is_closed(u: UOp) -> bool:
+    """True if the value follows from the values of variables."""
+    return all([_is_known(n) for n in walk.toposort(u, gate=_has_operands)])
+
+
+def _has_operands(u: UOp) -> bool:
+    return u.op is not Ops.BIND  # it has its variable's value
+
+
+def _is_known(u: UOp) -> bool:
+    if u.op is Ops.CONST:
+        return type(u.arg) in (int, bool)
+    return u.op in (Ops.VARIABLE, Ops.BIND, Ops.WHERE) or u.op.fold is not None
+
+
+def instructions(u: UOp) -> tuple[Instruction, ...]:
+    """The instructions for a closed expression; the last one gives its value."""
+    number_of: dict[UOp, int] = {}
+    made: list[Instruction] = []
+    for n in walk.toposort(u, gate=_has_operands):
+        number_of[n] = len(number_of)
+        variable = n.src[0] if n.op is Ops.BIND else n
+        if variable.op is Ops.VARIABLE:
+            made.append((Ops.VARIABLE.name, variable.arg.name, ()))
+        else:
+            known = int(n.arg) if n.op is Ops.CONST else None
+            made.append((n.op.name, known, tuple([number_of[s] for s in n.src])))
+    return tuple(made)
+
+
+def value(program: tuple[Instruction, ...], values: Mapping[str, int]) -> int:
+    """The value of an expression, given every variable's value. It never wraps."""
+    results: list[int] = []
+    for name, known, src in program:
+        op, operands = Op.by_name(name), [results[i] for i in src]
+        if op is Ops.CONST:
+            results.append(int(known or 0))
+        elif op is Ops.VARIABLE:
+            results.append(values[str(known)])
+        elif op is Ops.WHERE:
+            results.append(operands[1] if operands[0] else operands[2])
+        else:
+            assert op.fold is not None
+            results.append(int(op.fold(*operands)))
+    return results[-1]

@@ -1,0 +1,246 @@
+"""The conditions on sizes that a tensor graph relies on, read from its nodes.
+
+A reshape of (n) to (5) relies on n = 5, a pad by m on m ≥ 0. What bounds prove is no condition; a
+relation that no value of the variables fulfils is a UserError; any other is checked when the
+variables have values, before anything is read or written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from uopc.errors import UserError
+from uopc.ir.core import bounds, dtypes, shapes, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, Shape, show
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine, closed, compare
+
+Relation = Literal["equal", "at most", "below"]
+
+
+@dataclass(frozen=True)
+class SizeCondition:
+    """`left` is equal to, at most, or below `right`: index expressions over variables. `node`
+    relies on it; `what` says for which operation."""
+
+    node: UOp
+    what: str
+    relation: Relation
+    left: UOp
+    right: UOp
+
+    @property
+    def as_bool(self) -> UOp:
+        """The condition as a value."""
+        if self.relation == "equal":
+            return compare.equal(self.left, self.right)
+        return compare.less(self.left, affine.plus(self.right, self.relation == "at most"))
+
+    @property
+    def is_proved(self) -> bool:
+        """True if it holds for all values of the variables."""
+        if self.relation == "equal":
+            gap = affine.sub(self.left, self.right)
+            return affine.is_const(gap) and gap.arg == 0
+        return affine.at_most(affine.plus(self.left, self.relation == "below"), self.right)
+
+    @property
+    def is_impossible(self) -> bool:
+        """True if bounds or divisors prove that it never holds."""
+        constant, terms = affine.form(affine.sub(self.left, self.right))
+        low, high = affine.interval(constant, terms)
+        if self.relation != "equal":
+            return low + (self.relation == "below") > 0
+        common = math.gcd(*terms.values())
+        return low > 0 or high < 0 or (constant % common if common else constant) != 0
+
+
+def message(what: str, relation: Relation, sides: tuple[str, str], values: tuple[int, int]) -> str:
+    """The error where a condition does not hold: `reshape (n) to (5): n is 3, expected 5`."""
+    (given, wanted), (found, limit) = sides, values
+    word = "" if relation == "equal" else f"{relation} "
+    if given == str(found) and relation != "equal":  # 0 ≤ n: n is what was given
+        given, wanted, found, limit = wanted, given, limit, found
+        word = "at least " if relation == "at most" else "above "
+    given = f"{given} is {found}" if given != str(found) else given
+    return f"{what}: {given}, expected {word}{wanted}" + (f" = {limit}" * (wanted != str(limit)))
+
+
+def text(u: UOp) -> str:
+    return str(u.arg) if affine.is_const(u) else u.render()
+
+
+# ---------------------------------------------------------------- of a graph
+def of_graph(root: UOp) -> list[SizeCondition]:
+    """The conditions of a tensor graph that are not proved, with the bodies of its FUNCTIONs.
+
+    UserError for one that cannot hold.
+    """
+    return of_nodes(walk.nodes(root)) if _MAY_RELY & walk.ops(root) else []
+
+
+def of_nodes(nodes: Iterable[UOp], calls: bool = True) -> list[SizeCondition]:
+    """The conditions of these nodes, each once. Without `calls`, none of arguments of CALLs."""
+    found: dict[tuple[Relation, UOp, UOp], SizeCondition] = {}
+    for u in nodes:
+        if u.op is Ops.CALL and not calls:
+            continue
+        for c in unproved(u):
+            found.setdefault((c.relation, c.left, c.right), c)
+    return list(found.values())
+
+
+def unproved(u: UOp) -> list[SizeCondition]:
+    """The conditions of a node that are not proved. UserError for one that cannot hold."""
+    rule = _RULES.get(u.op)
+    if rule is None:
+        return list(_fits_int64(u)) if u.dtype is dtypes.index else []
+    left = []
+    for c in rule(u):
+        if c.is_proved:
+            continue
+        for side in (c.left, c.right):
+            if not closed.is_closed(side):
+                raise UserError(f"{c.what}: {text(side)} is no size{made_at(u)}")
+        if c.is_impossible:
+            word = "" if c.relation == "equal" else f"{c.relation} "
+            expected = f"{text(c.left)} must be {word}{text(c.right)}"
+            raise UserError(f"{c.what}: {expected}, and never is{made_at(u)}")
+        left.append(c)
+    return left
+
+
+def check(conditions: Iterable[SizeCondition], values: Mapping[str, int]) -> None:
+    """UserError for the first condition that does not hold for these values of variables."""
+    for c in conditions:
+        left, right = (closed.value(closed.instructions(s), values) for s in (c.left, c.right))
+        if not holds(c.relation, left, right):
+            sides = text(c.left), text(c.right)
+            raise UserError(message(c.what, c.relation, sides, (left, right)) + made_at(c.node))
+
+
+def holds(relation: Relation, left: int, right: int) -> bool:
+    """True if the relation holds between two sizes."""
+    if relation == "equal":
+        return left == right
+    return left <= right if relation == "at most" else left < right
+
+
+# ---------------------------------------------------------------- of a node
+Conditions = Iterator[SizeCondition]
+
+
+def _dim(d: Dim) -> UOp:
+    return affine.const(d) if isinstance(d, int) else d
+
+
+def _equal(u: UOp, what: str, left: Dim, right: Dim) -> SizeCondition:
+    return SizeCondition(u, what, "equal", _dim(left), _dim(right))
+
+
+def _at_most(u: UOp, what: str, left: Dim, right: Dim) -> SizeCondition:
+    return SizeCondition(u, what, "at most", _dim(left), _dim(right))
+
+
+def _is_fixed(dims: Shape) -> bool:
+    return all([isinstance(d, int) for d in dims])
+
+
+def _counted(u: UOp) -> Conditions:
+    """A new dimension is not negative."""
+    for d in shapes.shape(u):
+        if not isinstance(d, int):
+            yield _at_most(u, f"{u.op.name} to {show(shapes.shape(u))}", 0, d)
+
+
+def _reshape(u: UOp) -> Conditions:
+    old, new = shapes.shape(u.src[0]), shapes.shape(u)
+    if _is_fixed(old) and _is_fixed(new):
+        return
+    yield _equal(u, f"reshape {show(old)} to {show(new)}", shapes.size(old), shapes.size(new))
+    yield from _counted(u)
+
+
+def _pad(u: UOp) -> Conditions:
+    """The source lies in the result. (Where a SHRINK leaves its source it reads zeros.)"""
+    inner, (begins, sizes) = shapes.shape(u.src[0]), shapes.window(u)
+    for b, d, size in zip(begins, inner, sizes):
+        if _is_fixed((b, d, size)) and 0 <= b <= b + d <= size:
+            continue
+        what = f"pad {show(inner)} to {show(sizes)}"
+        yield _at_most(u, what, 0, b)
+        yield _at_most(u, what, b + d, size)
+
+
+def _bitcast(u: UOp) -> Conditions:
+    dims = shapes.shape(u.src[0])
+    before, after = u.src[0].dtype.itemsize, u.dtype.itemsize
+    if dims and not isinstance(dims[-1], int) and before % after:
+        what = f"bitcast {u.src[0].dtype.name}{show(dims)} to {u.dtype.name}"
+        yield _equal(u, what, dims[-1] * before % after, 0)
+
+
+def _index(u: UOp) -> Conditions:
+    """An index that follows from variables is in its dimension."""
+    dims = shapes.shape(u.src[0])
+    for axis, (i, d) in enumerate(zip(u.src[1:], dims)):
+        if i.op is not Ops.INVALID and closed.is_closed(i):
+            what = f"index {text(i)} of axis {axis} of {show(dims)}"
+            yield _at_most(u, what, 0, i)
+            yield SizeCondition(u, what, "below", i, _dim(d))
+
+
+def _slice(u: UOp) -> Conditions:
+    begin, size = u.arg
+    whole = shapes.shape(u.src[0])
+    yield _at_most(u, f"slice {begin}:{begin + size} of {show(whole)}", begin + size, whole[0])
+
+
+def _call(u: UOp) -> Conditions:
+    """An argument has the shape of the function's PARAM."""
+    function, args = u.src[0], u.src[1:]
+    if function.op is not Ops.FUNCTION:
+        return
+    for p in walk.toposort(function, walk.outside_kernels(function)):
+        if p.op is not Ops.PARAM or not p.src or not 0 <= p.arg.slot < len(args):
+            continue
+        wanted, given = shapes.shape(p), shapes.shape(args[p.arg.slot])
+        what = f"function {function.arg.name!r}: argument {p.arg.slot} of shape {show(given)}"
+        if len(wanted) != len(given):
+            raise UserError(f"{what}, expected {show(wanted)}{made_at(u)}")
+        for d, e in zip(wanted, given):
+            yield _equal(u, what, e, d)
+
+
+def _fits_int64(u: UOp) -> Conditions:
+    """A sum or product of variables has 64 bits. (The bounds of a node are cut to that.)"""
+    if u.op not in affine.LINEAR_OPS or u.op.bounds is None or not closed.is_closed(u):
+        return
+    exact = u.op.bounds(u, *[bounds.bounds(s) for s in u.src])
+    least, most = dtypes.index.bounds
+    if exact is not None and exact[0] < least:
+        yield _at_most(u, "index of 64 bits", least, u)
+    if exact is not None and exact[1] > most:
+        yield _at_most(u, "index of 64 bits", u, most)
+
+
+_RULES: dict[object, Callable[[UOp], Conditions]] = {
+    Ops.PARAM: _counted,
+    Ops.BUFFER: _counted,
+    Ops.IOTA: _counted,
+    Ops.EXPAND: _counted,
+    Ops.RESHAPE: _reshape,
+    Ops.PAD: _pad,
+    Ops.SHRINK: _counted,
+    Ops.BITCAST: _bitcast,
+    Ops.INDEX: _index,
+    Ops.SLICE: _slice,
+    Ops.CALL: _call,
+}
+# A graph without any of these ops has nothing to check.
+_MAY_RELY = frozenset((Ops.VARIABLE, Ops.INDEX, Ops.SLICE))
