@@ -55,8 +55,12 @@ def compiled(request, lowered, symbols):
 
 def load(request, found, arrays):
     program = object.__new__(Program)
-    program._runner = Runner(request)
+    program._runner = runner(request, found, found.plan_for(request, arrays))
     return program
+
+
+def runner(request, found, plan):
+    return Runner(request)
 
 
 @pytest.fixture
@@ -67,7 +71,7 @@ def listing(monkeypatch, tmp_path):
     def target(device, cpu):
         return replace(detect.host(cpu), device=device)
 
-    module.BACKEND = Backend(target, render, assemble, Listing, compiled, load)
+    module.BACKEND = Backend(target, render, assemble, Listing, compiled, load, runner)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = (r"listing(:\d+)?", "listing", module.__name__)
     monkeypatch.setattr(driver, "BACKENDS", (*driver.BACKENDS, row))

@@ -17,7 +17,7 @@ from uopc import Ops, UOp, driver, dtypes
 from uopc.ir.builder.movement import reduce
 from uopc.ir.core import uop
 from uopc.passes import PIPELINE
-from uopc.program import debug
+from uopc.program.work import measure
 
 
 def product() -> UOp:
@@ -128,7 +128,7 @@ def test_work_of_a_kernel(build, values, operations, touched):
     x, n = uopc.param("x", (8, 12)), uopc.variable("n", 1, 64)
     lowered = driver.lower_only(build(x, n))
     (call,) = lowered.program.src
-    assert debug.measure(call.src[0], []).counts(values) == (operations, touched)
+    assert measure(call.src[0], []).counts(values) == (operations, touched)
 
 
 def test_work_of_integers_is_no_float_work(capsys):

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from uopc.backends import detect
 from uopc.backends.cpu import elf_loader, native
 from uopc.backends.cpu.callables import make_callable
+from uopc.backends.cpu.runner import Runner
 from uopc.backends.llvm import jit
+from uopc.backends.plan import Plan
 from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
 from uopc.ir.core.uop import UOp
@@ -100,4 +102,10 @@ def _install_runtime(disk: DiskCache | None) -> None:
         disk.save(whole.digest, record.encode(whole, [("runtime", text, "")], _Runtime(code)))
 
 
-BACKEND = Backend(detect.for_device, _render, _assemble, ObjectCode, _compile_kernels, _load)
+def _runner(request: Request, found: ObjectCode, plan: Plan) -> Runner:
+    return Runner(plan, found.image)
+
+
+BACKEND = Backend(
+    detect.for_device, _render, _assemble, ObjectCode, _compile_kernels, _load, _runner
+)

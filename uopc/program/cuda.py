@@ -16,8 +16,9 @@ from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core.uop import UOp
 from uopc.program.artifact import Array, Artifact
 from uopc.program.compiled_kernel import Code, pack
+from uopc.program.launches import Kernel
 from uopc.program.planner import dim
-from uopc.program.program import Backend, Kernel, Program
+from uopc.program.program import Backend, Program
 from uopc.program.request import Request
 from uopc.target import Target
 
@@ -66,16 +67,16 @@ class GpuKernel(Kernel):
 class _NotLaunched:
     """The runner of a program for `cuda:sm_90`: it refuses, because there is only PTX text."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    def __init__(self, device: str, plan: Plan) -> None:
+        self.device, self.plan = device, plan
 
-    def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
+    def call(self, *arguments: object) -> object:
         raise Unsupported(
             f"a program for {self.device} is PTX text (program.kernels[i].asm) and cannot run:"
             " compile with device='cuda' on a machine with a GPU"
         )
 
-    trace = call
+    trace = time = call
 
 
 class GpuProgram(Program):
@@ -114,19 +115,21 @@ def _compile_kernels(request: Request, lowered: Lowered, symbols: Mapping[UOp, s
 def _load(request: Request, found: PtxCode, arrays: Mapping[str, Array]) -> GpuProgram:
     program: GpuProgram = object.__new__(GpuProgram)
     program.plan = found.plan_for(request, arrays)
-    program._runner = _runner(request.device, program.plan, found.assembly())
+    program._runner = _runner(request, found, program.plan)
     return program
 
 
-def _runner(device: str, plan: Plan, ptx_of: dict[str, str]) -> Any:
-    """The runner of a program: for a numbered device, or one that refuses (`cuda:sm_90`)."""
-    name = device.partition(":")[2]
+def _runner(request: Request, found: PtxCode, plan: Plan) -> Any:
+    """The runner of a plan: for a numbered device, or one that refuses (`cuda:sm_90`)."""
+    name = request.device.partition(":")[2]
     if name.startswith("sm_"):
-        return _NotLaunched(device)
+        return _NotLaunched(request.device, plan)
     from uopc.backends.cuda import device as devices
     from uopc.backends.cuda.runner import CudaRunner
 
-    return CudaRunner(plan, ptx_of, devices.device(int(name or 0)))
+    return CudaRunner(plan, found.assembly(), devices.device(int(name or 0)))
 
 
-BACKEND = Backend(detect.for_device, _render, _assemble, PtxCode, _compile_kernels, _load)
+BACKEND = Backend(
+    detect.for_device, _render, _assemble, PtxCode, _compile_kernels, _load, _runner
+)

@@ -10,30 +10,20 @@
 
 `UOPC_DEBUG=2 python program.py`, or `with uopc.options(debug=2): f = uopc.compile(graph)`. The
 level at the compile counts: from 2 on, the program times its kernels one by one, so a call takes
-longer. An operation is one arithmetic operation of the graph on one element, an add as well as an
-exp. Bytes count each element of the storage that a kernel touches once.
+longer. `work.py` says which operations and bytes count.
 """
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.dump.columns import plural
 from uopc.dump.stages import Dump
-from uopc.dump.table import source_lines
-from uopc.ir.builder.leaves import dim_uop
-from uopc.ir.core import dtypes, ranges, shapes, walk
-from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import storage_root
-from uopc.ir.core.uop import UOp
-from uopc.program.planner import DimValue
 from uopc.program.program import Program
+from uopc.program.work import Work
 
 TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
@@ -82,50 +72,6 @@ def _print_graphs(program: Program) -> None:
 
 
 # ---------------------------------------------------------------- level 2
-@dataclass(frozen=True)
-class Work:
-    """The work of one launch. Sizes may be symbolic."""
-
-    operations: DimValue
-    nbytes: DimValue  # of the storage that it touches
-    floats: bool
-    ops: str
-    lines: str
-
-    def counts(self, values: Mapping[str, int]) -> tuple[int, int]:
-        """Operations and bytes, for these values of the variables."""
-        return self.operations.evaluate(values), self.nbytes.evaluate(values)
-
-
-def measure(kernel: UOp, nodes: list[UOp]) -> Work:
-    """The work of a kernel as split-kernels made it; `nodes` are those of the user's lines."""
-
-    def times(loops: Iterable[UOp]) -> Any:
-        return math.prod([r.src[0] for r in loops], start=UOp.const(dtypes.index, 1))
-
-    operations = zero = UOp.const(dtypes.index, 0)
-    reached: dict[UOp, UOp] = {}  # by storage: accesses to it
-    names: dict[str, None] = {}
-    floats = False
-    for u in walk.toposort(kernel):
-        if u.op is Ops.INDEX:
-            root = storage_root(u)
-            reached[root] = reached.get(root, zero) + times(ranges.ranges(u))
-        elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
-            if u.src[0].dtype.scalar is dtypes.index:
-                continue
-            names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
-            floats |= u.src[0].dtype.is_float
-            inside = ranges.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
-            operations += times(inside or ranges.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
-    nbytes = zero
-    for p, accesses in reached.items():
-        size = dim_uop(shapes.size(shapes.shape(p)))
-        nbytes += accesses.minimum(size) * p.dtype.itemsize
-    work = DimValue.of(operations), DimValue.of(nbytes)
-    return Work(*work, floats, " ".join(names), ", ".join(source_lines(nodes)))
-
-
 class TimedProgram(Program):
     """A program that prints the time of each of its kernels."""
 
@@ -155,11 +101,5 @@ def _timed(program: Program) -> Program:
     made = object.__new__(TimedProgram)
     made.__dict__.update(program.__dict__)
     made._runner = program._runner
-    lowered = program._stages.lowered
-    split = [c.src[0] for c in lowered.program.src]
-    known: dict[UOp, Work] = {}
-    for kernel, (final, _) in zip(split, lowered.calls):
-        if kernel not in known:
-            known[kernel] = measure(kernel, lowered.located(final))
-    made._work = [known[k] for k in split]
+    made._work = [launch.work for launch in program.launches]
     return made

@@ -22,7 +22,7 @@ def write(program: Program) -> Path:
     folder, name = config.page_folder(request.options), request.name or "program"
     assert folder is not None
     stem = re.sub(r"\W+", "_", name)
-    stages_and_code = stages.backend.dump(stages.lowered, request.options.target_cpu)
+    stages_and_code = program._backend.dump(stages.lowered, request.options.target_cpu)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = (folder / f"{stem}{f'_{n}' if n else ''}.html" for n in count())

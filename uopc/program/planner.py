@@ -56,6 +56,11 @@ class DimValue(SymbolicDim):
         op, known, _ = self.instructions[-1]
         return str(known) if op == Ops.VARIABLE.name else None
 
+    @property
+    def variables(self) -> set[str]:
+        """The names of the variables in it."""
+        return {str(known) for op, known, _ in self.instructions if op == Ops.VARIABLE.name}
+
     def evaluate(self, values: Mapping[str, int]) -> int:
         return closed.value(self.instructions, values)
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends.cpu.callables import ProgramBase
+from uopc.backends.plan import Plan
 from uopc.cache import statistics
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
-from uopc.ir.core.args import Opt
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
 from uopc.program import reuse
 from uopc.program.artifact import Array, Artifact
 from uopc.program.compiled_kernel import Code
 from uopc.program.kernel_cache import KernelCache
+from uopc.program.launches import Kernel, Launches, LazyLowered, listed
 from uopc.program.make_artifact import make_artifact
-from uopc.program.request import Request, lower
+from uopc.program.request import Request
 from uopc.target import Target
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
@@ -46,6 +47,8 @@ class Backend:
     # The program, ready to run, of an artifact (compiled, or found in a cache), given the graph's
     # constant arrays by content hash.
     load: Callable[[Request, Any, Mapping[str, Array]], Program]
+    # What runs a plan with the code of an artifact.
+    runner: Callable[[Request, Any, Plan], Any]
 
     def dump(self, lowered: Lowered, cpu: str, kernel: str | None = None) -> Dump:
         """The stages and the code of a run; `kernel` names the only one to show."""
@@ -65,60 +68,6 @@ class ArraySpec:
     dtype: Any
 
 
-@dataclass
-class LazyLowered:
-    """The lowered request, made again on demand, because graphs take more memory than code."""
-
-    request: Request
-    backend: Backend
-
-    @cached_property
-    def machine(self) -> Target:
-        """The machine that the code is for."""
-        return self.backend.target(self.request.device, self.request.options.target_cpu)
-
-    @cached_property
-    def lowered(self) -> Lowered:
-        """The stages and the linear kernels."""
-        return lower(self.request, self.machine)
-
-
-@dataclass
-class Kernel:
-    """One compiled kernel: its name and LLVM IR, its UOps, the Opts that shaped it, its origin."""
-
-    name: str
-    source: str
-    _stages: LazyLowered = field(repr=False)
-    _assembly: str = field(default="", repr=False)
-
-    @property
-    def uops(self) -> UOp:
-        """The kernel in execution order: a LINEAR."""
-        kernels = self._stages.lowered.kernels
-        return next(k for k in kernels if k.arg.name == self.name)
-
-    @property
-    def opts(self) -> tuple[Opt, ...]:
-        """The Opts that shaped it."""
-        return self.uops.arg.opts or ()
-
-    @property
-    def origin(self) -> str:
-        """The user's source lines in it."""
-        nodes = self._stages.lowered.located(self.uops)
-        return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
-
-    @property
-    def asm(self) -> str:
-        """The machine code as assembly text; for a GPU, the PTX."""
-        if not self._assembly:
-            stages, modules = self._stages, {self.name: self.source}
-            cpu = stages.request.options.target_cpu
-            self._assembly = stages.backend.assemble(modules, stages.machine, cpu)[self.name]
-        return self._assembly
-
-
 class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.
 
@@ -133,6 +82,7 @@ class Program(ProgramBase):
     _request: Request
     _artifact: Artifact
     _stages: LazyLowered
+    _backend: Backend
     _make: Callable[[Request], Program]  # makes the program of a pickle
 
     @cached_property
@@ -156,9 +106,22 @@ class Program(ProgramBase):
         """The distinct kernels, in order of first use."""
         known = self._artifact.assembly()
         return [
-            self._kernel(name, source, self._stages, known.get(name, ""))
+            self._kernel(name, source, self._stages, known.get(name, ""), lambda: self.launches)
             for name, source in zip(self._artifact.names, self._artifact.sources())
         ]
+
+    @cached_property
+    def launches(self) -> Launches:
+        """The launches in order: each with its kernel, buffers, variables, grid or chunks.
+
+        `print(program.launches)` shows them; `launch.run(*arrays)` runs one alone.
+        """
+        backend, request, found = self._backend, self._request, self._artifact
+
+        def runner(plan: Plan) -> Any:
+            return backend.runner(request, found, plan)
+
+        return listed(self._stages, self._runner.plan, self.kernels, runner)
 
     @property
     def stages(self) -> dict[str, str]:
@@ -206,7 +169,7 @@ def program_for(
         found, where = reuse.obtain(request, stages.machine, printed, backend.artifact, make, disk)
     program = backend.load(request, found, printed.arrays)
     program._request, program._artifact, program._make = request, found, make_program
-    program._stages = stages
+    program._stages, program._backend = stages, backend
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
         **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),

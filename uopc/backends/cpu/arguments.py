@@ -263,7 +263,8 @@ def _check_shape(
         raise UserError(message)
 
 
-def _out_labels(plan: Plan) -> list[str]:
+def out_labels(plan: Plan) -> list[str]:
+    """The names of the results in messages: out, or out[key] each."""
     if plan.structure == "single":
         return ["out"]
     keys = plan.keys if plan.structure == "dict" else range(len(plan.results))
@@ -284,7 +285,7 @@ def _bind_outs(plan: Plan, out: Any, bound: Bound) -> None:
             raise UserTypeError(f"out: expected a {plan.structure} of {_plural(count, 'array')}")
         bound.out_objects = list(out)
     origins = dict.fromkeys(bound.values, "the arguments")
-    labelled = zip(_out_labels(plan), plan.results, bound.out_objects, strict=True)
+    labelled = zip(out_labels(plan), plan.results, bound.out_objects, strict=True)
     for i, (label, result, value) in enumerate(labelled):
         if value is None:
             continue
@@ -307,7 +308,7 @@ def _check_overlaps(plan: Plan, bound: Bound) -> None:
         (_label(argument), array, argument.writable)
         for argument, array in zip(plan.arguments, bound.arrays, strict=True)
     ]
-    outs = zip(_out_labels(plan), bound.outs, strict=True)
+    outs = zip(out_labels(plan), bound.outs, strict=True)
     everything += [(label, out, True) for label, out in outs if out is not None]
     for i, (label, array, writes) in enumerate(everything):
         for other_label, other, other_writes in everything[:i]:

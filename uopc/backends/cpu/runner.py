@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from array import array as packed
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,15 @@ def _check_plan(plan: Plan, image: Image) -> None:
         raise InvalidIR(f"{plan.name}: a single result expected, got {len(plan.results)}")
     if plan.structure == "dict" and len(plan.results) != len(plan.keys):
         raise InvalidIR(f"{plan.name}: {len(plan.results)} results for {len(plan.keys)} keys")
+
+
+# Runs the launches of a call: the address of the bases, and the values of the variables.
+Observer = Callable[[int, Mapping[str, int]], None]
+# A row of runs of a short launch takes about this long: a hundred times what reading a clock does.
+LEAST_SECONDS = 50e-6
+# The table of a longer row would displace the kernel's data from the cache.
+MOST_IN_A_ROW = 64
+_SAMPLES_OF_NOTHING = 10
 
 
 class Arena:
@@ -148,11 +157,11 @@ class Runner:
 
     def call(
         self, positional: tuple[object, ...], named: dict[str, object],
-        times: list[tuple[str, float]] | None = None,
+        through: Observer | None = None,
     ) -> object:  # fmt: skip
         """A call through Python: takes all legal arguments, and raises UserError for others.
 
-        `times` receives the kernel and the seconds of each launch, which then run one at a time.
+        `through` runs the launches, where given.
         """
         if pool.stale:
             pool.revive()
@@ -169,15 +178,11 @@ class Runner:
             addresses = [data_address(array) for array in (*bound.arrays, *outs)]
             bases = packed("q", addresses + self.base_template(arena_address))
             bases_address, _ = bases.buffer_info()
-            if times is None:
+            if through is None:
                 run = runtime.run if plan.nogil else runtime.run_holding
                 run(sizes.table_address, bases_address)
             else:
-                for launch in plan.launches:
-                    table = self._encode((launch,), bound.values)
-                    begin = time.perf_counter()
-                    runtime.run(data_address(table), bases_address)
-                    times.append((launch.kernel, time.perf_counter() - begin))
+                through(bases_address, bound.values)
         finally:
             self.arena.release(owner)
         return bound.results(plan, sizes.shapes, outs, bound.arrays.__getitem__)
@@ -187,4 +192,41 @@ class Runner:
     ) -> tuple[object, list[tuple[str, float]]]:
         """The same call, one launch at a time; also returns the seconds of each."""
         times: list[tuple[str, float]] = []
-        return self.call(positional, named, times), times
+
+        def one_by_one(bases: int, values: Mapping[str, int]) -> None:
+            for launch in self.plan.launches:
+                table = self._encode((launch,), values)
+                times.append((launch.kernel, self._seconds(table, bases)))
+
+        return self.call(positional, named, one_by_one), times
+
+    def time(
+        self, positional: tuple[object, ...], named: dict[str, object], samples: int
+    ) -> list[list[float]]:
+        """The seconds of each launch, `samples` times, in the memory of a call.
+
+        A sample of a short launch is the mean over a row of runs, without the time of an empty row.
+        """
+        found: list[list[float]] = []
+
+        def in_rows(bases: int, values: Mapping[str, int]) -> None:
+            empty = self._encode((), values)
+            nothing = min([self._seconds(empty, bases) for _ in range(_SAMPLES_OF_NOTHING)])
+            for launch in self.plan.launches:
+                table = self._encode((launch,), values)
+                once = min([self._seconds(table, bases) for _ in range(2)])
+                count = min(MOST_IN_A_ROW, 1 + int(LEAST_SECONDS / once))
+                table = self._encode((launch,) * count, values)
+                times = [self._seconds(table, bases) for _ in range(samples)]
+                found.append([max(t - nothing, 0.0) / count for t in times])
+
+        self.call(positional, named, in_rows)
+        return found
+
+    @staticmethod
+    def _seconds(table: npt.NDArray[np.int64], bases: int) -> float:
+        """The seconds that the launches of a table take."""
+        run, address = install().run, data_address(table)
+        begin = time.perf_counter()
+        run(address, bases)
+        return time.perf_counter() - begin

@@ -30,6 +30,8 @@ ALIGNMENT = 16
 MOST_QUEUES = 16
 # From this number of launches on, a graph is worthwhile: one call of the driver starts them.
 LEAST_CAPTURED = 3
+# Runs between two events: starting a kernel takes about as long as a short kernel.
+RUNS_IN_A_ROW = 10
 
 
 def _shadow(array: DeviceArray) -> AnyArray:
@@ -176,6 +178,34 @@ class CudaRunner:
             self.device.synchronize()
             times = [(name, begin.time_till(end) * 1e-3) for name, begin, end in marks]
             return self._finish(call), times
+
+    def time(
+        self, positional: tuple[object, ...], named: dict[str, object], samples: int
+    ) -> list[list[float]]:
+        """The seconds of each launch, `samples` times, in the memory of a call. Events surround a
+        row of runs. A launch with an empty grid takes none."""
+        drv = driver()
+        with self.device, failures(f"timing {self.plan.name!r}"):
+            call = self._prepare(positional, named)
+            steps = iter(self._prepared(call.sizes, call.bases).launches)
+            found = []
+            for planned in self.plan.launches:
+                if self._bind_launch(planned, call.bound.values) is None:
+                    found.append([0.0] * samples)
+                    continue
+                launch, *given = next(steps)
+                times = []
+                for count in (1, *[RUNS_IN_A_ROW] * samples):  # the first warms up
+                    begin, end = drv.Event(), drv.Event()
+                    begin.record()
+                    for _ in range(count):
+                        launch(*given)
+                    end.record()
+                    self.device.synchronize()
+                    times.append(begin.time_till(end) * 1e-3 / count)
+                found.append(times[1:])
+            self._finish(call)
+            return found
 
     def _launch(self, sizes: _Sizes, bases: tuple[int, ...]) -> None:
         queue = self._ready.get((sizes, bases))

@@ -55,7 +55,7 @@ def read_slots(kernel: UOp) -> list[int]:
             param[u] = u
         elif through and u.src[0] in param:
             param[u] = param[u.src[0]]
-        order_only = u.op in (Ops.SINK, Ops.GROUP, Ops.END, Ops.AFTER)
+        order_only = u.op in (Ops.SINK, Ops.LINEAR, Ops.GROUP, Ops.END, Ops.AFTER)
         for s in u.src[through or u.op is Ops.STORE :]:
             if s in param and not order_only:
                 found[param[s]] = None

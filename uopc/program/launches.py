@@ -1,0 +1,287 @@
+"""The schedule of a program as data: its kernels, and its launches with their storage, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from uopc.backends.cpu.arguments import out_labels
+from uopc.backends.plan import Launch as Planned
+from uopc.backends.plan import Plan, Pointer
+from uopc.dump.columns import columns
+from uopc.ir.core import shapes, storage
+from uopc.ir.core.args import Opt
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.program import by_hand
+from uopc.program.request import Request, lower
+from uopc.program.timing import Timing
+from uopc.program.work import Work, measure
+from uopc.target import Target
+
+if TYPE_CHECKING:  # a program from a cache needs no pass
+    from uopc.passes.pass_manager import Lowered
+
+Kind = Literal["input", "output", "constant", "arena"]
+
+
+class Toolchain(Protocol):
+    """What a kernel needs of its backend: see `program.Backend`."""
+
+    @property
+    def target(self) -> Callable[[str, str], Target]: ...
+    @property
+    def assemble(self) -> Callable[[Mapping[str, str], Target, str], dict[str, str]]: ...
+
+
+@dataclass
+class LazyLowered:
+    """The lowered request, made again on demand, because graphs take more memory than code."""
+
+    request: Request
+    backend: Toolchain
+
+    @cached_property
+    def machine(self) -> Target:
+        """The machine that the code is for."""
+        return self.backend.target(self.request.device, self.request.options.target_cpu)
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The stages and the linear kernels."""
+        return lower(self.request, self.machine)
+
+
+@dataclass
+class Kernel:
+    """One compiled kernel: its name and LLVM IR, its UOps, the Opts that shaped it, its origin.
+
+    Call it with your own arrays: `kernel(*buffers, **variables)`, as `Launch.run` does for the
+    first launch of this kernel.
+    """
+
+    name: str
+    source: str
+    _stages: LazyLowered = field(repr=False)
+    _assembly: str = field(default="", repr=False)
+    _listed: Callable[[], Sequence[Launch]] = field(default=tuple, repr=False)
+
+    @property
+    def uops(self) -> UOp:
+        """The kernel in execution order: a LINEAR."""
+        kernels = self._stages.lowered.kernels
+        return next(k for k in kernels if k.arg.name == self.name)
+
+    @property
+    def opts(self) -> tuple[Opt, ...]:
+        """The Opts that shaped it."""
+        return self.uops.arg.opts or ()
+
+    @property
+    def origin(self) -> str:
+        """The user's source lines in it."""
+        nodes = self._stages.lowered.located(self.uops)
+        return ", ".join({f"{u.origin[0].co_filename}:{u.origin[1]}": None for u in nodes})
+
+    @property
+    def asm(self) -> str:
+        """The machine code as assembly text; for a GPU, the PTX."""
+        if not self._assembly:
+            stages, modules = self._stages, {self.name: self.source}
+            cpu = stages.request.options.target_cpu
+            self._assembly = stages.backend.assemble(modules, stages.machine, cpu)[self.name]
+        return self._assembly
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches of this kernel, in order."""
+        return tuple([launch for launch in self._listed() if launch.kernel is self])
+
+    def __call__(self, *buffers: Any, **variables: Any) -> None:
+        """Run the kernel once on your own arrays: `Launch.run` of its first launch."""
+        self.launches[0].run(*buffers, **variables)
+
+    def time(self, *buffers: Any, samples: int = 20, **variables: Any) -> Timing:
+        """Time the kernel on your own arrays: `Launch.time` of its first launch."""
+        return self.launches[0].time(*buffers, samples=samples, **variables)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array that a kernel receives.
+
+    name: of the input or output; else `constant0`, …, or `arena`, the memory of intermediate
+    values. shape: ints, or expressions over variables. offset: bytes from the begin of what `name`
+    names. nbytes: an int, or an expression over variables.
+    """
+
+    name: str
+    kind: Kind
+    shape: tuple[Any, ...]
+    dtype: DType
+    offset: int
+    nbytes: Any
+    reads: bool
+    writes: bool
+
+    def __str__(self) -> str:
+        at = f"+{self.offset}" if self.offset or self.kind == "arena" else ""
+        return f"{self.name}{at}"
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One call of a kernel: its place in the program, its buffers by slot, its variables.
+
+    variables: the value that each is bound to in the graph, or None: the call gives it. numbers:
+    the constants that this launch passes to a kernel which other launches share. chunks: the parts
+    that threads of a CPU share. grid, block: of a GPU, x first; dimensions of the grid may be
+    expressions over variables. work: operations and bytes.
+    """
+
+    number: int
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    variables: Mapping[str, int | None]
+    numbers: tuple[int | float, ...]
+    chunks: int
+    grid: tuple[Any, ...]
+    block: tuple[int, ...]
+    work: Work = field(repr=False)
+    _plan: Plan = field(repr=False)
+    _prepare: Callable[[], Any] = field(repr=False)
+
+    @cached_property
+    def _runner(self) -> Any:
+        return self._prepare()
+
+    def run(self, *buffers: Any, **variables: Any) -> None:
+        """Run this launch alone, once, on your own arrays.
+
+        buffers: an array for each entry of `buffers`, with its shape and dtype; those that the
+        kernel writes are written in place. variables: by name, those that no shape gives. Errors
+        are those of a call of a program; Unsupported for a kernel whose addresses depend on values
+        that only the program computes.
+        """
+        self._runner.call(buffers, variables)
+
+    def time(self, *buffers: Any, samples: int = 20, **variables: Any) -> Timing:
+        """The seconds of one run on your own arrays. The kernel runs many times: where it writes an
+        array that it reads, the values change with each run."""
+        return Timing(tuple(self._runner.time(buffers, variables, samples)[0]))
+
+    def __str__(self) -> str:
+        return str(Launches((self,)))
+
+
+class Launches(tuple[Launch, ...]):
+    """The launches of a program in order. `print` shows a line for each of their buffers."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        rows = [("", "kernel", "", "buffer", "dtype", "shape", "bytes", "how")]
+        for launch in self:
+            first = (str(launch.number), launch.kernel.name)
+            for b in launch.buffers:
+                does = " ".join(["reads"] * b.reads + ["writes"] * b.writes)
+                nbytes = shapes.show((b.nbytes,))[1:-1]
+                cells = (does, str(b), b.dtype.short, shapes.show(b.shape), nbytes)
+                rows.append((*first, *cells, _how(launch) if first[0] else ""))
+                first = ("", "")
+            if not launch.buffers:
+                rows.append((*first, "", "", "", "", "", _how(launch)))
+        return "\n".join(columns(rows, right=(0, 6)))
+
+    def __repr__(self) -> str:
+        return f"Launches({super().__repr__()})"
+
+
+def _how(launch: Launch) -> str:
+    """The variables, the constants, and the chunks or the grid of a launch."""
+    given = [k if v is None else f"{k}={v}" for k, v in launch.variables.items()]
+    given += [str(n) for n in launch.numbers]
+    if launch.block:
+        given.append(f"grid {shapes.show(launch.grid)} block {shapes.show(launch.block)}")
+    elif launch.chunks > 1:
+        given.append(f"{launch.chunks} chunks")
+    return " ".join(given)
+
+
+# ---------------------------------------------------------------- the launches of a program
+def listed(
+    stages: LazyLowered, plan: Plan, kernels: Sequence[Kernel], runner: Callable[[Plan], Any]
+) -> Launches:
+    """The launches of a plan. `runner` makes what runs a plan with the same code."""
+    lowered = stages.lowered
+    by_name = {k.name: k for k in kernels}
+    names = _names(plan)
+    known: dict[UOp, Work] = {}
+    made = []
+    calls = zip(plan.launches, lowered.calls, lowered.program.src, strict=True)
+    for number, (planned, (linear, args), call) in enumerate(calls):
+        split = call.src[0]
+        if split not in known:
+            known[split] = measure(split, lowered.located(linear))
+        buffers = _buffers(planned, linear, args, names, plan)
+        alone = by_hand.alone(plan, planned, linear, args, buffers)
+        variables = {v.name: v.default for v in alone.variables}
+        numbers = tuple([u.arg for u in args if u.op is Ops.CONST])
+        made.append(Launch(
+            number, by_name[planned.kernel], tuple(buffers.values()), variables, numbers,
+            planned.chunks if isinstance(planned.chunks, int) else 1,
+            *_grid(by_name[planned.kernel]), known[split], alone,
+            _preparation(split, call, plan, alone, runner),
+        ))  # fmt: skip
+    return Launches(made)
+
+
+def _preparation(
+    split: UOp, call: UOp, plan: Plan, alone: Plan, runner: Callable[[Plan], Any]
+) -> Callable[[], Any]:
+    """The function that checks and prepares a launch for its first run by hand."""
+
+    def prepare() -> Any:
+        written = {a.name for a in plan.arguments if a.writable}
+        by_hand.check_addresses(alone.name, split, call.src[1:], written)
+        return runner(alone)
+
+    return prepare
+
+
+def _grid(kernel: Kernel) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The blocks and the threads of a block, for a kernel of a GPU."""
+    return getattr(kernel, "grid", ()), getattr(kernel, "block", ())
+
+
+def _names(plan: Plan) -> list[tuple[Kind, str]]:
+    """The kind and the name of each base of a plan."""
+    inputs: list[tuple[Kind, str]] = [("input", a.name) for a in plan.arguments]
+    labels = zip(out_labels(plan), plan.results)
+    outputs: list[tuple[Kind, str]] = [("output", n) for n, r in labels if r.source is None]
+    constants: list[tuple[Kind, str]] = [
+        ("constant", f"constant{i}") for i in range(len(plan.constants))
+    ]
+    return [*inputs, *outputs, ("arena", "arena"), *constants]
+
+
+def _buffers(
+    planned: Planned, linear: UOp, args: Sequence[UOp], names: Sequence[tuple[Kind, str]],
+    plan: Plan,
+) -> dict[int, Buffer]:  # fmt: skip
+    """The buffers of a launch by slot."""
+    reads, writes = set(storage.read_slots(linear)), set(storage.written_slots(linear))
+    slots = {int(u.arg.slot): u for u in linear.src if u.op is Ops.PARAM}
+    found = {}
+    for slot in sorted(slots):
+        word, arg = planned.words[slot], args[slot]
+        assert isinstance(word, Pointer) and isinstance(word.offset, int)
+        kind, name = names[word.base]
+        shape = shapes.shape(arg)
+        nbytes = shapes.size(shape) * arg.dtype.itemsize
+        does = slot in reads, slot in writes
+        found[slot] = Buffer(name, kind, shape, arg.dtype, word.offset, nbytes, *does)
+    return found

@@ -1,0 +1,221 @@
+"""The time of each launch of a program, against what this machine can do at best.
+
+The least time of a launch is the longer of two, both measured in the same run, on the same device
+and with the same number of threads: its bytes at the speed of a copy of as many bytes (so small
+arrays are compared with a copy in the same cache), and its operations at the speed of `DEPTH`
+multiply-adds in a row. Its *share of the roofline* is that least time over its own. A function
+such as exp counts as one operation and takes many, so its kernels stay below the roofline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from uopc.backends.cpu.arguments import bind, shape_of
+from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.plan import AnyArray, Plan
+from uopc.errors import UserError
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.uop import UOp
+from uopc.program.launches import Kernel, Launch
+from uopc.program.program import Program
+from uopc.program.request import prepare
+from uopc.program.timing import Timing
+from uopc.tensor.creation import param
+
+# Long enough that loads and stores do not count, short enough that neighbours overlap in a core.
+DEPTH = 24
+ELEMENTS = 32768  # of each thread, for the multiply-adds
+LEAST_COPY = 4096  # bytes
+SAMPLES = 20
+# Lengths that a variable gets if nobody gives a value.
+DEFAULT_LENGTH = 256
+
+
+class Roofline:
+    """The speed of copies and of arithmetic for a program's device and threads, measured once."""
+
+    def __init__(self, program: Program) -> None:
+        self._like, self._make = program._request, program._make
+        self.bandwidths: dict[int, float] = {}  # bytes/s by bytes of the copy
+        self.peaks: dict[DType, float] = {}  # operations/s
+
+    def _best(self, graph: UOp, shape: int, dtype: DType) -> float:
+        """The best seconds of a graph over an array of ones."""
+        like = self._like
+        request = prepare(
+            graph, None, True, like.threads, "roofline", like.options, device=like.device
+        )
+        program = self._make(request)
+        samples = program._runner.time((np.ones(shape, dtype.numpy),), {}, SAMPLES)
+        return sum([min(times) for times in samples])
+
+    def bandwidth(self, nbytes: int) -> float:
+        """Bytes per second of a copy that touches about as many bytes, at least LEAST_COPY."""
+        size = max(LEAST_COPY, 1 << max(0, nbytes - 1).bit_length())
+        if size not in self.bandwidths:
+            count = size // 8  # of float32: read once, written once
+            x = param("x", (count,), dtypes.float32)
+            self.bandwidths[size] = size / max(self._best(x * 1.5, count, x.dtype), 1e-9)
+        return self.bandwidths[size]
+
+    def peak(self, dtype: DType) -> float:
+        """Operations per second of multiply-adds (of integers: mul and xor) of a dtype."""
+        if dtype.is_float and dtype.itemsize == 1:
+            dtype = dtypes.float32  # 8-bit floats are computed in it
+        if dtype is dtypes.bool_:
+            dtype = dtypes.uint8
+        if dtype not in self.peaks:
+            count = ELEMENTS * self._like.threads
+            x = y = param("x", (count,), dtype)
+            for _ in range(DEPTH):
+                y = y * 0.999 + 0.001 if dtype.is_float else (y * 3) ^ 5
+            self.peaks[dtype] = 2 * DEPTH * count / max(self._best(y, count, x.dtype), 1e-9)
+        return self.peaks[dtype]
+
+    def least(self, launch: Launch, values: Mapping[str, int]) -> tuple[float, str]:
+        """The least seconds of a launch, and what bounds it: memory or arithmetic."""
+        operations, nbytes = launch.work.counts(values)
+        moved = nbytes / self.bandwidth(nbytes)
+        dtype = launch.work.dtype
+        computed = operations / self.peak(dtype) if dtype is not None and operations else 0.0
+        return max((moved, "memory"), (computed, "arithmetic"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One launch: its time, its work for these arguments, its least time and what bounds that."""
+
+    launch: Launch
+    timing: Timing
+    operations: int
+    nbytes: int
+    least: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel, over all its launches."""
+
+    kernel: Kernel
+    launches: int
+    seconds: float
+    share: float  # of the time of all kernels
+    operations: int
+    nbytes: int
+    roofline: float  # the share of the roofline: least seconds over seconds
+    bound: str
+    unit: str  # GFLOP/s, or Gop/s where no float is computed
+
+    @property
+    def speed(self) -> float:
+        """Thousand millions of operations per second."""
+        return self.operations / self.seconds * 1e-9 if self.seconds else 0.0
+
+    @property
+    def bandwidth(self) -> float:
+        """GB/s."""
+        return self.nbytes / self.seconds * 1e-9 if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The launches of a program, timed. `call`: the seconds of whole calls from Python."""
+
+    launches: tuple[Measured, ...]
+    call: Timing
+    values: Mapping[str, int]
+    roofline: Roofline = field(repr=False)
+
+    def rows(self) -> list[Row]:
+        """One row per kernel, in order of first use. The best sample of each launch counts."""
+        by_kernel: dict[str, list[Measured]] = {}
+        for m in self.launches:
+            by_kernel.setdefault(m.launch.kernel.name, []).append(m)
+        whole = sum([m.timing.best for m in self.launches])
+        return [_row(measured, whole) for measured in by_kernel.values()]
+
+
+def _row(measured: list[Measured], whole: float) -> Row:
+    first = measured[0].launch
+    seconds = sum([m.timing.best for m in measured])
+    least = sum([m.least for m in measured])
+    return Row(
+        first.kernel, len(measured), seconds, seconds / whole if whole else 0.0,
+        sum([m.operations for m in measured]), sum([m.nbytes for m in measured]),
+        least / seconds if seconds else 0.0, max(measured, key=lambda m: m.least).bound,
+        "GFLOP/s" if first.work.floats else "Gop/s",
+    )  # fmt: skip
+
+
+def profile(
+    program: Program, arrays: tuple[Any, ...], named: Mapping[str, Any] | None = None,
+    samples: int = SAMPLES, roofline: Roofline | None = None,
+) -> Profile:  # fmt: skip
+    """Time every launch of a program on some arguments, and whole calls.
+
+    Each launch runs many times: arrays that the program updates in place change.
+    """
+    named, plan = dict(named or {}), program._runner.plan
+    values = bind(plan, arrays, dict(named), BoundedMap()).values
+    roofline = roofline or Roofline(program)
+    times = program._runner.time(arrays, dict(named), samples)
+    launches = [
+        Measured(
+            launch, Timing(tuple(t)), *launch.work.counts(values), *roofline.least(launch, values)
+        )
+        for launch, t in zip(program.launches, times, strict=True)
+    ]
+    return Profile(tuple(launches), _calls(lambda: program(*arrays, **named), samples), values,
+                   roofline)  # fmt: skip
+
+
+def _calls(call: Callable[[], Any], samples: int) -> Timing:
+    """The seconds of calls from Python."""
+    found = []
+    for count in (1, *[10] * samples):  # the first warms up
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        found.append((time.perf_counter() - begin) / count)
+    return Timing(tuple(found[1:]))
+
+
+# ---------------------------------------------------------------- arguments for a measurement
+def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
+    """A value for each variable: the given one, that of the graph, or about DEFAULT_LENGTH.
+
+    UserError for a name that is no variable, or a value out of bounds.
+    """
+    known = {v.name: v for v in plan.variables}
+    for name in given:
+        if name not in known:
+            shown = ", ".join(known) or "none"
+            raise UserError(f"{plan.name} has no variable {name!r}; it has {shown}")
+    values = {}
+    for name, v in known.items():
+        chosen = given.get(name, v.default)
+        values[name] = min(max(DEFAULT_LENGTH, v.lo), v.hi) if chosen is None else chosen
+        if not v.lo <= values[name] <= v.hi:
+            raise UserError(f"variable {name!r} is {values[name]}, expected {v.lo}..{v.hi}")
+    return values
+
+
+def random_arrays(plan: Plan, values: Mapping[str, int], seed: int = 0) -> list[AnyArray]:
+    """An array for each argument: floats in 0.5..1.5 (their logarithm and root exist), integers
+    in 0..3 (small enough for indices), booleans."""
+    rng = np.random.default_rng(seed)
+    made: list[AnyArray] = []
+    for argument in plan.arguments:
+        shape, dtype = shape_of(argument.shape, values), argument.dtype
+        kind = dtypes.from_numpy(dtype)
+        drawn = rng.random(shape, np.float32) + 0.5 if kind.is_float else rng.integers(0, 4, shape)
+        made.append((drawn > 1 if kind is dtypes.bool_ else drawn).astype(dtype))
+    return made

@@ -1,0 +1,73 @@
+"""The work of a kernel: the operations that it does, and the bytes of the storage it touches.
+
+An operation is one arithmetic operation of the graph on one element, an add as well as an exp.
+Bytes count each element of the storage that a kernel touches once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uopc.dump.table import source_lines
+from uopc.ir.builder.leaves import dim_uop
+from uopc.ir.core import dtypes, ranges, shapes, walk
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
+from uopc.ir.core.uop import UOp
+from uopc.program.planner import DimValue
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of one launch. Sizes may be symbolic."""
+
+    operations: DimValue
+    nbytes: DimValue  # of the storage that it touches
+    dtype: DType | None  # of most operations: of floats, where there are any
+    ops: str
+    lines: str
+
+    @property
+    def floats(self) -> bool:
+        """True where operations on floats are counted."""
+        return self.dtype is not None and self.dtype.is_float
+
+    def counts(self, values: Mapping[str, int]) -> tuple[int, int]:
+        """Operations and bytes, for these values of the variables."""
+        return self.operations.evaluate(values), self.nbytes.evaluate(values)
+
+
+def measure(kernel: UOp, nodes: list[UOp]) -> Work:
+    """The work of a kernel as split-kernels made it; `nodes` are those of the user's lines."""
+
+    def times(loops: Iterable[UOp]) -> Any:
+        return math.prod([r.src[0] for r in loops], start=UOp.const(dtypes.index, 1))
+
+    operations = zero = UOp.const(dtypes.index, 0)
+    reached: dict[UOp, UOp] = {}  # by storage: accesses to it
+    names: dict[str, None] = {}
+    often: Counter[DType] = Counter()
+    for u in walk.toposort(kernel):
+        if u.op is Ops.INDEX:
+            root = storage_root(u)
+            reached[root] = reached.get(root, zero) + times(ranges.ranges(u))
+        elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
+            if u.src[0].dtype.scalar is dtypes.index:
+                continue
+            names[f"reduce.{u.arg.op}" if u.op is Ops.REDUCE else u.op.name] = None
+            often[u.src[0].dtype.scalar] += 1
+            inside = ranges.ranges(u.src[0]) | set(u.src[1:]) if u.op is Ops.REDUCE else ()
+            operations += times(inside or ranges.ranges(u)) * (2 if u.op is Ops.MULACC else 1)
+    nbytes = zero
+    for p, accesses in reached.items():
+        size = dim_uop(shapes.size(shapes.shape(p)))
+        nbytes += accesses.minimum(size) * p.dtype.itemsize
+    work = DimValue.of(operations), DimValue.of(nbytes)
+    floats = {t: n for t, n in often.items() if t.is_float} or often
+    most = max(floats, key=lambda t: (floats[t], t.itemsize), default=None)
+    return Work(*work, most, " ".join(names), ", ".join(source_lines(nodes)))
