@@ -13,7 +13,8 @@ Before (vector), device=cuda:sm_90           After (vector)
   sink %9 name=E_64 opts=(GRID(0, 0),)
 
 Every thread of the launch runs the whole kernel, so the ranges vanish. Loops that are not inside of
-each other use the same threads. Thread 0 of a dimension does the stores outside of its loops. A
+each other use the same threads, and blocks of their own: a loop of 0 or 1 iterations skips the nest
+of other blocks. Thread 0 of a dimension does the stores outside of its loops. A
 reduce over threads becomes exchanges and shared memory (`block_reduce.py`). Storage that threads
 fill together is shared, with barriers (`barriers.py`), or filled ahead of its use
 (`pipelined_tiles.py`).
@@ -27,13 +28,14 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from uopc.errors import InvalidIR, Unsupported
-from uopc.ir.builder import index_maps, rebuild
-from uopc.ir.core import dtypes, ranges, walk
+from uopc.ir.builder import fold, index_maps, leaves, operands, rebuild
+from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.levels import VECTOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.passes.analysis.loops import make_range
 from uopc.passes.analysis.shared_tiles import THREADS, filled_together
 from uopc.passes.contract import Context, Pass
 from uopc.passes.place_threads.barriers import with_barriers
@@ -43,15 +45,18 @@ from uopc.passes.place_threads.swizzle import swizzled
 from uopc.target import Gpu
 
 _FASTEST = {"warp": 3, "group": 2, "local": 1, "grouptop": 0}  # neighbouring threads last
+_ONLY = 4  # the last component of the axis of a loop that skips a nest
 
 
 @dataclass(frozen=True)
 class _Threads:
     """The index of each range; the dimension of the block of each range of threads; the index and
     size of each dimension, x first. In a block of one dimension, ranges are digits of a thread's
-    number; `chains` then has the ranges around each node."""
+    number; `chains` then has the ranges around each node. `only`: of a range of blocks that not all
+    blocks run, the loop of 0 or 1 iterations around the nest."""
 
     index: dict[UOp, UOp]
+    only: dict[UOp, UOp]
     position: dict[UOp, int]
     threads: tuple[UOp, ...]
     sizes: tuple[int, ...]
@@ -79,19 +84,53 @@ def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
             position[r] = max(position.get(r, 0), i)
     if not (blocks or position):
         return None
-    outer = grid("gidx", [r.src[0] for r in blocks], gpu.grid, innermost_first=True)
-    index = dict(zip(blocks, outer.index))
+    index, only = _blocks(order, blocks, gpu)
     sizes = sorted({(i, _threads_of([r])) for r, i in position.items()})
     # The lanes of a warp must be neighbours, and the ranges of one dimension equally long.
     if len(sizes) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position):
-        return _one_number(index, chains)
+        return _one_number(index, only, chains)
     extents = tuple([size for _, size in sizes])
     threads = grid("lidx", extents[::-1], gpu.block, innermost_first=True).index[::-1]
     index |= {r: threads[i] for r, i in position.items()}
-    return _Threads(index, position, threads, extents)
+    return _Threads(index, only, position, threads, extents)
 
 
-def _one_number(index: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]) -> _Threads:
+def _blocks(
+    order: list[UOp], blocks: list[UOp], gpu: Gpu
+) -> tuple[dict[UOp, UOp], dict[UOp, UOp]]:
+    """The index of each range of blocks; and of those that not all blocks run, the loop of 0 or 1
+    iterations around the nest. Nests beside each other are behind each other on one dimension."""
+    around = dict.fromkeys(frozenset(ranges.ranges(u)) for u in order if u.op is Ops.STORE)
+    nests = dict.fromkeys(frozenset(r for r in n if r in blocks) for n in around)
+    nests = {n: None for n in nests if not any(n < other for other in nests)}
+    shared = [r for r in blocks if all(r in n for n in nests)]
+    beside = [[r for r in blocks if r in n and r not in shared] for n in nests]
+    beside = [own for own in beside if own]
+    if sum(map(len, beside)) > len(blocks) - len(shared):
+        raise Unsupported("nests of loops that share blocks in part")
+    sizes = [leaves.dim_uop(shapes.size(tuple([r.src[0] for r in own]))) for own in beside]
+    total = functools.reduce(affine.add, sizes, affine.const(0))
+    extents = [r.src[0] for r in shared] + [total] * bool(beside)
+    places = grid("gidx", extents, gpu.grid, innermost_first=True).index
+    index, only = dict(zip(shared, places)), {}
+    start = affine.const(0)
+    for own, size in zip(beside, sizes):
+        end = affine.add(start, size)
+        runs = index_maps.both(
+            compare.less(affine.plus(start, -1), places[-1]), compare.less(places[-1], end)
+        )
+        axis = (*own[0].arg.axis, _ONLY)
+        only[own[0]] = loop = make_range(fold.cast(runs, dtypes.index), axis, "loop")
+        lengths = tuple([operands.as_dim(r.src[0]) for r in own])
+        digits = index_maps.reshape_index((size,), lengths, (affine.sub(places[-1], start),))
+        index |= {r: affine.add(i, loop) for r, i in zip(own, digits)}
+        start = end
+    return index, only
+
+
+def _one_number(
+    index: dict[UOp, UOp], only: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]
+) -> _Threads:
     """A block of one dimension, whose ranges are digits of a thread's number."""
     steps: dict[UOp, int] = {}  # of a range: the number of threads per iteration
     for chain in chains:
@@ -102,7 +141,7 @@ def _one_number(index: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]) -> _
     for r, step in steps.items():
         digit = affine.floordiv(number, affine.const(step))
         index[r] = affine.floormod(digit, r.src[0])
-    return _Threads(index, dict.fromkeys(steps, 0), (number,), (total,), chains)
+    return _Threads(index, only, dict.fromkeys(steps, 0), (number,), (total,), chains)
 
 
 def _threads_of(chain: Iterable[UOp]) -> int:
@@ -184,7 +223,10 @@ class _Placement:
             return None
         if u.op is Ops.REDUCE:
             return self._reduce(u, src[0], closed)
-        kept = tuple([s for s, old in zip(src[1:], u.src[1:]) if old not in launch.index])
+        kept = tuple([
+            launch.only.get(old, s) for s, old in zip(src[1:], u.src[1:])
+            if old not in launch.index or old in launch.only
+        ])  # fmt: skip
         return intern(Ops.END, dtypes.void, (src[0], *kept)) if kept else src[0]
 
     def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:

@@ -27,12 +27,13 @@ MOST_THREADS = {"group": 1024, "grouptop": 32}
 
 
 def grid(kernel: UOp, r: UOp, n: int) -> UOp:
-    """r  →  a dimension of the grid: each iteration runs in a block of its own."""
+    """r  →  a dimension of the grid: each iteration runs in a block of its own. Nests beside each
+    other get blocks of their own, unless blocks would have to wait for each other."""
     legality.check_no_amount(n)
     _check_output(kernel, r)
     if ranges.ranges(r.src[0]):
         raise Refused("its length differs from iteration to iteration")
-    legality.check_outermost(kernel, r)
+    _check_outermost(kernel, r)
     made = make_range(r.src[0], r.arg.axis, "global")
     return stripped(kernel, Strip(r, made, (made,)))
 
@@ -102,6 +103,28 @@ def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("threads fill no tile in the loop")
     made = {t: t.replace(arg=dataclasses.replace(t.arg, stages=n)) for t in tiles}
     return rebuild.rebuild(kernel, made)
+
+
+def _check_outermost(kernel: UOp, r: UOp) -> None:
+    """Refused unless r is outermost: in the whole kernel, or in a nest beside others, if no blocks
+    and no threads wait for each other."""
+    if all(u.op is Ops.END and r in u.src[1:] for u in kernel.src):
+        return
+    effects = list(kernel.src)
+    while effects:
+        u = effects.pop()
+        if u.op is Ops.END and r in u.src[1:]:
+            break
+        if u.op is Ops.GROUP:
+            effects += u.src
+        elif u.op is Ops.END and all(q.arg.kind == "global" for q in u.src[1:]):
+            effects.append(u.src[0])
+    else:
+        raise Refused("the range is not the outermost one of a nest")
+    if any(u.op is Ops.BUFFER or (u.op is Ops.RANGE and u.arg.kind.startswith("group"))
+           for u in walk.order(kernel)):  # fmt: skip
+        raise Refused("threads that wait for each other are not all inside of the range")
+    legality.check_not_read(kernel, kernel_nodes(kernel).stores)
 
 
 def _check_output(kernel: UOp, r: UOp) -> None:

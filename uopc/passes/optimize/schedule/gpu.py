@@ -16,7 +16,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import find_contraction
 from uopc.passes.contract import Context
-from uopc.passes.optimize.schedule import gpu_tensor_cores, gpu_thresholds, thresholds
+from uopc.passes.optimize.schedule import gpu_tensor_cores, gpu_thresholds, guards, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, covering, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 
@@ -248,6 +248,26 @@ def _put_rows_together(s: GpuScheduler) -> None:
         s.attempt("LOCAL", row, n)
 
 
+# ---------------------------------------------------------------- nests beside each other
+def _specialise(s: GpuScheduler) -> bool:
+    """The parts of a loop that compute in different ways are nests with threads and blocks of their
+    own."""
+    k = s.facts
+    if s.threads or k.reduces or len(k.written) != 1 or not guards.specialise(s):
+        return False
+    for i in range(len(s.facts.written)):
+        _widen_output(s, k := s.facts, _nest(k, i))
+        threads = [r for r in ranges.ranges(s.facts.written[i].node) if r.arg.kind == "local"]
+        _fill_block(s, gpu_thresholds.BLOCK // _runs(threads), _nest(s.facts, i))
+    return _grid(s)
+
+
+def _nest(k: KernelFacts, i: int) -> list[UOp]:
+    """The loops around store number i."""
+    around = ranges.ranges(k.written[i].node)
+    return [r for r in _loops(k) if r in around]
+
+
 # ---------------------------------------------------------------- outputs
 def _share_outputs(s: GpuScheduler) -> None:
     """Blocks of independent threads, or of threads that share sums over rows."""
@@ -261,7 +281,7 @@ def _share_outputs(s: GpuScheduler) -> None:
     shared = _share_rows(s, k)
     if not shared:
         _widen_reduces(s, k)
-        _widen_output(s, k)
+        _widen_output(s, k, k.outputs)
     _fill_block(s, gpu_thresholds.WARP if shared else gpu_thresholds.BLOCK, _loops(s.facts))
 
 
@@ -285,13 +305,14 @@ def _widen_reduces(s: GpuScheduler, k: KernelFacts) -> None:
             s.attempt("VECTOR", r, s.lanes)
 
 
-def _widen_output(s: GpuScheduler, k: KernelFacts) -> None:
-    """16-byte accesses of an output loop, or narrower ones if copies would fill the registers."""
+def _widen_output(s: GpuScheduler, k: KernelFacts, among: list[UOp]) -> None:
+    """16-byte accesses of one of these output loops, or narrower ones if copies would fill the
+    registers."""
     lanes = s.lanes
     while lanes > 1 and lanes * k.expanded_size() > gpu_thresholds.LANE_NODES:
         lanes //= 2
     for r in _written_along(k):
-        if r.arg.kind == "loop" and _is_plain(k, r) and length_of(r) is not None:
+        if r in among and r.arg.kind == "loop" and _is_plain(k, r) and length_of(r) is not None:
             if (length_of(r) or 1) % lanes == 0:
                 s.attempt("VECTOR", r, lanes)
             return
@@ -340,7 +361,7 @@ def _share_rows(s: GpuScheduler, k: KernelFacts) -> bool:
     if wanted < 2:
         return False
     if columns // (s.lanes * gpu_thresholds.WARP) >= s.gpu.multiprocessors:
-        _widen_output(s, k)
+        _widen_output(s, k, k.outputs)
     if not s.attempt("GROUPTOP", rows[0], fitting(gpu_thresholds.MOST_APART, wanted)):
         return False
     _overlap_loads(s, s.outer(rows[0]), 1)
@@ -365,6 +386,7 @@ STEPS: tuple[Step[GpuScheduler], ...] = (
     Step("share-reduces", _share_reduces, "the threads of a reduce decide those of all loops"),
     Step("share-loops-beside", _share_loops_beside, "loops beside a reduce take its threads"),
     Step("put-rows-together", _put_rows_together, "the threads of one row are known"),
+    Step("specialise", _specialise, "completes the schedule; no thread waits for another"),
     Step("share-outputs", _share_outputs, "kernels without shared reduces choose threads freely"),
     Step("grid", _grid, "completes the schedule; the loops that no thread took are its grid"),
 )

@@ -36,6 +36,25 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
                 break
 
 
+def specialise(s: Scheduler) -> bool:
+    """Cut output loops at the bounds of their comparisons with constants, where an iteration then
+    has fewer operations by `SPECIALISED`. Return True if a loop was cut."""
+    k = s.facts
+    before = len(s.opts)
+    for r in [r for r in reversed(k.outputs) if r.arg.kind == "loop"]:
+        places = _guard_cuts(s.facts, r)
+        length = length_of(r)
+        if not places or length is None:
+            continue
+        state, whole = (s.tiled, s.opts), s.facts.expanded_size(r)
+        _cut(s, s.family(r), places)
+        parts = s.family(r)
+        after = sum([(length_of(q) or 0) / length * s.facts.expanded_size(q) for q in parts])
+        if whole - after < thresholds.SPECIALISED or s.facts.expanded_size() > _most_code(k):
+            s.tiled, s.opts = state
+    return len(s.opts) > before
+
+
 def _guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
     """The iterations at which to cut a loop so that its comparisons with constants hold between.
 

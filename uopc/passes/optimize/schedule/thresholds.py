@@ -43,6 +43,7 @@ RUNS_OF_A_NODE          = row(8,       "runs",           "each node of the parts
 LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop that SPLIT_AT cuts",                                       "triangles")
 CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
+SPECIALISED             = row(16,      "nodes",          "least gain, per iteration, of cutting a loop of a GPU at guards",                 "GPU guards")
 LEAST_MIDDLE            = row(16,      "iterations",     "least length of the middle part, which has no guards",                            "short pads")
 
 # Register tiles: the cost model of `register_tiles.py`
