@@ -241,7 +241,7 @@ def test_a_hit_shows_its_kernels_and_stages():
     assert repr(first) == repr(again)
 
 
-def test_verify_and_debug_look_at_every_stage():
+def test_verify_and_counted_matches_look_at_every_stage():
     x = uopc.param("x", (16,))
     uopc.compile(x + 1.0)
     assert uopc.compile(x + 1.0, verify=True).stats["scheduled"] == 1

@@ -51,9 +51,54 @@ MARKS = {
 
 @pytest.mark.parametrize("level", range(8))
 def test_levels_add_up(capsys, level):
+    uopc.cache.clear()
     err = printed(capsys, level) if level else printed(capsys, 0)
     for least, mark in MARKS.items():
         assert bool(re.search(mark, err, re.M)) == (level >= least), (least, err[:2000])
+
+
+@pytest.mark.parametrize("level", range(1, 8))
+def test_cached_programs_print_what_compiled_ones_do(capsys, level):
+    """All but the line of level 1, which says where the program was found."""
+    uopc.cache.clear()
+    compiled = printed(capsys, level).splitlines()
+    before = uopc.cache.counters()
+    cached = printed(capsys, level).splitlines()
+    after = uopc.cache.counters()
+    assert re.fullmatch(r"(uopc: product for .* 1 launch); cached in memory; [\d.]+ ms", cached[0])
+    again = ["uopc: the program or a kernel of it is cached; lowered again to be shown"]
+    assert cached[1 : 1 + (level > 2)] == again * (level > 2)
+    assert cached[1 + (level > 2) :] == compiled[1:]
+    assert after == before | {"memory_hits": before["memory_hits"] + 1}
+
+
+@pytest.mark.parametrize("level", range(8))
+def test_debugging_does_not_change_caching(capsys, tmp_path, level):
+    """The counters of a row of compiles are the same at each level."""
+
+    def counted(debug):
+        uopc.cache.clear()
+        with uopc.options(debug=debug, cache_dir=str(tmp_path / f"cache{debug}")):
+            for graph in (product(), product(), (product() + 1).softmax(), product().transpose()):
+                uopc.compile(graph)
+            uopc.cache.clear()
+            uopc.compile(product())
+        return uopc.cache.counters()
+
+    plain, debugged = counted(0), counted(level)
+    assert debugged == plain and plain["disk_hits"] == 1
+    errors = capsys.readouterr().err
+    assert bool(level) == ("cached in memory" in errors) == ("cached on disk" in errors)
+
+
+def test_level_one_tells_of_cached_kernels(capsys):
+    uopc.cache.clear()
+    x = uopc.param("x", (8, 16))
+    uopc.compile(x.sum(axis=1), threads=1)
+    err = printed(capsys, 1, (x.sum(axis=1), x.max(axis=0)))
+    assert re.search(
+        r"2 kernels in 2 launches; [\d.]+ ms: passes [\d.]+, LLVM [\d.]+; 1 kernel cached$", err
+    )
 
 
 def test_nothing_is_printed_by_default(capsys):

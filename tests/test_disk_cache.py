@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pwd
+import re
 import stat
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from uopc.backends import detect
 from uopc.backends.cpu import native
 from uopc.cache import disk
 from uopc.cache.disk import DiskCache, Unusable
+from uopc.cli import load
 from uopc.cli import main as cli
 from uopc.errors import UserError
 from uopc.ir.core.serialize import fingerprint
@@ -405,6 +407,7 @@ import contextlib, io, json, os, sys
 import numpy as np
 import uopc
 from uopc import cache
+from uopc.cli import load
 from uopc.cli import main as cli
 from uopc.program import key
 x = uopc.param("x", (3,))
@@ -618,6 +621,26 @@ def test_ls_why_clear(command, tmp_path, folder):
     said = command("why", str(file))
     assert "r_3_4: miss: nearest is" in said and "(other code): graph differs" in said
     assert "1 files with" in command("clear") and "0 entries" in command("ls")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ("x.sum()", "x.max()", "graph differs: in its operations or numbers"),
+        ("x + 1", "x + 2", "graph differs: in its operations or numbers"),
+        ("x + 1", "uopc.param('x', (9,)) + 1", r"input x is float32\[9\] here, float32\[8\] there"),
+        ("x + 1", "x + uopc.param('y', (8,))", r"input y is float32\[8\] here, none there"),
+        ("x + 1", "(x + 1).cast(uopc.dtypes.int8)", r"output 0 is int8\[8\] here, float32"),
+        ("x[:n]", "x[:uopc.variable('n', 1, 7)]", r"variable n is 1\.\.7 here, 1\.\.8 there"),
+        ("x + 1", "(x * 3 + 1).exp()", r"its number of nodes is \d+ here, \d+ there"),
+    ],
+)
+def test_why_says_how_the_graph_differs(command, tmp_path, first, second, says):
+    head = "import uopc\nx = uopc.param('x', (8,))\nn = uopc.variable('n', 1, 8)\n"
+    for name, text in (("a.py", first), ("b.py", second)):
+        (tmp_path / name).write_text(f"{head}graph = {text}\n", "utf-8")
+    uopc.compile(load.load(str(tmp_path / "a.py")).graph)
+    assert re.search(rf": miss: nearest is .*{says}", command("why", str(tmp_path / "b.py")))
 
 
 def test_why_names_the_component(command, tmp_path, monkeypatch):

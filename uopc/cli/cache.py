@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import Any
 
 from uopc import config, driver
+from uopc.backends.cpu.arguments import describe
 from uopc.cache.disk import DiskCache, Entry, Unusable
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump.columns import plural
 from uopc.errors import UserError
+from uopc.ir.core import shapes, walk
 from uopc.ir.core.serialize import fingerprint
 from uopc.passes.pass_manager import INPUT
-from uopc.program import key, record, reuse
+from uopc.program import key, planner, record, reuse
+from uopc.program.artifact import Artifact
 from uopc.program.kernel_cache import KernelCache
-from uopc.program.request import lower, prepare
+from uopc.program.request import Request, lower, prepare
 
 _SHOWN = 12  # characters of a digest
+_MOST_SAID = 4  # differences of graphs
 _LONGEST = 60  # characters of a component that is shown; a longer one only "differs"
 
 
@@ -110,6 +116,14 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
         reason = exact if isinstance(exact, str) else "it has another key"
         out.line(f"  that entry cannot be used: {reason}")
     others = [(e, h) for e, h in entries if isinstance(h, record.Head) and "graph" in h.key]
+
+    def graph_of(entry: Entry) -> str:
+        try:
+            found = record.decode(disk.read(entry.name, touch=False) or b"", None, backend.artifact)
+        except Unusable:  # of another backend, or gone
+            return "graph differs"
+        return _graph_differs(request, found)
+
     lowered = lower(request, machine)
     cached = KernelCache(request, machine, disk, backend.artifact).find(lowered.program)
     of = {k: call.src[0] for call, (k, _) in zip(lowered.program.src, lowered.calls)}
@@ -120,11 +134,14 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
             said = f"hit in {disk.where([known.key])[known.key][:_SHOWN]}, of another program"
         else:
             (source,) = backend.render(lowered, [k]).values()
-            said = _miss(whole, k.arg.name, source, others)
+            said = _miss(whole, k.arg.name, source, others, graph_of)
         out.line(f"  {k.arg.name}: {said}")
 
 
-def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, record.Head]]) -> str:
+def _miss(
+    whole: key.Key, name: str, source: str, others: list[tuple[Entry, record.Head]],
+    graph_of: Callable[[Entry], str],
+) -> str:  # fmt: skip
     """Why a kernel is not cached: how its key differs from the nearest entry's."""
     digest = record.digest_of(source)
 
@@ -141,7 +158,41 @@ def _miss(whole: key.Key, name: str, source: str, others: list[tuple[Entry, reco
     mine, said = dict(whole.components), []
     for component in whole.differs(head.key):
         here, there = mine.get(component, "nothing"), head.key.get(component, "nothing")
-        short = max(len(here), len(there)) <= _LONGEST and component not in ("graph", "uopc")
+        if component == "graph":
+            said.append(graph_of(entry))
+            continue
+        short = max(len(here), len(there)) <= _LONGEST and component != "uopc"
         said.append(f"{component} {here} here, {there} there" if short else f"{component} differs")
     differing = "; ".join(said) or "nothing differs"
     return f"miss: nearest is {entry.name[:_SHOWN]} ({what}): {differing}"
+
+
+def _graph_differs(request: Request, found: Artifact) -> str:
+    """In which of its parts the graph of a request differs from that of an entry."""
+    plan = found.plan
+    inputs = {p.arg.name: _shown(p.dtype.numpy, shapes.shape(p)) for p in request.params}
+    outputs = {
+        str(i): _shown(v.dtype.numpy, shapes.shape(v))
+        for i, v in enumerate([v for v in request.graph.src if v.dtype.kind != "void"])
+    }
+    bounds = {v.arg.name: f"{v.arg.low}..{v.arg.high}" for v in walk.variables(request.graph)}
+    printed = fingerprint(request.graph)
+    parts = (
+        ("input", inputs, {a.name: describe(a.dtype, a.shape) for a in plan.arguments}),
+        ("output", outputs,
+         {str(i): describe(r.dtype, r.shape) for i, r in enumerate(plan.results)}),
+        ("variable", bounds, {v.name: f"{v.lo}..{v.hi}" for v in plan.variables}),
+        ("its number of", {"nodes": str(printed.nodes)}, {"nodes": str(found.nodes)}),
+    )  # fmt: skip
+    said = [
+        f"{part} {name} is {here.get(name, 'none')} here, {there.get(name, 'none')} there"
+        for part, here, there in parts
+        for name in {**here, **there}
+        if here.get(name) != there.get(name)
+    ]
+    more = f" and {len(said) - _MOST_SAID} more" if len(said) > _MOST_SAID else ""
+    return f"graph differs: {', '.join(said[:_MOST_SAID]) or 'in its operations or numbers'}{more}"
+
+
+def _shown(dtype: Any, shape: tuple[Any, ...]) -> str:
+    return describe(dtype, [planner.dim(d) for d in shape])

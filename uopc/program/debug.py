@@ -10,7 +10,9 @@
 
 `UOPC_DEBUG=2 python program.py`, or `with uopc.options(debug=2): f = uopc.compile(graph)`. The
 level at the compile counts: from 2 on, the program times its kernels one by one, so a call takes
-longer. `work.py` says which operations and bytes count.
+longer. A cached program is not compiled again: level 1 says where it was found, and the levels that
+show stages lower it once more, which changes no cache. `work.py` says which operations and bytes
+count.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 def report_compile(program: Program, level: int) -> Program:
     """Print the output of a level. Returns the program, which from level 2 on times its calls."""
     _print(_summary(program))
+    if level >= OPTS and "lowered" not in vars(program._stages):
+        _print("uopc: the program or a kernel of it is cached; lowered again to be shown")
     if level >= GRAPHS:
         _print_graphs(program)
     for kernel in program.kernels if level >= OPTS else ():
@@ -49,16 +53,23 @@ def _print(text: str) -> None:
 
 
 def _summary(program: Program) -> str:
-    request, lowered, stats = program._request, program._stages.lowered, program.stats
-    machine = lowered.context.target
-    passes = sum(stats["passes"].values())
+    request, stats, machine = program._request, program.stats, program._stages.machine
+    total = f"{stats['total'] * 1e3:.1f} ms"
+    if stats["cache"]:
+        how = f"cached {_WHERE[stats['cache']]}; {total}"
+    else:
+        passes, llvm = sum(stats["passes"].values()), stats["llvm"]
+        how = f"{total}: passes {passes * 1e3:.1f}, LLVM {llvm * 1e3:.1f}"
+        cached = len(program.kernels) - stats["compiled"]
+        how += f"; {plural(cached, 'kernel')} cached" if cached else ""
     return (
         f"uopc: {request.name or 'program'} for {machine.device} {machine.cpu},"
         f" {request.threads} threads: {plural(len(program.kernels), 'kernel')} in"
-        f" {plural(len(lowered.calls), 'launch', 'launches')};"
-        f" {stats['total'] * 1e3:.1f} ms: passes {passes * 1e3:.1f},"
-        f" LLVM {stats['llvm'] * 1e3:.1f}"
+        f" {plural(stats['launches'], 'launch', 'launches')}; {how}"
     )
+
+
+_WHERE = {"memory": "in memory", "disk": "on disk"}
 
 
 def _print_graphs(program: Program) -> None:

@@ -145,7 +145,7 @@ def program_for(
 ) -> Program:  # fmt: skip
     """The program for a request, from a cache or compiled. A pickle calls `make_program`.
 
-    With `verify`, options.debug, viz or match_stats every stage is made, so no cache is asked.
+    With `verify`, options.viz or match_stats every stage is made, so no cache is asked.
     """
     start = time.perf_counter()
     stages = LazyLowered(request, backend)
@@ -162,11 +162,13 @@ def program_for(
         return made
 
     options = request.options
-    if verify or options.debug or options.match_stats or config.page_folder(options):
+    if verify or options.match_stats or config.page_folder(options):
         found, where = make(verify, anew=True), ""
-        stages.lowered = fresh[0]
     else:
         found, where = reuse.obtain(request, stages.machine, printed, backend.artifact, make, disk)
+    wanted = verify or options.debug or options.match_stats or config.page_folder(options)
+    if fresh and wanted and len(fresh[0].kernels) == len(found.names):  # no kernel was skipped
+        stages.lowered = fresh[0]
     program = backend.load(request, found, printed.arrays)
     program._request, program._artifact, program._make = request, found, make_program
     program._stages, program._backend = stages, backend
