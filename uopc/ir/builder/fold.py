@@ -15,13 +15,23 @@ from typing import Any
 import numpy as np
 
 from uopc.ir.builder import checks
-from uopc.ir.builder.leaves import Scalar, const, const_like, fitting, full, located
-from uopc.ir.core import dtypes, semantics, shapes
+from uopc.ir.builder.leaves import (
+    Scalar,
+    const,
+    const_like,
+    constant_in,
+    dim_uop,
+    fitting,
+    full,
+    located,
+    spread,
+)  # fmt: skip
+from uopc.ir.core import bounds, dtypes, semantics, shapes
 from uopc.ir.core.constants import wrap
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import compare
+from uopc.ir.index import affine, compare, size_conditions
 
 
 # ---------------------------------------------------------------- elementwise ops
@@ -46,13 +56,23 @@ def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
     if op is Ops.WHERE:
         return select(*src)
     for s in src:
-        if s.op in _MAY_BE_PARTIAL and is_partial(s):
-            return _partial(op, src, s)
+        if s.op in _UNUSUAL:
+            if is_partial(s):
+                return _partial(op, src, s)
+            if s.op is Ops.EXPAND and s.src[0].op is Ops.CONST:
+                return _as_scalars(op, src)
     if src[0].dtype.kind == "index":
         index_op = compare.OPS.get(op)
         if index_op is not None and all([s.dtype.kind == "index" for s in src]):
             return _in_common_shape(index_op(*src), src)
     return _stacked(op, src) if src[0].op is Ops.STACK else _without_constants(op, src)
+
+
+def _as_scalars(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """x * (0 in the shape of x) → 0 in that shape: a constant with a shape folds as a scalar."""
+    scalars = [s.src[0] if s.op is Ops.EXPAND and s.src[0].op is Ops.CONST else s for s in src]
+    made = folded(op, tuple(scalars))
+    return None if made is None else spread(made, shapes.broadcast(map(shapes.shape, src)))
 
 
 def _in_common_shape(made: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -138,8 +158,18 @@ def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
         # x + (-0.0) and x - 0.0 are x for every x; x + 0.0 is not (-0.0).
         vanishes |= op is Ops.ADD and v == 0 and str(v) == "-0.0"
         vanishes |= op is Ops.SUB and right and v == 0 and str(v) == "0.0"
+        if op is Ops.MUL and v == 0 and _is_natural(x):
+            return const_like(x, v)
         return x if vanishes else None
     return _integer_identity(op, x, c, right)
+
+
+def _is_natural(x: UOp) -> bool:
+    """True if a float is surely finite and not negative: its product with a zero is that zero."""
+    if x.op is not Ops.CAST or x.src[0].dtype.is_float:
+        return False
+    low, high = bounds.bounds(x.src[0])
+    return bool(low >= 0 and high < 1 << 15)  # a cast to 8 bits saturates
 
 
 def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
@@ -162,8 +192,59 @@ def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
     return const_like(x, 0) if op in (Ops.FLOORMOD, Ops.CMOD) and v == 1 else None
 
 
+# ---------------------------------------------------------------- constants with a shape
+def of_constant(u: UOp) -> UOp | None:
+    """A movement, or a REDUCE, of a constant with a shape, folded. None if it relies on a condition
+    of symbolic sizes, which would be lost."""
+    value = constant_in(u.src[0])
+    if value is None:
+        return None
+    zero = not value.arg and str(value.arg) != "-0.0"
+    if not zero and (u.op is Ops.PAD or (u.op is Ops.SHRINK and not is_inside(u))):
+        return None
+    sizes = (*shapes.shape(u.src[0]), *u.src[1:])
+    if not all([type(d) is int for d in sizes]) and size_conditions.unproved(u):
+        return None
+    if u.op is Ops.REDUCE:
+        dims = shapes.shape(u.src[0])
+        value = _reduced_constant(value, u.arg.op, [dims[i] for i in u.arg.axes])
+    return None if value is None else full(value, shapes.shape(u))
+
+
+def is_inside(u: UOp) -> bool:
+    """True if a SHRINK surely reads inside its operand: outside of it, it reads zeros."""
+    for begin, size, whole in zip(*shapes.window(u), shapes.shape(u.src[0])):
+        past = affine.sub(affine.add(dim_uop(begin), dim_uop(size)), dim_uop(whole))
+        if bounds.bounds(dim_uop(begin))[0] < 0 or bounds.bounds(past)[1] > 0:
+            return False
+    return True
+
+
+def _reduced_constant(value: UOp, op: str, dims: list[shapes.Dim]) -> UOp | None:
+    """A constant, combined with itself; None if a symbolic size may be 0 or decides the value.
+
+    A sum or product of floats is rounded once."""
+    t = value.dtype
+    if 0 in dims:
+        return const(t, semantics.reduce_identity(op, t))
+    if op in ("max", "min"):
+        return value if all([isinstance(d, int) or bounds.bounds(d)[0] > 0 for d in dims]) else None
+    n = shapes.size(tuple(dims))
+    if not isinstance(n, int):
+        return None
+    if t.kind == "bool":
+        return value  # or, and
+    if t.is_float:
+        with np.errstate(all="ignore"):
+            c = np.float64(value.arg)
+            return const(t, float(c * n if op == "add" else c**n))
+    if t.is_int:  # modulo 2^64, and so modulo 2^bits
+        return const(t, value.arg * n if op == "add" else pow(value.arg, n, 1 << 64))
+    return const(t, value.arg * n) if op == "add" else None
+
+
 # ---------------------------------------------------------------- values that may be missing
-_MAY_BE_PARTIAL = frozenset((Ops.INVALID, Ops.WHERE))
+_UNUSUAL = frozenset((Ops.INVALID, Ops.WHERE, Ops.EXPAND))  # partial, or constants with a shape
 
 
 def is_partial(u: UOp) -> bool:
@@ -193,15 +274,18 @@ def select(p: UOp, a: UOp, b: UOp) -> UOp:
     made = intern(Ops.WHERE, t, (p, a, b))
     if is_partial(p) or is_partial(a) or (is_partial(b) and b.op is not Ops.INVALID):
         return _select_partial(p, a, b, intern(Ops.INVALID, t))
-    chosen = a if a is b else None
-    if p.op is Ops.CONST and type(p.arg) is bool:
-        chosen = a if p.arg else b
+    known = p if p.op is Ops.CONST else constant_in(p)
+    chosen = a if a is b or (a.op is Ops.EXPAND and a.src[0] is constant_in(b)) else None
+    if chosen is None and b.op is Ops.EXPAND and b.src[0] is constant_in(a):
+        chosen = b
+    if known is not None and type(known.arg) is bool:
+        chosen = a if known.arg else b
         if chosen.op is Ops.INVALID and shapes.shape(made) == ():
             return intern(Ops.INVALID, t)
-    if chosen is None or chosen.dtype.scalar is not t.scalar:
+    if chosen is None or chosen.op is Ops.INVALID or chosen.dtype.scalar is not t.scalar:
         return made
     # A scalar may stand for a vector: it repeats.
-    return chosen if shapes.shape(chosen) == shapes.shape(made) else made
+    return spread(chosen, shapes.shape(made))
 
 
 def _select_partial(p: UOp, a: UOp, b: UOp, nothing: UOp) -> UOp:
@@ -234,6 +318,8 @@ def convert(u: UOp, t: DType) -> UOp:
         with np.errstate(all="ignore"):
             value = semantics.cast(np.asarray(u.arg, u.dtype.numpy), u.dtype, target)
         return const(target.scalar, value.item())
+    if u.op is Ops.EXPAND and u.src[0].op is Ops.CONST:
+        return full(convert(u.src[0], t), shapes.shape(u))
     if u.op is Ops.INVALID:
         return intern(Ops.INVALID, target)
     if u.op is Ops.WHERE and is_partial(u):

@@ -62,11 +62,32 @@ def const_like(u: UOp, value: Any) -> UOp:
 
 
 def full(value: UOp, dims: shapes.Shape) -> UOp:
-    """A scalar value in every element of a shape."""
+    """A scalar value in every element of a shape; any other value, repeated to that shape."""
     if not dims:
         return value
     arg, symbolic = split_dims(dims)
     return intern(Ops.EXPAND, value.dtype, (value, *symbolic), arg)
+
+
+def filling(u: UOp) -> UOp | None:
+    """The scalar that fills `u`, if `u` is a constant or an EXPAND of a scalar."""
+    if u.op is Ops.EXPAND and not shapes.shape(u.src[0]):
+        return u.src[0]
+    return u if u.op is Ops.CONST and type(u.arg) is not tuple else None
+
+
+def constant_in(u: UOp) -> UOp | None:
+    """The constant that is every element of `u`, or None."""
+    if u.op is Ops.EXPAND:
+        u = u.src[0]
+    return u if u.op is Ops.CONST and type(u.arg) is not tuple else None
+
+
+def spread(u: UOp, dims: shapes.Shape) -> UOp:
+    """`u` repeated to a shape that it broadcasts to."""
+    if shapes.shape(u) == dims:
+        return u
+    return full(u.src[0] if u.op is Ops.EXPAND else u, dims)
 
 
 def split_dims(dims: shapes.Shape) -> tuple[tuple[int | None, ...], tuple[UOp, ...]]:

@@ -51,13 +51,6 @@ def _relies(a: UOp) -> bool:
     return not _is_fixed(shapes.shape(a)) and bool(size_conditions.unproved(a))
 
 
-def _uniform(a: UOp) -> UOp | None:
-    """The scalar that fills `a`, if `a` is a constant or an EXPAND of a scalar."""
-    if a.op is Ops.EXPAND and not shapes.shape(a.src[0]):
-        return a.src[0]
-    return a if a.op is Ops.CONST and type(a.arg) is not tuple else None
-
-
 def reshape(a: UOp, *new_shape: Any) -> UOp:
     """The same elements in row-major order under `new_shape`. A dimension of -1 follows from
     the others."""
@@ -78,7 +71,7 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
     relying = _relying(Ops.RESHAPE, a, target)
     if relying is not None:
         return relying
-    value = _uniform(a)
+    value = leaves.filling(a)
     if value is not None:
         return leaves.full(value, target)
     if a.op is Ops.RESHAPE and not _relies(a):
@@ -120,7 +113,7 @@ def permute(a: UOp, *axes: Any) -> UOp:
         raise UserError(f"permute: {order} is not a permutation of the axes of {show(old)}")
     if order == tuple(range(len(old))):
         return a
-    value = _uniform(a)
+    value = leaves.filling(a)
     if value is not None:
         return leaves.full(value, tuple([old[i] for i in order]))
     if a.op is Ops.PERMUTE:
@@ -134,7 +127,7 @@ def flip(a: UOp, *axes: Any) -> UOp:
     rank = len(dims)
     chosen = tuple(sorted({normal_axis(x, rank, "flip") for x in flat_args(axes)}))
     chosen = tuple([x for x in chosen if rank and dims[x] != 1])
-    if not chosen or _uniform(a) is not None:
+    if not chosen or leaves.filling(a) is not None:
         return a
     return located(intern(Ops.FLIP, a.dtype, (a,), chosen))
 
@@ -150,12 +143,15 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
     if all(w == 0 for w in (*before, *after)):
         return a
     sizes = [as_dim(b + d + e) for b, d, e in zip(before, dims, after)]
+    padding = leaves.const(a.dtype, value)
+    if leaves.constant_in(a) is padding:
+        return leaves.full(padding, tuple(sizes))
     padded = _moved(Ops.PAD, a, (*before, *sizes))
-    if type(value) in (bool, int, float) and value == 0:
+    if padding is leaves.const(a.dtype, 0):
         return padded
     everywhere = leaves.full(leaves.const(dtypes.bool_, True), dims)
     inside = _moved(Ops.PAD, everywhere, (*before, *sizes))
-    return alu.where(inside, padded, leaves.const(a.dtype, value))
+    return alu.where(inside, padded, padding)
 
 
 def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
@@ -177,10 +173,11 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
     dims = shapes.shape(a)
     if tuple(sizes) == dims and all(b == 0 for b in begins):
         return a
-    value = _uniform(a)
-    if value is not None and _relying(Ops.SHRINK, a, (*begins, *sizes)) is None:
+    made = _moved(Ops.SHRINK, a, (*begins, *sizes))
+    value = leaves.filling(a)
+    if value is not None and fold.is_inside(made) and not _relies(made):
         return leaves.full(value, tuple(sizes))
-    return _moved(Ops.SHRINK, a, (*begins, *sizes))
+    return made
 
 
 def normal_axis(axis: Any, rank: int, who: str) -> int:
@@ -214,14 +211,16 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
     kept = tuple([1 if i in chosen else d for i, d in enumerate(dims)])
     result = a
     if chosen:
-        result = located(intern(Ops.REDUCE, a.dtype, (a,), ReduceArg(name, chosen)))
+        made = intern(Ops.REDUCE, a.dtype, (a,), ReduceArg(name, chosen))
+        folded = fold.of_constant(made)
+        result = located(made) if folded is None else folded
     return reshape(result, kept) if keepdims else result
 
 
 def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values of one shape along a new axis."""
     values = _promoted((first, *others))
-    made = leaves.fitting(intern(Ops.STACK, values[0].dtype, tuple(values)))
+    made = _joined(intern(Ops.STACK, values[0].dtype, tuple(values)))
     rank = len(shapes.shape(made))
     order = list(range(1, rank))
     order.insert(normal_axis(axis, rank, "stack"), 0)
@@ -235,7 +234,15 @@ def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
     if not dims:
         raise UserError("cat: scalars have no axis; use stack")
     made = intern(Ops.CAT, values[0].dtype, tuple(values), normal_axis(axis, len(dims), "cat"))
-    return leaves.fitting(made) if len(values) > 1 else values[0]
+    return _joined(made) if len(values) > 1 else values[0]
+
+
+def _joined(made: UOp) -> UOp:
+    """A new STACK or CAT; parts of one constant are a constant."""
+    made = leaves.fitting(made)
+    constants = {leaves.constant_in(part) for part in made.src}
+    value = constants.pop()
+    return made if value is None or constants else leaves.full(value, shapes.shape(made))
 
 
 def _promoted(values: tuple[Any, ...]) -> list[UOp]:

@@ -30,6 +30,10 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return intern(op, dtype, src, u.arg, u.tag)
     if op is Ops.CAST:
         return fold.convert(src[0], u.dtype)
+    if op.movement and src is not u.src and src[0].op is Ops.EXPAND:
+        folded = fold.of_constant(intern(op, u.dtype, src, u.arg, u.tag))
+        if folded is not None:
+            return folded
     return u if src is u.src else intern(op, u.dtype, src, u.arg, u.tag)
 
 
