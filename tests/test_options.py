@@ -13,7 +13,7 @@ import pytest
 
 import uopc
 from tests.pages import ROOT
-from tests.test_insight import page_data
+from tests.test_report import page_data
 from uopc import UOp, UserError, cache, config, dtypes
 from uopc.cli import main as cli
 from uopc.ir import PatternMatcher, UPat
@@ -187,7 +187,7 @@ def test_origins_of_a_process(value, noted):
     assert done.stdout == f"{noted}\n"
 
 
-def test_viz(tmp_path):
+def test_viz(tmp_path, capsys):
     folder = tmp_path / "pages"
     with uopc.options(viz=str(folder)):
         f = uopc.compile(rows(), name="rows")
@@ -196,10 +196,20 @@ def test_viz(tmp_path):
     data = page_data((folder / "rows.html").read_text("utf-8"))
     assert [k["name"] for k in data["kernels"]] == [k.name for k in f.kernels]
     assert all(k["llvm"] and k["asm"] for k in data["kernels"])
-    assert any(s["rewrites"] for s in data["stages"])
+    assert any(s["rules"] for s in data["stages"] if not s.get("code"))
+    said = [f"uopc: the report of rows is in {folder / n}" for n in ("rows.html", "rows_1.html")]
+    assert capsys.readouterr().err.splitlines() == said
     (tmp_path / "file").write_text("", "utf-8")
     with uopc.options(viz=str(tmp_path / "file")), pytest.raises(UserError, match="viz"):
         uopc.compile(rows())
+
+
+@pytest.mark.parametrize("value", ["1", "auto"])
+def test_viz_without_a_folder(tmp_path, monkeypatch, capsys, value):
+    monkeypatch.chdir(tmp_path)
+    with uopc.options(viz=value):
+        uopc.compile(rows(), name="rows")
+    assert (tmp_path / config.REPORTS / "rows.html").is_file()
 
 
 OTHER_TYPES = {"bool": ["0", 1, None], "int": [True, "1", 1.0, -1, 1 << 31], "str": [3, b"x", None]}

@@ -20,6 +20,7 @@ from uopc.errors import UserError
 
 MOST_THREADS = 4096
 AUTO = "auto"  # a folder of this user: see `cache_folder`
+REPORTS = "uopc-reports"  # in the current folder, for `viz` without a folder of its own
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Options:
 
     debug: int = 0  # 1 to 7: what a compile and its program print on stderr, each level more
     spec: int = 0  # 1: verify every stage; 2: also every node as it is made, and every access
-    viz: str = ""  # the folder where each compile writes a page; empty or 0: none
+    viz: str = ""  # 1, or the folder where each compile writes its report; empty or 0: none
     noopt: bool = False
     device: str = "cpu"
     beam: int = 0
@@ -124,8 +125,10 @@ def cache_folder(options: Options) -> Path | None:
 
 
 def page_folder(options: Options) -> Path | None:
-    """The folder for the page of each compile, or None where the option is off (empty or 0)."""
-    return None if options.viz in ("", "0") else _expanded("viz", options.viz)
+    """The folder for the report of each compile, or None where the option is off (empty or 0)."""
+    if options.viz in ("", "0"):
+        return None
+    return Path(REPORTS) if options.viz in ("1", AUTO) else _expanded("viz", options.viz)
 
 
 def _expanded(name: str, path: str) -> Path:

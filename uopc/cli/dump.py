@@ -27,8 +27,9 @@ from uopc import config, driver, target
 from uopc.backends import detect
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
-from uopc.dump import chrome_trace, files, html
+from uopc.dump import chrome_trace, files
 from uopc.dump.columns import columns
+from uopc.dump.report import page as report
 from uopc.dump.stages import ASM, LLVM, STAGES, Dump
 from uopc.errors import Error
 from uopc.ir.core import arena
@@ -37,7 +38,8 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.verifier import verify
 from uopc.passes.contract import Context
-from uopc.passes.pass_manager import INPUT, Lowering
+from uopc.passes.pass_manager import INPUT, Lowered, Lowering
+from uopc.program import page
 from uopc.program.program import Backend
 from uopc.program.request import prepare
 
@@ -110,7 +112,8 @@ def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:
     if args.trace:
         chrome_trace.write(Path(args.trace), source, dump)
     if args.html:
-        html.write(Path(args.html), source, dump)
+        assert isinstance(dump.run, Lowered)
+        report.write(Path(args.html), source, dump, page.facts(dump.run))
     if args.json:
         shown["stages"] = [r.as_json() for r in dump.rows()]
         shown["kernels"] = dump.kernel_facts()

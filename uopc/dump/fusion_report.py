@@ -7,8 +7,8 @@ computed, `r3` the loop of a reduce.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from uopc.dump.columns import columns
 from uopc.ir.core import dtypes, shapes, walk
@@ -20,31 +20,57 @@ from uopc.ir.text.printer import Namer
 
 _MOST_SHOWN = 4  # consumers or reads of one node
 _INDEX_CHARACTERS = 48
+_STORAGE = "is storage"
 
 
-def report(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[str]:
-    """The lines, with the names that the text of `graph` has; none if there are no notes."""
+class Decision(NamedTuple):
+    """A value of a tensor graph, its readers and reads, and why it is stored or not."""
+
+    name: str
+    op: str
+    readers: list[str]
+    shape: str
+    reads: list[str]
+    stored: bool
+    reason: str
+
+
+def decisions(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[Decision]:
+    """The decisions, with the names that the text of `graph` has; none if there are no notes."""
     if "placement" not in notes:
         return []
     notes = notes["placement"]()
     order = walk.nodes(graph)
     known: dict[UOp, str] = {}  # an index, as text
-    consumers: dict[UOp, list[str]] = {}
+    readers: dict[UOp, list[str]] = {}
     for u in order:
+        name = "" if not u.src else "sink" if u is graph else names.name(u)
         for s in dict.fromkeys(u.src):
-            consumers.setdefault(s, []).append("sink" if u is graph else names.name(u))
-    texts: dict[shapes.Shape, str] = {}
-    rows = [("node", "consumers", "shape", "read at", "stored?")]
+            readers.setdefault(s, []).append(name)
+    shown: dict[shapes.Shape, str] = {}
+    found = []
     for u in order:
         if u is graph or op_syntax.is_literal(u) or u.dtype is dtypes.void:
             continue
-        readers = _listed(consumers.get(u, []))
-        reads = _reads(u, notes["demands"], known)
         dims = shapes.shape(u)
-        if dims not in texts:
-            texts[dims] = shapes.show(dims)
-        name = f"{names.name(u)} {u.op.name}"
-        rows.append((name, readers, texts[dims], reads, _decision(u, notes)))
+        if dims not in shown:
+            shown[dims] = shapes.show(dims)
+        reads = _reads(u, notes["demands"], known)
+        decided = _decided(u, notes)
+        found.append(
+            Decision(names.name(u), u.op.name, readers.get(u, []), shown[dims], reads, *decided)
+        )
+    return found
+
+
+def report(found: Sequence[Decision]) -> list[str]:
+    """The decisions as a table of text."""
+    if not found:
+        return []
+    rows = [("node", "consumers", "shape", "read at", "stored?")]
+    for d in found:
+        decided = d.reason if d.reason == _STORAGE else f"{'yes' if d.stored else 'no'}: {d.reason}"
+        rows.append((f"{d.name} {d.op}", _listed(d.readers), d.shape, _listed(d.reads), decided))
     title = "decisions of place-stages, node by node (names as in canonicalize):"
     return [title, *columns(rows)]
 
@@ -54,23 +80,23 @@ def _listed(items: list[str]) -> str:
     return " ".join(items[:_MOST_SHOWN]) + (f" +{more}" if more > 0 else "")
 
 
-def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, str]) -> str:
+def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, str]) -> list[str]:
     found: dict[str, None] = {}
     for demand in demands.get(u, {}).values():
         for x in demand.index:
             if x not in known:
                 known[x] = infix(x, _INDEX_CHARACTERS) or "…"
         found["[" + ", ".join([known[x] for x in demand.index]) + "]"] = None
-    return _listed(list(found))
+    return list(found)
 
 
-def _decision(u: UOp, notes: Mapping[str, Any]) -> str:
+def _decided(u: UOp, notes: Mapping[str, Any]) -> tuple[bool, str]:
     if u.op.is_storage:
-        return "is storage"
+        return False, _STORAGE
     if u in notes["stored"]:
-        return f"yes: {notes['stored'][u]}"
+        return True, notes["stored"][u]
     if u in notes["storage"]:
-        return f"no: {notes['storage'][u]}"
+        return False, notes["storage"][u]
     if u.op.movement or u.op in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE):
-        return "no: only an index"
-    return "no: nothing reads it"
+        return False, "only an index"
+    return False, "nothing reads it"

@@ -21,19 +21,30 @@ _FORWARDING = frozenset((
 _MOST_TRIED = 16  # users of one value that are compared
 
 
-def carry_names_over(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> None:
-    """Give new nodes the names of the old ones they stand for. Both come sources first."""
+def carry_names_over(
+    old: dict[UOp, None], new: dict[UOp, None], names: Namer
+) -> dict[UOp, str]:
+    """Give new nodes the names of the old ones they stand for. Both come sources first.
+
+    Returns the nodes that stand for an old one whose name went to another, with that name.
+    """
     successors = _Successors(old, {u for u in old if u not in new})
     for u in new:
         if u.op is Ops.CALL and u not in old:
             successors.stand_params(u)
+    copies: list[tuple[UOp, UOp]] = []
+    stands_for = successors.stands_for
     for u in new:
         if u in old:
-            successors.stands_for[u] = u
+            stands_for[u] = u
         else:
             taken = successors.find(u)
             if taken is not None:
                 names.hand_on(taken, u)
+            elif u in stands_for:
+                copies.append((u, stands_for[u]))
+    known = [(u, names.known(s)) for u, s in copies]
+    return {u: name for u, name in known if name is not None}
 
 
 class _Successors:

@@ -93,11 +93,13 @@ class Dump:
             self.chosen = next(c.src[0] for c, (final, _) in calls if final is self.kernels[0])
         self._makers = code
         self.code_stages = (LLVM, ASM) if code else ()
-        self._code: dict[str, tuple[dict[str, str], float]] = {}
-        self._names = printer.Namer()
+        self._code: dict[str, dict[str, str]] = {}
+        self.code_seconds: dict[str, dict[str, float]] = {}  # by stage and kernel
+        self.names = printer.Namer()
         self._bodies: list[str] = []
-        self._report: list[str] = []
-        self._order: dict[UOp, None] = {}  # of the stage that came last
+        self.decisions: list[fusion_report.Decision] = []  # of place-stages, once its text is made
+        self.orders: list[dict[UOp, None]] = []  # the nodes of each stage whose text is made
+        self.kin: dict[str, str] = {}  # by name, the name of the older value that it is a copy of
 
     def position(self, name: str) -> int:
         """The position of a stage. UserError when the run has none of that name."""
@@ -123,16 +125,20 @@ class Dump:
             stage = self.stages[i]
             if i and stage.whole is self.stages[i - 1].whole:
                 self._bodies.append(self._bodies[-1])
+                self.orders.append(self.orders[-1])
                 continue
             if stage.run.name == _PLACING and i:
                 notes = self.context.notes
-                self._report = fusion_report.report(stage.run.before[0], notes, self._names)
-            before, self._order = self._order, walk.toposort(stage.whole)
-            if i:
-                carry_names_over(before, self._order, self._names)
+                self.decisions = fusion_report.decisions(stage.run.before[0], notes, self.names)
+            self.orders.append(walk.toposort(stage.whole))
+            copies = (
+                carry_names_over(self.orders[-2], self.orders[-1], self.names) if i else {}
+            )
             shown = self.shown(stage)
-            order = self._order if shown is stage.whole else None
-            self._bodies.append(printer.print_graph(shown, self._names, order))
+            order = self.orders[-1] if shown is stage.whole else None
+            self._bodies.append(printer.print_graph(shown, self.names, order))
+            named = [(self.names.known(u), older) for u, older in copies.items()]
+            self.kin |= {name: older for name, older in named if name is not None}
         return self._bodies[at]
 
     def header(self, at: int) -> str:
@@ -156,8 +162,9 @@ class Dump:
             return "\n".join(self.code(name).values())
         at = self.position(name)
         body = self.header(at) + self.body(at) + "\n"
-        if name == _PLACED and self._report:
-            body += "\n" + "\n".join([f"// {line}".rstrip() for line in self._report]) + "\n"
+        if name == _PLACED and self.decisions:
+            lines = fusion_report.report(self.decisions)
+            body += "\n" + "\n".join([f"// {line}".rstrip() for line in lines]) + "\n"
         return body
 
     def texts(self) -> dict[str, str]:
@@ -169,11 +176,15 @@ class Dump:
         if stage not in self._code:
             assert self._makers is not None
             render, assemble = self._makers
-            modules = {} if stage == LLVM else self.code(LLVM)
-            start = time.perf_counter()
-            made = render(self.kernels) if stage == LLVM else assemble(modules)
-            self._code[stage] = made, time.perf_counter() - start
-        return self._code[stage][0]
+            made: dict[str, str] = {}
+            times = self.code_seconds[stage] = {}
+            for k in self.kernels:
+                module = {} if stage == LLVM else {k.arg.name: self.code(LLVM)[k.arg.name]}
+                start = time.perf_counter()
+                made |= render([k]) if stage == LLVM else assemble(module)
+                times[k.arg.name] = time.perf_counter() - start
+            self._code[stage] = made
+        return self._code[stage]
 
     def diff(self, name: str) -> str:
         """A stage's changes as a unified diff; empty if there are none."""
@@ -204,7 +215,7 @@ class Dump:
             before = stage
         for name in self.code_stages:
             lines = sum([len(code.splitlines()) for code in self.code(name).values()])
-            number, seconds = rows[-1].number // 10 * 10 + 10, self._code[name][1]
+            number, seconds = rows[-1].number // 10 * 10 + 10, sum(self.code_seconds[name].values())
             count = len(self.kernels)
             rows.append(Row(number, name, "text", "lines", None, lines, count, seconds=seconds))
         return rows

@@ -65,7 +65,7 @@ class CompiledKernel:
             1 + max(by_slot, default=-1),
             tuple([u.arg.name for u in places if u.op is Ops.VARIABLE]),
             tuple(storage.written_slots(kernel)),
-            _chunks(kernel), scratch.offsets(kernel)[1], _work(kernel),
+            chunks(kernel), scratch.offsets(kernel)[1], _work(kernel),
             *code.grids.get(kernel, NO_GRID),
         )  # fmt: skip
 
@@ -110,7 +110,8 @@ def unpack(data: bytes) -> str:
     return zlib.decompress(data).decode()
 
 
-def _chunks(kernel: UOp) -> int:
+def chunks(kernel: UOp) -> int:
+    """The number of parts of a linear kernel that threads may run at once."""
     sizes = [u.src[0] for u in kernel.src if u.op is Ops.RANGE and u.arg.kind == "thread"]
     return int(sizes[0].arg) if sizes else 1
 

@@ -1,33 +1,72 @@
-"""UOPC_VIZ: the page of a compile, as `uopc dump --html` writes it for a file."""
+"""The report of a program: as `uopc dump --html` writes it for a file, and as UOPC_VIZ asks."""
 
 from __future__ import annotations
 
 import re
+import sys
 from itertools import count
 from pathlib import Path
 
 from uopc import config
-from uopc.dump import html
+from uopc.backends.llvm import scratch
+from uopc.dump.report import page
+from uopc.dump.report.page import Facts
 from uopc.errors import UserError
+from uopc.ir.core import walk
+from uopc.ir.core.arena import arena
+from uopc.ir.core.storage import storage_root
+from uopc.passes.pass_manager import Lowered
+from uopc.program import planner
+from uopc.program.compiled_kernel import chunks
 from uopc.program.program import Program
+from uopc.program.request import lower
+from uopc.program.work import measure
+
+
+def facts(lowered: Lowered) -> Facts:
+    """The work of each kernel, for the largest sizes that variables allow, and the memory plan."""
+    found = Facts()
+    for call, (final, _) in zip(lowered.program.src, lowered.calls):
+        if final.arg.name not in found.work:
+            split = call.src[0]
+            work = measure(split, lowered.located(final))
+            largest = {v.arg.name: v.arg.high for v in walk.variables(split)}
+            operations, nbytes = work.counts(largest)
+            found.work[final.arg.name] = page.Work(operations, nbytes, work.floats, not largest)
+    tiles = {k: scratch.offsets(k)[1] * chunks(k) for k in lowered.kernels}
+    fresh = {storage_root(v) for v in lowered.outputs if v.src}
+    calls = [(tiles[kernel], args) for kernel, args in lowered.calls]
+    blocks, found.arena_bytes = planner.arena(calls, fresh)
+    found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
+    return found
+
+
+def write_file(program: Program, file: Path) -> None:
+    """Write the report of a program. UserError if the file cannot be written."""
+    request, stages = program._request, program._stages
+    traced = config.page_folder(request.options) is not None
+    with arena():
+        lowered = stages.lowered if traced else lower(request, stages.machine, trace=True)
+        shown = program._backend.dump(lowered, request.options.target_cpu)
+        page.write(file, request.name or "program", shown, facts(lowered))
 
 
 def write(program: Program) -> Path:
-    """Write the page of a program's stages, rewrites and code into the folder of `options.viz`.
+    """Write the report of a program into the folder of `options.viz`, and say where.
 
     The file has the program's name, followed by a number if that file exists. UserError when it
     cannot be written.
     """
-    request, stages = program._request, program._stages
+    request = program._request
     folder, name = config.page_folder(request.options), request.name or "program"
     assert folder is not None
     stem = re.sub(r"\W+", "_", name)
-    stages_and_code = program._backend.dump(stages.lowered, request.options.target_cpu)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = (folder / f"{stem}{f'_{n}' if n else ''}.html" for n in count())
         file = next(f for f in files if not f.exists())
-        html.write(file, name, stages_and_code)
+        write_file(program, file)
     except OSError as error:
         raise UserError(f"option viz: {folder}: {error.strerror or error}") from None
+    print(f"uopc: the report of {name} is in {file}", file=sys.stderr)
     return file

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,34 @@ def dim(d: Any) -> Dim:
     return int(d.arg) if d.op is Ops.CONST else DimValue.of(d)
 
 
+class Block(NamedTuple):
+    """A piece of the arena: an intermediate's, or (None) the tiles of the kernel of one launch."""
+
+    storage: UOp | None
+    alive: memory_plan.Lifetime
+    offset: int
+
+
+def arena(
+    calls: Iterable[tuple[int, Iterable[UOp]]], elsewhere: Container[UOp]
+) -> tuple[list[Block], int]:
+    """The blocks of the arena, and its size. `calls`: in order, the bytes of the tiles of each, and
+    its storage; `elsewhere` is the storage that has memory of its own."""
+    spans: dict[UOp, list[int]] = {}
+    tiles: list[memory_plan.Lifetime] = []
+    for i, (nbytes, args) in enumerate(calls):
+        if nbytes:
+            tiles.append(memory_plan.Lifetime(nbytes, i, i))
+        for a in args:
+            root = storage_root(a)
+            if root.op is Ops.BUFFER and root not in elsewhere:
+                spans.setdefault(root, [i, i])[1] = i
+    alive = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()] + tiles
+    offsets, total = memory_plan.plan(alive)
+    storage = [*spans, *[None] * len(tiles)]
+    return list(map(Block, storage, alive, offsets)), total
+
+
 class Planner:
     """Numbers the storage of a program and lists its launches.
 
@@ -113,18 +141,9 @@ class Planner:
 
     def _plan_arena(self) -> int:
         """Give intermediates their offsets in the arena. Returns its size."""
-        spans: dict[UOp, list[int]] = {}
-        for i, (_, args) in enumerate(self.calls):
-            for a in args:
-                root = storage_root(a)
-                if root.op is Ops.BUFFER and root not in self.fresh:
-                    spans.setdefault(root, [i, i])[1] = i
-        blocks = [memory_plan.Lifetime(_nbytes(u), a, b) for u, (a, b) in spans.items()]
-        own = {i: k.scratch * k.chunks for i, (k, _) in enumerate(self.calls) if k.scratch}
-        blocks += [memory_plan.Lifetime(nbytes, i, i) for i, nbytes in own.items()]
-        offsets, total = memory_plan.plan(blocks)
-        self.offsets = dict(zip(spans, offsets))
-        self.scratch = dict(zip(own, offsets[len(spans) :]))
+        blocks, total = arena([(k.scratch * k.chunks, args) for k, args in self.calls], self.fresh)
+        self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
+        self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
         return total
 
     def word(self, u: UOp) -> Word:

@@ -85,15 +85,16 @@ def make_context(request: Request, machine: Target) -> Context:
 def lower(
     request: Request, machine: Target, verify: Verify | None = None,
     opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
+    trace: bool = False,
 ) -> Lowered:  # fmt: skip
     """The stages of a request. `verify` checks each; `opts` replace the ones that are chosen;
-    `skip` names the kernels of a program that stay as they are."""
+    `skip` names the kernels of a program that stay as they are; `trace` keeps every rewrite."""
     from uopc.passes import pass_manager
 
     with arena():
         context = make_context(request, machine)
         context.opts = opts
-        traced = config.page_folder(request.options) is not None
+        traced = trace or config.page_folder(request.options) is not None
         return pass_manager.Lowering(context, verify, traced, skip).lower(request.graph)
 
 

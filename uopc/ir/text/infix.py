@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from uopc.ir.core import walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.literals import write_string
@@ -19,23 +18,21 @@ Tokens = tuple[Any, ...]  # str | UOp
 
 def infix(u: UOp, limit: int = 1_000_000) -> str | None:
     """The expression, or None when there is none of at most `limit` characters."""
-    tokens: dict[UOp, Tokens] = {}
-    length: dict[UOp, int] = {}
-    for s in walk.toposort(u, lambda s: s.op not in _LEAVES):
-        found = _tokens(s)
-        total = sum([len(t) if type(t) is str else length.get(t, limit + 1) for t in found])
-        if found and total <= limit:
-            tokens[s], length[s] = found, total
-    if u not in tokens:
-        return None
     out: list[str] = []
+    length = 0
     stack: list[Any] = [u]
     while stack:
         t = stack.pop()
         if type(t) is str:
+            length += len(t)
+            if length > limit:
+                return None
             out.append(t)
-        else:
-            stack.extend(reversed(tokens[t]))
+            continue
+        found = _tokens(t)
+        if not found:
+            return None
+        stack.extend(reversed(found))
     return "".join(out)
 
 

@@ -36,7 +36,8 @@ lists that CALLs call stand first, each complete: a statement may be repeated an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg
@@ -60,9 +61,10 @@ _INSIDE = 60  # characters of an infix expression inside a line of a tree
 class Namer:
     """Gives nodes numbers on first sight and keeps them, through all stages of one dump."""
 
-    def __init__(self) -> None:
-        self._names: dict[UOp, str] = {}
-        self._count = 0
+    def __init__(self, given: Mapping[UOp, str] | None = None) -> None:
+        self._names: dict[UOp, str] = dict(given or {})
+        self._former: dict[UOp, str] = {}  # of nodes that handed theirs on
+        self._count = max([int(name[1:]) for name in self._names.values()], default=0)
         self.types: dict[UOp, str] = {}  # those without names
 
     def name(self, u: UOp) -> str:
@@ -73,10 +75,18 @@ class Namer:
             found = self._names[u] = f"%{self._count}"
         return found
 
+    def known(self, u: UOp) -> str | None:
+        """The name that a node has, or had before another took it."""
+        return self._names.get(u) or self._former.get(u)
+
+    def items(self) -> Iterator[tuple[UOp, str]]:
+        """The names given so far: each node that has or had one, with it."""
+        return itertools.chain(self._former.items(), self._names.items())
+
     def hand_on(self, old: UOp, new: UOp) -> None:
         """`new` replaces `old` in the next stage and takes its name, unless it has one."""
         if old in self._names and new not in self._names:
-            self._names[new] = self._names.pop(old)
+            self._names[new] = self._former[old] = self._names.pop(old)
 
 
 # ---------------------------------------------------------------- printing

@@ -1,0 +1,148 @@
+"""The kernels of a run for the report: loop nests, Opts one by one, launches, storage by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from uopc.dump.name_tracking import carry_names_over
+from uopc.dump.report.loop_nest import Line, loop_nest
+from uopc.dump.report.values import Interned, Sources
+from uopc.dump.stages import ASM, LLVM, Dump
+from uopc.ir.core import walk
+from uopc.ir.core.levels import KERNEL
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root, written_slots
+from uopc.ir.core.uop import UOp
+from uopc.ir.text.infix import infix
+from uopc.ir.text.printer import Namer
+from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.optimize.opts.strip_mining import Tiled
+from uopc.passes.optimize.opts.table import OPTS, apply
+from uopc.passes.pass_manager import Lowered
+
+# Nodes times Opts that are replayed for one page, kernel by kernel: the page says which it left.
+MOST_REPLAYED: Final = 20_000
+_OPTIMIZE: Final = "optimize"
+
+
+class Kernels:
+    """The kernels, and the launches that call them."""
+
+    def __init__(self, dump: Dump, sources: Sources, lines: Interned) -> None:
+        assert isinstance(dump.run, Lowered)
+        self.dump, self.run, self.sources, self.lines = dump, dump.run, sources, lines
+        self.split = {
+            final: call.src[0]
+            for call, (final, _) in reversed(list(zip(self.run.program.src, self.run.calls)))
+        }
+        self.storage = self._storage()
+        self.left = MOST_REPLAYED
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """A record for each kernel that the dump shows."""
+        facts = self.dump.kernel_facts()
+        return [
+            fact
+            | {stage: self.dump.code(stage)[fact["name"]] for stage in self.dump.code_stages}
+            | {"seconds": {s: self.dump.code_seconds[s][fact["name"]] for s in (LLVM, ASM)
+                           if s in self.dump.code_seconds}}
+            | self._shown(kernel)
+            for kernel, fact in zip(self.dump.kernels, facts)
+        ]  # fmt: skip
+
+    def launches(self) -> list[list[Any]]:
+        """In order: the kernel's number, and its arguments as [slot or variable, storage, bytes].
+
+        With one kernel chosen, only its launches.
+        """
+        numbers = {k: i for i, k in enumerate(self.dump.kernels)}
+        return [
+            [at, numbers[kernel], [self._argument(a) for a in args]]
+            for at, (kernel, args) in enumerate(self.run.calls)
+            if kernel in numbers
+        ]
+
+    def _storage(self) -> dict[UOp, str]:
+        """A name for each storage: the user's, `out0` for results, `t0` for intermediates."""
+        results = [storage_root(v) for v in self.run.outputs if v.src]
+        fresh = [u for u in dict.fromkeys(results) if u.op is Ops.BUFFER]
+        names = {u: f"out{i}" if len(fresh) > 1 else "out" for i, u in enumerate(fresh)}
+        taken = 0
+        for _, args in self.run.calls:
+            for u in map(storage_root, args):
+                if u in names:
+                    continue
+                if u.op is Ops.BUFFER:
+                    names[u] = f"t{taken}"
+                    taken += 1
+                else:
+                    known = getattr(u.arg, "name", "") if u.op is not Ops.DATA else "data"
+                    names[u] = known or infix(u) or u.op.name
+        return names
+
+    def _argument(self, u: UOp) -> list[Any]:
+        """The name of an argument, the elements that it begins after, and its type."""
+        root = storage_root(u)
+        begin = u.arg[0] if u.op is Ops.SLICE else 0
+        if u.op in (Ops.VARIABLE, Ops.CONST):
+            return [infix(u), 0, u.dtype.short]
+        size = "×".join([str(d) if d is not None else "…" for d in root.arg.dims])
+        return [self.storage[root], begin, f"{root.dtype.short} {size}".rstrip()]
+
+    def _slots(self, kernel: UOp) -> dict[int, str]:
+        """The name of the storage of each PARAM; none for one that launches give different ones."""
+        names: dict[int, set[str]] = {}
+        for called, args in self.run.calls:
+            if called is kernel:
+                for slot, a in enumerate(args):
+                    names.setdefault(slot, set()).add(self.storage.get(storage_root(a), ""))
+        return {slot: next(iter(found)) for slot, found in names.items() if len(found) == 1}
+
+    def _shown(self, kernel: UOp) -> dict[str, Any]:
+        slots, split = self._slots(kernel), self.split.get(kernel, kernel)
+        stages = [s for s in self.dump.stages if s.run.level is KERNEL and split in s.kernels]
+        nest = loop_nest(stages[-1].kernels[split], self.dump.names, slots) if stages else []
+        places = {self.sources.of(u) for u in self.run.located(kernel)} - {0}
+        return {
+            "nodes": len(kernel.src),
+            "nest": self._packed(nest or loop_nest(kernel, self.dump.names, slots)),
+            "whole": bool(nest),
+            "places": sorted(places),
+            "written": written_slots(kernel),
+            "steps": self._steps(split, slots),
+        }
+
+    def _steps(self, split: UOp, slots: Mapping[int, str]) -> dict[str, Any] | None:
+        """The loop nest before the first Opt and after each; None where the stage did not run."""
+        stage = next((s for s in self.dump.stages if s.run.name == _OPTIMIZE), None)
+        if stage is None or split not in stage.kernels:
+            return None
+        after = stage.kernels[split]
+        before = stage.run.before[stage.run.after.index(after)]
+        opts = after.arg.opts or ()
+        nodes = len(walk.order(before))
+        if nodes * (len(opts) + 1) > self.left:
+            return {"nodes": nodes, "opts": [[str(o), OPTS[o.op].meaning] for o in opts]}
+        self.left -= nodes * (len(opts) + 1)
+        known = {u: self.dump.names.known(u) for u in walk.order(before)}
+        names = Namer({u: name for u, name in known.items() if name is not None})
+        states = [Tiled(before)]
+        nests = [self._packed(loop_nest(before, names, slots))]
+        for opt in opts:
+            try:
+                states.append(apply(states[-1], opt))
+            except Refused:  # the schedule applied it to another form of the kernel
+                break
+            old, new = [walk.toposort(s.kernel) for s in states[-2:]]
+            carry_names_over(old, new, names)
+            nests.append(self._packed(loop_nest(states[-1].kernel, names, slots)))
+        return {
+            "nodes": nodes, "nests": nests,
+            "opts": [[str(o), OPTS[o.op].meaning] for o in opts],
+        }  # fmt: skip
+
+    def _packed(self, nest: list[Line]) -> list[list[Any]]:
+        return [[line.depth, line.kind, self.lines.add(line.text)] for line in nest]
+
+

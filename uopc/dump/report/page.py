@@ -1,0 +1,152 @@
+"""Write the report of a run as one page that needs no server and loads nothing.
+
+The page holds its data compressed and draws what the reader opens, so that graphs of 50,000 nodes
+take a few megabytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from uopc.backends.memory_plan import Lifetime
+from uopc.dump.files import write_text
+from uopc.dump.report import rewrites, values
+from uopc.dump.report.kernels import Kernels
+from uopc.dump.stages import ASM, LLVM, Dump
+from uopc.dump.table import Row
+from uopc.ir.core import walk
+from uopc.ir.core.uop import UOp
+from uopc.passes import PIPELINE
+from uopc.passes.contract import Pass
+
+_FOLDER: Final = Path(__file__).parent
+_SCRIPTS: Final = (
+    "base.js", "diff.js", "lists.js", "kernels.js", "stages.js", "views.js", "main.js",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch of a kernel does, at most if it is not `exact`: sizes may be symbolic."""
+
+    operations: int
+    nbytes: int  # of the storage that it touches
+    floats: bool
+    exact: bool
+
+
+@dataclass
+class Facts:
+    """What the passes do not know: the work of kernels, the memory plan, measured times."""
+
+    work: dict[str, Work] = field(default_factory=dict)  # by kernel
+    # Of intermediates, and (None) of the tiles of a launch's kernel: their offsets in the arena.
+    blocks: list[tuple[UOp | None, Lifetime, int]] = field(default_factory=list)
+    arena_bytes: int = 0
+    times: dict[str, Any] | None = None
+
+
+def write(file: Path, source: str, dump: Dump, facts: Facts) -> None:
+    """Write the page. UserError if the file cannot be written."""
+    write_text(file, render(source, dump, facts))
+
+
+def render(source: str, dump: Dump, facts: Facts) -> str:
+    """The page, as text."""
+    packed = zlib.compress(json.dumps(data(source, dump, facts), ensure_ascii=False).encode(), 6)
+    page = (_FOLDER / "page.html").read_text("utf-8")
+    parts = {
+        "source": escape(source, quote=False),
+        "style": (_FOLDER / "page.css").read_text("utf-8"),
+        "script": "\n".join([(_FOLDER / name).read_text("utf-8") for name in _SCRIPTS]),
+        "data": base64.b64encode(packed).decode(),
+    }
+    for name, text in parts.items():
+        page = page.replace("{{" + name + "}}", text, 1)
+    return page
+
+
+def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
+    """Everything that the page shows, as JSON."""
+    machine = dump.context.target
+    lines, texts = values.Interned(), values.Interned()
+    bodies = values.lines_of(dump, lines)
+    sources = values.Sources(walk.toposort(dump.stages[0].whole))
+    kernels = Kernels(dump, sources, lines)
+    shown = kernels.as_json()
+    for kernel in shown:
+        work = facts.work.get(kernel["name"])
+        kernel["work"] = None if work is None else asdict(work)
+    return {
+        "source": source,
+        "facts": {
+            "device": machine.device, "cpu": machine.cpu, "threads": dump.context.threads,
+            "optimize": dump.context.optimize,
+        },
+        "stages": _stages(dump, bodies, texts),
+        "kernels": shown,
+        "launches": kernels.launches(),
+        "placement": _placement(dump, texts),
+        "sources": sources.as_json(),
+        "values": values.facts(dump, sources),
+        "memory": {"bytes": facts.arena_bytes, "blocks": _blocks(facts, kernels.storage)},
+        "times": facts.times,
+        "lines": lines.as_json(),
+        "texts": texts.as_json(),
+    }  # fmt: skip
+
+
+def _blocks(facts: Facts, names: Mapping[UOp, str]) -> list[list[Any]]:
+    """The blocks of the arena: name, bytes, offset, first and last launch."""
+    return [
+        [
+            f"tiles of launch {alive.first}" if u is None else names[u],
+            alive.nbytes, offset, alive.first, alive.last,
+        ]
+        for u, alive, offset in facts.blocks
+    ]  # fmt: skip
+
+
+def _stages(
+    dump: Dump, bodies: list[list[int] | None], texts: values.Interned
+) -> list[dict[str, Any]]:
+    """The stages: each as a row of the stage table, with its lines, its rewrites and its ops."""
+    rows = {r.stage: r for r in dump.rows()}
+    why: dict[str, Pass] = {p.name: p for _, p in PIPELINE}
+    first = min([s.run.begin for s in dump.stages if s.run.begin], default=0.0)
+    out = []
+    for at, stage in enumerate(dump.stages):
+        run, row = stage.run, rows[stage.run.name]
+        gone, made = rewrites.new_nodes(dump, at)
+        out.append(_row(row) | {
+            "begin": max(0.0, run.begin - first) * 1e3,
+            "text": bodies[at],
+            "total": len(run.rewrites),
+            "rules": rewrites.by_rule(run.rewrites, texts),
+            "ops": rewrites.by_op(dump, at), "gone": gone, "made": made,
+            "reports": bool(run.rewrites) or run.name not in why,
+        })  # fmt: skip
+    return out + [_row(rows[name]) | {"code": True} for name in (LLVM, ASM) if name in rows]
+
+
+def _row(row: Row) -> dict[str, Any]:
+    found = row.as_json()
+    return {"name": found.pop("stage"), **found}
+
+
+def _placement(dump: Dump, texts: values.Interned) -> list[list[Any]]:
+    """The decisions of place-stages: value, op, readers, shape, reads, stored, reason."""
+    return [
+        [
+            values.number(d.name), texts.add(d.op), d.readers, texts.add(d.shape),
+            [texts.add(r) for r in d.reads], int(d.stored), texts.add(d.reason),
+        ]
+        for d in dump.decisions
+    ]  # fmt: skip
