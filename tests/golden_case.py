@@ -30,6 +30,7 @@ from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
 from uopc.ir.text.printer import parse, print_graph
 from uopc.passes.contract import Context
+from uopc.passes.pass_manager import run_pass
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -39,13 +40,12 @@ def _rules(name):
 
     x = UPat.var("x")
     table = {
-        "": None,
         "double": PatternMatcher([(x * 2.0, lambda x: x + x)]),
         "square": PatternMatcher(
             [(UPat(Ops.POW, src=(x, UPat.const(None, 2.0))), lambda x: x * x)]
         ),
     }
-    return table[name]
+    return {"apply-rules": table[name]} if name else {}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Setting:
     def context(self) -> Context:
         """A GPU, or the named CPU, by default of 256 bits, whatever this one has."""
         machine = detect.for_device(self.device or "cpu", self.cpu)
-        return Context(machine, self.optimize, self.threads, user_rules=_rules(self.rules))
+        return Context(machine, self.optimize, self.threads, rules=_rules(self.rules))
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _docstring_text(case: Case, before: str, after: str) -> str:
 def run(case: Case, p) -> tuple[str, str]:
     """The texts of both sides, as they are printed."""
     before = parse(case.before)
-    return print_graph(before), print_graph(p.run(before, case.setting.context()))
+    return print_graph(before), print_graph(run_pass(p, before, case.setting.context()))
 
 
 _EXTREMES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5]

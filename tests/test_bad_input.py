@@ -115,7 +115,7 @@ COMPILES = {
     "all threads": (ValueError, ["threads", "4096"], lambda: uopc.compile(x, threads=10**9)),
     "optimize": (TypeError, ["optimize", "'no'"], lambda: uopc.compile(x, optimize="no")),
     "verify": (TypeError, ["verify", "3"], lambda: uopc.compile(x, verify=3)),
-    "rules": (TypeError, ["rules", "PatternMatcher"], lambda: uopc.compile(x, rules=[])),
+    "rules": (TypeError, ["rules", "PatternMatcher"], lambda: uopc.compile(x, rules=3)),
     "name": (TypeError, ["name", "7"], lambda: uopc.compile(x, name=7)),
     "one name for two": (ValueError, ["'x'", "different"], lambda: uopc.compile(x + other_x)),
     "option": (ValueError, ["unknown option 'debugg'"], lambda: uopc.options(debugg=1).__enter__()),

@@ -215,12 +215,29 @@ def the_key():
     return key.Key((*key.process_components(), *parts))
 
 
-def test_rules_of_the_user_are_not_stored(folder):
+def test_rules_of_known_content_are_stored(folder):
+    """Equal patterns, code and captured values make one entry; any other value makes its own."""
     x = uopc.UPat.var("x")
-    rules = uopc.PatternMatcher([(x * 2.0, lambda x: x + x)])
-    for _ in range(2):
+
+    def compiled_with(factor):
+        rules = uopc.PatternMatcher([(x * 2.0, lambda x: x * factor)])
+        return uopc.compile(uopc.param("p", (4,)) * 2.0, rules=rules)
+
+    for factor, where in ((3.0, ""), (4.0, ""), (3.0, "disk"), (4.0, "disk"), (5.0, "")):
         cache.clear()
+        f = compiled_with(factor)
+        assert f.stats["cache"] == where
+        assert f(np.ones(4, "f4"))[0] == factor
+        assert compiled_with(factor).stats["cache"] == "memory"
+    assert len(list(folder.glob("*/*.entry"))) == 3
+
+
+def test_rules_that_read_what_may_change_are_not_stored(folder):
+    x, seen = uopc.UPat.var("x"), []
+    rules = uopc.PatternMatcher([(x * 2.0, lambda x: seen.append(x))])
+    for count in (1, 2):
         assert uopc.compile(uopc.param("p", (4,)) * 2.0, rules=rules).stats["cache"] == ""
+        assert len(seen) >= count
     assert not list(folder.glob("*/*.entry"))
 
 

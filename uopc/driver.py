@@ -40,11 +40,12 @@ def compile(
 
     graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
     that is a kernel written by hand. inputs: the order of positional arguments. rules: a
-    PatternMatcher run right before each kernel is final. verify: check every stage and access.
+    PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict of these
+    by pass: they rewrite its result, which is verified. verify: check every stage and access.
     Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.
     """
     options = config.current()
-    _check_kinds(device, inputs, name, rules)
+    _check_kinds(device, inputs, name)
     device = options.device if device is None else device
     backend_of(device)
     if beam or options.beam:
@@ -95,14 +96,11 @@ def backend_of(device: str) -> Backend:
     raise UserError(f"option device (UOPC_DEVICE): unknown device {device!r}; choose {shown}")
 
 
-def _check_kinds(device: Any, inputs: Any, name: Any, rules: Any) -> None:
+def _check_kinds(device: Any, inputs: Any, name: Any) -> None:
     """Each argument of `compile` is of the right kind."""
-    from uopc.ir.rewrite.matcher import PatternMatcher
-
     kinds = (
         ("device", device, str, "a string"), ("name", name, str, "a string"),
         ("inputs", inputs, (list, tuple), "a list of params or names"),
-        ("rules", rules, PatternMatcher, "a PatternMatcher"),
     )  # fmt: skip
     for argument, value, kind, words in kinds:
         if value is not None and not isinstance(value, kind):

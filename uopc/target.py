@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
@@ -50,6 +51,8 @@ class Target:
     last_cache_bytes: int = 32 << 20  # the last level, all cores'
     stream_bytes: int = 16  # alignment of stores past the caches: that of NumPy's arrays
     gpu: Gpu | None = None
+    # Rules that a backend ships, as `compile(rules=...)` takes them.
+    rules: Any = field(default=None, compare=False, repr=False)
 
     @property
     def has_fma(self) -> bool:

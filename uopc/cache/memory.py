@@ -31,7 +31,7 @@ class MemoryCache(Generic[T]):
     """Thread-safe. When several threads want the same object at once, one makes it."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Hashable, tuple[T, Any]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, T] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.Lock()
         self._gates: dict[Hashable, threading.Lock] = {}
@@ -47,13 +47,10 @@ class MemoryCache(Generic[T]):
             if found is None:
                 return None
             self._entries.move_to_end(key)
-        return found[0]
+        return found
 
-    def obtain(self, key: Hashable, make: Callable[[], T], most: int, alive: Any = None) -> T:
-        """The object with this key, made if it is not there; at most `most` objects stay.
-
-        `alive` lives as long as the entry: an object that the key names by its id.
-        """
+    def obtain(self, key: Hashable, make: Callable[[], T], most: int) -> T:
+        """The object with this key, made if it is not there; at most `most` objects stay."""
         found = self.find(key)
         made = False
         if found is None:
@@ -66,22 +63,22 @@ class MemoryCache(Generic[T]):
                     statistics.count(memory_misses=1)
                     try:
                         found = make()
-                        self.put(key, found, most, alive)
+                        self.put(key, found, most)
                     finally:
                         with self._lock:
                             self._gates.pop(key, None)
         statistics.count(memory_hits=not made)
         return found
 
-    def put(self, key: Hashable, made: T, most: int, alive: Any = None) -> None:
+    def put(self, key: Hashable, made: T, most: int) -> None:
         """Keep an object, and drop the least recently used ones beyond `most`."""
         with self._lock:
             if key in self._entries:
-                self._nbytes -= self._entries.pop(key)[0].nbytes
-            self._entries[key] = (made, alive)
+                self._nbytes -= self._entries.pop(key).nbytes
+            self._entries[key] = made
             self._nbytes += made.nbytes
             while self._entries and (len(self._entries) > most or self._nbytes > MOST_BYTES):
-                _, (dropped, _) = self._entries.popitem(last=False)
+                _, dropped = self._entries.popitem(last=False)
                 self._nbytes -= dropped.nbytes
 
     def clear(self) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
 from uopc.target import Target
+
+if TYPE_CHECKING:
+    from uopc.ir.rewrite.matcher import PatternMatcher
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,19 @@ class Context:
     threads: int = 1
     tf32: bool = False  # whether tensor cores may round float32 to 10 bits
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
-    user_rules: Any = None
+    rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
     notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuleContext:
+    """The `ctx` of a rule that a user or a target gave: the machine, the pass that was run, and
+    its result, which is rewritten: a kernel, or the graph of the whole program."""
+
+    target: Target
+    stage: str
+    kernel: UOp
 
 
 @dataclass(frozen=True)

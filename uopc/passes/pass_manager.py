@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from uopc.errors import Error, UserError
-from uopc.ir.core import dtypes, storage, walk
+from uopc.errors import Error, InvalidIR, UserError
+from uopc.ir.core import dtypes, shapes, storage, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import INDEXED, LINEAR, PROGRAM, TENSOR, Level
@@ -21,7 +21,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
 from uopc.passes import PIPELINE
-from uopc.passes.contract import Context, Pass, Schedule, Scheduled
+from uopc.passes.contract import Context, Pass, RuleContext, Schedule, Scheduled
 
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
@@ -151,7 +151,7 @@ class Lowering:
         start = time.perf_counter()
         try:
             with listening:
-                after = [p.run(g, self.context) for g in graphs]
+                after = [run_pass(p, g, self.context) for g in graphs]
         except Error as error:
             error.add_note(f"in pass {p.name}")
             raise
@@ -172,6 +172,52 @@ class Lowering:
                 self.verify(g, PROGRAM, run.name)
 
 
+def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:
+    """The result of a pass, rewritten by the rules of its stage.
+
+    InvalidIR if the rules break an invariant of the level, leave storage, or change the arguments
+    or the outputs of the graph.
+    """
+    made = p.run(graph, context)
+    if p.name not in context.rules:
+        return made
+    from uopc.ir.rewrite.engine import graph_rewrite
+    from uopc.ir.verify.in_bounds import verify_with_bounds
+
+    name = f"rules of {p.name}"
+    ctx = RuleContext(context.target, p.name, made)
+    ruled = graph_rewrite(made, context.rules[p.name], ctx, name=name)
+    if ruled is made:
+        return made
+    if p.promises is LINEAR and ruled.op is Ops.LINEAR:
+        ruled = _listed(ruled)
+    verify_with_bounds(ruled, p.promises, name)
+    known = walk.toposort(made)
+    for u in walk.toposort(ruled):
+        if u.op in _GIVEN and u not in known and getattr(u.arg, "space", "global") == "global":
+            raise InvalidIR(f"{name}: {u.op!r} {u.arg} is new: rules add no arguments or storage")
+    if _outputs(ruled) != _outputs(made):
+        raise InvalidIR(f"{name}: the outputs are {_outputs(ruled)}, expected {_outputs(made)}")
+    return ruled
+
+
+_GIVEN = (Ops.PARAM, Ops.VARIABLE, Ops.NUMBER, Ops.BUFFER)
+
+
+def _listed(linear: UOp) -> UOp:
+    """A LINEAR whose list has every operand, each before its user."""
+    done: dict[UOp, None] = {}
+    for u in linear.src:
+        walk.toposort(u, done=done)
+    return intern(Ops.LINEAR, linear.dtype, tuple(done), linear.arg)
+
+
+def _outputs(graph: UOp) -> list[str]:
+    """The dtype and shape of each value that a graph gives."""
+    values = [u for u in graph.src if u.dtype.kind != "void"] if graph.op is Ops.SINK else []
+    return [f"{u.dtype.name}{shapes.show(shapes.shape(u))}" for u in values]
+
+
 def function_schedule(context: Context) -> Schedule:
     """A function that schedules each FUNCTION once, its body as a program.
 
@@ -185,7 +231,7 @@ def function_schedule(context: Context) -> Schedule:
             outputs: tuple[UOp, ...] = ()
             for _, p in itertools.takewhile(lambda s: s[1].accepts is not PROGRAM, PIPELINE):
                 outputs = program.src if p.accepts is INDEXED else outputs
-                program = p.run(program, context)
+                program = run_pass(p, program, context)
             known[function] = Scheduled(program, outputs)
             context.notes["functions"] = len(known)
         return known[function]

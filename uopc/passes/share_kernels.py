@@ -153,7 +153,7 @@ def share_kernels(program: UOp, context: Context) -> UOp:
         kernel, args = call.src[0], call.src[1:]
         if kernel.op is Ops.SINK and type(kernel.arg) is KernelArg and not kernel.arg.name:
             calls[kernel] = sum(a.op is not Ops.VARIABLE for a in args)
-    became = _shared(calls) if len(calls) > 1 and context.user_rules is None else {}
+    became = _shared(calls) if len(calls) > 1 and not context.rules else {}
     if not became:
         return program
     made = []

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from uopc.ir.core.serialize import Fingerprint
-from uopc.program.request import Request
+from uopc.program.request import Request, rules_of
 from uopc.target import Target
 
 # The version of the files on disk: part of the key, so an old entry is never read as a new one.
@@ -35,9 +35,10 @@ class Key:
 
 
 def request_components(
-    request: Request, machine: Target, printed: Fingerprint
+    request: Request, machine: Target, printed: Fingerprint, rules: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """The components of a request, whose graph has no bound values any more."""
+    """The components of a request, whose graph has no bound values any more; `rules`: the
+    identity of its rules."""
     params = [p.arg.name for p in request.params]
     return (
         ("graph", printed.digest),
@@ -54,8 +55,20 @@ def code_components(request: Request, machine: Target) -> tuple[tuple[str, str],
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),
         ("tf32", str(request.options.tf32)),
+        ("rules", rules),
         machine_component(machine),
     )
+
+
+def rules_identity(request: Request, machine: Target) -> str | None:
+    """A digest of the rules of a request, "" if it has none; None if they read an object that may
+    change unseen: such a program is in no cache."""
+    rules = rules_of(request, machine)
+    if not rules:
+        return ""
+    from uopc.program.rules import identity
+
+    return identity(rules)
 
 
 def machine_component(machine: Target) -> tuple[str, str]:

@@ -38,7 +38,7 @@ class Request:
     threads: int
     name: str
     options: config.Options
-    rules: Any = None  # the user's PatternMatcher
+    rules: Mapping[str, Any] = field(default_factory=dict)  # the user's PatternMatchers by stage
     bound: Mapping[str, int] = field(default_factory=dict)  # values that `bind` gave variables
     device: str = "cpu"
 
@@ -66,8 +66,23 @@ def prepare(
     params = _ordered_params(sink, inputs)
     return Request(
         sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
-        rules, bound, device,
+        {} if rules is None else _by_stage(rules, "compile"), bound, device,
     )  # fmt: skip
+
+
+def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:
+    from uopc.program.rules import by_stage
+
+    return by_stage(rules, who)
+
+
+def rules_of(request: Request, machine: Target) -> Mapping[str, Any]:
+    """The PatternMatchers by stage: at one node the user's rules are tried before the machine's."""
+    if machine.rules is None:
+        return request.rules
+    from uopc.program.rules import merged
+
+    return merged(request.rules, _by_stage(machine.rules, f"target {machine.name}"))
 
 
 def make_context(request: Request, machine: Target) -> Context:
@@ -75,9 +90,8 @@ def make_context(request: Request, machine: Target) -> Context:
     from uopc.passes.contract import Context
     from uopc.passes.pass_manager import function_schedule
 
-    context = Context(
-        machine, request.optimize, request.threads, request.options.tf32, user_rules=request.rules
-    )
+    rules = rules_of(request, machine)
+    context = Context(machine, request.optimize, request.threads, request.options.tf32, rules=rules)
     context.schedule = function_schedule(context)
     return context
 
