@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.test_insight import page_data
 from uopc.backends import detect
 from uopc.cli import main as cli
 from uopc.dump import stages as dump
@@ -131,7 +132,7 @@ def test_rewrites_are_counted(run, tmp_path, monkeypatch):
     made = Context.__init__
 
     def with_rules(self, *args, **named):
-        made(self, *args, **named | {"user_rules": rule})
+        made(self, *args, **named | {"rules": {"apply-rules": rule}})
 
     monkeypatch.setattr(Context, "__init__", with_rules)
     rows = json.loads(good(run("dump", "a.py", "--json")))["stages"]
@@ -711,3 +712,49 @@ def test_a_command_is_a_module_and_a_row(run, monkeypatch):
     assert (result.code, result.out) == (3, "hello reader\n")
     assert re.search(r"^ +hello +greet somebody$", run("--help").out, re.M)
     assert run("hello", "--help").out.startswith("usage: uopc hello [-h] name\n\nuopc hello: greet")
+
+
+# ---------------------------------------------------------------- programs
+PROGRAM = """
+import uopc
+from uopc import UPat
+rule = (UPat.var("x") * 2.0, lambda x: x * 3.0)
+prog = uopc.compile(
+    uopc.param("x", (64,)) * 2.0, rules={"rangeify": rule}, optimize=False, threads=3, name="mine",
+    device=%r,
+)
+"""
+
+
+def test_a_program_is_shown_as_it_was_compiled(run, tmp_path):
+    """Rules, optimize flag, threads and device were those of the defaults."""
+    (tmp_path / "prog.py").write_text(PROGRAM % "cpu", "utf-8")
+    shown = good(run("dump", "prog.py:prog", "--at", "rangeify"))
+    assert "3.0:f32" in shown and "// optimize: no\n" in shown and "// threads: 3\n" in shown
+    assert "// rules: rangeify\n" in shown
+    ll = good(run("dump", "prog.py:prog", "--at", "llvm"))
+    spec = {"__name__": "m"}
+    exec(PROGRAM % "cpu", spec)
+    assert ll.strip() == spec["prog"].kernels[0].source.strip()
+    (tmp_path / "gpu.py").write_text(PROGRAM % "cuda:sm_90", "utf-8")
+    assert ".target sm_90" in good(run("dump", "gpu.py:prog", "--at", "asm"))
+    assert ".target sm_80" in good(run("dump", "gpu.py", "--at", "asm", "--device", "cuda:sm_80"))
+
+
+def test_every_form_of_a_dump_shows_the_program(run, tmp_path):
+    (tmp_path / "prog.py").write_text(PROGRAM % "cpu", "utf-8")
+    assert run("dump", "prog.py", "--out", "s", "--html", "p.html", "--trace", "t.json").code == 0
+    assert "3.0:f32" in (tmp_path / "s" / "30_rangeify.uop").read_text("utf-8")
+    assert "3.0:f32" in json.dumps(page_data((tmp_path / "p.html").read_text("utf-8")))
+    assert json.loads((tmp_path / "t.json").read_text("utf-8"))
+    assert "3.0:f32" in good(run("dump", "prog.py", "--diff", "rangeify"))
+    stages = json.loads(good(run("dump", "prog.py", "--json")))["stages"]
+    assert {r["stage"]: r["rewrites"] for r in stages}["rangeify"] >= 1
+
+
+def test_a_stage_file_names_the_rules_that_it_lacks(run, tmp_path):
+    (tmp_path / "prog.py").write_text(PROGRAM % "cpu", "utf-8")
+    run("dump", "prog.py", "--out", "s")
+    shown = run("dump", "s/20_place-stages.uop")
+    assert shown.code == 0 and "without the rules after rangeify" in shown.err
+    assert good(run("dump", "s/35_tabulate.uop"))

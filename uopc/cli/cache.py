@@ -101,12 +101,15 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
     if found.start != INPUT:
         raise UserError(f"{source}: only whole graphs are cached, and this is a later stage")
     options = config.current()
-    request = prepare(
+    request = found.request or prepare(
         found.graph, None, not options.noopt, None, None, options, device=options.device
     )
     backend = driver.backend_of(request.device)
-    machine = backend.target(request.device, options.target_cpu)
-    components = key.request_components(request, machine, fingerprint(request.graph))
+    machine = backend.target(request.device, request.options.target_cpu)
+    rules = key.rules_identity(request, machine)
+    if rules is None:
+        raise UserError(f"{found.name}: no cache keeps it: its rules read objects that may change")
+    components = key.request_components(request, machine, fingerprint(request.graph), rules)
     whole = key.Key((*key.process_components(), *components))
     entries = _known(disk)
     exact = {e.name: head for e, head in entries}.get(whole.digest)

@@ -2,7 +2,8 @@
 
 SOURCE is file.py, file.py:name, or a stage file (.uop). In a Python file uopc looks for, in this
 order: a name `graph`; a single UOp at module level that is not a part of another; a single
-function without parameters. A stage file continues with the pass after its own stage.
+function without parameters. A Program is shown as it was compiled: its rules, optimize flag,
+threads and device. A stage file continues with the pass after its own stage.
 
 Without options: a table of the stages. `unchanged` marks a stage that changed nothing.
 
@@ -17,6 +18,7 @@ examples:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from argparse import ArgumentParser, Namespace
@@ -37,11 +39,9 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.verifier import verify
-from uopc.passes.contract import Context
 from uopc.passes.pass_manager import INPUT, Lowered, Lowering
 from uopc.program import page
-from uopc.program.program import Backend
-from uopc.program.request import prepare
+from uopc.program.request import Request, make_context, prepare
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -66,15 +66,13 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     if args.at and args.diff:
         refuse("--at and --diff: give one of them")
     found = load.load(args.source)
-    device = args.device or found.settings.get("device") or config.current().device
-    backend = driver.backend_of(device)
-    lowering = Lowering(_context(found, backend, device), verify, trace=True)
-    graph = found.graph
-    if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
-        graph = prepare(graph, None, True, None, None, config.current()).graph
+    request = _request(found, args.device)
+    backend = driver.backend_of(request.device)
+    machine = backend.target(request.device, request.options.target_cpu)
+    lowering = Lowering(make_context(request, machine), verify, trace=True)
     try:
         with arena.arena():
-            lowered = lowering.lower(graph, found.start)
+            lowered = lowering.lower(request.graph, found.start)
     except Error as error:
         if args.out and lowering.runs:
             files.write(Dump(lowering), Path(args.out))
@@ -82,22 +80,39 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
             file = Path(args.out) / files.file_name(last.number, last.name)
             error.add_note(f"replay: uopc dump {file}")
         raise
-    machine = lowered.context.target
-    named = config.current().target_cpu or machine.name in target.CPUS
+    named = request.options.target_cpu or machine.name in target.CPUS
     _show(args, out, found.name, backend.dump(lowered, machine.cpu if named else "", args.kernel))
     return 0
 
 
-def _context(found: load.Source, backend: Backend, device: str) -> Context:
-    """The settings of this run: the environment's, and those that a stage file notes."""
-    options, noted = config.current(), found.settings
+def _request(found: load.Source, device: str | None) -> Request:
+    """What to compile: that of a Program, or the graph with the settings of the environment, and
+    those that a stage file notes. `device` is that of the command line."""
+    if found.request is not None:
+        return dataclasses.replace(found.request, device=device or found.request.device)
+    options, noted, graph = config.current(), found.settings, found.graph
     optimize = noted.get("optimize", "yes") != "no" and not options.noopt
     threads = options.threads
     if not threads and noted.get("threads", "").isdecimal():
         threads = min(config.MOST_THREADS, int(noted["threads"]))
     cpu = options.target_cpu or (noted["cpu"] if noted.get("cpu") in target.CPUS else "")
     tf32 = options.tf32 or noted.get("tf32") == "yes"
-    return Context(backend.target(device, cpu), optimize, threads or detect.cores(), tf32)
+    options = dataclasses.replace(options, target_cpu=cpu, tf32=tf32)
+    device = device or noted.get("device") or options.device
+    _note_rules(found)
+    if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
+        return prepare(graph, None, optimize, threads, None, options, device=device)
+    return Request(
+        graph, "kernel", (), (), optimize, threads or detect.cores(), "", options, device=device
+    )
+
+
+def _note_rules(found: load.Source) -> None:
+    """A stage file has no rules: those of later stages, which its run had, are named."""
+    at = STAGES.index(found.start) if found.start in STAGES else 0
+    later = [s for s in found.settings.get("rules", "").split(", ") if s in STAGES[at + 1 :]]
+    if later:
+        print(f"{found.name}: without the rules after {', '.join(later)}", file=sys.stderr)
 
 
 def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:

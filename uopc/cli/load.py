@@ -27,18 +27,21 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
 from uopc.program.program import Program
+from uopc.program.request import Request
 
 _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
 
 @dataclass
 class Source:
-    """A graph (or a container of graphs), its stage, and the settings that its file notes."""
+    """A graph (or a container of graphs), its stage, and the settings that its file notes; the
+    request that a Program was compiled for."""
 
     name: str
     graph: Any
     start: str = INPUT
     settings: dict[str, str] = field(default_factory=dict)
+    request: Request | None = None
 
 
 def load(source: str) -> Source:
@@ -59,7 +62,11 @@ def load(source: str) -> Source:
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):
         raise UserError(f"{path} defines no {chosen!r}")
-    return Source(f"{path}:{chosen}", _graph_of(path, chosen, getattr(module, chosen)))
+    value = _graph_of(path, chosen, getattr(module, chosen))
+    if isinstance(value, Program):
+        request = value._request
+        return Source(f"{path}:{chosen}", request.graph, request=request)
+    return Source(f"{path}:{chosen}", value)
 
 
 def _load_text(path: Path) -> Source:
@@ -161,7 +168,7 @@ def _roots(graphs: dict[str, tuple[UOp, ...]]) -> list[str]:
 
 
 def _graph_of(path: Path, name: str, value: Any) -> Any:
-    """The graph itself: the result of a function, or the graph that a Program was compiled from."""
+    """The graph itself, or the Program: a value, or the result of a function."""
     shown = f"{path}: {name}"
     if callable(value) and not isinstance(value, Program) and not _outputs(value):
         if not _takes_nothing(value):
@@ -169,8 +176,6 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
         with _reported(path):
             value = value()
         shown += "()"
-    if isinstance(value, Program):
-        return value._request.graph
-    if not _outputs(value):
+    if not isinstance(value, Program) and not _outputs(value):
         raise UserError(f"{shown} is {type(value).__name__}, expected a graph of UOps")
     return value

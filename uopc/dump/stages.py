@@ -153,6 +153,7 @@ class Dump:
             "cpu": machine.name if machine.name in target.CPUS else "",  # not this machine
             "device": "" if machine.gpu is None else machine.device,
             "tf32": "yes" if context.tf32 else "",
+            "rules": ", ".join(context.rules),
         }
         return "".join([f"// {name}: {value}\n" for name, value in noted.items() if value])
 
