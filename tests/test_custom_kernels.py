@@ -232,3 +232,21 @@ def test_a_kernel_called_by_a_graph_is_checked_too() -> None:
     call = UOp(Ops.CALL, dtypes.void, (p.index(r).store(1.0).end(r).sink(name="k"), out))
     with pytest.raises(uopc.InvalidIR, match="in-bounds"):
         uopc.compile(out.after(call) + 1)
+
+
+def test_sizes_that_a_kernel_relies_on_are_checked_when_it_is_called() -> None:
+    n = uopc.variable("n", 1, 9)
+    five, some = kernel_param(0, (5,)), kernel_param(1, (n,))
+    f = uopc.compile(five.store(some.reshape(5) * 2).sink(name="k"), verify=True)
+    out = np.zeros(5, np.float32)
+    f(out, np.arange(5, dtype="f4"))
+    assert out.tolist() == [0, 2, 4, 6, 8]
+    with pytest.raises(uopc.UserError, match=r"reshape \(n\) to \(5\): n is 3, expected 5"):
+        f(out, np.arange(3, dtype="f4"))
+
+
+def test_rows_whose_length_depends_on_a_loop() -> None:
+    a, b = kernel_param(0, (4, 4), F64), kernel_param(1, (4, 4), F64)
+    kernel = a[i, : i + 1].store(b[i, : i + 1] * 2).end(i).sink(name="lower")
+    for result in outputs(kernel, [np.zeros((4, 4)), X[:, :4].copy()]):
+        np.testing.assert_array_equal(result, np.tril(X[:, :4] * 2))

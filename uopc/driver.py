@@ -15,7 +15,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
-from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.levels import LINEAR, PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Backend, Program, program_for
@@ -118,12 +118,14 @@ def _check_written_by_hand(request: Request) -> None:
     else:
         return
     from uopc.ir.builder.loops import with_loops
+    from uopc.ir.index import size_conditions
     from uopc.ir.verify import in_bounds, verifier
 
     for kernel in dict.fromkeys(kernels):
         verifier.verify(kernel, level_of(kernel), "input")
         if kernel.op is Ops.SINK:
-            in_bounds.verify_bounds(with_loops(kernel), "input")
+            assuming = [c.as_bool for c in size_conditions.of_graph(kernel)]
+            in_bounds.verify_bounds(with_loops(kernel), "input", assuming)
 
 
 def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify | None:
@@ -136,5 +138,5 @@ def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify 
     if not accesses:
         return verifier.verify
     graph = request.graph
-    found = size_conditions.of_graph(graph) if level_of(graph) is TENSOR else []
+    found = () if level_of(graph) in (PROGRAM, LINEAR) else size_conditions.of_graph(graph)
     return partial(in_bounds.verify_with_bounds, assuming=[c.as_bool for c in found])

@@ -36,6 +36,7 @@ class Context:
     tf32: bool = False  # whether tensor cores may round float32 to 10 bits
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
+    assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
     notes: dict[str, Any] = field(default_factory=dict)
 

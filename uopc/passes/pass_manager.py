@@ -101,7 +101,9 @@ class Lowering:
         first, rest = _remaining(graph, start)
         self.runs.append(first)
         self._check(first)
-        self.conditions = size_conditions.of_graph(graph) if first.level is TENSOR else []
+        if first.number == 0 and first.level is not PROGRAM and first.level is not LINEAR:
+            self.conditions = size_conditions.of_graph(graph)
+            self.context.assuming = tuple([c.as_bool for c in self.conditions])
         outputs: tuple[UOp, ...] = ()
         program = graph
         whole = [s for s in rest if s[1].scope == "graph"]
@@ -191,7 +193,7 @@ def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:
         return made
     if p.promises is LINEAR and ruled.op is Ops.LINEAR:
         ruled = _listed(ruled)
-    verify_with_bounds(ruled, p.promises, name)
+    verify_with_bounds(ruled, p.promises, name, context.assuming)
     known = walk.toposort(made)
     for u in walk.toposort(ruled):
         if u.op in _GIVEN and u not in known and getattr(u.arg, "space", "global") == "global":

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.plan import Condition, Plan
-from uopc.ir.core import walk
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
+from uopc.ir.index.size_conditions import relying
 from uopc.program.compiled_kernel import CompiledKernel, unpack
 from uopc.program.planner import Planner
 from uopc.program.request import Request
@@ -93,5 +93,5 @@ class Artifact:
 
 def _located(conditions: tuple[Condition, ...], request: Request) -> tuple[Condition, ...]:
     """The conditions with the lines of this request's graph."""
-    nodes = walk.nodes(request.graph) if conditions else []
+    nodes = relying(request.graph) if conditions else []
     return tuple([replace(c, line=made_at(nodes[c.node])) for c in conditions])

@@ -31,7 +31,8 @@ kernels: MemoryCache[CompiledKernel] = MemoryCache()
 
 class KernelCache:
     """The kernels that one request finds. `keys`: of each kernel of its program, before the passes
-    for kernels. `found`: those that are compiled already; none with `fresh` or the user's rules."""
+    for kernels. `found`: those that are compiled already; none with `fresh`, or if
+    the rules of the request have no identity."""
 
     def __init__(
         self, request: Request, machine: Target, disk: DiskCache | None, kind: type[Artifact],
@@ -39,9 +40,10 @@ class KernelCache:
     ) -> None:  # fmt: skip
         self.machine, self.disk, self.kind = machine, disk, kind
         self.most = _PER_PROGRAM * request.options.programs
-        self.fresh = fresh or request.rules is not None
-        components = (*key.process_components(), *key.code_components(request, machine))
-        self._components = repr(components)
+        rules = key.rules_identity(request, machine)
+        self.fresh = fresh or rules is None
+        own = key.code_components(request, machine, rules or "")
+        self._components = repr((*key.process_components(), *own))
         self.keys: dict[UOp, str] = {}
         self.found: dict[UOp, CompiledKernel] = {}
 

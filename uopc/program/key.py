@@ -44,11 +44,13 @@ def request_components(
         ("graph", printed.digest),
         ("inputs", repr(params)),
         ("name", repr(request.name)),
-        *code_components(request, machine),
+        *code_components(request, machine, rules),
     )
 
 
-def code_components(request: Request, machine: Target) -> tuple[tuple[str, str], ...]:
+def code_components(
+    request: Request, machine: Target, rules: str = ""
+) -> tuple[tuple[str, str], ...]:
     """The components of a request that the code of each kernel depends on."""
     return (
         ("device", machine.device),

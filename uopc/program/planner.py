@@ -32,7 +32,7 @@ from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
-from uopc.ir.index.size_conditions import SizeCondition, text
+from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
@@ -200,7 +200,7 @@ class Planner:
 
     def _conditions(self) -> tuple[Condition, ...]:
         """The conditions on sizes; each says by number which node of the graph relies on it."""
-        nodes = walk.nodes(self.request.graph) if self.conditions else []
+        nodes = relying(self.request.graph) if self.conditions else []
         number_of = {u: i for i, u in enumerate(nodes)}
         return tuple([_condition(c, number_of[c.node]) for c in self.conditions])
 

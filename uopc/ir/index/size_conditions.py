@@ -77,11 +77,16 @@ def text(u: UOp) -> str:
 
 # ---------------------------------------------------------------- of a graph
 def of_graph(root: UOp) -> list[SizeCondition]:
-    """The conditions of a tensor graph that are not proved, with the bodies of its FUNCTIONs.
+    """The conditions of a graph that are not proved, with those of FUNCTIONs and kernels in it.
 
     UserError for one that cannot hold.
     """
-    return of_nodes(walk.nodes(root)) if _MAY_RELY & walk.ops(root) else []
+    return of_nodes(relying(root)) if _MAY_RELY & walk.ops(root) else []
+
+
+def relying(root: UOp) -> list[UOp]:
+    """The nodes of a graph that may rely on a condition, sources first."""
+    return list(walk.order(root)) if Ops.CALL in walk.ops(root) else walk.nodes(root)
 
 
 def of_nodes(nodes: Iterable[UOp], calls: bool = True) -> list[SizeCondition]:
@@ -243,4 +248,4 @@ _RULES: dict[object, Callable[[UOp], Conditions]] = {
     Ops.CALL: _call,
 }
 # A graph without any of these ops has nothing to check.
-_MAY_RELY = frozenset((Ops.VARIABLE, Ops.INDEX, Ops.SLICE))
+_MAY_RELY = frozenset((Ops.VARIABLE, Ops.INDEX, Ops.SLICE, Ops.CALL))
