@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import uopc
-from tests.test_insight import page_data
+from tests.test_report import page_data
 from uopc.backends import detect
 from uopc.cli import main as cli
 from uopc.dump import stages as dump
