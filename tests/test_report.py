@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from uopc.cli import main as cli
 from uopc.dump import stages as dump
 from uopc.dump.report import loop_nest, page
 from uopc.dump.stages import STAGES
+from uopc.errors import UserError
 from uopc.ir.core import arena
 from uopc.ir.text.printer import Namer
 from uopc.passes.pass_manager import Lowering
@@ -267,6 +269,55 @@ def test_names_of_steps_do_not_depend_on_the_stages():
         kernel = next(r for r in lowered.runs if r.name == "simplify-values").after[0]
         nest = loop_nest.loop_nest(kernel, Namer(), {})
     assert nest[-1].text.startswith("arg0[")
+
+
+# ---------------------------------------------------------------- the report of a program
+def test_the_report_of_a_program_with_times(tmp_path):
+    n = uopc.variable("n", 1, 1000)
+    x = uopc.param("x", (n, 40))
+    program = uopc.compile((x * 2.0).softmax(), name="rows")
+    program.report(tmp_path / "x.html", run=True)
+    data = page_data((tmp_path / "x.html").read_text("utf-8"))
+    times = data["times"]
+    assert data["source"] == "rows" and times["values"] == {"n": 256}
+    assert len(times["launches"]) == len(times["least"]) == len(data["launches"])
+    assert all(t > 0 for t in (*times["launches"], *times["least"], times["total"]))
+    assert set(times["bounds"]) <= {"memory", "arithmetic"}
+    assert all(k["work"]["exact"] and k["work"]["nbytes"] >= 256 * 4 for k in data["kernels"])
+    assert [k["name"] for k in data["kernels"]] == [k.name for k in program.kernels]
+    program.report(str(tmp_path / "y.html"))
+    assert page_data((tmp_path / "y.html").read_text("utf-8"))["times"] is None
+    with pytest.raises(UserError, match="No such file"):
+        program.report(tmp_path / "no" / "x.html")
+
+
+def test_a_program_of_a_pickle_has_a_report(tmp_path):
+    program = pickle.loads(pickle.dumps(uopc.compile(uopc.param("x", (4,)) * 2.0)))
+    program.report(tmp_path / "x.html")
+    assert page_data((tmp_path / "x.html").read_text("utf-8"))["kernels"]
+
+
+def test_dump_with_times(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL, "utf-8")
+    assert cli.main(["dump", "model.py", "--html", "a.html", "--run"]) == 0
+    assert len(page_data((tmp_path / "a.html").read_text("utf-8"))["times"]["launches"]) == 2
+    with pytest.raises(SystemExit):
+        cli.main(["dump", "model.py", "--run"])
+    assert "--run: give --html FILE too" in capsys.readouterr().err
+    assert cli.main(["dump", "model.py", "--out", "stages"]) == 0
+    with pytest.raises(SystemExit):
+        cli.main(["dump", "stages/30_rangeify.uop", "--html", "a.html", "--run"])
+    assert cli.main(["dump", "stages/30_rangeify.uop", "--html", "b.html"]) == 0
+    later = page_data((tmp_path / "b.html").read_text("utf-8"))
+    assert later["placement"] == [] and len(later["kernels"]) == 2
+
+
+def test_letters_of_loops_are_no_names_of_the_user():
+    i, j = uopc.param("i", (3, 4)), uopc.param("j", (3, 4))
+    shown = report_of((i + j).contiguous(()))
+    nest = [shown["lines"][text] for _, _, text in shown["kernels"][0]["nest"]]
+    assert [line for line in nest if line.startswith("for")] == ["for k in 12"], nest
 
 
 def test_the_page_escapes_its_source(tmp_path, monkeypatch, capsys):

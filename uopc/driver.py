@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -73,7 +74,13 @@ def compile(
 
 def make_program(request: Request, verify: Verify | None = None) -> Program:
     """The program for a request. A pickled Program calls this when it is loaded."""
-    return program_for(request, verify, backend_of(request.device), make_program)
+    return program_for(request, verify, backend_of(request.device), make_program, _write_report)
+
+
+def _write_report(program: Program, file: Path, run: bool) -> None:
+    from uopc.program import page
+
+    page.write_file(program, file, run)
 
 
 def lower_only(

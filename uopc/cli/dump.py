@@ -39,7 +39,7 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.verifier import verify
-from uopc.passes.pass_manager import INPUT, Lowered, Lowering
+from uopc.passes.pass_manager import INPUT, Lowering
 from uopc.program import page
 from uopc.program.request import Request, make_context, prepare
 
@@ -53,6 +53,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu (the default), or a GPU for PTX: cuda:sm_90")
     parser.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
+    parser.add_argument("--run", action="store_true", help="with --html: time it on random arrays")
     parser.add_argument("--trace", metavar="FILE", help="write the times in Chrome's trace format")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -65,7 +66,11 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
             refuse(f"--{option}: unknown stage {stage!r}; choose {', '.join(known)}")
     if args.at and args.diff:
         refuse("--at and --diff: give one of them")
+    if args.run and not args.html:
+        refuse("--run: give --html FILE too; `uopc run` times a graph without a report")
     found = load.load(args.source)
+    if args.run and found.start != INPUT:
+        refuse("--run: a stage file cannot run; give the Python file")
     request = _request(found, args.device)
     backend = driver.backend_of(request.device)
     machine = backend.target(request.device, request.options.target_cpu)
@@ -81,7 +86,13 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
             error.add_note(f"replay: uopc dump {file}")
         raise
     named = request.options.target_cpu or machine.name in target.CPUS
-    _show(args, out, found.name, backend.dump(lowered, machine.cpu if named else "", args.kernel))
+    dump = backend.dump(lowered, machine.cpu if named else "", args.kernel)
+    if args.html:
+        facts = page.facts(lowered)
+        if args.run:
+            facts = page.measured(driver.make_program(request), facts)
+        report.write(Path(args.html), found.name, dump, facts)
+    _show(args, out, found.name, dump)
     return 0
 
 
@@ -126,9 +137,6 @@ def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:
         shown["files"] = [str(p) for p in files.write(dump, Path(args.out))]
     if args.trace:
         chrome_trace.write(Path(args.trace), source, dump)
-    if args.html:
-        assert isinstance(dump.run, Lowered)
-        report.write(Path(args.html), source, dump, page.facts(dump.run))
     if args.json:
         shown["stages"] = [r.as_json() for r in dump.rows()]
         shown["kernels"] = dump.kernel_facts()

@@ -16,7 +16,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.storage import storage_root
 from uopc.passes.pass_manager import Lowered
-from uopc.program import planner
+from uopc.program import planner, profile
 from uopc.program.compiled_kernel import chunks
 from uopc.program.program import Program
 from uopc.program.request import lower
@@ -41,14 +41,38 @@ def facts(lowered: Lowered) -> Facts:
     return found
 
 
-def write_file(program: Program, file: Path) -> None:
-    """Write the report of a program. UserError if the file cannot be written."""
+def measured(program: Program, found: Facts) -> Facts:
+    """Add the times of each launch on random arrays, and its work for their sizes."""
+    plan = program._runner.plan
+    values = profile.sizes(plan, {})
+    result = profile.profile(program, tuple(profile.random_arrays(plan, values)), values)
+    found.times = page.Times(
+        result.call.best,
+        [m.timing.best for m in result.launches],
+        [m.least for m in result.launches],
+        [m.bound for m in result.launches],
+        dict(values),
+    )
+    for m in result.launches:
+        work = page.Work(m.operations, m.nbytes, m.launch.work.floats, exact=True)
+        found.work.setdefault(m.launch.kernel.name, work)
+        if not found.work[m.launch.kernel.name].exact:
+            found.work[m.launch.kernel.name] = work
+    return found
+
+
+def write_file(program: Program, file: Path, run: bool = False) -> None:
+    """Write the report of a program, with the times of a `run` on random arrays.
+
+    UserError if the file cannot be written.
+    """
     request, stages = program._request, program._stages
     traced = config.page_folder(request.options) is not None
     with arena():
         lowered = stages.lowered if traced else lower(request, stages.machine, trace=True)
         shown = program._backend.dump(lowered, request.options.target_cpu)
-        page.write(file, request.name or "program", shown, facts(lowered))
+        found = measured(program, facts(lowered)) if run else facts(lowered)
+        page.write(file, request.name or "program", shown, found)
 
 
 def write(program: Program) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -84,6 +86,7 @@ class Program(ProgramBase):
     _stages: LazyLowered
     _backend: Backend
     _make: Callable[[Request], Program]  # makes the program of a pickle
+    _write_report: Callable[[Program, Path, bool], None]
 
     @cached_property
     def inputs(self) -> tuple[ArraySpec, ...]:
@@ -131,6 +134,14 @@ class Program(ProgramBase):
         texts = dump.Dump(self._stages.lowered).texts()
         return texts | {dump.LLVM: "\n".join([k.source for k in self.kernels])}
 
+    def report(self, file: str | os.PathLike[str], run: bool = False) -> None:
+        """Write one page of HTML with everything about this program: its kernels beside the source
+        lines, stages, decisions, rewrites, memory. `run` times each launch on random arrays.
+
+        UserError if the file cannot be written. `program.report("program.html", run=True)`
+        """
+        self._write_report(self, Path(file), run)
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v.name}: {v.dtype.short}{shapes.show(v.shape)}" for v in self.inputs)
         return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
@@ -142,6 +153,7 @@ class Program(ProgramBase):
 def program_for(
     request: Request, verify: Verify | None, backend: Backend,
     make_program: Callable[[Request], Program],
+    write_report: Callable[[Program, Path, bool], None],
 ) -> Program:  # fmt: skip
     """The program for a request, from a cache or compiled. A pickle calls `make_program`.
 
@@ -172,6 +184,7 @@ def program_for(
     program = backend.load(request, found, printed.arrays)
     program._request, program._artifact, program._make = request, found, make_program
     program._stages, program._backend = stages, backend
+    program._write_report = write_report
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
         **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),

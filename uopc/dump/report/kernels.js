@@ -51,7 +51,7 @@ function overview() {
       tile(count(D.kernels.length), D.kernels.length === 1 ? "kernel" : "kernels"),
       tile(count(D.launches.length), D.launches.length === 1 ? "launch" : "launches"),
       tile(milliseconds(passes), "in passes", "#timeline"),
-      llvm ? tile(seconds(llvm), "in LLVM", "#timeline") : null,
+      llvm ? tile(seconds(llvm), "in code and LLVM", "#timeline") : null,
       tile(count(rewrites), "rewrites reported", "#rewrites"),
       D.memory ? tile(bytes(D.memory.bytes), "for intermediates", "#memory") : null,
       D.times ? tile(seconds(D.times.total), "a call", null) : null));
@@ -59,6 +59,7 @@ function overview() {
   const small = D.kernels.filter(k => k.whole && k.nest.length <= 40).slice(0, 6);
   if (small.length) page.append(h("h3", {}, small.length < D.kernels.length ? "The first kernels" : "Kernels"), legend(small.map(k => k.nest)),
     h("div", {class: "cards"}, small.map(k => h("section", {class: "card"}, h("h4", {}, h("a", {href: kernelLink(D.kernels.indexOf(k))}, k.name)), nestView(k.nest)))));
+  if (D.times && Object.keys(D.times.values).length) page.append(h("p", {class: "dim"}, `Timed on random arrays with ${Object.entries(D.times.values).map(([k, v]) => `${k} = ${v}`).join(", ")}.`));
   if (!D.times) page.append(h("p", {class: "dim"}, "Not run: ", h("code", {}, "uopc dump FILE --html PAGE --run"), " adds measured times and the share of the roofline."));
   return page;
 }
@@ -74,8 +75,8 @@ function launchTable() {
   ];
   if (D.times) columns.push(
     {title: "time", width: "6rem", text: ([at]) => seconds(D.times.launches[at]), key: ([at]) => D.times.launches[at]},
-    {title: "share of the roofline", width: "13rem", text: ([at, k]) => percent(roofline(at, k)), key: ([at, k]) => roofline(at, k) ?? 0,
-      cell: ([at, k]) => h("span", {}, bar(roofline(at, k)), percent(roofline(at, k)))});
+    {title: "share of the roofline", width: "16rem", text: ([at]) => percent(roofline(at)), key: ([at]) => roofline(at) ?? 0,
+      cell: ([at]) => h("span", {title: `bound by ${D.times.bounds[at]}`}, bar(roofline(at)), `${percent(roofline(at))}  ${D.times.bounds[at]}`)});
   const table = sortedTable(columns, D.launches, "launches");
   table.element.style.height = `${Math.min(D.launches.length * 24 + 44, 560)}px`;
   return table.element;
@@ -84,7 +85,7 @@ const kernelLink = k => `#kernel/${encodeURIComponent(D.kernels[k].name)}`;
 const work = (k, what, shown) => D.kernels[k].work ? (D.kernels[k].work.exact ? "" : "≤ ") + shown(D.kernels[k].work[what]) : "";
 const percent = x => x == null ? "" : `${(x * 100).toFixed(x < .1 ? 1 : 0)} %`;
 const bar = x => x == null ? "" : h("span", {class: "bar"}, h("i", {style: `width:${Math.min(100, x * 100)}%`}));
-const roofline = at => D.times?.shares[at];
+const roofline = at => D.times ? D.times.least[at] / D.times.launches[at] : null;
 const argumentText = ([name, begin]) => begin ? `${name}+${begin}` : name;
 const chips = (k, args) => args.map((a, slot) =>
   h("span", {class: "chip" + (D.kernels[k].written.includes(slot) ? " written" : ""),
@@ -126,7 +127,7 @@ function kernelFacts(kernel, launches) {
     facts.push(`${seconds(time)} a launch`);
     if (kernel.work) facts.push(`${(kernel.work.operations / time / 1e9).toFixed(1)} G${kernel.work.floats ? "FLOP" : "op"}/s`, `${(kernel.work.nbytes / time / 1e9).toFixed(1)} GB/s`);
     const share = roofline(launches[0][0]);
-    if (share != null) facts.push(`${percent(share)} of the roofline`);
+    if (share != null) facts.push(`${percent(share)} of the roofline (${D.times.bounds[launches[0][0]]})`);
   }
   return facts;
 }
@@ -187,7 +188,12 @@ function sourceRows(file) {
   let expected = 1;
   for (const [first, text] of D.sources.files[file].pieces) {
     if (first > expected) rows.push([0, `… ${plural(first - expected, "line")} left out`]);
-    text.split("\n").forEach((line, n) => rows.push([first + n, line]));
+    let quoted = false;  // inside of a text of several lines
+    text.split("\n").forEach((line, n) => {
+      const turns = (line.match(/"""/g) ?? []).length % 2 === 1;
+      rows.push([first + n, line, quoted || turns]);
+      if (turns) quoted = !quoted;
+    });
     expected = rows[rows.length - 1][0] + 1;
   }
   if (D.sources.files[file].lines >= expected) rows.push([0, `… ${plural(D.sources.files[file].lines - expected + 1, "line")} left out`]);
@@ -196,9 +202,9 @@ function sourceRows(file) {
 function sourceList(file, lines, first, more = () => null) {
   const rows = sourceRows(file);
   const list = new List(rows.length, i => {
-    const [number, text] = rows[i];
+    const [number, text, quoted] = rows[i];
     return h("div", {class: "line" + (lines.has(number) ? " hit" : "") + (number ? "" : " note")},
-      h("span", {class: "no"}, number || ""), python(text), number ? more(number) : null);
+      h("span", {class: "no"}, number || ""), quoted ? h("span", {class: "str"}, text) : python(text), number ? more(number) : null);
   }, {label: D.sources.files[file].name, enter: i => { if (rows[i][0]) location.hash = `#source/${file}/${rows[i][0]}`; }});
   requestAnimationFrame(() => list.show(rows.findIndex(r => r[0] === first)));
   return list;

@@ -12,6 +12,7 @@ stages; all others stand inside the lines that use them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -108,7 +109,8 @@ class _Nest:
         self.blocks = blocks = Blocks(kernel, gpu=True)
         self.before = blocks.edges()
         self.shown: dict[UOp, tuple[str, int]] = {}  # text, and how tightly it binds
-        self.letters: dict[UOp, str] = {}
+        taken = {u.arg.name for u in walk.variables(kernel)} | set(storage.values())
+        self.letters = (x for x in map(_letter, itertools.count()) if x not in taken)
         self.users: dict[UOp, int] = {}
         self.begun: dict[UOp, list[UOp]] = {}  # reduces by the outermost loop that they close
         self.ended: dict[UOp, list[UOp]] = {}  # and by the innermost
@@ -149,7 +151,7 @@ class _Nest:
     def _opening(self, u: UOp, depth: int) -> Line:
         if u.op is not Ops.RANGE:
             return Line(depth, "loop", f"if {self._text(u.src[0])}")
-        letter = self.letters[u] = _letter(len(self.letters))
+        letter = next(self.letters)
         self.shown[u] = letter, _ATOM
         return Line(depth, u.arg.kind, f"for {letter} in {self._text(u.src[0])}")
 

@@ -42,6 +42,17 @@ class Work:
     exact: bool
 
 
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a call and of its launches, the least that this machine allows, and why."""
+
+    total: float
+    launches: list[float]
+    least: list[float]
+    bounds: list[str]
+    values: dict[str, int]  # of variables
+
+
 @dataclass
 class Facts:
     """What the passes do not know: the work of kernels, the memory plan, measured times."""
@@ -50,7 +61,7 @@ class Facts:
     # Of intermediates, and (None) of the tiles of a launch's kernel: their offsets in the arena.
     blocks: list[tuple[UOp | None, Lifetime, int]] = field(default_factory=list)
     arena_bytes: int = 0
-    times: dict[str, Any] | None = None
+    times: Times | None = None
 
 
 def write(file: Path, source: str, dump: Dump, facts: Facts) -> None:
@@ -97,7 +108,7 @@ def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
         "sources": sources.as_json(),
         "values": values.facts(dump, sources),
         "memory": {"bytes": facts.arena_bytes, "blocks": _blocks(facts, kernels.storage)},
-        "times": facts.times,
+        "times": None if facts.times is None else asdict(facts.times),
         "lines": lines.as_json(),
         "texts": texts.as_json(),
     }  # fmt: skip
