@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import uopc
+from tests.fuzz.guards import guarded
 from uopc import UOp
 from uopc.errors import UserError
 from uopc.ir.core import dtypes
@@ -223,3 +224,35 @@ def test_a_reduce_over_no_elements_is_the_identity(graph, want, optimize):
     sizes = {} if given else {"n": 0}
     f = uopc.compile(graph, optimize=optimize, verify=True)
     np.testing.assert_array_equal(f(**{p: np.zeros(0, "i4") for p in given}, **sizes), want)
+
+
+def test_a_window_of_a_constant_reads_zeros_outside():
+    f = uopc.compile(uopc.full((n,), 5).shrink(((0, m),)))
+    assert f(n=2, m=4).tolist() == [5, 5, 0, 0]
+    with pytest.raises(UserError, match="shrink"):
+        s.shrink(((n, n - 1),))
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("most", [0, 1])
+def test_loops_without_iterations_store_nothing(most, optimize):
+    """A loop of at most one iteration is not known to have one."""
+    few, y = uopc.variable("few", 0, most), uopc.param("y", (4, 4))
+    store = y.shrink(((0, few), (0, few))).assign(5.0)
+    a = np.zeros((4, 4), "f4")
+    uopc.compile(store, optimize=optimize)(a, few=0)
+    assert not a.any()
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_an_array_without_elements_is_not_read(optimize):
+    at = uopc.param("at", (4,), dtypes.int32)
+    f = uopc.compile(s.take(at, 0), optimize=optimize)
+    empty = guarded(np.zeros(0, "f4"))  # the first byte after it must not be read
+    assert f(empty, np.arange(-2, 2, dtype="i4")).tolist() == [0] * 4
+
+
+def test_parts_without_elements_have_no_share():
+    stacked = uopc.param("p", (ZERO,)).stack(uopc.param("q", (ZERO,)))
+    padded = stacked.pad(((ZERO, 2), (0, ZERO))).reshape(ZERO * 2, ZERO + 2)
+    assert uopc.compile(padded)(np.zeros(0, "f4"), np.zeros(0, "f4")).shape == (0, 2)

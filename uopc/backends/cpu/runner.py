@@ -95,6 +95,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+# The memory of every array without elements: where a guard does not hold, a kernel may read the
+# first element of an array in vain.
+_nothing = np.zeros(64, np.int64)
+_nothing.flags.writeable = False
+_NOTHING = data_address(_nothing)
+
+
 class Sizes(NamedTuple):
     """The launch table and all sizes for one set of variable values."""
 
@@ -175,7 +182,10 @@ class Runner:
         ]
         arena_address, owner = self.arena.acquire(sizes.arena_bytes)
         try:
-            addresses = [data_address(array) for array in (*bound.arrays, *outs)]
+            addresses = [
+                data_address(array) if array.size else _NOTHING
+                for array in (*bound.arrays, *outs)
+            ]
             bases = packed("q", addresses + self.base_template(arena_address))
             bases_address, _ = bases.buffer_info()
             if through is None:

@@ -159,13 +159,13 @@ def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
     dims = shapes.shape(a)
     bounds = checks.pairs("shrink", bounds, len(dims))
     begins = [as_dim(b) for b, _ in bounds]
-    sizes = [as_dim(e) - b for (_, e), b in zip(bounds, begins)]
+    sizes = [as_dim(as_dim(e) - b) for (_, e), b in zip(bounds, begins)]
     for b, s, d in zip(begins, sizes, dims):
         bad_begin = isinstance(b, int) and b < 0
         too_long = all(isinstance(v, int) for v in (b, s, d)) and b + s > d
         if bad_begin or too_long or (isinstance(s, int) and s < 0):
             raise UserError(f"shrink: {tuple(bounds)} is not inside {show(dims)}")
-    return window(a, begins, [as_dim(s) for s in sizes])
+    return window(a, begins, sizes)
 
 
 def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:

@@ -166,8 +166,9 @@ def constant(u: Node) -> Interval:
 
 
 def counter(u: Node, end: Interval, *_: Interval) -> Interval:
-    """A loop or a hardware index."""
-    return 0, max(0, end[1] - 1)
+    """A loop or a hardware index. If there may be no iteration, it is never known to be 0: folded
+    to that number, an access would no longer be inside of the loop, and happen nevertheless."""
+    return 0, max(0 if end[0] > 0 else 1, end[1] - 1)
 
 
 def iota(u: Node, *length: Interval) -> Interval:

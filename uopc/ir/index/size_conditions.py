@@ -159,7 +159,7 @@ def _is_fixed(dims: Shape) -> bool:
 def _counted(u: UOp) -> Conditions:
     """A new dimension is not negative."""
     for d in shapes.shape(u):
-        if not isinstance(d, int):
+        if not isinstance(d, int) or d < 0:
             yield _at_most(u, f"{u.op.name} to {show(shapes.shape(u))}", 0, d)
 
 

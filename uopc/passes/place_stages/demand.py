@@ -68,7 +68,7 @@ class Demand:
         most MOST_CHOICES copies, and each copy computes the other parts as well."""
         if all([m.op is Ops.RANGE for m in affine.form(at)[1]]):
             return share
-        return max(share, min(1.0, 1.0 / (MOST_CHOICES * self.share)))
+        return max(share, 1.0 / max(1.0, MOST_CHOICES * self.share))
 
 
 def distinct_evaluations(demands: Sequence[Demand], elements: float) -> float:
