@@ -38,6 +38,9 @@ KINDS = {
     "simplify": Kind(
         "tests.fuzz.algebra", "scalar graphs simplified: equal at all points, and only once", 12
     ),
+    "symbolic": Kind(
+        "tests.fuzz.symbolic", "symbolic sizes in several bindings, also bad ones, guard pages", 12
+    ),
 }  # fmt: skip
 
 
