@@ -250,3 +250,25 @@ def test_rows_whose_length_depends_on_a_loop() -> None:
     kernel = a[i, : i + 1].store(b[i, : i + 1] * 2).end(i).sink(name="lower")
     for result in outputs(kernel, [np.zeros((4, 4)), X[:, :4].copy()]):
         np.testing.assert_array_equal(result, np.tril(X[:, :4] * 2))
+
+
+def test_the_end_of_an_after_closes_the_stores_that_it_names() -> None:
+    a, b = kernel_param(0, (8,)).reshape(2, 4), kernel_param(1, (8,)).reshape(2, 4)
+    r, k = UOp.range(2, 0), UOp.range(4, 1)
+    first = a.after(a.index(r, k).store(0.0))
+    then = first.after(first.index(r, k).store(first.index(r, k) + b.index(r, k)))
+    kernel = then.end(r, k).sink(name="k")
+    source = np.arange(8, dtype="f4")
+    for result in outputs(kernel, [np.ones(8, "f4"), source]):
+        np.testing.assert_array_equal(result, source)
+
+
+def test_a_range_may_count_in_other_integers() -> None:
+    a, b = kernel_param(0, (4,)), kernel_param(1, (4,))
+    r = UOp(Ops.RANGE, dtypes.int32, (UOp.const(dtypes.int32, 4),), UOp.range(4, 0).arg)
+    kernel = UOp(Ops.INDEX, dtypes.float32, (a, r)).store(
+        UOp(Ops.INDEX, dtypes.float32, (b, r)) + r.cast(dtypes.float32)
+    )
+    source = np.arange(4, dtype="f4")
+    for result in outputs(kernel.end(r).sink(name="k"), [np.ones(4, "f4"), source]):
+        np.testing.assert_array_equal(result, source * 2)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, index_maps, leaves
+from uopc.ir.builder import alu, fold, index_maps, leaves
 from uopc.ir.builder.elements import Elements, Key, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import remake
@@ -58,32 +58,49 @@ class _Loops(Elements):
             if u.op is Ops.STORE:
                 self.done[u] = self._store(u)
             elif u.op is Ops.RANGE:
-                self.done[u] = remake(u, self._scalars(u.src))
+                self.done[u] = self._range(u)
             elif u.op is Ops.STAGE:
                 self.done[u] = self._stage(u)
             elif u.op in _ORDER:
                 self.done[u] = self._effect(u)
-        roots: list[UOp] = []
-        for e in self.kernel.src:
-            roots += self._effects(e.src[1:] if e.op is Ops.AFTER else (e,))
-        roots = [e for e in dict.fromkeys(roots) if e.src or e.op not in _NOTHING]
+        roots = [e for e in self._effects(self.kernel.src) if e.src or e.op not in _NOTHING]
         return intern(Ops.SINK, dtypes.void, tuple(roots), self.kernel.arg)
 
     # ------------------------------------------------------------ effects
     def _effects(self, effects: Sequence[UOp]) -> list[UOp]:
-        return [self.done.get(e, e) for e in effects]
+        """What replaces effects and ranges. An AFTER stands for the effects that it names."""
+        found: list[UOp] = []
+        for e in effects:
+            found += self._named(e) if e.op is Ops.AFTER else [self.done.get(e, e)]
+        return list(dict.fromkeys(found))
 
-    def _scalars(self, values: Sequence[UOp]) -> tuple[UOp, ...]:
-        return tuple([self.lower((v, (), index_maps.true())) for v in values])
+    def _named(self, after: UOp) -> list[UOp]:
+        """The effects of a row of AFTERs, but for those below others."""
+        below: dict[UOp, None] = {}
+        found: list[UOp] = []
+        while after.op is Ops.AFTER:
+            for e in after.src[1:]:
+                if e.op is not Ops.RANGE and e not in below:
+                    found[:0] = self._effects((e,))
+                    walk.toposort(e, done=below)
+            after = after.src[0]
+        return found
+
+    def _range(self, u: UOp) -> UOp:
+        """A range of dtype index, whatever integers the user counts."""
+        end = _as_index(self.lower((u.src[0], (), index_maps.true())))
+        return intern(Ops.RANGE, dtypes.index, (end, *self._effects(u.src[1:])), u.arg, u.tag)
 
     def _effect(self, u: UOp) -> UOp:
         """An END, or a bundle of effects. The END of one shaped store closes its loops too."""
         src = self._effects(u.src)
         if u.op is Ops.END:
-            if not src[0].src:
-                return src[0]
-            if u.src[0].op is Ops.STORE and src[0].op is Ops.END:
-                src[:1] = [src[0].src[0], *src[0].src[1:]]
+            effects = self._effects(u.src[:1])
+            body = effects[0] if len(effects) == 1 else intern(Ops.GROUP, u.dtype, tuple(effects))
+            if not body.src:
+                return body
+            inside = body.src[1:] if u.src[0].op is Ops.STORE and body.op is Ops.END else ()
+            src = [body.src[0] if inside else body, *inside, *self._effects(u.src[1:])]
         made = intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
         made.origin = u.origin
         return made
@@ -150,7 +167,7 @@ class _Loops(Elements):
         u, index, guard = key
         op = u.op
         if op is Ops.RANGE:
-            return self.done[u]
+            return fold.cast(self.done[u], u.dtype)
         if op is Ops.SPECIAL or op is Ops.NUMBER or op is Ops.LANES:
             return u
         if op is Ops.INDEX or op is Ops.AFTER or op.movement or op.is_storage or op is Ops.STAGE:
@@ -198,7 +215,8 @@ class _Loops(Elements):
                 keys: list[Key] = []
                 for s in u.src[1:]:
                     keys.append((s, index_maps.broadcast_index(at, shapes.shape(s)), guard))
-                chosen, guard = index_maps.plain_index(tuple((yield keys)), guard)
+                given = tuple([_as_index(x) for x in (yield keys)])
+                chosen, guard = index_maps.plain_index(given, guard)
                 index = (*chosen, *rest)
             elif u.op is Ops.AFTER:
                 effects.append(u.src[1:])
@@ -219,6 +237,11 @@ class _Loops(Elements):
         value = valid_part(value)[0] if made else value
         closed = (*made, *self._effects(u.src[1:]))
         return intern(Ops.REDUCE, u.dtype, (value, *closed), type(u.arg)(u.arg.op))
+
+
+def _as_index(x: UOp) -> UOp:
+    """An integer as dtype index."""
+    return x if x.op is Ops.INVALID else fold.cast(x, dtypes.index)
 
 
 _BY_ELEMENT = frozenset((

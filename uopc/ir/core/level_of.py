@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uopc.ir.core import walk
+from uopc.ir.core import dtypes, walk
 from uopc.ir.core.levels import HANDWRITTEN, KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
@@ -39,14 +39,15 @@ def _is_kernel(graph: UOp, ops: frozenset[Op]) -> bool:
 
 
 def is_shaped(kernel: UOp) -> bool:
-    """True if a kernel has values with shapes: whole arrays, rows, views, or an INDEX of them."""
+    """True if a kernel has values with shapes (whole arrays, rows, views, an INDEX of them), or an
+    index of another dtype than index."""
     for u in walk.order(kernel):
         op = u.op
         if op is Ops.INDEX:
             base = before_effects(u.src[0])
             if not base.op.is_storage or len(u.src) <= len(base.arg.dims):
                 return True
-            if any([s.op.is_storage for s in u.src[1:]]):
+            if any([s.op.is_storage or s.dtype.scalar is not dtypes.index for s in u.src[1:]]):
                 return True
         elif op in _SHAPED:
             return True

@@ -54,7 +54,7 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "shape-rule": (SHAPED, "The shape follows from the operands by the op's rule."),
     "scalar-values": (SCALAR, "Values have no shape: storage is read through INDEX."),
     "index-count": (SCALAR, "An INDEX has at most one index for each dimension of its storage."),
-    "index-dtype": (SCALAR | HANDWRITTEN, "Every index is of dtype index (or INVALID)."),
+    "index-dtype": (SCALAR, "Every index is of dtype index (or INVALID)."),
     "range-closed-once": (_RANGES, "A REDUCE or END closes every range on each way to the sink."),
     "ranges-nest": (_RANGES, "The ranges around a value form one chain of loops."),
     "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),
