@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks
-from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Backend, Program, program_for
 from uopc.program.request import Request, lower, prepare
@@ -57,8 +55,6 @@ def compile(
     with arena():
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device)
         stages = options.spec > 0 if verify is None else verify
-        if not stages:
-            _check_written_by_hand(request)
         accesses = options.spec > 1 if verify is None else verify
         program = make_program(request, _verifier(request, stages, accesses))
     if config.page_folder(options):
@@ -112,27 +108,6 @@ def _check_kinds(device: Any, inputs: Any, name: Any) -> None:
     for argument, value, kind, words in kinds:
         if value is not None and not isinstance(value, kind):
             raise UserTypeError(f"compile: {argument} must be {words}, got {value!r}")
-
-
-def _check_written_by_hand(request: Request) -> None:
-    """InvalidIR for a kernel written by hand that breaks an invariant, or leaves its storage. Such
-    kernels are easy to get wrong, so they are checked without `verify` too."""
-    if request.structure == "kernel":
-        kernels = [request.graph]
-    elif Ops.CALL in walk.ops(request.graph):
-        calls = [u for u in walk.nodes(request.graph) if u.op is Ops.CALL]
-        kernels = [u.src[0] for u in calls if u.src[0].op is Ops.SINK]
-    else:
-        return
-    from uopc.ir.builder.loops import with_loops
-    from uopc.ir.index import size_conditions
-    from uopc.ir.verify import in_bounds, verifier
-
-    for kernel in dict.fromkeys(kernels):
-        verifier.verify(kernel, level_of(kernel), "input")
-        if kernel.op is Ops.SINK:
-            assuming = [c.as_bool for c in size_conditions.of_graph(kernel)]
-            in_bounds.verify_bounds(with_loops(kernel), "input", assuming)
 
 
 def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify | None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from uopc.passes.contract import Context, Pass, RuleContext, Schedule, Scheduled
 
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
+_NO_WORD = re.compile(r"\W", re.ASCII)
+_MOST_NAME = 120  # characters of a kernel's name: file systems allow 255
 
 
 @dataclass
@@ -268,14 +271,17 @@ def _arguments(call: UOp, places: dict[UOp, int]) -> tuple[UOp, ...]:
 
 
 def _name(kernel: UOp) -> str:
-    return kernel.arg.name if isinstance(kernel.arg, KernelArg) else "kernel"
+    """The name of a kernel in its code and in file names: an ASCII identifier."""
+    given = kernel.arg.name if isinstance(kernel.arg, KernelArg) else ""
+    name = _NO_WORD.sub("_", given)[:_MOST_NAME]
+    return f"_{name}" if name[:1].isdigit() else name or "kernel"
 
 
 def _named(kernels: list[UOp]) -> list[UOp]:
     """The kernels, those of the same name numbered."""
     out = []
     for k, name in zip(kernels, numbered(map(_name, kernels))):
-        arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg(name)
+        arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg()
         out.append(intern(k.op, k.dtype, k.src, dataclasses.replace(arg, name=name)))
     return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -61,7 +61,9 @@ def prepare(
             raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
     sink, bound = _unbound(sink)
-    if structure != "kernel":
+    if structure == "kernel":
+        sink = _named_params(sink)
+    else:
         _check_no_slots(sink)
     params = _ordered_params(sink, inputs)
     return Request(
@@ -101,15 +103,18 @@ def lower(
     opts: tuple[Opt, ...] | None = None, skip: Callable[[UOp], Container[UOp]] | None = None,
     trace: bool = False,
 ) -> Lowered:  # fmt: skip
-    """The stages of a request. `verify` checks each; `opts` replace the ones that are chosen;
-    `skip` names the kernels of a program that stay as they are; `trace` keeps every rewrite."""
+    """The stages of a request, whose graph is checked. `verify` checks each stage; `opts` replace
+    the ones that are chosen; `skip` names the kernels of a program that stay as they are; `trace`
+    keeps every rewrite."""
     from uopc.passes import pass_manager
+    from uopc.program.check_input import checked
 
     with arena():
+        graph = checked(request.graph)
         context = make_context(request, machine)
         context.opts = opts
         traced = trace or config.page_folder(request.options) is not None
-        return pass_manager.Lowering(context, verify, traced, skip).lower(request.graph)
+        return pass_manager.Lowering(context, verify, traced, skip).lower(graph)
 
 
 def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
@@ -147,6 +152,17 @@ def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:
     if bound:
         sink = rebuild.rewritten(sink, lambda u, src: src[0] if u.op is Ops.BIND else None)
     return sink, bound
+
+
+def _named_params(kernel: UOp) -> UOp:
+    """The kernel; a param without a name is called by its slot."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is not Ops.PARAM or u.arg.name:
+            return None
+        return intern(u.op, u.dtype, src, replace(u.arg, name=f"arg{u.arg.slot}"), u.tag)
+
+    return rebuild.rewritten(kernel, change)
 
 
 def _check_no_slots(sink: UOp) -> None:

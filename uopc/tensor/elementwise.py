@@ -272,7 +272,7 @@ def bind(a: UOp, value: Any) -> UOp:
 
 def unbind(a: UOp) -> tuple[UOp, int]:
     """The variable and the value of a bound variable."""
-    if a.op is not Ops.BIND:
+    if a.op is not Ops.BIND or a.src[0].op is not Ops.VARIABLE or a.src[1].op is not Ops.CONST:
         raise UserError(f"unbind: expected a bound variable, got {a.op!r}")
     return a.src[0], int(bounds.bounds(a.src[1])[0])
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import struct
 from typing import Any
 
 import numpy as np
 
-from uopc.errors import InvalidIR
+from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 
@@ -17,6 +18,14 @@ def const_value(dtype: DType, value: Any) -> Any:
     """`value` converted to the dtype as a Python bool, int or float (a tuple: one per lane)."""
     if isinstance(value, tuple):
         return tuple([const_value(dtype.scalar, v) for v in value])
+    try:
+        return _converted(dtype, value)
+    except (TypeError, ValueError, OverflowError):
+        wanted = f"a constant of {dtype.name} must be a number that fits"
+        raise UserError(f"{wanted}, got {reprlib.repr(value)}") from None
+
+
+def _converted(dtype: DType, value: Any) -> Any:
     kind = dtype.kind
     if kind == "index":
         return int(value)
@@ -45,7 +54,9 @@ def wrap(dtype: DType, value: int) -> int:
 
 def round_float(dtype: DType, value: float) -> float:
     """`value` rounded to the precision of the dtype."""
-    if dtype.bits == 64 or value != value or value in (0.0, math.inf, -math.inf):
+    if dtype.bits == 64 or value != value or value == 0.0:
+        return value
+    if value in (math.inf, -math.inf) and dtype.bits > 8:  # a type of 8 bits may have no infinity
         return value
     if dtype.bits == 32:
         try:

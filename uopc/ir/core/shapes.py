@@ -113,7 +113,19 @@ def _window(u: UOp) -> Shape:
     if len(u.arg) != 2 * rank:
         wanted = f"expected a begin and a size for each of {rank} dimensions"
         raise UserError(f"{len(u.arg)} numbers, {wanted}")
-    return window(u)[1]
+    begins, sizes = window(u)
+    for begin, size, d in zip(begins, sizes, shape(u.src[0])):
+        inner, outer = (d, size) if u.op.name == "pad" else (size, d)
+        _check_part(begin, inner, outer)
+    return sizes
+
+
+def _check_part(begin: Dim, size: Dim, whole: Dim) -> None:
+    """UserError where a part from `begin` on, of `size`, is not inside of `whole`, all numbers."""
+    negative = any([type(d) is int and d < 0 for d in (begin, size, whole)])
+    if negative or (type(begin) is type(size) is type(whole) is int and begin + size > whole):
+        part = f"{show((size,))} elements from {show((begin,))} on"
+        raise UserError(f"{part} are not inside of {show((whole,))}")
 
 
 def _check_alike(u: UOp, free: int | None = None) -> Shape:
@@ -192,6 +204,24 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
 def rank(u: UOp) -> int:
     """The number of dimensions."""
     return len(shape(u))
+
+
+MOST_DIMS = 64  # as NumPy's arrays
+MOST_ELEMENTS = 1 << 60  # so that offsets in bytes have 64 bits
+
+
+def check_size(dims: Shape) -> None:
+    """UserError for a negative dimension, too many of them, or too many elements."""
+    if len(dims) > MOST_DIMS:
+        raise UserError(f"{len(dims)} dimensions, expected at most {MOST_DIMS}")
+    total = 1
+    for d in dims:
+        if type(d) is int:
+            if d < 0:
+                raise UserError(f"the shape is {show(dims)}, expected no negative dimension")
+            total *= max(d, 1)  # arrays without elements have strides, too
+    if total > MOST_ELEMENTS:
+        raise UserError(f"the shape is {show(dims)}, expected at most 2**60 elements")
 
 
 def size(dims: Shape) -> Dim:

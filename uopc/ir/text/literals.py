@@ -83,6 +83,16 @@ def written_fields(record: Any) -> list[tuple[str, Any]]:
 
 
 # ---------------------------------------------------------------- records
+def misfit(record: Any) -> str | None:
+    """A field of a record that has not the type it is declared with; None if all have."""
+    cls: type = type(record)
+    for name, hint in _hints(cls).items():
+        value = getattr(record, name)
+        if name != "array" and not _fits(value, hint):
+            return f"{name} must be {_show_hint(hint)}, got {value!r}"
+    return None
+
+
 def make_record(cls: type, fields: dict[str, Any]) -> Any:
     """A record of args.py from its fields. InvalidIR: unknown, missing, or of the wrong type."""
     hints = _hints(cls)

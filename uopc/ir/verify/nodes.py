@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -9,10 +10,12 @@ from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.dtype_rules import derived, tuple_elements
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
+from uopc.ir.text import literals
 
 _REDUCES: Final = ("add", "mul", "max", "min")
 _WIDE: Final = ("upcast", "unroll", "lane")
@@ -51,7 +54,7 @@ def _arg_type(u: UOp) -> str | None:
     if not isinstance(u.arg, u.op.arg) or (type(u.arg) is bool and bool not in u.op.arg):
         wanted = " or ".join([t.__name__ for t in u.op.arg])
         return f"the arg is {type(u.arg).__name__} {u.arg!r}, expected {wanted}"
-    check = _ARGS.get(u.op.kind)
+    check = _name_arg if u.op is Ops.SPECIAL else _ARGS.get(u.op.kind)
     return None if check is None else check(u)
 
 
@@ -61,7 +64,52 @@ def _const_arg(u: UOp) -> str | None:
     if type(u.arg) is tuple and len(values) != u.dtype.lanes:
         return f"{len(values)} values, expected {u.dtype.lanes}: one per lane"
     bad = [v for v in values if type(v) is not kind]
-    return f"the value is {bad[0]!r}, expected {kind.__name__}" if bad else None
+    if bad:
+        return f"the value is {bad[0]!r}, expected {kind.__name__}"
+    wide = [v for v in values if kind is int and not _fits_dtype(v, u.dtype)]
+    return f"the value {wide[0]} does not fit {u.dtype.scalar.name}" if wide else None
+
+
+def _fits_dtype(value: int, dtype: DType) -> bool:
+    low, high = dtype.bounds
+    return low <= value <= high
+
+
+def _storage_arg(u: UOp) -> str | None:
+    if u.dtype.lanes > 1 or u.dtype.kind == "void":
+        return f"the elements are {u.dtype.name}, expected scalars"
+    return _record_arg(u) or _dims_arg(u.arg.dims, u.src)
+
+
+def _data_arg(u: UOp) -> str | None:
+    array = u.arg.array
+    if array.shape != u.arg.dims or array.dtype != u.dtype.numpy or u.dtype.lanes > 1:
+        return f"the array is {array.dtype.name}{array.shape}, expected {u.dtype.name}{u.arg.dims}"
+    return None if array.flags.c_contiguous else "the array is not contiguous"
+
+
+def _iota_arg(u: UOp) -> str | None:
+    count = len(u.arg)
+    return _dims_arg(u.arg, u.src) if count == 1 else f"{count} dimensions, expected 1"
+
+
+def _record_arg(u: UOp) -> str | None:
+    return None if u.arg is None else literals.misfit(u.arg)
+
+
+def _variable_arg(u: UOp) -> str | None:
+    problem = _record_arg(u)
+    if problem:
+        return problem
+    low, high = u.arg.low, u.arg.high
+    if low > high or not _fits_dtype(low, dtypes.index) or not _fits_dtype(high, dtypes.index):
+        return f"the bounds are {low} and {high}, expected low ≤ high in 64 bits"
+    return None
+
+
+def _name_arg(u: UOp) -> str | None:
+    known = re.fullmatch(r"[gl]?idx\d", u.arg)
+    return None if known else f"the name is {u.arg!r}, expected one such as gidx0 or lidx1"
 
 
 def _dims_arg(dims: object, sources: tuple[UOp, ...]) -> str | None:
@@ -86,6 +134,9 @@ def _opts_arg(u: UOp) -> str | None:
 
 def _reduce_arg(u: UOp) -> str | None:
     name = u.arg if isinstance(u.arg, str) else u.arg.op
+    problem = None if isinstance(u.arg, str) else literals.misfit(u.arg)
+    if problem:
+        return problem
     return None if name in _REDUCES else f"the op is {name!r}, expected one of {_REDUCES}"
 
 
@@ -107,8 +158,11 @@ def _part_arg(u: UOp) -> str | None:
 
 _ARGS: dict[ArgKind, Callable[[UOp], str | None]] = {
     "const": _const_arg,
-    "storage": lambda u: _dims_arg(u.arg.dims, u.src),
-    "iota": lambda u: _dims_arg(u.arg, u.src),
+    "storage": _storage_arg,
+    "data": _data_arg,
+    "iota": _iota_arg,
+    "record": lambda u: _variable_arg(u) if u.op is Ops.VARIABLE else _record_arg(u),
+    "range": _record_arg,
     "dims": lambda u: _dims_arg(u.arg, u.src[1:]),
     "window": lambda u: _dims_arg(u.arg, u.src[1:]),
     "integers": _integers_arg,
@@ -127,7 +181,52 @@ def _result_dtype(u: UOp) -> str | None:
         wanted = derived(u.op, u.dtype, u.src, u.arg)
     except InvalidIR as error:
         return str(error)
-    return None if u.dtype is wanted else f"the dtype is {u.dtype.name}, expected {wanted.name}"
+    if u.dtype is not wanted:
+        return f"the dtype is {u.dtype.name}, expected {wanted.name}"
+    return _no_value(u) or (_operand_kind(u) if u.op.is_alu else None)
+
+
+# Ops that take effects, which have no value.
+_TAKES_EFFECTS = frozenset((
+    Ops.SINK, Ops.GROUP, Ops.END, Ops.AFTER, Ops.CALL, Ops.GETTUPLE, Ops.LINEAR, Ops.BARRIER,
+    Ops.COMMIT, Ops.ENDIF, Ops.FUNCTION, Ops.TUPLE, Ops.RANGE, Ops.NOOP,
+))  # fmt: skip
+
+
+def _no_value(u: UOp) -> str | None:
+    if u.op not in _TAKES_EFFECTS:
+        for i, s in enumerate(u.src):
+            if s.dtype.kind == "void" or s.op is Ops.NOOP:
+                return f"operand {i} is {s.op.name}, which has no value"
+    for s in u.src[1:] if u.op is Ops.AFTER else ():
+        if s.dtype.kind != "void" and s.op is not Ops.RANGE:
+            return f"an operand of after is {s.op.name}, expected an effect"
+    return None
+
+
+_NO_BOOL = frozenset((
+    Ops.ABS, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.POW, Ops.MULACC, Ops.SHL,
+    Ops.SHR,
+))  # fmt: skip
+_FLOATS = frozenset((
+    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.SQRT,
+    Ops.RECIPROCAL, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND, Ops.FDIV, Ops.SCALE,
+))  # fmt: skip
+_NO_FLOAT = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR))
+
+
+def _operand_kind(u: UOp) -> str | None:
+    """The dtypes that an elementwise op has a meaning for."""
+    t, wanted = u.src[0].dtype.scalar, ""
+    if u.op in _NO_BOOL and t.kind == "bool":
+        wanted = "numbers"
+    elif u.op in _FLOATS and not t.is_float:
+        wanted = "floats"
+    elif u.op in _NO_FLOAT and t.is_float:
+        wanted = "integers or bool"
+    elif u.op is Ops.THREEFRY and t is not dtypes.uint64:
+        wanted = "uint64"
+    return f"the operands are {t.name}, expected {wanted}" if wanted else None
 
 
 # ---------------------------------------------------------------- shape-rule
@@ -140,6 +239,7 @@ def _shape_rule(u: UOp) -> str | None:
             shapes.shape(u)
         else:
             shapes.RULES[u.op.shape](u)  # a pass may have noted a shape that is wrong
+        shapes.check_size(shapes.shape(u))
     except UserError as error:
         return str(error)
     return None

@@ -1,0 +1,122 @@
+"""Graphs that no builder made, from a text or the raw constructor, are checked before they become
+code; and names, sizes and numbers of users that no machine can have are refused in plain words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import Ops, UOp, dtypes
+
+f32 = dtypes.float32
+x = uopc.param("x", (8,))
+
+
+def raw(op, arg, src=(x,), dtype=f32):
+    return UOp(op, dtype, src, arg)
+
+
+WRONG = {
+    "reshape that grows": lambda: raw(Ops.RESHAPE, (16,)) + 1,
+    "expand of 8 to 9": lambda: raw(Ops.EXPAND, (9,)) + 1,
+    "shrink outside": lambda: raw(Ops.SHRINK, (4, 16)) + 1,
+    "shrink before": lambda: raw(Ops.SHRINK, (-1, 4)) + 1,
+    "pad that shrinks": lambda: raw(Ops.PAD, (2, 4)) + 1,
+    "permute of an axis that is not there": lambda: raw(Ops.PERMUTE, (1,)) + 1,
+    "another dtype": lambda: raw(Ops.ADD, None, (x, x), dtypes.int64),
+    "a wider dtype": lambda: raw(Ops.ADD, None, (x, x), dtypes.float64),
+    "a root of integers": lambda: raw(Ops.SQRT, None, (x.cast(dtypes.int32),), dtypes.int32),
+    "bits of floats": lambda: raw(Ops.XOR, None, (x, x)),
+    "a store of too much": lambda: uopc.UOp(
+        Ops.AFTER, f32, (x, UOp(Ops.STORE, dtypes.void, (x, uopc.zeros((9,)))))
+    ),
+    "a value of nothing": lambda: raw(Ops.NOOP, None, ()) + 1,
+    "a value as an effect": lambda: raw(Ops.AFTER, None, (x * 2, x)),
+    "a vector argument": lambda: uopc.parse("%1 = param v : f32x4[8]\n%2 = neg %1"),
+    "too many elements": lambda: uopc.parse(f"%1 = param v : f32[{2**62}]\n%2 = neg %1"),
+    "too many dimensions": lambda: x.reshape((1,) * 64 + (8,)),
+    "a range of 2**63": lambda: kernel().sink(name="k").substitute(
+        {UOp.range(8, 0): UOp.range(2**63, 0)}
+    ),
+    "an iota of two axes": lambda: uopc.parse("%1 = iota : index[2, 2]\n%2 = cast %1 : i32"),
+    "bounds in the wrong order": lambda: uopc.parse(
+        "%1 = variable n low=17 high=9 : index\n%2 = param p : i8[%1]\n%3 = neg %2"
+    ),
+    "a substituted shape": lambda: (x.reshape(2, 4) * 2).substitute({x: uopc.param("x", (3,))}),
+}
+
+
+def kernel(**options):
+    i = UOp.range(8, 0)
+    return uopc.kernel_param(0, (8,), f32, "o").index(i).store(1.0).end(i)
+
+
+@pytest.mark.parametrize("verify", [None, True])
+@pytest.mark.parametrize("what", WRONG)
+def test_a_graph_that_does_not_fit_is_refused(what, verify):
+    with pytest.raises(uopc.Error):
+        uopc.compile(WRONG[what](), verify=verify)
+
+
+NAMES = [
+    "a b", "π", 'x"', "a\nb", "\ud800", "", "k" * 10_000, "define", "memcpy", "llvm.sqrt",
+    "../../up",
+    "x(ptr %w, i64 %c) {\n store i64 7, ptr %w\n ret void\n}\ndefine void @unused",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_may_have_any_name(name):
+    program = uopc.compile(kernel().sink(name=name))
+    out = np.zeros(8, np.float32)
+    program(out)
+    assert out.tolist() == [1.0] * 8
+    assert program.kernels[0].name.isidentifier() and len(program.kernels[0].name) < 200
+
+
+def test_kernels_whose_names_become_one_are_numbered():
+    o = [uopc.kernel_param(0, (8,), f32, "o"), uopc.kernel_param(1, (8,), f32, "p")]
+    i = UOp.range(8, 0)
+    made = [p.index(i).store(float(k)).end(i).sink(name=n) for k, (p, n) in enumerate(zip(o, "é!"))]
+    names = [uopc.compile(k).kernels[0].name for k in made[:1]]
+    assert names == ["_"]
+
+
+GATHER = """\
+%1 = param "" slot=0 : f32[4]
+%2 = range 4 axis=0 kind=loop : index
+%3 = param "" slot=1 : i32[4]
+%4 = param "" slot=2 : f32[5]
+%5 = cast %3[%2] : index
+%6 = store {}
+%7 = end %6, %2
+sink %7 name=gather
+"""
+
+
+def test_an_index_from_memory_is_guarded():
+    at = np.array([0, 4, 5, -1], np.int32)
+    values = np.arange(1, 6, dtype=np.float32)
+    out = np.full(4, 9, np.float32)
+    uopc.compile(uopc.parse(GATHER.format("%1[%2], %4[%5]")))(out, at, values)
+    assert out.tolist() == [1, 5, 0, 0]
+    out = np.full(4, 9, np.float32)
+    uopc.compile(uopc.parse(GATHER.format("%1[%5], %4[%2]")))(out, at, values)
+    assert out.tolist() == [1, 9, 9, 9]
+
+
+def test_constants_that_no_dtype_has():
+    for make in (
+        lambda: x + 10**400,
+        lambda: UOp(Ops.CONST, dtypes.int32, (), "a"),
+        lambda: UOp.const(f32, None),
+    ):
+        with pytest.raises(uopc.UserError, match="must be a number that fits"):
+            make()
+
+
+@pytest.mark.parametrize("t", [t for t in dtypes.ALL if t.is_float and t.bits == 8], ids=str)
+def test_a_constant_of_8_bits_saturates_as_a_cast_does(t):
+    for v in (np.inf, -np.inf, 1e9):
+        assert UOp.const(t, v).arg == UOp.const(f32, v).cast(t).arg

@@ -1,0 +1,70 @@
+"""The check of every graph before it becomes code: it may come from a text or a raw constructor.
+
+A program from a cache is not checked again, because an equal graph was.
+"""
+
+from __future__ import annotations
+
+from uopc.errors import InvalidIR
+from uopc.ir.builder import index_maps, leaves, rebuild
+from uopc.ir.builder.loops import with_loops
+from uopc.ir.core import shapes, walk
+from uopc.ir.core.level_of import level_of
+from uopc.ir.core.levels import TENSOR
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, compare, size_conditions
+from uopc.ir.verify import in_bounds, verifier
+
+
+def checked(graph: UOp) -> UOp:
+    """The graph; each index of its hand-written kernels that may leave its storage gets a guard.
+
+    InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside.
+    """
+    verifier.verify(graph, level_of(graph), "input")
+    if level_of(graph) is not TENSOR:
+        return _guarded(graph)
+    if Ops.CALL not in walk.ops(graph):
+        return graph
+    calls = [u for u in walk.nodes(graph) if u.op is Ops.CALL and u.src[0].op is Ops.SINK]
+    kernels = {}
+    for kernel in dict.fromkeys([u.src[0] for u in calls]):
+        verifier.verify(kernel, level_of(kernel), "input")
+        kernels[kernel] = _guarded(kernel)
+    changed = {k: new for k, new in kernels.items() if new is not k}
+    return rebuild.rebuild(graph, changed) if changed else graph
+
+
+def _guarded(kernel: UOp) -> UOp:
+    """The kernel, in which an index that is not proved to be inside reads 0 or stores nothing
+    where it is outside. InvalidIR where an access is outside for certain."""
+    loops = with_loops(kernel)
+    assuming = [c.as_bool for c in size_conditions.of_graph(kernel)]
+    unproved = {a.address: a for a in in_bounds.verify_bounds(loops, "input", assuming)}
+    for address, access in unproved.items():
+        if address.dtype.lanes > max([s.dtype.lanes for s in address.src[1:]], default=1):
+            raise InvalidIR(f"input: {access}: guard the access{made_at(access.user)}")
+    if not unproved:
+        return kernel
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u not in unproved:
+            return None
+        dims = shapes.shape(before_effects(u.src[0]))
+        return intern(Ops.INDEX, u.dtype, (src[0], *_inside(dims, src[1:])))
+
+    return rebuild.rewritten(loops, change)
+
+
+def _inside(dims: shapes.Shape, index: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The index, INVALID where it is outside of the dimensions."""
+    if len(index) == 1 and len(dims) != 1:  # flat
+        dims = (shapes.size(dims),)
+    index, guard = index_maps.plain_index(index, index_maps.true())
+    for x, size in zip(index, dims):
+        guard = index_maps.both(guard, compare.less(affine.const(-1), x))
+        guard = index_maps.both(guard, compare.less(x, leaves.dim_uop(size)))
+    return index_maps.gated(index, guard)
