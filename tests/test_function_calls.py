@@ -144,3 +144,15 @@ def test_a_result_that_is_overwritten_later() -> None:
     x = uopc.param("x", (4, 4))
     made = call(body, x)
     check([made, x.assign(made * 3.0), call(body, made)])
+
+
+def test_each_inlined_call_has_its_own_storage_for_calls_in_the_body():
+    """The outer function takes a constant, so it is inlined; the inner one is scheduled once, and
+    its results in the two outer calls are two arrays."""
+    inner = function(slot(0, 4, 4) @ slot(1, 4, 4))
+    a, b, c = slot(0, 4, 4), slot(1, 4, 4), slot(2, 4, 4)
+    outer = function(call(inner, a, c) @ b)
+    x, y, z = x_and("y", "z")
+    number = uopc.full((4, 4), 2.0)
+    first = call(outer, z, y, number)
+    check([call(outer, x, first, number), first])

@@ -32,8 +32,9 @@ class FunctionCalls:
     def __init__(self, graph: UOp, schedule: Schedule | None) -> None:
         self.graph, self.schedule = graph, schedule
         self._params: dict[UOp, list[UOp]] = {}  # of a FUNCTION
-        self._buffers: dict[UOp, set[UOp]] = {}  # those in its body
+        self._buffers: dict[UOp, dict[UOp, None]] = {}  # those in its body, in order
         self._outputs: dict[UOp, tuple[UOp, ...] | None] = {}  # of a CALL
+        self._replaced: dict[UOp, dict[UOp, UOp]] = {}  # of an inlined CALL: what stands for what
         self._new = itertools.count()  # BUFFERs made here
 
     def value(self, u: UOp, called: UOp) -> UOp:
@@ -57,7 +58,7 @@ class FunctionCalls:
         if function not in self._params:
             order = walk.toposort(function, walk.outside_kernels(function))
             self._params[function] = [p for p in order if p.op is Ops.PARAM and p.arg.slot >= 0]
-            self._buffers[function] = {b for b in order if b.op is Ops.BUFFER}
+            self._buffers[function] = {b: None for b in order if b.op is Ops.BUFFER}
         params = self._params[function]
         if any(p.arg.slot >= len(args) for p in params):
             raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
@@ -76,11 +77,18 @@ class FunctionCalls:
     def _inlined(self, call: UOp, number: int) -> UOp:
         """gettuple i of (call (function out0, out1, …) args…)  →  out i with args for params"""
         function, args = call.src[0], call.src[1:]
-        params = self._parameters(call)
-        order = walk.toposort(function, walk.outside_kernels(function))
-        mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep params of their own
-        mapping |= {p: movement.reshape(args[p.arg.slot], shapes.shape(p)) for p in params}
-        value = rebuild.rebuild(function.src[number], mapping)
+        if call not in self._replaced:
+            params = self._parameters(call)
+            order = walk.toposort(function, walk.outside_kernels(function))
+            mapping = {k: k for k in order if k.op is Ops.SINK}  # kernels keep their own params
+            mapping |= {p: movement.reshape(args[p.arg.slot], shapes.shape(p)) for p in params}
+            # Calls in the body write to storage that was made here: each inlining has its own.
+            mapping |= {
+                b: self._own_buffer(b, function)
+                for b in self._buffers[function] if b.arg.slot >= self._first
+            }  # fmt: skip
+            self._replaced[call] = mapping
+        value = rebuild.rebuild(function.src[number], self._replaced[call])
         if not function.arg.precompile:
             return value
         # Its kernels do not depend on the caller.
