@@ -25,7 +25,8 @@ write its inputs, and before those that overwrite its inputs; a circular wait is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.verify.nodes import origin
 from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
 from uopc.passes.analysis.views import stores_in
@@ -91,11 +93,21 @@ class _KernelCalls:
             roots = u.src[1:] if after else u.src if u is graph else ()
             effects |= {e: None for e in roots if e.op in (Ops.END, Ops.STORE, Ops.CALL)}
         self.found: dict[UOp, _KernelCall] = {}
+        writers = Counter([r for e in effects for r in self._written(e)])
         for effect in effects:
             made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
-            seen = self.versions.joined(effect, [w.seen for w in made.writes])
-            self._seen[effect] = self.versions.after(effect, seen)
+            seen = self.versions.joined(effect, made.after)
+            alone = all([p.root.op is Ops.BUFFER and writers[p.root] == 1 for p in made.writes])
+            self._seen[effect] = self.versions.after(effect, seen, not alone)
             self.found[effect] = made
+
+    def _written(self, effect: UOp) -> Iterable[UOp]:
+        """The storage that a closed store or call writes."""
+        if effect.op is Ops.CALL:
+            targets = [effect.src[1 + slot] for slot in written_slots(effect.src[0])]
+        else:
+            targets = [store.src[0].src[0] for store in stores_in(effect)]
+        return dict.fromkeys([before_effects(t, self.known) for t in targets])
 
     def _called(self, effect: UOp) -> _KernelCall:
         """A call of a hand-written kernel, which may read and write all of its arguments."""
@@ -157,24 +169,26 @@ def _flat(dims: shapes.Shape, index: Index) -> tuple[UOp, UOp]:
 def launch_order(launches: _KernelCalls) -> list[_KernelCall]:
     """The launches in order: readers of a version before its overwriters, otherwise as found."""
     graph = LaunchGraph(launches.versions, launches.found)
-    for e, launch in launches.found.items():
-        for p in launch.writes:  # no order is given: as found
-            for w in graph.writers[p.root].following(*p[1:], found_after=e):
-                graph.before[w].add(e)
     rank = {e: i for i, e in enumerate(launches.found)}
     order = dict.fromkeys(stable_order(graph.before, lambda e: rank.get(e, -1)))
     if stuck := [e for e in rank if e not in order]:
-        raise UserError(_circle(stuck))
+        raise UserError(_circle([launches.found[e] for e in stuck], graph))
     return [launches.found[e] for e in order if e in rank]
 
 
-def _circle(stuck: list[UOp]) -> str:
-    """The message for effects that wait for each other."""
-    nodes = [u for e in stuck for u in walk.toposort(e)]
-    names = dict.fromkeys([u.arg.name for u in nodes if u.op is Ops.PARAM])
+def _circle(stuck: list[_KernelCall], graph: LaunchGraph) -> str:
+    """The message for launches that wait for each other."""
+    left = {c.effect for c in stuck}
+    pairs = [(c, w) for c in stuck for w in graph.overwriting[c.effect] if w in left]
+    roots = [
+        p.root for c, w in pairs for p in c.reads
+        if w in graph.overwriters((p,)) and p.root.op is Ops.PARAM
+    ]  # fmt: skip
+    names = ", ".join(dict.fromkeys([str(r.arg.name) for r in roots])) or "intermediate storage"
+    lines = dict.fromkeys([line for _, w in pairs if (line := origin(w))])
     return (
-        f"circular wait between {len(stuck)} stores, of {', '.join(names)}: each overwrites what "
-        "another still reads; read a copy, made with .contiguous() before the assignment"
+        f"circular wait: {len(stuck)} launches overwrite {names}, which others of them still read "
+        "before; pass the kernel a copy, made with .contiguous()" + "".join(lines)
     )
 
 

@@ -454,7 +454,9 @@ def unsqueeze(a: UOp, axis: int) -> UOp:
 
 # ---------------------------------------------------------------- writing
 # PAD is there for steps that do not divide the axis: what it adds is never written.
-_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.PAD))
+_VIEWS = frozenset((
+    Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.PAD, Ops.BITCAST,
+))  # fmt: skip
 
 
 def assign(a: UOp, value: Any) -> UOp:
@@ -480,7 +482,7 @@ def _check_target(a: UOp) -> None:
                 return  # made by an assign, which has checked it
         elif u.op not in _VIEWS:
             raise UserError(
-                f"assign: the target must be a param or a slice, reshape, permute or flip of one,"
-                f" not the result of {u.op.name}"
+                f"assign: the target must be a param or a slice, reshape, permute, flip or bitcast"
+                f" of one, not the result of {u.op.name}"
             )
         u = u.src[0]

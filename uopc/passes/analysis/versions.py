@@ -1,8 +1,9 @@
 """Versions of storage, the effects that each includes, and the order of launches that follows.
 
-An effect (STORE or CALL) on a version of storage makes the next version. Effects that follow one
-another are a chain, so a version is a position in each chain: 10,000 updates of one array are
-10,000 positions in one chain, not sets of up to 10,000 effects.
+An effect (STORE or CALL) on a version of storage makes the next version. A version includes all
+effects below it in the graph, those that only its values come from too: `x.assign(x.assign(b) * 2)`
+is after two. Effects are numbered as they are found, and a version is a set of bits. Effects on one
+storage that follow one another are a chain: of 10,000 updates, a reader waits for one.
 """
 
 from __future__ import annotations
@@ -12,64 +13,75 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from uopc.ir.core.calls import operands
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+
+
+class EffectsBelow:
+    """The STOREs and CALLs of a graph, and which of them are below a node, as bits."""
+
+    def __init__(self, order: Iterable[UOp]) -> None:
+        """Nodes are given sources first."""
+        self.effects: list[UOp] = []
+        self.numbers: dict[UOp, int] = {}
+        self.bits: dict[UOp, int] = {}  # of nodes with any; an effect has its own
+        bits = self.bits
+        for u in order:
+            found = 0
+            for s in operands(u):
+                more = bits.get(s, 0)
+                if more and more != found:  # equal sets are one number
+                    both = found | more
+                    found = more if both == more else found if both == found else both
+            if u.op is Ops.STORE or u.op is Ops.CALL:
+                self.numbers[u] = len(self.effects)
+                found |= 1 << len(self.effects)
+                self.effects.append(u)
+            if found:
+                bits[u] = found
+
+    def sees(self, u: UOp, effects: Iterable[UOp]) -> bool:
+        """True if a node comes after all of these effects."""
+        bits, numbers = self.bits.get(u, 0), self.numbers
+        return all([bits >> numbers[e] & 1 for e in effects])
 
 
 @dataclass(eq=False, slots=True)
 class Version:
-    """Some effects and everything they come after; complete once the nodes in `last` are done."""
+    """Some effects, as bits; complete once the nodes in `last` are done. `before`: the version that
+    the last effect came after."""
 
-    # The number of effects of each chain; `_length` of `_chain` replaces what `_others` says.
-    _others: dict[int, int]
-    _chain: int
-    _length: int
+    effects: int
     last: tuple[UOp, ...]
-    before: Version | None
-
-    def length(self, chain: int) -> int:
-        """The number of effects of a chain that it includes."""
-        return self._length if chain == self._chain else self._others.get(chain, 0)
-
-    def chains(self) -> dict[int, int]:
-        """Every chain that it includes effects of, with their number."""
-        return self._others if self._chain < 0 else {**self._others, self._chain: self._length}
+    before: Version | None = None
 
 
-NEW = Version({}, -1, 0, (), None)
-
-
-class Position(NamedTuple):
-    """An effect's chain, its index in the chain, and the order in which it was found."""
-
-    chain: int
-    at: int
-    number: int
+NEW = Version(0, ())
 
 
 class Versions:
-    """The chains of a program. Effects are added sources first."""
+    """The numbers of a program's effects. Effects are added sources first."""
 
     def __init__(self) -> None:
-        self.positions: dict[UOp, Position] = {}
+        self.numbers: dict[UOp, int] = {}
+        self.below: dict[UOp, int] = {}  # effect -> the effects that it comes after
         self.joins: dict[UOp, tuple[UOp, ...]] = {}  # node that joins versions -> last nodes
-        self._lengths: list[int] = []
 
     def sees(self, version: Version, effect: UOp) -> bool:
-        """True if the version includes the effect."""
-        position = self.positions[effect]
-        return position.at < version.length(position.chain)
+        """True if the version includes the effect, as far as it has a number."""
+        number = self.numbers.get(effect)
+        return number is not None and version.effects >> number & 1 == 1
 
-    def after(self, effect: UOp, seen: Version) -> Version:
-        """The version after an effect on the version `seen`."""
-        # A chain that may end with the last effect of the version.
-        chain = seen._chain if seen._chain >= 0 else next(reversed(seen._others), -1)
-        if chain < 0 or self._lengths[chain] != seen.length(chain):
-            chain = len(self._lengths)
-            self._lengths.append(0)
-        others = seen._others if chain == seen._chain else seen.chains()
-        self.positions[effect] = Position(chain, self._lengths[chain], len(self.positions))
-        self._lengths[chain] += 1
-        return Version(others, chain, self._lengths[chain], (effect,), seen)
+    def after(self, effect: UOp, seen: Version, numbered: bool = True) -> Version:
+        """The version after an effect on the version `seen`. An effect needs no number if it is the
+        only one on new storage: nothing reads that before."""
+        effects = seen.effects
+        if numbered:
+            self.numbers[effect] = number = len(self.numbers)
+            self.below[effect] = effects
+            effects |= 1 << number
+        return Version(effects, (effect,), seen)
 
     def joined(self, node: UOp, versions: Iterable[Version]) -> Version:
         """The version of a node whose sources have these versions."""
@@ -78,12 +90,11 @@ class Versions:
             found = [v for v, w in zip(found, reversed(found)) if not self._within(v, w)]
         if len(found) < 2:
             return found[0] if found else NEW
-        chains: dict[int, int] = {}
+        effects = 0
         for v in found:
-            for chain, length in v.chains().items():
-                chains[chain] = max(length, chains.get(chain, 0))
+            effects |= v.effects
         self.joins[node] = tuple([u for v in found for u in v.last])
-        return Version(chains, -1, 0, (node,), None)
+        return Version(effects, (node,))
 
     def _within(self, a: Version, b: Version) -> bool:
         """True if version `b` includes `a`, as far as one look tells."""
@@ -124,32 +135,37 @@ class Writers:
     def __init__(
         self, versions: Versions, written: list[tuple[UOp, tuple[float, float]]]
     ) -> None:
-        chains: dict[int, list[tuple[UOp, tuple[float, float]]]] = {}
+        chains: list[list[tuple[UOp, tuple[float, float]]]] = []
+        ends: dict[int, int] = {}  # the number of the last effect in a chain -> the chain
+        all_of_them = 0
         for effect, span in written:
-            chains.setdefault(versions.positions[effect].chain, []).append((effect, span))
-        self.versions, self.chains = versions, sorted(chains)
-        self.effects = {c: [e for e, _ in found] for c, found in chains.items()}
-        self.spans = {c: Spans([s for _, s in found]) for c, found in chains.items()}
-        self.hulls = Spans([self.spans[c].levels[-1][0] for c in self.chains])
+            number = versions.numbers[effect]
+            before = versions.below[effect] & all_of_them
+            chain = ends.pop(before.bit_length() - 1, len(chains))
+            if chain == len(chains):
+                chains.append([])
+            chains[chain].append((effect, span))
+            ends[number] = chain
+            all_of_them |= 1 << number
+        self.effects = [[e for e, _ in found] for found in chains]
+        self.numbers = [[versions.numbers[e] for e in found] for found in self.effects]
+        self.spans = [Spans([s for _, s in found]) for found in chains]
+        self.hulls = Spans([spans.levels[-1][0] for spans in self.spans])
 
     def following(
-        self, begin: float, end: float, seen: Version, found_after: UOp | None = None
+        self, begin: float, end: float, seen: int, found_after: int = -1
     ) -> Iterator[UOp]:
-        """In each chain, the first effect after the version that may write to [begin, end); later
-        ones in the chain follow it. With `found_after`, only effects found after that one."""
-        positions = self.versions.positions
-        at_of, number_of = lambda e: positions[e].at, lambda e: positions[e].number
-        number = -1 if found_after is None else positions[found_after].number
-        at = self.hulls.first(0, begin, end)
-        while at is not None:
-            chain = self.chains[at]
-            effects = self.effects[chain]
-            first = bisect.bisect_left(effects, seen.length(chain), key=at_of)
-            first = bisect.bisect(effects, number, first, key=number_of)
+        """In each chain, the first effect that is not among those seen, was found after the one of
+        that number, and may write to [begin, end); later ones in the chain follow it."""
+        chain = self.hulls.first(0, begin, end)
+        while chain is not None:
+            numbers = self.numbers[chain]
+            first = bisect.bisect_left(numbers, True, key=lambda n: not seen >> n & 1)
+            first = bisect.bisect(numbers, found_after, first)
             found = self.spans[chain].first(first, begin, end)
             if found is not None:
-                yield effects[found]
-            at = self.hulls.first(at + 1, begin, end)
+                yield self.effects[chain][found]
+            chain = self.hulls.first(chain + 1, begin, end)
 
 
 class Span(NamedTuple):
@@ -171,7 +187,8 @@ class Footprint:
 
 
 class LaunchGraph:
-    """The launches before each launch: it reads their results, or overwrites what they read.
+    """The launches before each launch: it reads their results, or overwrites what they read, or
+    what they wrote where no order is given: then as found.
 
     Nodes that join versions are in the graph too; they take no time. `launches` lists effects in
     the order of their versions.
@@ -179,18 +196,34 @@ class LaunchGraph:
 
     def __init__(self, versions: Versions, launches: Mapping[UOp, Footprint]) -> None:
         written: dict[UOp, list[tuple[UOp, tuple[float, float]]]] = {}
-        self.before: dict[UOp, set[UOp]] = {}
-        for e, launch in launches.items():
-            self.before[e] = {u for v in launch.after for u in v.last if u is not e}
+        numbered = {e: launch for e, launch in launches.items() if e in versions.numbers}
+        for e, launch in numbered.items():
             for p in launch.writes:
                 written.setdefault(p.root, []).append((e, (p.begin, p.end)))
+        self.writers = {root: Writers(versions, spans) for root, spans in written.items()}
+        self.before: dict[UOp, set[UOp]] = {
+            e: {u for v in launch.after for u in v.last if u is not e}
+            for e, launch in launches.items()
+        }
         for u, last in versions.joins.items():
             self.before.setdefault(u, set()).update(last)
-        self.writers = {root: Writers(versions, spans) for root, spans in written.items()}
-        self.overwriting: dict[UOp, set[UOp]] = {}  # launch -> those that overwrite what it reads
+        for e, launch in numbered.items():
+            seen, number = versions.below[e], versions.numbers[e]
+            for p in launch.writes:
+                for w in self.writers[p.root].following(p.begin, p.end, seen, number):
+                    self.before[w].add(e)
+        # launch -> those that wait for it only because they overwrite what it reads
+        self.overwriting: dict[UOp, set[UOp]] = {}
         for e, launch in launches.items():
-            reads = [p for p in launch.reads if p.root in self.writers]
-            later = {w for p in reads for w in self.writers[p.root].following(*p[1:])} - {e}
+            later = {w for w in self.overwriters(launch.reads) if e not in self.before[w]} - {e}
             self.overwriting[e] = later
+        for e, later in self.overwriting.items():
             for w in later:
                 self.before[w].add(e)
+
+    def overwriters(self, reads: Iterable[Span]) -> set[UOp]:
+        """The launches that overwrite what is read."""
+        return {
+            w for p in reads if p.root in self.writers
+            for w in self.writers[p.root].following(p.begin, p.end, p.seen.effects)
+        }  # fmt: skip

@@ -9,6 +9,7 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.versions import EffectsBelow
 
 Effects = Mapping["UOp", set["UOp"]]
 
@@ -74,29 +75,13 @@ def root_index(view: UOp, index: Index, known: dict[UOp, UOp]) -> tuple[UOp, Ind
     return view, index, guard
 
 
-def effects_seen(v: UOp) -> set[UOp]:
-    """The STOREs and CALLs that a view comes after, those before them included."""
-    stack = [v]
-    visited: set[UOp] = set()
-    while stack:
-        u = stack.pop()
-        if u in visited:
-            continue
-        visited.add(u)
-        if u.op is Ops.STORE or u.op.movement:
-            stack.append(u.src[0])
-        elif u.op in (Ops.CALL, Ops.AFTER, Ops.GROUP):
-            stack += u.src[u.op is Ops.CALL :]
-    return {u for u in visited if u.op in (Ops.STORE, Ops.CALL)}
-
-
-def is_final_storage(v: UOp, effects: Effects) -> bool:
+def is_final_storage(v: UOp, effects: Effects, below: EffectsBelow) -> bool:
     """True if a value is a whole storage as the program leaves it. A PARAM that nothing writes is
-    the caller's array: its value is copied."""
+    the caller's array: its value is copied, unless it is the result of an assignment to itself."""
     root = whole_root(v)
     if root.op.movement or root.op in (Ops.CONST, Ops.DATA, Ops.IOTA, Ops.VARIABLE):
         return False
     written = effects.get(root, set())
     if root.op in (Ops.PARAM, Ops.BUFFER) and not written:
-        return False
-    return written <= effects_seen(v)
+        return reshaped_base(v).op is Ops.AFTER
+    return below.sees(v, written)

@@ -22,6 +22,11 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
+from uopc.passes.canonicalize.stores import (
+    after_below_bitcasts,
+    store_below_bitcasts,
+    without_needless_stores,
+)  # fmt: skip
 from uopc.passes.contract import Context, Pass
 
 # A reduce of at least this many elements to one is cut in two (documented threshold).
@@ -49,7 +54,9 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return calls.value(u, src[0])
         if u.op is Ops.STORE:
             src = (src[0], _known_value(src[1]), *src[2:])
-            return _store_through_bitcast(u, src)
+            return store_below_bitcasts(u, src)
+        if u.op is Ops.AFTER:
+            return after_below_bitcasts(u, src)
         if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
             return movement.reshape(src[0].src[0], shapes.shape(u))
         if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
@@ -60,7 +67,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return _emptied(u, src)
         return None
 
-    return rebuild.rewritten(graph, change, outside_kernels=True)
+    return without_needless_stores(rebuild.rewritten(graph, change, outside_kernels=True))
 
 
 def _known_value(v: UOp) -> UOp:
@@ -79,15 +86,6 @@ def _known_value(v: UOp) -> UOp:
     if stored.op is not Ops.INVALID:
         return v
     return leaves.full(intern(Ops.INVALID, v.dtype), shapes.shape(v))
-
-
-def _store_through_bitcast(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """store (bitcast x), v  →  store x, (bitcast v)"""
-    target, value = src[:2]
-    while target.op is Ops.BITCAST:
-        target = target.src[0]
-        value = intern(Ops.BITCAST, target.dtype, (value,))
-    return intern(Ops.STORE, u.dtype, (target, value, *src[2:]), u.arg, u.tag)
 
 
 def _emptied(u: UOp, src: tuple[UOp, ...]) -> UOp | None:

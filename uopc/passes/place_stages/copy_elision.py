@@ -17,13 +17,8 @@ from uopc.ir.core.storage import whole_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.user_opts import has_opts
-from uopc.passes.analysis.views import (
-    Effects,
-    effects_by_root,
-    effects_seen,
-    is_view,
-    roots_of_views,
-)  # fmt: skip
+from uopc.passes.analysis.versions import EffectsBelow
+from uopc.passes.analysis.views import Effects, effects_by_root, is_view, roots_of_views
 
 
 def without_needless_copies(graph: UOp) -> UOp:
@@ -34,7 +29,8 @@ def without_needless_copies(graph: UOp) -> UOp:
     roots = roots_of_views(order)
     effects = effects_by_root(order, roots)
     written = effects_by_root(order, roots, written_only=True)
-    needless = {u for u in order if _is_needless(u, effects, written)}
+    below = EffectsBelow(order)
+    needless = {u for u in order if _is_needless(u, effects, written, below)}
     plain = Ops.INVALID not in ops  # else some elements may stay as they are
     replaced = {u for u in order if plain and _is_replaced(u, effects, roots)}
     if not needless and not replaced:
@@ -60,7 +56,7 @@ def _is_replaced(u: UOp, effects: Effects, roots: Mapping[UOp, UOp]) -> bool:
     return only and whole_root(target) is root
 
 
-def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
+def _is_needless(u: UOp, effects: Effects, written: Effects, below: EffectsBelow) -> bool:
     """True if a COPY or CONTIGUOUS is its source. `written`: the effects that write each root."""
     if u in written or u.op not in (Ops.COPY, Ops.CONTIGUOUS) or has_opts(u):
         return False
@@ -75,7 +71,7 @@ def _is_needless(u: UOp, effects: Effects, written: Effects) -> bool:
     if root is None:
         return False
     stored = root.op in (Ops.PARAM, Ops.DATA, Ops.CONTIGUOUS) or root in effects
-    return stored and written.get(root, set()) <= effects_seen(view)
+    return stored and below.sees(view, written.get(root, set()))
 
 
 def _subview(view: UOp) -> UOp | None:

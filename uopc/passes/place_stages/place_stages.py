@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from uopc.errors import Unsupported
@@ -45,13 +46,16 @@ from uopc.passes.place_stages import fusion_cost
 from uopc.passes.place_stages.copy_elision import without_needless_copies
 from uopc.passes.place_stages.demand import Demand, distinct_evaluations, share_of
 from uopc.passes.place_stages.gpu_operands import computed_operands
-from uopc.passes.place_stages.store_cycles import may_overlap, stores_to_copy
+from uopc.passes.place_stages.old_values import OldValues
+from uopc.passes.place_stages.store_cycles import Launches, Placed, may_overlap, opened
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
 _MOVES_ITSELF = "reads other elements of the array that it writes"
 _CIRCLE = "several stores overwrite each other's operands"
 # A value read at more different indices than this is stored rather than analysed further.
 MOST_DEMANDS = 64
+# Copies for the order of launches change what is stored, so the order is looked at again.
+MOST_ROUNDS = 8
 
 
 class _Placement:
@@ -91,7 +95,10 @@ class _Placement:
         """Outputs that show storage as it is before later effects: they are copied then."""
         values = [v for v in self.graph.src if v.dtype is not dtypes.void]
         views = [v for v in values if is_view(reshaped_base(v))]
-        return [v for v in views if not is_final_storage(v, self.facts.effects)]
+        return [v for v in views if not self._is_final(v)]
+
+    def _is_final(self, v: UOp) -> bool:
+        return is_final_storage(v, self.facts.effects, self.facts.below)
 
     def _start(self, reader: UOp, value: UOp) -> None:
         """A stored value has a loop for each axis longer than 1."""
@@ -227,10 +234,20 @@ class _Placement:
         """The demands on each value, and why it is stored or not."""
         return {"demands": self.demands, "storage": self.notes, "stored": self.reasons}
 
-    def placed(self, context: Context) -> UOp:
-        """The graph with its STAGEs."""
+    def launches(self) -> Launches:
+        """The launches, with the versions of storage that they read and write."""
+        facts, copied = self.facts, self.copied
+        apart = {u for u in copied if "global" in [_space(copied[u], s) for s in u.src[1:]]}
+        found = Placed(
+            self.order, self.reasons, facts.effects, facts.below, self.demands,
+            self.copied_outputs(), apart,
+        )  # fmt: skip
+        return Launches(found)
+
+    def placed(self, context: Context, given: Mapping[UOp, str]) -> UOp:
+        """The graph with its STAGEs. `given`: values stored for the order of launches, and why."""
         tiles = context.target.gpu is not None
-        again = functools.partial(_decided, self.graph, tiles, self.copied)
+        again = functools.partial(_decided, self.graph, tiles, given, self.copied)
         context.notes["placement"] = self.decided if self.explained else again
         opts = opts_of_stored(self.order, self.reasons)
 
@@ -239,6 +256,8 @@ class _Placement:
             if reason is not None:
                 forced = u.op in FORCED
                 value = src[0] if forced else rebuild.remake(u, src)
+                if forced and value.op is Ops.STAGE and u.src[0] in self.facts.effects:
+                    return intern(Ops.STAGE, value.dtype, (value,), StageArg(reason, False))
                 return _stage(value, reason, not forced, opts.get(u))
             if u.op is Ops.CALL and u.src[0].op is Ops.SINK:
                 return _called(u, src)
@@ -261,7 +280,7 @@ class _Placement:
         for i, (before, v) in enumerate(zip(self.graph.src, values)):
             root = whole_root(v)
             if v.dtype is not dtypes.void:
-                if root in taken or not is_final_storage(before, self.facts.effects):
+                if root in taken or not self._is_final(before):
                     v = intern(Ops.STAGE, v.dtype, (v,), StageArg(f"output {i}", False))
                 elif root.op is not Ops.PARAM:
                     taken.add(root)
@@ -298,32 +317,40 @@ def _space(reason: str, value: UOp) -> Space:
     return "local" if reason is _MOVES_ITSELF and fusion_cost.fits_tile(value) else "global"
 
 
-def _measured(graph: UOp, tiles: bool) -> Measures:
-    """The facts about a graph. `tiles`: products run in tiles and need their operands in memory."""
-    facts = Measures(graph, walk.nodes(graph), {})
+def _measured(graph: UOp, tiles: bool, stored: Mapping[UOp, str]) -> Measures:
+    """The facts about a graph. `tiles`: products run in tiles and need their operands in memory.
+    `stored`: values that are stored in any case, and why."""
+    facts = Measures(graph, walk.nodes(graph), stored)
     operands = computed_operands(facts) if tiles else {}
-    return Measures(graph, facts.order, operands) if operands else facts
+    return Measures(graph, facts.order, {**operands, **stored}) if operands else facts
 
 
-def _decided(graph: UOp, tiles: bool, copied: dict[UOp, str]) -> dict[str, Any]:
+def _decided(
+    graph: UOp, tiles: bool, stored: Mapping[UOp, str], copied: dict[UOp, str]
+) -> dict[str, Any]:
     """The decisions and their reasons, made again because they were not kept."""
-    return _Placement(graph, _measured(graph, tiles), copied, True).decided()
+    return _Placement(graph, _measured(graph, tiles, stored), copied, True).decided()
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
     """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
     graph = without_needless_copies(graph)
-    facts = _measured(graph, context.target.gpu is not None)
-    watched = trace.current_listener() is not None
-    placement = _Placement(graph, facts, {}, watched)
-    copied = placement.self_reads()
-    apart = [u for u in copied if not all([fusion_cost.fits_tile(s) for s in u.src[1:]])]
-    shown, stored = placement.copied_outputs(), placement.reasons
-    circles = stores_to_copy(facts.order, shown, stored, facts.effects, placement.demands, apart)
-    copied |= dict.fromkeys(circles, _CIRCLE)
-    if copied:  # a copied value reads in a kernel of its own, so one more walk is enough
-        placement = _Placement(graph, facts, copied, watched)
-    return placement.placed(context)
+    tiles, watched = context.target.gpu is not None, trace.current_listener() is not None
+    reasons: dict[UOp, str] = {}
+    for _ in range(MOST_ROUNDS):
+        facts = _measured(graph, tiles, reasons)
+        placement = _Placement(graph, facts, {}, watched)
+        if copied := placement.self_reads():
+            # A copied value reads in a kernel of its own, so one more walk is enough.
+            placement = _Placement(graph, facts, copied, watched)
+        launches = placement.launches()
+        copies, apart = opened(launches)
+        if not copies and not apart:
+            break
+        changed = OldValues(graph, launches, copies, apart)
+        graph = changed.rewritten()
+        reasons |= dict.fromkeys(changed.made, _CIRCLE)
+    return placement.placed(context, reasons)
 
 
 PASS = Pass("place-stages", TENSOR, TENSOR, place_stages, "graph")

@@ -1,8 +1,12 @@
 """Stores that wait for each other in a circle: each overwrites what another one still reads.
 
 `a.assign(a + b)` and `b.assign(a - b)`, both of the old values: whichever runs first destroys what
-the other one reads. The circle opens if the value of one STORE is computed into storage of its own
-before any of them begins.
+the other one reads. So does `a.assign(a + 1) + a` alone: the sum waits for the store, and reads
+what it overwrites. The circle opens if what is still read is copied first.
+
+Two assignments to one version of an array, `a.assign(b) + a.assign(c)`, are two histories of it.
+Memory shows one of them, with both stores as found; a version that it never shows gets storage of
+its own, to which its stores are made too.
 
 A launch is anything that becomes a kernel: a STORE, a CALL, a stored value, a copied output.
 """
@@ -10,15 +14,25 @@ A launch is anything that becomes a kernel: a STORE, a CALL, a stored value, a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import read_slots
+from uopc.ir.core.storage import read_slots, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
+from uopc.passes.analysis.versions import (
+    NEW,
+    EffectsBelow,
+    Footprint,
+    LaunchGraph,
+    Span,
+    Version,
+    Versions,
+)  # fmt: skip
 from uopc.passes.analysis.views import root_index
 
 # A storage and its version.
@@ -26,38 +40,71 @@ Read = tuple["UOp", Version]
 # storage -> its reads, as (launch, index)
 Demands = Mapping["UOp", Iterable[tuple["UOp", Index]]]
 
+
+class Placed(NamedTuple):
+    """A graph, sources first, and what was decided: stored values and why, the effects on each
+    storage, the demands on it, outputs that are copied, STOREs whose values are stored first."""
+
+    order: list[UOp]
+    stored: Mapping[UOp, str]
+    effects: Mapping[UOp, set[UOp]]
+    below: EffectsBelow
+    demands: Demands
+    outputs: list[UOp]
+    copied: set[UOp]
+
+
 _WHOLE = [(0.0, float("inf"))]
 
 
-class _Launches:
-    """The footprints of all launches. A stored value has a version of its own without effects: with
-    a chain each, a version after calls that read n of them would have n chains."""
+class Launches:
+    """The footprints of all launches."""
 
-    def __init__(
-        self, order: list[UOp], stored: Mapping[UOp, str], effects: Mapping[UOp, set[UOp]],
-        demands: Demands,
-    ) -> None:  # fmt: skip
-        self.stored, self.effects = stored, effects
+    def __init__(self, placed: Placed) -> None:
+        self.placed = placed
+        self.whole = {*placed.outputs, *[s for u in placed.copied for s in u.src[1:]]}
+        self.stored, self.effects, below = placed.stored, placed.effects, placed.below
         self.versions = Versions()
+        self.versions.numbers = below.numbers
+        self.versions.below = {e: below.bits[e] ^ (1 << i) for e, i in below.numbers.items()}
         self.found: dict[UOp, Footprint] = {}
         self._root: dict[UOp, UOp] = {}
         self._seen: dict[UOp, Version] = {}  # the version of storage, or of an effect
         self._reads: dict[UOp, frozenset[Read]] = {}  # of a value, up to stored values
         self._spans: dict[tuple[UOp, UOp], list[tuple[float, float]]] = {}  # (launch, root)
-        for root in effects:
-            for launch, index in demands.get(root, ()):
+        for root in self.effects:
+            for launch, index in placed.demands.get(root, ()):
                 self._spans.setdefault((launch, root), []).append(_span(root, index))
-        written = {e for found in effects.values() for e in found}
-        for u in order:
+        for u in placed.order:
             if u.dtype is not dtypes.void:
                 self._visit_value(u)
             else:
-                self._visit_effect(u, u in written)
+                self._visit_effect(u)
         known: dict[UOp, UOp] = {}
-        for root, found in effects.items():
+        for root, found in self.effects.items():
             for e in found:
                 begin, end = _written(e, known)
                 self.found[e].writes.append(Span(root, begin, end))
+        for v in placed.outputs:
+            self.add(v, (v,))
+
+    def read(self, u: UOp) -> Read | None:
+        """The storage and version that a view shows; None for other values."""
+        root = self._root.get(u, u)
+        if root in self.effects and (u in self._root or u.op.is_storage):
+            return root, self._seen.get(u, NEW)
+        return None
+
+    def can_read_copies(self, u: UOp) -> bool:
+        """True if a launch may read copies instead of storage: it is more than a copy itself, and
+        no kernel written by hand that changes what it reads."""
+        if u.op is not Ops.CALL:
+            return not self.is_copy(u)
+        return set(written_slots(u.src[0])).isdisjoint(read_slots(u.src[0]))
+
+    def is_copy(self, u: UOp) -> bool:
+        """True if a launch copies a view, and computes nothing."""
+        return u in self.whole and self.read(u) is not None
 
     def add(self, u: UOp, sources: Iterable[UOp], after: Version = NEW) -> None:
         """Add a launch that reads the sources and follows a version."""
@@ -77,7 +124,7 @@ class _Launches:
         root = self._root[u] = self._root[u.src[0]] if through and u not in self.stored else u
         if u in self.stored:
             self.add(u, u.src)
-            self._seen[u] = Version({}, -1, 0, (u,), None)
+            self._seen[u] = Version(0, (u,))
         elif through:
             self._see(u, u.src if u.op is Ops.AFTER else u.src[:1])
         if root in self.effects or root in self.stored:
@@ -85,16 +132,22 @@ class _Launches:
         elif not u.op.is_storage:
             self._reads[u] = self._read(u.src[:1] if u.op is Ops.AFTER else u.src)
 
-    def _visit_effect(self, u: UOp, writes: bool) -> None:
+    def _visit_effect(self, u: UOp) -> None:
         self._see(u, u.src[:1] if u.op is Ops.STORE else u.src)
         seen = self._seen.get(u, NEW)
-        if u.op is Ops.STORE:
+        if u in self.placed.copied:
+            values = [s for s in u.src[1:] if s.op is not Ops.CONST]
+            for s in values:
+                if s not in self.found:
+                    self.add(s, (s,))
+            self.found[u] = Footprint([], [], [seen, *[Version(0, (s,)) for s in values]])
+        elif u.op is Ops.STORE:
             self.add(u, u.src[1:], seen)
         elif u.op is Ops.CALL:
             slots = read_slots(u.src[0])
             self.add(u, [a for i, a in enumerate(u.src[1:]) if i in slots], seen)
-        if writes:
-            self._seen[u] = self.versions.after(u, seen)
+        if u in self.versions.numbers:
+            self._seen[u] = Version(self.placed.below.bits[u], (u,), seen)
 
     def _see(self, u: UOp, sources: Iterable[UOp]) -> None:
         found = [self._seen[s] for s in sources if s in self._seen]
@@ -102,30 +155,40 @@ class _Launches:
             self._seen[u] = self.versions.joined(u, found)
 
 
+@dataclass(eq=False)
+class _Copy:
+    """The launch that copies what others still read of a version of some storage."""
+
+    read: Read
+
+
+Launch = UOp | _Copy
+
+
 class _Waits:
     """The launches that are not in order yet, each with those before it that are not either."""
 
     def __init__(self, graph: LaunchGraph) -> None:
-        self.overwriting = graph.overwriting
-        rank = {u: i for i, u in enumerate(graph.before)}
-        self.before = {
+        self.overwriting: dict[Launch, set[UOp]] = dict(graph.overwriting.items())
+        rank: dict[Launch, int] = {u: i for i, u in enumerate(graph.before)}
+        self.before: dict[Launch, dict[Launch, None]] = {
             u: dict.fromkeys(sorted(found, key=rank.__getitem__))
             for u, found in graph.before.items()
         }
-        self.following: dict[UOp, set[UOp]] = {u: set() for u in self.before}
+        self.following: dict[Launch, dict[Launch, None]] = {u: {} for u in self.before}
         for u, found in self.before.items():
             for v in found:
-                self.following[v].add(u)
-        self.ready = [u for u, found in self.before.items() if not found]
+                self.following[v][u] = None
+        self.ready: list[Launch] = [u for u, found in self.before.items() if not found]
 
-    def circle(self) -> list[UOp]:
+    def circle(self) -> list[Launch]:
         """Launches that wait for each other, each for the one before it; empty without a circle."""
         while self.ready:
             u = self.ready.pop()
-            del self.before[u]
+            self.before.pop(u, None)
             for w in self.following[u]:
                 self._drop(u, w)
-        path: dict[UOp, None] = {}
+        path: dict[Launch, None] = {}
         at = next(iter(self.before), None)
         while at is not None and at not in path:  # everything left waits for something left
             path[at] = None
@@ -133,7 +196,7 @@ class _Waits:
         found = list(path)
         return found[found.index(at) :][::-1] if at is not None else []
 
-    def _drop(self, u: UOp, w: UOp) -> None:
+    def _drop(self, u: Launch, w: Launch) -> None:
         """Let `w` no longer wait for `u`."""
         waits = self.before.get(w, {})
         if u in waits:
@@ -141,18 +204,35 @@ class _Waits:
             if not waits:
                 self.ready.append(w)
 
-    def copy(self, u: UOp) -> None:
-        """Make the value of STORE `u` a launch of its own, which reads; `u` waits for it."""
-        value = u.src[1]
-        later, self.overwriting[u] = self.overwriting[u], set()
-        self.overwriting.setdefault(value, set()).update(later)
-        self.following.setdefault(value, set()).update(later, (u,))
-        self.following[u] -= later
-        if value in self.before:
+    def add(self, copy: _Copy) -> None:
+        """Add a copy, which waits for what made the version."""
+        self.before[copy] = {u: None for u in copy.read[1].last if u in self.before}
+        self.overwriting[copy], self.following[copy] = set(), {}
+        for u in self.before[copy]:
+            self.following[u][copy] = None
+        if not self.before[copy]:
+            self.ready.append(copy)
+
+    def move(self, u: Launch, copy: _Copy, later: set[UOp], kept: set[UOp]) -> None:
+        """Let a launch read a copy: launches `later` overwrite what is copied, and `kept` what the
+        launch still reads itself."""
+        if copy in self.before:
             for w in (*later, u):
-                self.before[w][value] = None
-        for w in later:
+                if w in self.before:
+                    self.before[w][copy] = None
+                    self.following[copy][w] = None
+        self.overwriting[copy] |= later
+        gone, self.overwriting[u] = self.overwriting[u] - kept, self.overwriting[u] & kept
+        for w in gone:
             self._drop(u, w)
+
+    def free(self, u: Launch) -> None:
+        """Let a launch wait for nothing, and nothing wait for it to read."""
+        for w in self.overwriting[u]:
+            self._drop(u, w)
+        self.overwriting[u] = set()
+        self.before[u] = {}
+        self.ready.append(u)
 
 
 def _written(effect: UOp, known: dict[UOp, UOp]) -> tuple[float, float]:
@@ -177,34 +257,55 @@ def _span(root: UOp, index: Index) -> tuple[float, float]:
     return low, high + 1
 
 
-def stores_to_copy(
-    order: list[UOp],
-    outputs: Iterable[UOp],
-    stored: Mapping[UOp, str],
-    effects: Mapping[UOp, set[UOp]],
-    demands: Demands,
-    copied: Iterable[UOp],
-) -> set[UOp]:
-    """STOREs whose values must be copied so that no launches wait for each other in a circle.
+def opened(launches: Launches) -> tuple[dict[UOp, set[Read]], set[Read]]:
+    """What must be copied so that no launches wait for each other in a circle: per launch, the
+    versions of which it reads copies; and the versions that memory never shows.
 
-    `outputs` are the views that are copied out, `copied` the STOREs that are copied anyway. A
-    circle that no copy opens stays: split-kernels reports it.
+    A circle that nothing opens stays: split-kernels reports it.
     """
-    if sum(len(found) for found in effects.values()) < 2:
-        return set()
-    launches = _Launches(order, stored, effects, demands)
-    for v in outputs:
-        if v not in launches.found:
-            launches.add(v, (v,))
-    waits = _Waits(LaunchGraph(launches.versions, launches.found))
-    for u in copied:
-        waits.copy(u)
-    chosen: set[UOp] = set()
+    if not launches.effects:
+        return {}, set()
+    graph = LaunchGraph(launches.versions, launches.found)
+    waits = _Waits(graph)
+    made: dict[Read, _Copy] = {}
+    copies: dict[UOp, set[Read]] = {}
+    apart: set[Read] = set()
     while circle := waits.circle():
-        pairs = zip(circle, [*circle[1:], circle[0]])
-        found = [a for a, b in pairs if a.op is Ops.STORE and b in waits.overwriting[a]]
-        if not found:
+        pairs = list(zip(circle, [*circle[1:], circle[0]]))
+        found = [(a, b) for a, b in pairs if b in waits.overwriting.get(a, ())]
+        readers = [
+            (a, b) for a, b in found
+            if isinstance(a, UOp) and isinstance(b, UOp) and launches.can_read_copies(a)
+        ]  # fmt: skip
+        shown = [a for a, _ in found if isinstance(a, _Copy) or launches.is_copy(a)]
+        if readers:
+            _copy_reads(*readers[0], launches, graph, waits, made, copies)
+        elif shown:
+            if isinstance(u := shown[0], UOp):
+                copies[u] = {(p.root, p.seen) for p in launches.found[u].reads}
+                apart |= copies[u]
+            else:
+                apart.add(u.read)
+            waits.free(u)
+        else:
             break
-        waits.copy(found[0])
-        chosen.add(found[0])
-    return chosen
+    return copies, apart
+
+
+def _copy_reads(
+    u: UOp, w: UOp, launches: Launches, graph: LaunchGraph, waits: _Waits,
+    made: dict[Read, _Copy], copies: dict[UOp, set[Read]],
+) -> None:  # fmt: skip
+    """Let a launch read copies of what another one, which it must precede, overwrites."""
+    footprint = launches.found[u]
+    done = copies.setdefault(u, set())
+    left = [p for p in footprint.reads if (p.root, p.seen) not in done]
+    for read in dict.fromkeys([(p.root, p.seen) for p in left if w in graph.overwriters((p,))]):
+        if read not in made:
+            made[read] = _Copy(read)
+            waits.add(made[read])
+        done.add(read)
+        moved = [p for p in left if (p.root, p.seen) == read]
+        left = [p for p in left if (p.root, p.seen) != read]
+        later, kept = graph.overwriters(moved) - {u}, graph.overwriters(left)
+        waits.move(u, made[read], later, kept)

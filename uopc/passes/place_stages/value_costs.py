@@ -15,6 +15,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.parts import is_stored_by_part
+from uopc.passes.analysis.versions import EffectsBelow
 from uopc.passes.analysis.views import effects_by_root, is_view, reshaped_base, roots_of_views
 from uopc.passes.place_stages import fusion_cost
 from uopc.passes.place_stages.demand import count
@@ -38,11 +39,12 @@ class Measures:
         self.fixed: dict[UOp, str] = dict(stored)  # stored in any case, and why
         # root -> the STOREs and CALLs that write to it
         self.effects = effects_by_root(order, self._roots, written_only=True)
+        self.below = EffectsBelow(order) if self.effects else EffectsBelow(())
         self.of: dict[UOp, ValueCost] = {}
         self._several: set[UOp] = set()  # values with several readers
         self._moved: set[UOp] = set()  # values that a movement reads
         self.loops: set[UOp] = set()  # values with loops of their own
-        self._fix(graph)
+        self._fix(graph, stored)
         once: set[UOp] = set()
         for u in order:
             for s in u.src if len(u.src) == 1 else set(u.src):
@@ -54,7 +56,7 @@ class Measures:
                 self._measure(u)
 
     # ------------------------------------------------------------ what is stored in any case
-    def _fix(self, graph: UOp) -> None:
+    def _fix(self, graph: UOp, given: Mapping[UOp, str]) -> None:
         for u in self.order:
             if u.op is Ops.STORE:
                 self._fix_root(u.src[0], "written to")
@@ -63,7 +65,7 @@ class Measures:
                     self._fix_root(a, "argument of a kernel")
             elif is_stored_by_part(u):
                 self.fixed.setdefault(u, f"put together from {len(u.src)} parts")
-        self.fixed |= {u: FORCED[u.op] for u in self.order if u.op in FORCED}
+        self.fixed |= {u: FORCED[u.op] for u in self.order if u.op in FORCED and u not in given}
         for i, v in enumerate(graph.src):
             base = reshaped_base(v)
             if v.dtype is not dtypes.void and not is_view(base):

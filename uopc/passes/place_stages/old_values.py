@@ -1,0 +1,175 @@
+"""Copies of what is still read of a storage when a store has overwritten it.
+
+Before (tensor)                       After (tensor)
+  %1 = param x : i32[4]                 %1 = param x : i32[4]
+  %2 = add %1, 1:i32 : i32[4]           %2 = contiguous %1 : i32[4]
+  %3 = store %1, %2                     %3 = add %1, 1:i32 : i32[4]
+  %4 = after %1, %3 : i32[4]            %4 = store %1, %3
+  %5 = add %4, %1 : i32[4]              %5 = after %1, %4 : i32[4]
+  sink %5                               %6 = add %5, %2 : i32[4]
+                                        sink %6
+
+Only the launches in a circle read the copy. It has the elements that they read: a window of the
+storage, or all of it where several windows together have as many.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from uopc.ir.builder import leaves, rebuild
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.args import BufferArg
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.passes.place_stages.demand import count
+from uopc.passes.place_stages.store_cycles import Launches, Read
+
+
+class OldValues:
+    """Rewrites a graph: `copies` says what each launch reads copies of, `apart` which versions need
+    storage of their own."""
+
+    def __init__(
+        self, graph: UOp, launches: Launches, copies: dict[UOp, set[Read]], apart: set[Read]
+    ) -> None:
+        self.graph, self.launches, self.copies, self.apart = graph, launches, copies, apart
+        self.done: dict[UOp, UOp] = {}
+        self.made: dict[UOp, None] = {}  # the copies
+        order = launches.placed.order
+        slots = [u.arg.slot for u in order if u.op is Ops.BUFFER]
+        self._slots = itertools.count(1 + max(slots, default=-1))
+        self._versions: dict[Read, UOp] = {}  # storage for a version
+        self._twice: set[UOp] = set()  # STOREs that are made to two storages
+        self._previous: dict[UOp, UOp] = {}  # the STORE before one that is made to two storages
+        for root, seen in apart:
+            self._twice |= set(self._stores(root, seen.effects))
+            self._previous |= {b: a for a, b in itertools.pairwise(self._stores(root, -1))}
+        self._picked: dict[UOp, dict[UOp, None]] = {}  # storage -> the views that are copied
+        self._cones = {u: self._cone(u) for u in copies}
+        for u, cone in self._cones.items():
+            self._pick(u, cone)
+
+    def rewritten(self) -> UOp:
+        """The graph with its copies, which `made` lists afterwards."""
+        done = self.done
+        for u in self.launches.placed.order:
+            src = tuple([done.get(s, s) for s in u.src])
+            if u in self._cones and u not in self.launches.whole:
+                first = u.op in (Ops.STORE, Ops.CALL)
+                src = (*src[:first], *self._values(u, u.src[first:]))
+            elif u is self.graph or u in self.launches.placed.copied:
+                shown = [v for v in u.src if v in self._cones and v in self.launches.whole]
+                known = {v: self._values(v, (v,))[0] for v in shown}
+                src = tuple([known.get(v, new) for v, new in zip(u.src, src)])
+                if u is self.graph:  # memory keeps its last state
+                    last = [self._stores(root, -1)[-1] for root, _ in self.apart]
+                    src = (*src, *dict.fromkeys([done.get(e, e) for e in last]))
+            if u in self._twice:
+                src = (src[0], self._copy(src[1]), *src[2:])
+            if u in self._previous:
+                before = self.done.get(self._previous[u], self._previous[u])
+                src = (intern(Ops.AFTER, src[0].dtype, (src[0], before)), *src[1:])
+            if src != u.src:
+                done[u] = made = rebuild.remake(u, src)
+                made.origin = made.origin or u.origin
+        return done.get(self.graph, self.graph)
+
+    # ------------------------------------------------------------ what a launch reads
+    def _sources(self, u: UOp) -> tuple[UOp, ...]:
+        if u in self.launches.whole:
+            return (u,)
+        return u.src[1:] if u.op in (Ops.STORE, Ops.CALL) else u.src
+
+    def _cone(self, u: UOp) -> dict[UOp, None]:
+        """What is computed in a launch, sources first, with the storage that it reads."""
+        cone: dict[UOp, None] = {}
+        stored = self.launches.stored
+        for s in self._sources(u):
+            walk.toposort(s, lambda v: v not in stored and v.op is not Ops.AFTER, cone)
+        return cone
+
+    def _pick(self, u: UOp, cone: dict[UOp, None]) -> None:
+        """Note the smallest view on each way from storage to what the launch computes."""
+        smallest: dict[UOp, tuple[UOp, UOp]] = {}  # view -> storage, the smallest view up to here
+        for v in cone:
+            read = self.launches.read(v)
+            if v.op.movement and v.src[0] in smallest:
+                storage, view = smallest[v.src[0]]
+                less = count(shapes.shape(v)) < count(shapes.shape(view))
+                smallest[v] = storage, v if less else view
+            elif read in self.copies[u]:
+                smallest[v] = v, v
+        used = {s for v in cone if not v.op.movement for s in v.src if v.op is not Ops.AFTER}
+        for s in (*used, *self._sources(u)):
+            if s in smallest:
+                storage, view = smallest[s]
+                self._picked.setdefault(storage, {})[view] = None
+
+    def _values(self, u: UOp, sources: tuple[UOp, ...]) -> list[UOp]:
+        """The sources of a launch, on copies."""
+        cone, copies = self._cones[u], self.copies[u]
+        known: dict[UOp, UOp] = {}
+        for v in cone:
+            read = self.launches.read(v)
+            if v in self._picked and read is not None and read in copies:
+                known |= self._replacements(v, read)
+            elif v not in known and not self._is_inside(v):
+                known[v] = self.done.get(v, v)
+        return [rebuild.rebuild(s, known) for s in sources]
+
+    def _is_inside(self, v: UOp) -> bool:
+        return v not in self.launches.stored and v.op is not Ops.AFTER and bool(v.src)
+
+    def _replacements(self, storage: UOp, read: Read) -> dict[UOp, UOp]:
+        """The copies of a version of storage, by the node that they stand for."""
+        if read in self.apart:
+            return {storage: self._rebased(storage, self._version(read))}
+        views = self._picked[storage]
+        if sum([count(shapes.shape(v)) for v in views]) >= count(shapes.shape(storage)):
+            views = {storage: None}
+        made = {v: self._copy(self.done.get(v, v)) for v in views}
+        return {storage: self.done.get(storage, storage)} | made
+
+    def _copy(self, value: UOp) -> UOp:
+        made = intern(Ops.CONTIGUOUS, value.dtype, (value,))
+        self.made[made] = None
+        return made
+
+    # ------------------------------------------------------------ versions in storage of their own
+    def _stores(self, root: UOp, effects: int) -> list[UOp]:
+        """The STOREs to a storage among some effects, in order."""
+        below, written = self.launches.placed.below, self.launches.effects[root]
+        return [
+            e for i, e in enumerate(below.effects)
+            if effects >> i & 1 and e in written and e.op is Ops.STORE
+        ]  # fmt: skip
+
+    def _version(self, read: Read) -> UOp:
+        """Storage that holds a version of another one."""
+        if read in self._versions:
+            return self._versions[read]
+        root, seen = read
+        dims, symbolic = leaves.split_dims(shapes.shape(root))
+        arg = BufferArg(next(self._slots), dims)
+        made = intern(Ops.BUFFER, root.dtype, symbolic, arg)
+        first = intern(Ops.STORE, dtypes.void, (made, self.done.get(root, root)))
+        made = intern(Ops.AFTER, root.dtype, (made, first))
+        for e in self._stores(root, seen.effects):
+            value = self.done[e].src[1:]
+            store = intern(Ops.STORE, dtypes.void, (self._rebased(e.src[0], made), *value))
+            store.origin = e.origin
+            made = intern(Ops.AFTER, root.dtype, (made, store))
+        self._versions[read] = made
+        return made
+
+    def _rebased(self, view: UOp, storage: UOp) -> UOp:
+        """A view of some storage as the same view of another one."""
+        path: list[UOp] = []
+        while view.op.movement or view.op is Ops.AFTER:
+            if view.op is not Ops.AFTER:
+                path.append(view)
+            view = view.src[0]
+        for v in reversed(path):
+            storage = rebuild.remake(v, (storage, *[self.done.get(s, s) for s in v.src[1:]]))
+        return storage
