@@ -37,6 +37,7 @@ KINDS = {
     ),
     "simplify": Kind(
         "tests.fuzz.algebra", "scalar graphs simplified: equal at all points, and only once", 12
+    ),
     "assigns": Kind(
         "tests.fuzz.assigns", "assignments to parts of arrays in turn, apart and nested, by values",
         24,

@@ -39,9 +39,9 @@ from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.levels import INDEXED, PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, read_slots, written_slots
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.verify.nodes import origin
 from uopc.passes.analysis.stable_order import stable_order
 from uopc.passes.analysis.versions import NEW, Footprint, LaunchGraph, Span, Version, Versions
 from uopc.passes.analysis.views import stores_in
@@ -185,7 +185,7 @@ def _circle(stuck: list[_KernelCall], graph: LaunchGraph) -> str:
         if w in graph.overwriters((p,)) and p.root.op is Ops.PARAM
     ]  # fmt: skip
     names = ", ".join(dict.fromkeys([str(r.arg.name) for r in roots])) or "intermediate storage"
-    lines = dict.fromkeys([line for _, w in pairs if (line := origin(w))])
+    lines = dict.fromkeys([line for _, w in pairs if (line := made_at(w))])
     return (
         f"circular wait: {len(stuck)} launches overwrite {names}, which others of them still read "
         "before; pass the kernel a copy, made with .contiguous()" + "".join(lines)
