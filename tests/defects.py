@@ -87,7 +87,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "a write does not wait for earlier readers", "uopc/passes/analysis/versions.py",
-        "                self.before[w].add(e)", "                pass",
+        "for w in later:\n                self.before[w].add(e)", "pass",
     ),
     Defect(
         "a reduce over the wrong axes", "uopc/ir/builder/index_maps.py",
@@ -157,7 +157,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "an output that is the caller's array", "uopc/passes/analysis/views.py",
-        "    if root.op in (Ops.PARAM, Ops.BUFFER) and not written:\n        return False\n", "",
+        "        return reshaped_base(v).op is Ops.AFTER\n", "        pass\n",
         ("test_regressions.py",),
     ),
     Defect(
