@@ -15,6 +15,7 @@ from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.passes.optimize.opts.chunks import block, thread
 from uopc.passes.optimize.opts.coalesce import coalesce
+from uopc.passes.optimize.opts.compute_at import compute_at
 from uopc.passes.optimize.opts.distribute import distribute
 from uopc.passes.optimize.opts.interchange import swap
 from uopc.passes.optimize.opts.legality import Refused
@@ -68,6 +69,9 @@ OPTS = {
         "for i < 4: for j < 4: f(i, j) → for m < 16: f(m // 4, m % 4)"),
     "PACK": Row(pack, "operand n of the reduces in the loop is computed into a tile before it",
         "for i: s += x[j, k] → for k: t[k] = x[j, k]; for i: s += t[k]"),
+    "COMPUTE_AT": Row(compute_at, "value n, which the loops inside compute at several places, is "
+        "computed into a tile before them",
+        "for i < 4: f(e(i), e(i + 1)) → for i < 5: t[i] = e(i); for i < 4: f(t[i], t[i + 1])"),
     "REUSE": Row(reuse, "the terms of the reduce are computed once, into a tile for other loops",
         "s += f(k); for j: f(j) / s → t[k] = f(k), s += t[k]; for j: t[j] / s"),
     "REDUCE_OUT": Row(reduce_out, "the reduce moves outside of output loop n, its sums into a tile",

@@ -19,7 +19,11 @@ from uopc.passes.optimize.schedule.nontemporal import store_past_caches
 from uopc.passes.optimize.schedule.register_tiles import tile_beside_lanes
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
 from uopc.passes.optimize.schedule.short_rows import copy_thin_rows, unroll_short_reduces
-from uopc.passes.optimize.schedule.stencils import copy_rows_of_columns, copy_shared_rows
+from uopc.passes.optimize.schedule.stencils import (
+    compute_rows_once,
+    copy_rows_of_columns,
+    copy_shared_rows,
+)
 from uopc.passes.optimize.schedule.transposes import copy_crossed
 
 
@@ -92,6 +96,10 @@ def _contract(s: CpuScheduler) -> bool:
 
 
 # ---------------------------------------------------------------- lanes, tiles and copies
+def _compute_rows_once(s: CpuScheduler) -> None:
+    s.nests = compute_rows_once(s) or s.nests
+
+
 def _unroll_short_reduces(s: CpuScheduler) -> None:
     s.lanes = s.target.lanes(s.facts.element_bits)
     unroll_short_reduces(s, s.lanes)
@@ -157,6 +165,7 @@ STEPS: tuple[Step[CpuScheduler], ...] = (
     Step("share-among-threads", _share_among_threads, "later steps cut the chunk of one thread"),
     Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns are outside"),
     Step("contract", _contract, "completes the schedule; the steps below are for other kernels"),
+    Step("compute-rows-once", _compute_rows_once, "the loops that fill a tile get lanes, too"),
     Step("unroll-short-reduces", _unroll_short_reduces, "lanes are for loops that stay loops"),
     Step("copy-thin-rows", lambda s: copy_thin_rows(s, s.lanes), "copied loops get no lanes"),
     Step("choose-lanes", _choose_lanes, "tiles and copies are chosen beside the lanes"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.op_costs import LOAD
+from uopc.passes.optimize.opts.compute_at import stencils
 from uopc.passes.optimize.schedule import thresholds
 from uopc.passes.optimize.schedule.kernel_facts import Access, KernelFacts, length_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
@@ -18,21 +21,51 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
     """Copies of the output loop, other than `output`, whose rows share most reads."""
     k = s.facts
+    rows = [q for q in k.outputs if q is not output and q.arg.kind == "loop"]
     size = k.expanded_size()
-    best: tuple[float, UOp, int] | None = None
-    for q in k.outputs:
-        length = length_of(q)
-        if q is output or q.arg.kind != "loop" or length is None:
-            continue
-        n = thresholds.SHARED_ROWS
-        while n > 1 and (n > length or n * size > thresholds.MOST_SHARED):
-            n //= 2
-        alone, each = len(_read(k, q, 1)), len(_read(k, q, n)) / n
-        saves = 0 < each <= thresholds.SHARED_READS * alone
-        if n > 1 and saves and (best is None or each < best[0]):
-            best = each, q, n
-    if best is not None:
-        s.copy(best[1], best[2])
+    best = min([(*_sharing(k, q, size), q) for q in rows], key=lambda found: found[0], default=None)
+    if best is not None and best[1] > 1:
+        s.copy(best[2], best[1])
+
+
+def _sharing(k: KernelFacts, q: UOp, size: int) -> tuple[float, int]:
+    """The reads of each row of a loop, and the number of rows side by side for that; 1 if they
+    share few. A copy has `size` nodes."""
+    length = length_of(q)
+    n = thresholds.SHARED_ROWS if length is not None else 1
+    while n > 1 and (n > (length or 1) or n * size > thresholds.MOST_SHARED):
+        n //= 2
+    alone, each = len(_read(k, q, 1)), len(_read(k, q, n)) / n
+    saves = n > 1 and 0 < each <= thresholds.SHARED_READS * alone
+    return (each, n) if saves else (math.inf, 1)
+
+
+def compute_rows_once(s: Scheduler) -> bool:
+    """The producer of a stencil in a tile for some rows, where that halves the cost of the kernel.
+    Return True if there is one."""
+    k, before = s.facts, (s.tiled, s.opts)
+    rows = [r for r in k.outputs if r.arg.kind == "loop"][:-1]
+    if not rows or k.reduces or len(k.written) != 1 or not stencils(s.kernel, rows[-1]):
+        return False
+    least, best = _cost(k) / 2, before
+    block = s.widen(rows[-1], "TILE", thresholds.TILE_OF_ROWS)
+    cut = s.tiled, s.opts
+    for n in range(len(stencils(s.kernel, block)) if block is not None else 0):
+        if s.attempt("COMPUTE_AT", block, n) and (cost := _cost(s.facts)) < least:
+            least, best = cost, (s.tiled, s.opts)
+        s.tiled, s.opts = cut
+    s.tiled, s.opts = best
+    if best is before or block is None:
+        return False
+    axis = (*block.arg.axis[:-1], 1)
+    for q in [q for q in s.axes if q.arg.axis == axis]:
+        s.copy(q, _sharing(s.facts, q, s.facts.expanded_size(q))[1])
+    return True
+
+
+def _cost(k: KernelFacts) -> float:
+    """The cost of all operations of a kernel, as often as they run."""
+    return sum([u.op.cost * trips(ranges.ranges(u)) for u in k.order])
 
 
 def _read(k: KernelFacts, q: UOp, n: int) -> set[Element]:

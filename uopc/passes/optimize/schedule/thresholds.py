@@ -80,6 +80,7 @@ LEAST_ROW_BLOCK         = row(16,      "rows",           "least block of rows th
 DOT_ROWS                = row(8,       "rows",           "sums along lanes side by side that share an operand",                             "matrix times vector")
 
 # Streams: reads that neighbouring iterations share
+TILE_OF_ROWS            = row(8,       "rows",           "rows of a stencil that share a tile of its producer",                             "stencils of functions")
 SHARED_ROWS             = row(8,       "rows",           "rows of a stencil side by side",                                                  "unsharp mask")
 MOST_SHARED             = row(1024,    "nodes",          "most nodes of such copies",                                                       "unsharp mask")
 SHARED_READS            = row(0.75,    "factor",         "most reads per row of such copies, relative to a row alone",                      "unsharp mask")
