@@ -95,12 +95,12 @@ DEFECTS: Final = (
         "if len(shapes.shape(u.src[0])) - 1 - i not in u.arg.axes:",
     ),
     Defect(
-        "a part of a cat that reads at the whole's index", "uopc/passes/rangeify/rangeify.py",
+        "a part of a cat that reads at the whole's index", "uopc/ir/builder/elements.py",
         "inner = () if u.op is Ops.STACK else (moved,)",
         "inner = () if u.op is Ops.STACK else (at,)",
     ),
     Defect(
-        "a gather without the check of its index", "uopc/passes/rangeify/rangeify.py",
+        "a gather without the check of its index", "uopc/ir/builder/elements.py",
         "chosen, valid = index_maps.plain_index(tuple((yield keys)), index_maps.true())",
         "valid = index_maps.true(); chosen = index_maps.plain_index((yield keys), valid)[0]",
     ),

@@ -101,7 +101,7 @@ def test_a_pass_is_one_file_and_has_goldens(number, p):
     module = sys.modules[p.run.__module__]
     assert module.PASS is p
     files = list((GOLDEN / folder(number, p)).glob("*.uop"))
-    assert 3 <= len(files) <= 32, f"{p.name} has {len(files)} golden files"
+    assert 3 <= len(files) <= 40, f"{p.name} has {len(files)} golden files"
 
 
 @each_case
