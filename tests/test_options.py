@@ -62,6 +62,18 @@ def test_an_argument_wins_over_a_block_and_a_block_over_the_environment(monkeypa
 
 
 # ---------------------------------------------------------------- one effect each
+def test_perf_map(monkeypatch, tmp_path):
+    from uopc.backends.cpu import perf_map
+
+    monkeypatch.setattr(perf_map, "path", lambda: tmp_path / "perf.map")
+    monkeypatch.setattr(perf_map, "_lines", [])
+    for on in (False, True):
+        uopc.cache.clear()
+        with uopc.options(perf_map=on):
+            uopc.compile(uopc.param("x", (4,)) + 1)
+        assert (tmp_path / "perf.map").exists() == on
+
+
 def test_debug(capsys):
     with uopc.options(debug=1):
         uopc.compile(rows())

@@ -45,6 +45,7 @@ class Options:
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
+    perf_map: bool = False  # list compiled functions for Linux's `perf`
     origins: bool = True  # note the user's source lines on nodes
 
     def __post_init__(self) -> None:

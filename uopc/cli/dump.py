@@ -18,15 +18,13 @@ examples:
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from uopc import config, driver, target
-from uopc.backends import detect
+from uopc import driver, target
 from uopc.cli import load
 from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files
@@ -35,13 +33,10 @@ from uopc.dump.report import page as report
 from uopc.dump.stages import ASM, LLVM, STAGES, Dump
 from uopc.errors import Error
 from uopc.ir.core import arena
-from uopc.ir.core.level_of import level_of
-from uopc.ir.core.levels import TENSOR
-from uopc.ir.core.uop import UOp
 from uopc.ir.verify.verifier import verify
 from uopc.passes.pass_manager import INPUT, Lowering
 from uopc.program import page
-from uopc.program.request import Request, make_context, prepare
+from uopc.program.request import make_context
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -71,7 +66,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     found = load.load(args.source)
     if args.run and found.start != INPUT:
         refuse("--run: a stage file cannot run; give the Python file")
-    request = _request(found, args.device)
+    request = load.request_of(found, args.device)
     backend = driver.backend_of(request.device)
     machine = backend.target(request.device, request.options.target_cpu)
     lowering = Lowering(make_context(request, machine), verify, trace=True)
@@ -94,36 +89,6 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         report.write(Path(args.html), found.name, dump, facts)
     _show(args, out, found.name, dump)
     return 0
-
-
-def _request(found: load.Source, device: str | None) -> Request:
-    """What to compile: that of a Program, or the graph with the settings of the environment, and
-    those that a stage file notes. `device` is that of the command line."""
-    if found.request is not None:
-        return dataclasses.replace(found.request, device=device or found.request.device)
-    options, noted, graph = config.current(), found.settings, found.graph
-    optimize = noted.get("optimize", "yes") != "no" and not options.noopt
-    threads = options.threads
-    if not threads and noted.get("threads", "").isdecimal():
-        threads = min(config.MOST_THREADS, int(noted["threads"]))
-    cpu = options.target_cpu or (noted["cpu"] if noted.get("cpu") in target.CPUS else "")
-    tf32 = options.tf32 or noted.get("tf32") == "yes"
-    options = dataclasses.replace(options, target_cpu=cpu, tf32=tf32)
-    device = device or noted.get("device") or options.device
-    _note_rules(found)
-    if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
-        return prepare(graph, None, optimize, threads, None, options, device=device)
-    return Request(
-        graph, "kernel", (), (), optimize, threads or detect.cores(), "", options, device=device
-    )
-
-
-def _note_rules(found: load.Source) -> None:
-    """A stage file has no rules: those of later stages, which its run had, are named."""
-    at = STAGES.index(found.start) if found.start in STAGES else 0
-    later = [s for s in found.settings.get("rules", "").split(", ") if s in STAGES[at + 1 :]]
-    if later:
-        print(f"{found.name}: without the rules after {', '.join(later)}", file=sys.stderr)
 
 
 def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:

@@ -10,6 +10,7 @@ list or dict of them, a Program, or a function without parameters that returns o
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import linecache
 import sys
@@ -19,15 +20,20 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from uopc import config, target
+from uopc.backends import detect
 from uopc.dump.files import read_arrays
+from uopc.dump.stages import STAGES
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.ir.core import walk
+from uopc.ir.core.level_of import level_of
+from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
 from uopc.program.program import Program
-from uopc.program.request import Request
+from uopc.program.request import Request, prepare
 
 _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
@@ -179,3 +185,33 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
     if not isinstance(value, Program) and not _outputs(value):
         raise UserError(f"{shown} is {type(value).__name__}, expected a graph of UOps")
     return value
+
+
+def request_of(found: Source, device: str | None) -> Request:
+    """What to compile: that of a Program, or the graph with the settings of the environment, and
+    those that a stage file notes. `device` is that of the command line."""
+    if found.request is not None:
+        return dataclasses.replace(found.request, device=device or found.request.device)
+    options, noted, graph = config.current(), found.settings, found.graph
+    optimize = noted.get("optimize", "yes") != "no" and not options.noopt
+    threads = options.threads
+    if not threads and noted.get("threads", "").isdecimal():
+        threads = min(config.MOST_THREADS, int(noted["threads"]))
+    cpu = options.target_cpu or (noted["cpu"] if noted.get("cpu") in target.CPUS else "")
+    tf32 = options.tf32 or noted.get("tf32") == "yes"
+    options = dataclasses.replace(options, target_cpu=cpu, tf32=tf32)
+    device = device or noted.get("device") or options.device
+    _note_rules(found)
+    if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
+        return prepare(graph, None, optimize, threads, None, options, device=device)
+    return Request(
+        graph, "kernel", (), (), optimize, threads or detect.cores(), "", options, device=device
+    )
+
+
+def _note_rules(found: Source) -> None:
+    """A stage file has no rules: those of later stages, which its run had, are named."""
+    at = STAGES.index(found.start) if found.start in STAGES else 0
+    later = [s for s in found.settings.get("rules", "").split(", ") if s in STAGES[at + 1 :]]
+    if later:
+        print(f"{found.name}: without the rules after {', '.join(later)}", file=sys.stderr)

@@ -18,6 +18,7 @@ from uopc import __version__
 # Each command is the module of the same name. Its docstring is the command's help.
 COMMANDS = {
     "dump": "show every stage of a graph on its way to machine code",
+    "run": "run a graph on random arrays and time each kernel",
     "passes": "list the passes in order, and the reasons for the order",
     "ops": "list the ops, or describe one in full",
     "rules": "list the simplification rules in the order they are tried",

@@ -76,7 +76,7 @@ class _NotLaunched:
             " compile with device='cuda' on a machine with a GPU"
         )
 
-    trace = time = call
+    trace = time = slices = call
 
 
 class GpuProgram(Program):

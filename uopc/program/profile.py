@@ -2,7 +2,7 @@
 
 The least time of a launch is the longer of two, both measured in the same run, on the same device
 and with the same number of threads: its bytes at the speed of a copy of as many bytes (so small
-arrays are compared with a copy in the same cache), and its operations at the speed of `DEPTH`
+arrays are compared with a copy in the same cache), and its operations at the speed of
 multiply-adds in a row. Its *share of the roofline* is that least time over its own. A function
 such as exp counts as one operation and takes many, so its kernels stay below the roofline.
 """
@@ -29,8 +29,9 @@ from uopc.program.request import prepare
 from uopc.program.timing import Timing
 from uopc.tensor.creation import param
 
-# Long enough that loads and stores do not count, short enough that neighbours overlap in a core.
-DEPTH = 24
+# Multiply-adds in a row, the faster of two: long rows hide loads and stores, short rows overlap
+# with their neighbours also in a core with short vectors.
+DEPTHS = (6, 16)
 ELEMENTS = 32768  # of each thread, for the multiply-adds
 LEAST_COPY = 4096  # bytes
 SAMPLES = 20
@@ -72,12 +73,16 @@ class Roofline:
         if dtype is dtypes.bool_:
             dtype = dtypes.uint8
         if dtype not in self.peaks:
-            count = ELEMENTS * self._like.threads
-            x = y = param("x", (count,), dtype)
-            for _ in range(DEPTH):
-                y = y * 0.999 + 0.001 if dtype.is_float else (y * 3) ^ 5
-            self.peaks[dtype] = 2 * DEPTH * count / max(self._best(y, count, x.dtype), 1e-9)
+            self.peaks[dtype] = max([self._multiply_adds(dtype, depth) for depth in DEPTHS])
         return self.peaks[dtype]
+
+    def _multiply_adds(self, dtype: DType, depth: int) -> float:
+        """Operations per second of so many multiply-adds in a row on each element."""
+        count = ELEMENTS * self._like.threads
+        y = param("x", (count,), dtype)
+        for _ in range(depth):
+            y = y * 0.999 + 0.001 if dtype.is_float else (y * 3) ^ 5
+        return 2 * depth * count / max(self._best(y, count, dtype), 1e-9)
 
     def least(self, launch: Launch, values: Mapping[str, int]) -> tuple[float, str]:
         """The least seconds of a launch, and what bounds it: memory or arithmetic."""

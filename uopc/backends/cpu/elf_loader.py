@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from uopc import config
+from uopc.backends.cpu import perf_map
 from uopc.errors import InvalidIR, Unsupported
 
 # External functions that generated code may call: LLVM's code generator inserts memory moves. Calls
@@ -24,7 +26,7 @@ ALLOWED_IMPORTS = ("memcpy", "memmove", "memset")
 
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _WRITE, _ALLOC = 1, 2
-_UNDEFINED, _GLOBAL = 0, 1
+_UNDEFINED, _GLOBAL, _FUNCTION = 0, 1, 2
 # The formats of relocated words by relocation type: R_X86_64_64, PC32, PLT32, GOTPCREL, PC64,
 # GOTPCRELX, REX_GOTPCRELX. Those of _ABSOLUTE hold an address, others a distance.
 _FORMATS = {1: "<Q", 2: "<i", 4: "<i", 9: "<i", 24: "<q", 41: "<i", 42: "<i"}
@@ -37,12 +39,14 @@ _WORD = 8  # bytes of a slot and of a stub
 class Image:
     """Loaded code: addresses by symbol name, valid while `memory` is referenced.
 
+    `functions`, internal ones included: name, address, size; none where ORC loaded the code.
     `memory` has no finalizer: the garbage collector would call it before other finalizers of a
     cycle, which may still call the code.
     """
 
     symbols: Mapping[str, int]
     memory: object
+    functions: tuple[perf_map.Function, ...] = ()
 
 
 def map_private(size: int) -> mmap.mmap:
@@ -77,7 +81,9 @@ class _Symbol(NamedTuple):
     name: str
     section: int
     value: int
+    size: int
     is_global: bool
+    is_function: bool
 
 
 class _Object:
@@ -103,8 +109,11 @@ class _Object:
         ]
         table = next(section for section in self._sections if section.kind == _SYMTAB)
         self._symbols = [
-            _Symbol(self._name(table, name), section, value, info >> 4 == _GLOBAL)
-            for name, info, _, section, value, _ in self._entries(table, "<IBBHQQ")
+            _Symbol(
+                self._name(table, name), section, value, size, info >> 4 == _GLOBAL,
+                info & 15 == _FUNCTION,
+            )
+            for name, info, _, section, value, size in self._entries(table, "<IBBHQQ")
         ]
         self._relocations = [
             (table.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
@@ -181,8 +190,14 @@ class _Object:
         protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         if protect(base, self.code_size, mmap.PROT_READ | mmap.PROT_EXEC):
             raise OSError(ctypes.get_errno(), "cannot make memory executable")
-        exported = [s for s in self._symbols if s.is_global and s.section in self._offsets]
-        return Image({s.name: base + self._offsets[s.section] + s.value for s in exported}, memory)
+        defined = [
+            (s, base + self._offsets[s.section] + s.value)
+            for s in self._symbols
+            if s.section in self._offsets
+        ]
+        exported = {s.name: at for s, at in defined if s.is_global}
+        functions = [(s.name, at, s.size) for s, at in defined if s.is_function]
+        return Image(exported, memory, tuple(functions))
 
 
 @cache
@@ -215,9 +230,13 @@ def load(data: bytes, names: tuple[str, ...] = ()) -> Image:
     own_format = data[:6] == b"\x7fELF\x02\x01" and data[18:20] == b"\x3e\x00"
     if own_format and sys.platform.startswith("linux") and platform.machine() == "x86_64":
         try:
-            return _Object(data).load()
+            image = _Object(data).load()
         except (struct.error, LookupError, StopIteration, ValueError) as error:
             raise InvalidIR(f"damaged object file: {error!r}") from None
         except OSError:
             pass  # executable mappings may be forbidden here; ORC knows more ways
+        else:
+            if config.current().perf_map:
+                perf_map.add(image.functions)
+            return image
     return _load_with_orc(data, names)

@@ -18,6 +18,7 @@ from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
+from uopc.backends.cpu.tracing import PREFIX, Log, Slice
 from uopc.backends.plan import Launch, Plan, Pointer
 from uopc.errors import InvalidIR
 
@@ -136,17 +137,23 @@ class Runner:
         return Sizes(table, data_address(table), value_of(plan.arena_bytes, values), shapes)
 
     def _encode(
-        self, launches: tuple[Launch, ...], values: Mapping[str, int]
+        self, launches: tuple[Launch, ...], values: Mapping[str, int], log: Log | None = None
     ) -> npt.NDArray[np.int64]:
-        """The table of launches that native code walks (see launch_ir.py), with sizes known."""
+        """The table of launches that native code walks (see launch_ir.py), with sizes known. With
+        a log, each chunk writes a record to it."""
         plan, workers = self.plan, self._pool
         zero = plan.arena_base + 1 + len(plan.constants)
-        widest = max((len(launch.words) for launch in launches), default=0)
+        extra = len(PREFIX) if log else 0
+        widest = extra + max((len(launch.words) for launch in launches), default=0)
         words = [len(launches), widest, workers.address if workers else 0, plan.threads - 1]
-        for launch in launches:
+        for number, launch in enumerate(launches):
             spread = launch.parallel and workers is not None
             chunks = value_of(launch.chunks, values)
-            words += [self.image.symbols[launch.kernel], chunks, int(spread), len(launch.words)]
+            kernel = self.image.symbols[launch.kernel]
+            count = extra + len(launch.words)
+            words += [log.traced if log else kernel, chunks, int(spread), count]
+            for own in log.prefix(number, kernel) if log else ():
+                words += [zero, own]
             for word in launch.words:
                 if isinstance(word, Pointer):
                     words += [word.base, value_of(word.offset, values)]
@@ -209,6 +216,20 @@ class Runner:
                 times.append((launch.kernel, self._seconds(table, bases)))
 
         return self.call(positional, named, one_by_one), times
+
+    def slices(
+        self, positional: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, list[Slice]]:
+        """The same call; also returns when each thread ran each chunk of each launch."""
+        found: list[Slice] = []
+
+        def logged(bases: int, values: Mapping[str, int]) -> None:
+            launches = self.plan.launches
+            log = Log(sum([value_of(launch.chunks, values) for launch in launches]))
+            self._seconds(self._encode(launches, values, log), bases)
+            found.extend(log.slices())
+
+        return self.call(positional, named, logged), found
 
     def time(
         self, positional: tuple[object, ...], named: dict[str, object], samples: int

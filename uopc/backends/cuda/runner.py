@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import numpy as np
 
 from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of, value_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.cpu.tracing import Slice
 from uopc.backends.cuda.arrays import DeviceArray, from_device, is_on_device
 from uopc.backends.cuda.binding import driver, failures, translate
 from uopc.backends.cuda.device import Device
@@ -178,6 +180,33 @@ class CudaRunner:
             self.device.synchronize()
             times = [(name, begin.time_till(end) * 1e-3) for name, begin, end in marks]
             return self._finish(call), times
+
+    def slices(
+        self, positional: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, list[Slice]]:
+        """The same call; also returns when the device ran each launch, by events around it."""
+        drv = driver()
+        with self.device, failures(f"running {self.plan.name!r}"):
+            call = self._prepare(positional, named)
+            numbers = [
+                i for i, planned in enumerate(self.plan.launches)
+                if self._bind_launch(planned, call.bound.values) is not None
+            ]  # fmt: skip
+            queue = self._prepared(call.sizes, call.bases)
+            marks = [(drv.Event(), drv.Event()) for _ in numbers]
+            first = drv.Event()
+            self.device.synchronize()
+            start = time.perf_counter()
+            first.record()
+            for (launch, *given), (begin, end) in zip(queue.launches, marks):
+                begin.record()
+                launch(*given)
+                end.record()
+            self.device.synchronize()
+            times = [[start + first.time_till(m) * 1e-3 for m in pair] for pair in marks]
+            stream = self.device.name
+            found = [Slice(n, 0, stream, begin, end) for n, (begin, end) in zip(numbers, times)]
+            return self._finish(call), found
 
     def time(
         self, positional: tuple[object, ...], named: dict[str, object], samples: int

@@ -1,0 +1,163 @@
+"""uopc run: random arrays, a row per kernel, JSON, and a trace of what each thread did."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import uopc
+from tests.standin import module
+from uopc.cli import main as cli
+
+TEXT = """
+import uopc
+n = uopc.variable("n", 1, 64)
+x = uopc.param("x", (n, 128))
+w = uopc.param("w", (128, 10))
+y, z = uopc.param("y", (n, 7)), uopc.param("z", (n, 7))
+graph = ((x @ w).softmax(), y * 1.5, z * 2.5)
+
+def roots():
+    return uopc.param("y", (8,)).log().sqrt()
+
+program = uopc.compile(uopc.param("z", (1 << 18,)).exp() * 2, threads=2, name="program")
+stepped = uopc.param("c", (4, 4))[1:2].assign(uopc.param("v", (1, 4)))
+"""
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Runs `uopc run` on a graph of the file; what it prints."""
+    file = tmp_path / "model.py"
+    file.write_text(TEXT, "utf-8")
+
+    def call(*arguments, name="graph", code=0):
+        assert cli.main(["run", f"{file}:{name}", "--repeat", "2", *arguments]) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return call
+
+
+def test_a_row_per_kernel(run):
+    lines = run("--set", "n=50").splitlines()
+    assert re.search(r"model.py:graph for cpu .*, n = 50: 3 kernels in 4 launches$", lines[0])
+    assert lines[1].split() == [
+        "kernel", "launches", "us", "share", "Gop/s", "GB/s", "roofline", "bound"
+    ]  # fmt: skip
+    rows = [line.split() for line in lines[2:5]]
+    assert [(r[0], r[1]) for r in rows] == [
+        ("r_64_10_128", "1"), ("r_64_10_10_10", "1"), ("E_448", "2")
+    ]  # fmt: skip
+    assert sum(float(r[3].rstrip("%")) for r in rows) == pytest.approx(100, abs=0.2)
+    assert re.fullmatch(r"all kernels [\d.]+ us, a call [\d.]+ us", lines[5])
+    assert re.match(r"this machine: float32 [\d.]+ Gop/s, copies of 4 KiB [\d.]+ GB/s", lines[6])
+    assert len(lines) == 7
+
+
+def test_json(run):
+    found = json.loads(run("--set", "n=32", "--json"))
+    assert found["variables"] == {"n": 32} and found["nan"] == []
+    assert [k["launches"] for k in found["kernels"]] == [1, 1, 2]
+    product = found["kernels"][0]
+    assert product["operations"] == 2 * 32 * 10 * 128 and product["opts"]
+    assert product["bytes"] == (32 * 138 + 1280) * 4
+    assert product["gops"] == pytest.approx(product["operations"] / product["us"] * 1e-3)
+    assert [k["kernel"] for k in found["launches"]][2:] == ["E_448", "E_448"]
+
+
+def test_one_kernel(run):
+    text = run("--kernel", "2")
+    assert "launch 2: <Timing of 2" in text and "launch 3: <Timing of 2" in text
+    assert "r_64_10_128" not in text and "n 2.5" in text
+    assert run("--kernel", "E_448").split()[:20] == text.split()[:20]
+    assert "unknown kernel '7'; choose 0 r_64_10_128" in run("--kernel", "7", code=1)
+
+
+def test_arguments_are_such_that_roots_and_logarithms_exist_or_it_is_said(run):
+    assert "NaN in output 0" in run(name="roots")  # the logarithm of 0.5 has no root
+    assert "NaN" not in run()
+
+
+def test_a_program_is_run_as_it_is(run):
+    found = json.loads(run("--json", name="program"))
+    assert found["threads"] == 2
+
+
+def test_arrays_that_are_written_are_taken(run):
+    assert ": 1 kernel in" in run(name="stepped")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--set", "m=3"), "has no variable 'm'; it has n"),
+        (("--set", "n=65"), "variable 'n' is 65, expected 1..64"),
+        (("--device", "tpu"), "unknown device 'tpu'"),
+        (("--device", "cuda:sm_90"), "PTX text"),
+        (("--trace", "/no/such/folder/t.json"), "/no/such/folder/t.json"),
+    ],
+)
+def test_bad_input(run, arguments, says):
+    assert says in run(*arguments, code=1)
+
+
+@pytest.mark.parametrize("arguments", [("--set", "n"), ("--set", "n=x"), ("--repeat", "0")])
+def test_wrong_usage(run, arguments):
+    with pytest.raises(SystemExit) as left:
+        run(*arguments)
+    assert left.value.code == 2
+
+
+# ---------------------------------------------------------------- the trace
+def traced(file):
+    events = json.loads(file.read_text("utf-8"))["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    return names, [e for e in events if e["ph"] == "X"]
+
+
+def test_a_trace_has_a_row_for_the_compile_and_each_thread(run, tmp_path):
+    run("--trace", str(tmp_path / "t.json"), name="program")
+    names, events = traced(tmp_path / "t.json")
+    ran = [e for e in events if e["cat"] == "launch"]
+    assert names[1] == "compile" and {e["tid"] for e in events} == set(names)
+    assert set(names.values()) <= {"compile", "MainThread", "uopc-worker-0", "uopc-worker-1"}
+    assert len({e["name"] for e in ran}) == 1
+    chunks = [(e["args"]["call"], e["args"]["chunk"]) for e in ran]
+    count = len(chunks) // 3
+    assert count > 1 and sorted(chunks) == [(c, i) for c in range(3) for i in range(count)]
+    passes = [e["ts"] + e["dur"] for e in events if e["cat"] == "pass"]
+    assert passes and max(passes) <= min(e["ts"] for e in ran)
+    for tid in names:  # what one thread did does not overlap
+        own = sorted((e["ts"], e["dur"]) for e in events if e["tid"] == tid)
+        assert all(a + d <= b + 0.002 for (a, d), (b, _) in zip(own, own[1:]))
+
+
+def test_slices_are_of_the_call_and_change_nothing():
+    x = uopc.param("x", (1 << 16,))
+    program = uopc.compile(((x + 1).sum(), x * 2), threads=3)
+    a = np.arange(1 << 16, dtype=np.float32)
+    result, slices = program._runner.slices((a,), {})
+    for got, want in zip(result, program(a)):
+        np.testing.assert_array_equal(got, want)
+    plan = program._runner.plan
+    want = [(i, c) for i, launch in enumerate(plan.launches) for c in range(launch.chunks)]
+    assert sorted((s.launch, s.chunk) for s in slices) == want
+    last = dict.fromkeys(range(len(plan.launches)), 0.0)
+    for s in slices:
+        assert 0 < s.end - s.begin < 10
+        last[s.launch] = max(last[s.launch], s.end)
+    for i in range(1, len(plan.launches)):  # a launch begins when the one before is over
+        assert min(s.begin for s in slices if s.launch == i) >= last[i - 1]
+
+
+def test_a_trace_on_a_device():
+    with module.installed("sm_80"):
+        x = uopc.param("x", (33, 5))
+        program = uopc.compile((x.sum(axis=1), x * 2), device="cuda")
+        result, slices = program._runner.slices((np.ones((33, 5), np.float32),), {})
+    np.testing.assert_array_equal(result[0], 5)
+    assert [s.launch for s in slices] == [0, 1] and all(s.end >= s.begin for s in slices)

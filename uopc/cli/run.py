@@ -1,0 +1,218 @@
+"""uopc run: compile a graph, run it on random arrays, and time each kernel.
+
+SOURCE is as for `uopc dump`: file.py, file.py:name, or a .uop file. A Program keeps its own
+arguments of `compile`.
+
+The arrays are the same in each run: floats in 0.5..1.5, integers in 0..3. A variable gets the value
+that --set gives, that the graph binds it to, or about 256. Each launch runs many times in a row in
+the memory of a call; the best sample counts, and caches are warm.
+
+The columns: time, its share of all kernels, operations and bytes per second. An operation is one of
+the graph on one element; bytes count each element of the storage once. `roofline` is the least time
+over the time. The least time is the longer of two, measured in the same run on the same device and
+threads: the bytes at the speed of a copy of as many bytes, and the operations at the speed of
+multiply-adds in a row (6 or 16, the faster) of that dtype. The last column names the longer one.
+
+examples:
+  uopc run model.py                               the table
+  uopc run model.py:attention --set n=100         with a value for a variable
+  uopc run model.py --kernel r_64_128             one kernel, launch by launch
+  uopc run model.py --trace run.json              what each thread did, for Perfetto
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uopc import driver
+from uopc.cli import load
+from uopc.cli.output import Output, Refuse
+from uopc.dump import chrome_trace
+from uopc.dump.columns import plural
+from uopc.errors import UserError
+from uopc.passes.pass_manager import INPUT
+from uopc.program import profile
+from uopc.program.program import Program
+from uopc.program.request import prepare
+
+_TRACED_CALLS = 3
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """The graph, the sizes, and what to show."""
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: its number or name")
+    parser.add_argument("--device", help="cpu (the default), or a GPU: cuda, cuda:1")
+    parser.add_argument("--repeat", metavar="N", type=int, default=20, help="samples of a launch")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="the value of a variable"
+    )
+    parser.add_argument("--trace", metavar="FILE", help="write a run in Chrome's trace format")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: Namespace, out: Output, refuse: Refuse) -> int:
+    """Compile, run, and print a row for each kernel."""
+    if args.repeat < 1:
+        refuse("--repeat: at least 1")
+    given = {}
+    for text in args.set:
+        name, _, value = text.partition("=")
+        if not value.removeprefix("-").isdecimal():
+            refuse(f"--set: expected NAME=VALUE with an integer, got {text!r}")
+        given[name] = int(value)
+    found = load.load(args.source)
+    program = compiled(found, args.device)
+    plan = program._runner.plan
+    values = profile.sizes(plan, given)
+    arrays = tuple(profile.random_arrays(plan, values))
+    results = _outputs(program(*[a.copy() for a in arrays], **values))
+    measured = profile.profile(program, arrays, values, args.repeat)
+    shown = _chosen(measured, args.kernel)
+    if args.trace:
+        _trace(Path(args.trace), found.name, program, arrays, values)
+    nan = [str(i) for i, r in enumerate(results) if _has_nan(r)]
+    if args.json:
+        out.line(json.dumps(_as_json(found.name, program, measured, shown, nan), indent=2))
+    else:
+        _print(out, found.name, program, measured, shown, nan)
+    return 0
+
+
+def compiled(found: load.Source, device: str | None) -> Program:
+    """The program of a source: with the settings that its file notes, or those of a Program."""
+    if found.start != INPUT:
+        raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
+    request = load.request_of(found, device)
+    driver.backend_of(request.device)
+    if found.request is None and not request.params:  # a kernel written by hand has its own
+        request = prepare(
+            found.graph, None, request.optimize, request.threads, None, request.options,
+            device=request.device,
+        )  # fmt: skip
+    return driver.make_program(request)
+
+
+def _outputs(results: Any) -> list[Any]:
+    if isinstance(results, dict):
+        return list(results.values())
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _has_nan(result: Any) -> bool:
+    array = np.asarray(result)
+    return bool(array.dtype.kind not in "biu" and np.isnan(array.astype(np.float64)).any())
+
+
+def _chosen(measured: profile.Profile, kernel: str | None) -> list[profile.Row]:
+    """The rows to show. UserError for a kernel that does not exist."""
+    rows = measured.rows()
+    if kernel is None:
+        return rows
+    names = {str(i): r for i, r in enumerate(rows)} | {r.kernel.name: r for r in rows}
+    if kernel not in names:
+        listed = ", ".join([f"{i} {r.kernel.name}" for i, r in enumerate(rows)]) or "none"
+        raise UserError(f"unknown kernel {kernel!r}; choose {listed}")
+    return [names[kernel]]
+
+
+# ---------------------------------------------------------------- output
+def _head(name: str, program: Program, measured: profile.Profile) -> str:
+    request, machine = program._request, program._stages.machine
+    sizes = "".join([f", {k} = {v}" for k, v in measured.values.items()])
+    kernels = plural(len(program.kernels), "kernel")
+    launches = plural(len(measured.launches), "launch", "launches")
+    threads = plural(request.threads, "thread")
+    return f"{name} for {machine.device} {machine.cpu}, {threads}{sizes}: {kernels} in {launches}"
+
+
+def _print(
+    out: Output, name: str, program: Program, measured: profile.Profile, shown: list[profile.Row],
+    nan: list[str],
+) -> None:  # fmt: skip
+    out.line(_head(name, program, measured))
+    heads = ("kernel", "launches", "us", "share", "Gop/s", "GB/s", "roofline", "bound")
+    out.table(heads, [
+        (
+            r.kernel.name, str(r.launches), f"{r.seconds * 1e6:.3f}", f"{r.share:.1%}",
+            f"{r.speed:.2f}", f"{r.bandwidth:.2f}", f"{r.roofline:.1%}", r.bound,
+        )
+        for r in shown
+    ])  # fmt: skip
+    if len(shown) < len(measured.rows()):
+        picked = [m for m in measured.launches if m.launch.kernel is shown[0].kernel]
+        for m in picked:
+            out.line(f"launch {m.launch.number}: {m.timing!r}")
+        out.line(str(type(program.launches)([m.launch for m in picked])))
+        return
+    kernels = sum([m.timing.best for m in measured.launches])
+    out.line(f"all kernels {kernels * 1e6:.3f} us, a call {measured.call.best * 1e6:.3f} us")
+    roofline = measured.roofline
+    peaks = [f"{t.name} {v * 1e-9:.1f} Gop/s" for t, v in roofline.peaks.items()]
+    copies = [f"{_size(n)} {v * 1e-9:.1f} GB/s" for n, v in sorted(roofline.bandwidths.items())]
+    out.line(f"this machine: {', '.join([*peaks, *[f'copies of {c}' for c in copies]])}")
+    if nan:
+        out.line(f"NaN in output {', '.join(nan)}")
+
+
+def _size(nbytes: int) -> str:
+    """A power of two of bytes."""
+    return f"{nbytes >> 10} KiB" if nbytes < 1 << 20 else f"{nbytes >> 20} MiB"
+
+
+def _as_json(
+    name: str, program: Program, measured: profile.Profile, shown: list[profile.Row],
+    nan: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    names = {r.kernel.name for r in shown}
+    return {
+        "source": name,
+        "device": program._stages.machine.device,
+        "threads": program._request.threads,
+        "variables": dict(measured.values),
+        "call_us": measured.call.best * 1e6,
+        "nan": nan,
+        "kernels": [
+            {
+                "name": r.kernel.name, "launches": r.launches, "us": r.seconds * 1e6,
+                "share": r.share, "operations": r.operations, "bytes": r.nbytes,
+                "gops": r.speed, "gbytes": r.bandwidth, "roofline": r.roofline, "bound": r.bound,
+                "opts": [str(o) for o in r.kernel.opts],
+            }
+            for r in shown
+        ],
+        "launches": [
+            {
+                "number": m.launch.number, "kernel": m.launch.kernel.name,
+                "us": m.timing.best * 1e6, "median_us": m.timing.median * 1e6,
+                "operations": m.operations, "bytes": m.nbytes, "least_us": m.least * 1e6,
+            }
+            for m in measured.launches if m.launch.kernel.name in names
+        ],
+        "peaks": {t.name: v for t, v in measured.roofline.peaks.items()},
+        "bandwidths": {str(n): v for n, v in measured.roofline.bandwidths.items()},
+    }  # fmt: skip
+
+
+def _trace(
+    file: Path, name: str, program: Program, arrays: tuple[Any, ...], values: dict[str, int]
+) -> None:
+    """Write the compile and a few calls: what each thread ran, chunk by chunk."""
+    lowered = program._stages.lowered
+    ran = []
+    launches = program.launches
+    for call in range(_TRACED_CALLS):
+        _, slices = program._runner.slices(arrays, dict(values))
+        for s in slices:
+            launch = launches[s.launch]
+            noted: dict[str, Any] = {"call": call, "launch": s.launch, "chunk": s.chunk}
+            noted["buffers"] = [str(b) for b in launch.buffers]
+            kernel = launch.kernel.name
+            ran.append(chrome_trace.Ran(s.thread, kernel, s.begin, s.end, "launch", noted))
+    dump = program._backend.dump(lowered, program._request.options.target_cpu)
+    chrome_trace.write(file, name, dump, ran)
