@@ -160,6 +160,14 @@ def test_tf32():
         assert "mma" in uopc.compile(product, device="cuda:sm_90").kernels[0].asm
 
 
+def test_fast_zeros():
+    x = uopc.param("x", (4,))
+    infinite = np.full(4, np.inf, "f4")
+    assert np.isnan(uopc.compile(x * 0.0)(infinite)).all()
+    with uopc.options(fast_zeros=True):
+        assert uopc.compile(x * 0.0)(infinite).tolist() == [0.0] * 4
+
+
 def test_no_color(tmp_path, monkeypatch, capsys):
     (tmp_path / "rows.py").write_text("import uopc\ngraph = uopc.param('x', (4,)) + 1\n", "utf-8")
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ CONTRACT = [
     "param", "variable", "constant", "arange", "full", "zeros", "ones", "eye", "where", "cat",
     "stack", "print_graph", "parse", "compile", "options", "Error", "UserError", "InvalidIR",
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
-    "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo",
+    "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo", "fast_zeros",
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from uopc import errors
 from uopc.config import at_import, options
 from uopc.errors import Error, InvalidIR, Unsupported, UserError
 from uopc.ir import Ops, UOp
+from uopc.ir.builder.alu import fast_zeros
 from uopc.ir.builder.movement import cat, stack
 from uopc.ir.builder.operands import constant, variable
 from uopc.ir.core import dtypes
@@ -29,8 +30,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Error", "InvalidIR", "KernelInfo", "Ops", "PatternMatcher", "Program", "UOp", "UPat",
     "Unsupported", "UserError", "__version__", "arange", "cache", "cat", "compile", "constant",
-    "dtypes", "errors", "eye", "full", "function", "graph_rewrite", "kernel_param", "ones",
-    "options", "param", "parse", "print_graph", "stack", "variable", "where", "zeros",
+    "dtypes", "errors", "eye", "fast_zeros", "full", "function", "graph_rewrite", "kernel_param",
+    "ones", "options", "param", "parse", "print_graph", "stack", "variable", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.

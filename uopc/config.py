@@ -43,6 +43,7 @@ class Options:
     programs: int = 256  # most programs in memory; 0: none is read or kept
     target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
+    fast_zeros: bool = False  # 0 * x is 0 and x + 0 is x for all floats: see `uopc.fast_zeros`
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
     perf_map: bool = False  # list compiled functions for Linux's `perf`

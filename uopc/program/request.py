@@ -66,6 +66,8 @@ def prepare(
     else:
         _check_no_slots(sink)
     params = _ordered_params(sink, inputs)
+    if options.fast_zeros:
+        sink = rebuild.marked_fast_zeros(sink)
     return Request(
         sink, structure, keys, params, optimize, wanted or detect.cores(), name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device,

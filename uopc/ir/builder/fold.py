@@ -192,6 +192,70 @@ def _integer_identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
     return const_like(x, 0) if op in (Ops.FLOORMOD, Ops.CMOD) and v == 1 else None
 
 
+# ---------------------------------------------------------------- fast zeros
+# The arg of a sum, difference or product of floats with exact zeros: 0 * x is 0 and x + 0 is x for
+# every x, also where IEEE 754 gives NaN or the other zero.
+FAST = 1
+_WITH_ZEROS = frozenset((Ops.ADD, Ops.SUB, Ops.MUL))
+
+
+def with_fast_zeros(op: Op, src: tuple[UOp, ...]) -> UOp:
+    """`combine`, where zeros are exact if the op is a sum, difference or product of floats."""
+    plain = combine(op, src)
+    if not takes_fast_zeros(plain) or plain.src != src:
+        return plain
+    made = fast_folded(op, src)
+    return intern(op, plain.dtype, src, FAST) if made is None else made
+
+
+def takes_fast_zeros(u: UOp) -> bool:
+    """True for a sum, difference or product of floats."""
+    return u.op in _WITH_ZEROS and u.dtype.is_float and u.tag is None
+
+
+def fast_folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """The node that a sum, difference or product with fast zeros folds to, or None."""
+    a, b = src
+    if a.dtype.lanes > 1 or b.dtype.lanes > 1:
+        return None
+    made = None
+    if op is Ops.MUL:
+        made = _fast_product(a, b)
+        made = _fast_product(b, a) if made is None else made
+    elif _is_zero(b):
+        made = a
+    elif _is_zero(a):
+        made = b if op is Ops.ADD else combine(Ops.NEG, (b,))
+    return None if made is None else spread(made, shapes.broadcast(map(shapes.shape, src)))
+
+
+def _fast_product(x: UOp, w: UOp) -> UOp | None:
+    """x * 0 → 0;  x * p.where(w, 0) → p.where(x * w, 0);  x * float(p) → p.where(x, 0)"""
+    if _is_zero(w):
+        return w
+    if not _has_zero(w):
+        return None
+    if w.op is Ops.CAST:
+        return select(w.src[0], x, const(x.dtype, 0))
+    branches = [v if _is_zero(v) else with_fast_zeros(Ops.MUL, (x, v)) for v in w.src[1:]]
+    return select(w.src[0], *branches)
+
+
+def _is_zero(u: UOp) -> bool:
+    value = constant_in(u)
+    return value is not None and value.arg == 0
+
+
+def _has_zero(u: UOp, depth: int = 0) -> bool:
+    """True for float(bool), and for selections of which a branch is zero."""
+    if u.op is Ops.WHERE and depth < _MOST_NESTED:
+        return any([_is_zero(v) or _has_zero(v, depth + 1) for v in u.src[1:]])
+    return u.op is Ops.CAST and u.src[0].dtype.kind == "bool"
+
+
+_MOST_NESTED = 8
+
+
 # ---------------------------------------------------------------- constants with a shape
 def of_constant(u: UOp) -> UOp | None:
     """A movement, or a REDUCE, of a constant with a shape, folded. None if it relies on a condition

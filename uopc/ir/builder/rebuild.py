@@ -20,6 +20,8 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     op = u.op
     if op.is_alu:
         folded = fold.folded(op, src)
+        if folded is None and u.arg == fold.FAST:
+            folded = fold.fast_folded(op, src)
         if folded is not None:
             return folded
         lanes = 1
@@ -126,3 +128,12 @@ def _renewed(
             made._shape = u._shape  # its readers rely on the shape
         done[u] = made
     return get(root, root)
+
+
+def marked_fast_zeros(root: UOp) -> UOp:
+    """The graph with exact zeros in all its sums, differences and products of floats."""
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return fold.with_fast_zeros(u.op, src) if fold.takes_fast_zeros(u) else None
+
+    return rewritten(root, change, outside_kernels=True)

@@ -171,9 +171,9 @@ class Ops:
     BITCAST = Op("bitcast", "a", "Reinterprets the bits; a different item size scales the last dimension.", dtype="bitcast", shape="bitcast", levels=TENSOR | SCALAR, cost=1.0, latency=0, pure=True)
 
     # Binary
-    ADD = Op("add", "a b", "Sum. Integers wrap; logical or for bool.", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
-    SUB = Op("sub", "a b", "Difference; integers wrap.", evaluate=semantics.sub, fold=operator.sub, symbol="-", bounds=intervals.sub)
-    MUL = Op("mul", "a b", "Product. Integers wrap; logical and for bool.", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
+    ADD = Op("add", "a b", "Sum. Integers wrap; logical or for bool.", arg=(_NONE, int), field="fast_zeros", evaluate=semantics.add, fold=operator.add, commutes=True, symbol="+", bounds=intervals.add)
+    SUB = Op("sub", "a b", "Difference; integers wrap.", arg=(_NONE, int), field="fast_zeros", evaluate=semantics.sub, fold=operator.sub, symbol="-", bounds=intervals.sub)
+    MUL = Op("mul", "a b", "Product. Integers wrap; logical and for bool.", arg=(_NONE, int), field="fast_zeros", evaluate=semantics.mul, fold=operator.mul, commutes=True, symbol="*", bounds=intervals.mul)
     FDIV = Op("fdiv", "a b", "Float quotient, correctly rounded.", evaluate=semantics.computed_wide("divide"), symbol="/", cost=4.0, latency=13, **_UNARY)
     FLOORDIV = Op("floordiv", "a b", "Quotient rounded toward −∞; 0 where b = 0.", evaluate=semantics.floor_div, fold=_floordiv, symbol="//", cost=4.0, bounds=intervals.quotient(_floordiv))
     FLOORMOD = Op("floormod", "a b", "a - b*floor(a/b), sign of b; 0 where b = 0 (floats: NaN).", evaluate=semantics.computed_wide("remainder"), fold=lambda a, b: a % b if b else 0, symbol="%", cost=4.0, bounds=intervals.floormod)

@@ -7,7 +7,8 @@ and selections until a store or an index takes it.
 from __future__ import annotations
 
 from uopc.ir.builder import fold
-from uopc.ir.builder.fold import combine, make, same_kind, select
+from uopc.ir.builder.fold import make, same_kind, select
+from uopc.ir.builder.rebuild import remake
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -128,7 +129,7 @@ _PICKED = p.where(c, d)
 )
 def _into_constants(u: UOp, p: UOp, c: UOp, d: UOp, e: UOp | None = None) -> UOp | None:
     """p.where(1, 0) * 5 → p.where(5, 0), p.where(1, 0) != 0 → p.where(True, False)"""
-    made = [combine(u.op, tuple([s if s is e else v for s in u.src])) for v in (c, d)]
+    made = [remake(u, tuple([s if s is e else v for s in u.src])) for v in (c, d)]
     if any(m.op is not Ops.CONST for m in made):
         return None
     return same_kind(u, make(Ops.WHERE, p, *made))
@@ -147,16 +148,21 @@ def _cast_constants(p: UOp, c: UOp, d: UOp, u: UOp) -> UOp | None:
     tried_on=[
         UPat(_BINARY, src=(p.where(x, c), p.where(y, d))),
         UPat(_BINARY, src=(p.where(c, x), p.where(d, y))),
+        UPat(_BINARY, src=(p.where(x, c), p.where(d, y))),
     ],
 )
 def _together(u: UOp) -> UOp | None:
-    """p.where(x, 0) + p.where(y, 1) → p.where(x + y, 1) where one pair of branches folds"""
+    """p.where(x, 0) + p.where(y, 1) → p.where(x + y, 1) where one pair of branches folds, and
+    p.where(x, 0) + p.where(0, y) → p.where(x, y)"""
     a, b = u.src
     if a.src[0] is not b.src[0]:
         return None
-    if not any(a.src[i].op is Ops.CONST and b.src[i].op is Ops.CONST for i in (1, 2)):
+    pairs = [(a.src[i], b.src[i]) for i in (1, 2)]
+    if not any(x.op is Ops.CONST or y.op is Ops.CONST for x, y in pairs):
         return None
-    made = [combine(u.op, (a.src[i], b.src[i])) for i in (1, 2)]
+    made = [remake(u, pair) for pair in pairs]
+    if all([m.op is u.op and m.src == pair for m, pair in zip(made, pairs)]):
+        return None
     return same_kind(u, make(Ops.WHERE, a.src[0], *made))
 
 
