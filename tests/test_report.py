@@ -331,7 +331,7 @@ def test_the_page_escapes_its_source(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_page_of_a_large_graph_is_small():
     """The size for 50,000 nodes follows from a part of them; its time is measured against the
-    lowering of the same graph, of which it takes 1.4 to 2 times."""
+    lowering of the same graph, which takes about half as long."""
     x = uopc.param("x", (16,))
     y = x
     for i in range(6000):

@@ -8,7 +8,10 @@ storage, loads) stand for the value. A node without such an old node gets a name
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from uopc.ir.core import walk
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
@@ -18,31 +21,30 @@ from uopc.ir.text.printer import Namer
 _FORWARDING = frozenset((
     Ops.INDEX, Ops.LOAD, Ops.STAGE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.STACK, Ops.LANE,
 ))  # fmt: skip
+_MAY_FORWARD = _FORWARDING.union([op for op in Op.all() if op.movement], [Ops.AFTER])
 _MOST_TRIED = 16  # users of one value that are compared
 
 
-def carry_names_over(
-    old: dict[UOp, None], new: dict[UOp, None], names: Namer
-) -> dict[UOp, str]:
+def carry_names_over(old: dict[UOp, None], new: dict[UOp, None], names: Namer) -> dict[UOp, str]:
     """Give new nodes the names of the old ones they stand for. Both come sources first.
 
     Returns the nodes that stand for an old one whose name went to another, with that name.
     """
-    successors = _Successors(old, {u for u in old if u not in new})
-    for u in new:
-        if u.op is Ops.CALL and u not in old:
-            successors.stand_params(u)
-    copies: list[tuple[UOp, UOp]] = []
+    successors = _Successors(old, old.keys() - new.keys())
     stands_for = successors.stands_for
-    for u in new:
-        if u in old:
-            stands_for[u] = u
-        else:
-            taken = successors.find(u)
-            if taken is not None:
-                names.hand_on(taken, u)
-            elif u in stands_for:
-                copies.append((u, stands_for[u]))
+    fresh = [u for u in new if u not in old]
+    for u in fresh:
+        if u.op is Ops.CALL:
+            successors.stand_params(u)
+    kept = new.keys() & old.keys()
+    stands_for.update(zip(kept, kept))
+    copies: list[tuple[UOp, UOp]] = []
+    for u in fresh:
+        taken = successors.find(u)
+        if taken is not None:
+            names.hand_on(taken, u)
+        elif u in stands_for:
+            copies.append((u, stands_for[u]))
     known = [(u, names.known(s)) for u, s in copies]
     return {u: name for u, name in known if name is not None}
 
@@ -53,32 +55,49 @@ class _Successors:
     def __init__(self, old: dict[UOp, None], free: set[UOp]) -> None:
         self.free = free
         self.stands_for: dict[UOp, UOp] = {}
-        self.users: dict[UOp, list[UOp]] = {}
         self.forwarding: dict[tuple[Op, object, UOp], UOp] = {}
+        self.exact: dict[tuple[Op, DType, tuple[UOp, ...]], UOp] = {}  # by op, type and sources
         self.params: dict[UOp, list[UOp]] = {}  # by kernel
-        value: dict[UOp, UOp] = {}
+        self.value = value = dict(zip(old, old))
         for u in old:
-            value[u] = value[forwarded] if (forwarded := _forwarded(u)) is not None else u
-            if value[u] is not u:
-                self.forwarding.setdefault((u.op, u.arg, value[u]), u)
-            else:
+            op = u.op
+            if op in _MAY_FORWARD and (forwarded := _forwarded(u)) is not None:
+                value[u] = value[forwarded]
+                self.forwarding.setdefault((op, u.arg, value[u]), u)
+            elif u.src:
+                key = op, u.dtype.scalar, tuple([value[s] for s in u.src])
+                self.exact.setdefault(key, u)
+
+    @cached_property
+    def users(self) -> dict[UOp, list[UOp]]:
+        """The old nodes that use each value, once an exact match is not enough."""
+        found: dict[UOp, list[UOp]] = {}
+        value = self.value
+        for u in value:
+            if value[u] is u:
                 for s in dict.fromkeys([value[s] for s in u.src]):
-                    self.users.setdefault(s, []).append(u)
-        self.value = value
+                    found.setdefault(s, []).append(u)
+        return found
 
     def find(self, u: UOp) -> UOp | None:
         """The old node whose name a new one takes. Notes what the new one stands for."""
-        forwarded = _forwarded(u)
-        if forwarded is not None:
-            if forwarded not in self.stands_for:
+        op, stands_for, value = u.op, self.stands_for, self.value
+        if op in _MAY_FORWARD and (forwarded := _forwarded(u)) is not None:
+            if forwarded not in stands_for:
                 return None
-            value = self.stands_for[u] = self.value[self.stands_for[forwarded]]
-            best = self.forwarding.get((u.op, u.arg, value))
+            stands_for[u] = found = value[stands_for[forwarded]]
+            best = self.forwarding.get((op, u.arg, found))
+        elif not u.src:
+            return None
         else:
-            known = [self.stands_for.get(s) for s in u.src]
-            best = self._most_alike(u, [None if k is None else self.value[k] for k in known])
+            known = [value[stands_for[s]] if s in stands_for else None for s in u.src]
+            best = None
+            if None not in known:
+                best = self.exact.get((op, u.dtype.scalar, tuple(known)))  # type: ignore[arg-type]
+            if best is None or best not in self.free:
+                best = self._most_alike(u, known)
             if best is not None:
-                self.stands_for[u] = best
+                stands_for[u] = best
         if best is None or best not in self.free:  # another one took its name
             return None
         self.free.discard(best)
@@ -114,12 +133,12 @@ class _Successors:
 
 
 def _forwarded(u: UOp) -> UOp | None:
-    op: Op = u.op
+    """The value that a node of an op in _MAY_FORWARD forwards."""
     if not u.src:
         return None
-    if op is Ops.AFTER:
+    if u.op is Ops.AFTER:
         effect = u.src[1] if len(u.src) > 1 else u.src[0]
         while effect.op in (Ops.END, Ops.AFTER) and effect.src:
             effect = effect.src[0]
         return effect.src[1] if effect.op is Ops.STORE else u.src[0]
-    return u.src[0] if op.movement or op in _FORWARDING else None
+    return u.src[0]

@@ -92,14 +92,16 @@ class Sources:
 
 def facts(dump: Dump, sources: Sources) -> dict[str, Any]:
     """By value: the one that it is a copy of, its source line, and the user's name for it."""
-    count = max([number(name) for _, name in dump.names.items()], default=0) + 1
+    named = [(u, number(name)) for u, name in dump.names.items()]
+    count = max([n for _, n in named], default=0) + 1
     kin, places = [0] * count, [0] * count
     labels: dict[int, str] = {}
-    for u, name in dump.names.items():
-        at = number(name)
-        places[at] = places[at] or sources.of(u)
+    known = sources.known
+    for u, n in named:
+        if not places[n] and u.origin is not None:
+            places[n] = known.get(u.origin, 0)
         if u.op in _NAMED and u.arg.name:
-            labels[at] = u.arg.name
+            labels[n] = u.arg.name
     for name, older in dump.kin.items():
         kin[number(name)] = number(older) if name != older else 0
     return {"kin": kin, "place": places, "labels": labels}

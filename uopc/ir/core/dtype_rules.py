@@ -86,8 +86,12 @@ def _given(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _common(own: DType | None, src: Operands, arg: Any) -> DType:
-    if own is not None and all([s.dtype is own for s in src]):
-        return own  # mostly
+    for s in src:
+        if s.dtype is not own:
+            break
+    else:
+        if own is not None:
+            return own  # mostly
     return _wide(_scalar(src), src)
 
 

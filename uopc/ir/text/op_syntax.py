@@ -362,4 +362,6 @@ _FORMS: dict[ArgKind, Form] = {
 }
 # The arg of another kind is one value, or none.
 FORMS: dict[Op, Form] = {op: _FORMS.get(op.kind) or _scalar(op) for op in Op.all()}
+# Ops whose statement without an arg is their name and operands.
+PLAIN = frozenset([op for op in Op.all() if op.kind not in _FORMS and type(None) in op.arg])
 _IN_TYPE = frozenset(("storage", "iota"))

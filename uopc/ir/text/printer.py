@@ -169,15 +169,17 @@ class _Section:
         return True
 
     def _line(self, u: UOp, indent: str = "", entry: str = "") -> None:
-        kind = self.types.text(u)
-        head, src, tail = op_syntax.write(u, self.operands.__getitem__, "?" not in kind)
-        text = " " + ", ".join([self.operands[s] for s in src]) if src else ""
+        kind, operands = self.types.text(u), self.operands
+        head, src, tail = u.op.name, u.src, ""
+        if u.arg is not None or u.tag is not None or u.op not in op_syntax.PLAIN:
+            head, src, tail = op_syntax.write(u, operands.__getitem__, "?" not in kind)
+        text = " " + ", ".join([operands[s] for s in src]) if src else ""
         kind = " : " + kind if kind else ""
         name = ""
         if kind or u in self.referenced:
             self.names[u] = found = self.namer.name(u)
             name = found + " = "
-            self.operands.setdefault(u, found)
+            operands.setdefault(u, found)
         called = _kernel_name(u.src[0]) if u.op is Ops.CALL and u.src else ""
         note = f"  // {called}" if called else ""
         self.lines.append(f"{indent}{entry}{name}{head}{text}{tail}{kind}{note}")
