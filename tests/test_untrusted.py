@@ -8,6 +8,7 @@ import pytest
 
 import uopc
 from uopc import Ops, UOp, dtypes
+from uopc.ir.core.args import ParamArg
 
 f32 = dtypes.float32
 x = uopc.param("x", (8,))
@@ -120,3 +121,59 @@ def test_constants_that_no_dtype_has():
 def test_a_constant_of_8_bits_saturates_as_a_cast_does(t):
     for v in (np.inf, -np.inf, 1e9):
         assert UOp.const(t, v).arg == UOp.const(f32, v).cast(t).arg
+
+
+def on(device):
+    return UOp(Ops.PARAM, f32, (), ParamArg(f"p{device[-1]}", (8,), device=device))
+
+
+n, m = uopc.variable("n", 1, 9), uopc.variable("m", 1, 9)
+MESSAGES = {
+    "copy: unknown device 'foo:7'": lambda: uopc.compile(UOp(Ops.COPY, f32, (x,), "foo:7")),
+    "p0 is on cpu:0, p1 is on cpu:1": lambda: uopc.compile(on("cpu:0") + on("cpu:1")),
+    "sum: keepdims must be True or False, got 1": lambda: x.sum(0, 1),
+    "std: axis 2 is out of range": lambda: x.std(2),
+    "max: axis 2 is out of range": lambda: x.max(2),
+    "softmax: axis 2 is out of range": lambda: x.softmax(2),
+    "transpose: axis 3 is out of range": lambda: x.transpose((3,)),
+    "the left has n columns, the right m rows": lambda: (
+        uopc.param("s", (n,)) @ uopc.param("t", (m,))
+    ),
+    "the step of a slice must be a fixed integer other than 0, got n": lambda: x[::n],
+    "uopc.dtypes.float64": lambda: uopc.param("q", (3,), np.float64),
+    "uopc.dtypes.int32, got 'int32'": lambda: x.cast("int32"),
+    "+: expected a UOp, a number or a NumPy array, got str": lambda: x + "a",
+    "//: expected a UOp, a number or a NumPy array, got list": lambda: x // [1],
+    "a masked array is not accepted": lambda: uopc.constant(np.ma.array([1, 2], mask=[0, 1])),
+    "expected at most 2**60 elements": lambda: uopc.compile(uopc.param("h", (2**40, 2**40)).sum()),
+    "expected at most 64": lambda: uopc.compile(x.reshape((1,) * 64 + (8,))),
+    "no array has the shape": lambda: uopc.compile(
+        uopc.full((uopc.variable("k", 1, 2**62),), 1.0)
+    )(k=2**61),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_names_the_operation_and_the_values(message):
+    with pytest.raises(uopc.Error) as caught:
+        MESSAGES[message]()
+    assert message in str(caught.value)
+
+
+def test_what_numpy_users_write():
+    a = np.linspace(-2.5, 2.5, 8, dtype=np.float32)
+    m = uopc.param("m", (2, 3))
+    assert m.T.shape == (3, 2)
+    q, r = uopc.compile(divmod(x, 2))(a)
+    np.testing.assert_array_equal(q, a // 2)
+    np.testing.assert_array_equal(r, a % 2)
+    assert [int(v) for v in divmod(17, uopc.UOp.const(dtypes.int32, 5))] == [3, 2]
+    np.testing.assert_array_equal(uopc.compile(round(x))(a), np.round(a))
+    np.testing.assert_allclose(uopc.compile(round(x, 1))(a), np.round(a, 1), rtol=1e-6)
+    assert +x is x
+
+
+def test_an_unaligned_constant_is_copied():
+    odd = np.frombuffer(bytes(range(17)), np.uint8)[1:].view(np.float64)
+    assert not odd.flags.aligned
+    np.testing.assert_array_equal(uopc.compile(uopc.constant(odd) * 1)(), odd)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import checks
+from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Backend, Program, program_for
 from uopc.program.request import Request, lower, prepare
@@ -54,6 +56,10 @@ def compile(
         verify = checks.flag("compile", "verify", verify)
     with arena():
         request = prepare(graph, inputs, optimize, threads, name, options, rules, device)
+        if Ops.COPY in walk.ops(request.graph):
+            for u in walk.nodes(request.graph):
+                if u.op is Ops.COPY:
+                    backend_of(u.arg, "copy")
         stages = options.spec > 0 if verify is None else verify
         accesses = options.spec > 1 if verify is None else verify
         program = make_program(request, _verifier(request, stages, accesses))
@@ -90,13 +96,13 @@ def lower_only(
     return lower(request, machine, _verifier(request, verify), opts)
 
 
-def backend_of(device: str) -> Backend:
-    """The backend of a device name. UserError for a device that does not exist."""
+def backend_of(device: str, who: str = "option device (UOPC_DEVICE)") -> Backend:
+    """The backend of a device name that `who` gave. UserError if there is no such device."""
     for names, _, module in BACKENDS:
         if re.fullmatch(names, device):
             return import_module(module).BACKEND  # type: ignore[no-any-return]
     shown = ", ".join([examples for _, examples, _ in BACKENDS])
-    raise UserError(f"option device (UOPC_DEVICE): unknown device {device!r}; choose {shown}")
+    raise UserError(f"{who}: unknown device {device!r}; choose {shown}")
 
 
 def _check_kinds(device: Any, inputs: Any, name: Any) -> None:

@@ -5,7 +5,7 @@ A program from a cache is not checked again, because an equal graph was.
 
 from __future__ import annotations
 
-from uopc.errors import InvalidIR
+from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import shapes, walk
@@ -25,6 +25,7 @@ def checked(graph: UOp) -> UOp:
     InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside.
     """
     verifier.verify(graph, level_of(graph), "input")
+    _check_devices(graph)
     if level_of(graph) is not TENSOR:
         return _guarded(graph)
     if Ops.CALL not in walk.ops(graph):
@@ -36,6 +37,17 @@ def checked(graph: UOp) -> UOp:
         kernels[kernel] = _guarded(kernel)
     changed = {k: new for k, new in kernels.items() if new is not k}
     return rebuild.rebuild(graph, changed) if changed else graph
+
+
+def _check_devices(graph: UOp) -> None:
+    """UserError where the arguments of a graph are on several devices."""
+    first: UOp | None = None
+    for u in walk.order(graph):
+        if u.op is Ops.PARAM and u.arg.device:
+            first = u if first is None else first
+            if u.arg.device != first.arg.device:
+                one, other = (f"{p.arg.name} is on {p.arg.device}" for p in (first, u))
+                raise UserError(f"compile: {one}, {other}: one program has one device{made_at(u)}")
 
 
 def _guarded(kernel: UOp) -> UOp:

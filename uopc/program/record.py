@@ -70,7 +70,9 @@ def _refused() -> Iterator[None]:
     """Unusable for every error that content of another form leads to."""
     try:
         yield
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError, struct.error) as error:
+    except (
+        LookupError, ValueError, TypeError, AttributeError, RecursionError, struct.error
+    ) as error:  # fmt: skip
         raise Unusable(f"not a record of a program: {error!r}") from error
 
 

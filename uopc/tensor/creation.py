@@ -24,8 +24,9 @@ def _dims(shape: Any) -> shapes.Shape:
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     dims = tuple([as_dim(d) for d in given])
     for d in dims:
-        if bounds.bounds(leaves.dim_uop(d))[0] < 0:
+        if (d if isinstance(d, int) else bounds.bounds(d)[0]) < 0:
             raise UserError(f"a dimension must not be negative: {shapes.show(dims)}")
+    shapes.check_size(dims)
     return dims
 
 

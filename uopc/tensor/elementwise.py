@@ -24,6 +24,7 @@ from uopc.ir.core.uop import UOp, intern
 
 P = ParamSpec("P")
 _RANK = {bool: 0, int: 1, float: 2}
+MOST_DECIMALS = 22  # 10**22 is exact in float64
 
 
 def rounded_once(
@@ -69,7 +70,7 @@ def absolute(a: UOp) -> UOp:
 
 def divide(a: Operand, b: Operand) -> UOp:
     """The float quotient a / b; integers give float64."""
-    x, y = operands.paired(a, b)
+    x, y = operands.paired(a, b, "/")
     if not x.dtype.is_float:
         x, y = cast(x, dtypes.float64), cast(y, dtypes.float64)
     return alu.alu(x, Ops.FDIV, y)
@@ -86,9 +87,10 @@ def floored(op: Op) -> Callable[[Operand, Operand], UOp]:
     """The operator // or %, in the common dtype."""
 
     def function(a: Operand, b: Operand) -> UOp:
-        x, y = _no_bool(*operands.paired(a, b))
+        x, y = _no_bool(*operands.paired(a, b, op.symbol or op.name))
         return alu.alu(x, op, y)
 
+    function.__name__ = function.__qualname__ = op.name
     return function
 
 
@@ -96,19 +98,20 @@ def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:
     """The operator &, |, ^ or a shift; UserTypeError for floats."""
 
     def function(a: Operand, b: Operand) -> UOp:
-        x, y = operands.paired(a, b)
+        x, y = operands.paired(a, b, op.symbol or op.name)
         if x.dtype.is_float:
             raise UserTypeError(f"{op.symbol} needs integers or bool, got {x.dtype.name}")
         if op is Ops.SHL or op is Ops.SHR:
             x, y = _no_bool(x, y)
         return alu.alu(x, op, y)
 
+    function.__name__ = function.__qualname__ = op.name
     return function
 
 
 def power(a: Operand, b: Operand) -> UOp:
     """a to the b in the common dtype. Integers wrap; a negative exponent gives the integer part."""
-    x, y = _no_bool(*operands.paired(a, b))
+    x, y = _no_bool(*operands.paired(a, b, "**"))
     if y.op is Ops.CONST and type(y.arg) is not tuple:
         found = _fixed_power(x, y.arg)
         if found is not None:
@@ -137,6 +140,28 @@ def mulacc(a: UOp, b: Operand, c: Operand) -> UOp:
     x, y = operands.paired(a, b)
     x, z = operands.paired(x, c)
     return alu.alu(x, Ops.MULACC, cast(y, x.dtype), z)
+
+
+def divided(a: Operand, b: Operand) -> tuple[UOp, UOp]:
+    """The floored quotient and the remainder, as `divmod` gives them."""
+    return floored(Ops.FLOORDIV)(a, b), floored(Ops.FLOORMOD)(a, b)
+
+
+def rounded(a: UOp, decimals: int | None = None) -> UOp:
+    """Rounded to so many decimals, ties to even; integers stay. The same as `numpy.round`."""
+    if decimals is not None and type(decimals) is not int:
+        raise UserTypeError(f"round: expected a number of decimals, got {decimals!r}")
+    if not a.dtype.is_float:
+        if decimals is not None and decimals < 0:
+            raise UserError(f"round: integers have no {decimals} decimals to round to")
+        return a
+    if not decimals:
+        return alu.alu(a, Ops.ROUND)
+    if abs(decimals) > MOST_DECIMALS:
+        raise UserError(f"round: expected -{MOST_DECIMALS} to {MOST_DECIMALS}, got {decimals}")
+    op, undo = (Ops.MUL, Ops.FDIV) if decimals > 0 else (Ops.FDIV, Ops.MUL)
+    scale = float(10 ** abs(decimals))
+    return alu.binary(undo, alu.alu(alu.binary(op, a, scale), Ops.ROUND), scale)
 
 
 # ---------------------------------------------------------------- selection

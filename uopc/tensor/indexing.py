@@ -155,7 +155,8 @@ def _single(i: Dim, n: Dim, axis: int) -> _Axis:
 def _sliced(s: slice, n: Dim) -> _Axis:
     step = 1 if s.step is None else as_dim(s.step)
     if not isinstance(step, int) or step == 0:
-        raise UserError(f"the step of a slice must be a fixed integer other than 0, got {s.step!r}")
+        got = step.render() if isinstance(step, UOp) else repr(s.step)
+        raise UserError(f"the step of a slice must be a fixed integer other than 0, got {got}")
     if isinstance(n, int) and not isinstance(s.start, UOp) and not isinstance(s.stop, UOp):
         return _sliced_now(s, n, step)
     if step > 0:
@@ -418,7 +419,11 @@ def transpose(a: UOp, *axes: Any) -> UOp:
         i, j = (movement.normal_axis(x, rank, "transpose") for x in axes)
         order[i], order[j] = order[j], order[i]
     else:
-        return movement.permute(a, *axes)
+        given = movement.flat_args(axes)
+        order = [movement.normal_axis(x, rank, "transpose") for x in given]
+        if sorted(order) != list(range(rank)):
+            shape = show(shapes.shape(a))
+            raise UserError(f"transpose: {given} is not a permutation of the axes of {shape}")
     return movement.permute(a, tuple(order))
 
 

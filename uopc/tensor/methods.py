@@ -186,6 +186,9 @@ class Methods:
     __pos__ = elementwise.positive
     __invert__ = elementwise.invert
     __abs__ = elementwise.absolute
+    __round__ = elementwise.rounded
+    __divmod__ = elementwise.divided
+    __rdivmod__ = lambda a, b: elementwise.divided(b, a)  # noqa: E731
     maximum = _operator(Ops.MAX)
     minimum = _operator(Ops.MIN)
     where = elementwise.where
@@ -204,6 +207,7 @@ class Methods:
     __getitem__ = indexing.getitem
     __iter__ = indexing.iterate
     transpose = indexing.transpose
+    T = property(indexing.transpose)
     flatten = indexing.flatten
     squeeze = indexing.squeeze
     unsqueeze = indexing.unsqueeze

@@ -30,6 +30,7 @@ def _shifted(a: UOp, axis: Any) -> UOp:
 @rounded_once
 def softmax(a: UOp, axis: Any = -1) -> UOp:
     """e^a over its sum along the axis (or axes)."""
+    axis = movement.normal_axes(axis, len(shapes.shape(a)), "softmax")
     weight = alu.alu(_shifted(a, axis), Ops.EXP)
     total = movement.reduce(weight, "add", axis, keepdims=True)
     return alu.alu(weight, Ops.MUL, alu.alu(total, Ops.RECIPROCAL))
@@ -38,6 +39,7 @@ def softmax(a: UOp, axis: Any = -1) -> UOp:
 @rounded_once
 def log_softmax(a: UOp, axis: Any = -1) -> UOp:
     """The logarithm of softmax, accurate where softmax is near 0."""
+    axis = movement.normal_axes(axis, len(shapes.shape(a)), "log_softmax")
     x = _shifted(a, axis)
     total = movement.reduce(alu.alu(x, Ops.EXP), "add", axis, keepdims=True)
     return alu.binary(Ops.SUB, x, alu.alu(total, Ops.LOG))
@@ -97,13 +99,14 @@ def matmul(a: Operand, b: Operand) -> UOp:
 
     The dtype is the common one; integers wrap in it.
     """
-    x, y = operands.paired(a, b)
+    x, y = operands.paired(a, b, "matmul")
     left, right = shapes.shape(x), shapes.shape(y)
     if not left or not right:
         raise UserError("matmul: scalars have no rows; use *")
     depth = right[-2] if len(right) > 1 else right[0]
     if left[-1] != depth:
-        sizes = f"the left has {left[-1]} columns, the right {depth} rows"
+        columns, rows = show((left[-1],))[1:-1], show((depth,))[1:-1]
+        sizes = f"the left has {columns} columns, the right {rows} rows"
         raise UserError(f"matmul: {show(left)} @ {show(right)}: {sizes}")
     shapes.broadcast([left[:-2], right[:-2]], "matmul")
     if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, leaves, movement
+from uopc.ir.builder import alu, checks, leaves, movement
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import ReduceOp, normal_axes, normal_axis
 from uopc.ir.core import bounds, dtypes, shapes
@@ -26,10 +26,12 @@ _DIRECT = 64
 
 
 def _reduction(
-    op: ReduceOp, doc: str, computed_in: Callable[[DType], DType] = lambda t: t
+    who: str, op: ReduceOp, doc: str, computed_in: Callable[[DType], DType] = lambda t: t
 ) -> Callable[..., UOp]:
     def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-        total = movement.reduce(cast(a, computed_in(a.dtype)), op, axis, keepdims)
+        axes = normal_axes(axis, len(shapes.shape(a)), who)
+        keepdims = checks.flag(who, "keepdims", keepdims)
+        total = movement.reduce(cast(a, computed_in(a.dtype)), op, axes, keepdims)
         return cast(total, a.dtype) if total.dtype.is_float else total
 
     function.__doc__ = doc
@@ -38,12 +40,12 @@ def _reduction(
 
 _TOTAL = "The {} of the elements; of bool and small integers as int32 or uint32."
 METHODS = {
-    "sum": _reduction("add", _TOTAL.format("sum"), dtypes.accumulator),
-    "prod": _reduction("mul", _TOTAL.format("product"), dtypes.accumulator),
-    "max": _reduction("max", "The greatest element; NaN if there is one."),
-    "min": _reduction("min", "The least element; NaN if there is one."),
-    "any": _reduction("max", "True if an element is not 0.", lambda t: dtypes.bool_),
-    "all": _reduction("min", "True if no element is 0.", lambda t: dtypes.bool_),
+    "sum": _reduction("sum", "add", _TOTAL.format("sum"), dtypes.accumulator),
+    "prod": _reduction("prod", "mul", _TOTAL.format("product"), dtypes.accumulator),
+    "max": _reduction("max", "max", "The greatest element; NaN if there is one."),
+    "min": _reduction("min", "min", "The least element; NaN if there is one."),
+    "any": _reduction("any", "max", "True if an element is not 0.", lambda t: dtypes.bool_),
+    "all": _reduction("all", "min", "True if no element is 0.", lambda t: dtypes.bool_),
 }
 
 
@@ -69,13 +71,16 @@ def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
     """The arithmetic mean; of integers and bool as float32. NaN over no elements."""
     wide, given = _mean_types(a.dtype)
     axes = normal_axes(axis, len(shapes.shape(a)), "mean")
+    keepdims = checks.flag("mean", "keepdims", keepdims)
     return cast(average(cast(a, wide), axes, keepdims), given)
 
 
-def _variance(x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
+def _variance(who: str, x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
     """The mean square distance from the mean, in two passes."""
     dims = shapes.shape(x)
-    axes = normal_axes(axis, len(dims), "var")
+    axes = normal_axes(axis, len(dims), who)
+    keepdims = checks.flag(who, "keepdims", keepdims)
+    correction = checks.number(who, correction)
     away = alu.binary(Ops.SUB, x, average(x, axes, keepdims=True))
     total = movement.reduce(alu.alu(away, Ops.MUL, away), "add", axes, keepdims)
     free = alu.binary(Ops.SUB, _group_size(dims, axes, x.dtype), correction)
@@ -85,13 +90,14 @@ def _variance(x: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
 def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
     """The variance: squared distances from the mean over (count - correction)."""
     wide, given = _mean_types(a.dtype)
-    return cast(_variance(cast(a, wide), axis, keepdims, correction), given)
+    return cast(_variance("var", cast(a, wide), axis, keepdims, correction), given)
 
 
 def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
     """The square root of the variance."""
     wide, given = _mean_types(a.dtype)
-    return cast(alu.alu(_variance(cast(a, wide), axis, keepdims, correction), Ops.SQRT), given)
+    variance = _variance("std", cast(a, wide), axis, keepdims, correction)
+    return cast(alu.alu(variance, Ops.SQRT), given)
 
 
 # ---------------------------------------------------------------- places
@@ -110,6 +116,7 @@ def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
 
 def _position(a: UOp, op: ReduceOp, axis: int | None, keepdims: bool) -> UOp:
     dims = shapes.shape(a)
+    keepdims = checks.flag(f"arg{op}", "keepdims", keepdims)
     if axis is None:
         found = _position(movement.reshape(a, (shapes.size(dims),)), op, 0, False)
         return movement.reshape(found, (1,) * len(dims)) if keepdims else found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 import weakref
 from array import array as packed
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.tracing import PREFIX, Log, Slice
 from uopc.backends.plan import Launch, Plan, Pointer
-from uopc.errors import InvalidIR
+from uopc.errors import DeviceMemoryError, InvalidIR, UserError
 
 
 def _check_plan(plan: Plan, image: Image) -> None:
@@ -50,11 +51,27 @@ MOST_IN_A_ROW = 64
 _SAMPLES_OF_NOTHING = 10
 
 
+def _new_array(plan: Plan, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory for a result."""
+    try:
+        return np.empty(shape, dtype)
+    except ValueError as error:
+        raise UserError(f"{plan.name}: no array has the shape {shape}: {error}") from None
+
+
+def _scratch(nbytes: int) -> mmap.mmap:
+    """Memory for intermediates. DeviceMemoryError if there is too little."""
+    try:
+        return map_private(nbytes)
+    except (OSError, OverflowError, ValueError) as error:
+        raise DeviceMemoryError(f"no memory for {nbytes} bytes of intermediates: {error}") from None
+
+
 class Arena:
     """A program's scratch memory, and the flag that keeps two calls from sharing it."""
 
     def __init__(self, nbytes: int) -> None:
-        self._memory = map_private(nbytes) if nbytes else None
+        self._memory = _scratch(nbytes) if nbytes else None
         self._size = nbytes
         self.address = address_of(self._memory) if self._memory is not None else 0
         self._flag = np.zeros(1, np.int64)
@@ -67,11 +84,11 @@ class Arena:
         if not nbytes:
             return 0, None
         if not install().try_acquire(self.flag_address):
-            memory = map_private(nbytes)
+            memory = _scratch(nbytes)
             return address_of(memory), memory
         if nbytes > self._size:
             try:
-                self._memory = map_private(nbytes)
+                self._memory = _scratch(nbytes)
             except BaseException:
                 self.release(self)
                 raise
@@ -183,7 +200,7 @@ class Runner:
         bound = bind(plan, positional, named, self._known)
         sizes = self.sizes(bound.values)
         outs = [
-            np.empty(shape, result.dtype) if out is None else out
+            _new_array(plan, shape, result.dtype) if out is None else out
             for result, shape, out in zip(plan.results, sizes.shapes, bound.outs, strict=True)
             if result.source is None
         ]

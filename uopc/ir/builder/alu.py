@@ -26,7 +26,7 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     """
     if type(op) is not Op or not op.is_alu:
         raise UserTypeError(f"alu: expected an elementwise one of Ops, got {op!r}")
-    src = (a, *[as_uop(o, a.dtype.scalar) for o in others])
+    src = (a, *[as_uop(o, a.dtype.scalar, op.symbol or op.name) for o in others])
     if op is Ops.WHERE:
         return where(*src)
     combine = fold.with_fast_zeros if _fast_zeros.get() else fold.combine
@@ -53,13 +53,13 @@ def fast_zeros() -> Iterator[None]:
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:
     """An elementwise op of two operands after promotion."""
-    x, y = paired(a, b)
+    x, y = paired(a, b, op.symbol or op.name)
     return alu(x, op, y)
 
 
 def where(condition: UOp, a: Operand, b: Operand) -> UOp:
     """a where the condition holds, else b."""
-    x, y = paired(a, b)
+    x, y = paired(a, b, "where")
     if condition.dtype.scalar is not dtypes.bool_:
         raise UserTypeError(f"where: the condition must be bool, got {condition.dtype.name}")
     return _checked(Ops.WHERE, fold.select(condition, x, y))

@@ -16,14 +16,23 @@ from uopc.ir.core.dtypes import DType
 def element_dtype(dtype: Any) -> DType:
     """The dtype, if arrays may have it; UserTypeError otherwise."""
     if not isinstance(dtype, DType) or dtype not in dtypes.ARRAY_TYPES:
-        raise UserTypeError(f"expected a dtype such as uopc.dtypes.float32, got {dtype!r}")
+        raise UserTypeError(f"expected a dtype such as {_meant(dtype)}, got {dtype!r}")
     return dtype
+
+
+def _meant(dtype: Any) -> str:
+    """The dtype that a NumPy dtype, a type or a name probably means."""
+    try:
+        found = dtypes.from_numpy(np.dtype(dtype))
+    except (TypeError, ValueError, KeyError):
+        found = dtypes.float32
+    return f"uopc.{found!r}"
 
 
 def any_dtype(who: str, dtype: Any) -> DType:
     """The dtype; UserTypeError otherwise."""
     if not isinstance(dtype, DType):
-        raise UserTypeError(f"{who}: expected a dtype, got {dtype!r}")
+        raise UserTypeError(f"{who}: expected a dtype such as {_meant(dtype)}, got {dtype!r}")
     return dtype
 
 

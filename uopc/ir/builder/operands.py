@@ -46,15 +46,16 @@ def variable(name: str, low: int, high: int) -> UOp:
 
 
 # ---------------------------------------------------------------- operands
-def as_uop(value: Operand, like: DType | None = None) -> UOp:
-    """An operand as a UOp. Python scalars are weak: they take the dtype `like`."""
+def as_uop(value: Operand, like: DType | None = None, who: str = "") -> UOp:
+    """An operand of `who` as a UOp. Python scalars are weak: they take the dtype `like`."""
     if isinstance(value, UOp):
         return value
     if isinstance(value, (bool, int, float)) and type(value) in (bool, int, float):
         return const(_weak_dtype(value, like), value)
     if isinstance(value, (np.ndarray, np.generic)):
         return constant(value)
-    raise UserTypeError(f"expected a UOp, a number or a NumPy array, got {type(value).__name__}")
+    wanted = "expected a UOp, a number or a NumPy array"
+    raise UserTypeError(f"{who and who + ': '}{wanted}, got {type(value).__name__}")
 
 
 def _weak_dtype(value: Scalar, like: DType | None) -> DType:
@@ -73,12 +74,12 @@ def _weak_dtype(value: Scalar, like: DType | None) -> DType:
     return like if like.is_float else dtypes.float64
 
 
-def paired(a: Operand, b: Operand) -> tuple[UOp, UOp]:
-    """Two operands in their common dtype."""
+def paired(a: Operand, b: Operand, who: str = "") -> tuple[UOp, UOp]:
+    """Two operands of `who` in their common dtype."""
     if isinstance(a, UOp) and isinstance(b, UOp) and a.dtype.scalar is b.dtype.scalar:
         return a, b
-    x = as_uop(a, b.dtype.scalar if isinstance(b, UOp) else None)
-    y = as_uop(b, x.dtype.scalar)
+    x = as_uop(a, b.dtype.scalar if isinstance(b, UOp) else None, who)
+    y = as_uop(b, x.dtype.scalar, who)
     if x.dtype.scalar is not y.dtype.scalar:
         if x.op is Ops.INVALID or y.op is Ops.INVALID:
             return x, y
@@ -88,10 +89,15 @@ def paired(a: Operand, b: Operand) -> tuple[UOp, UOp]:
 
 
 def constant(value: Any, dtype: DType | None = None) -> UOp:
-    """A number or an array as part of the graph. The array is not copied and must not change."""
+    """A number or an array as part of the graph. The array is not copied, unless it is
+    not aligned, and must not change."""
     if type(value) in (bool, int, float):
         return as_uop(value) if dtype is None else leaves.const(element_dtype(dtype), value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise UserTypeError("constant: a masked array is not accepted; pass its data")
     array = np.asarray(value)
+    if not array.flags.aligned:
+        array = array.copy()
     try:
         found = dtypes.from_numpy(array.dtype)
     except KeyError:
