@@ -256,3 +256,15 @@ def test_parts_without_elements_have_no_share():
     stacked = uopc.param("p", (ZERO,)).stack(uopc.param("q", (ZERO,)))
     padded = stacked.pad(((ZERO, 2), (0, ZERO))).reshape(ZERO * 2, ZERO + 2)
     assert uopc.compile(padded)(np.zeros(0, "f4"), np.zeros(0, "f4")).shape == (0, 2)
+
+
+@pytest.mark.machine("this")
+def test_masked_lanes_of_a_converted_load_are_not_read():
+    """LLVM folds a mask, a conversion and a choice into an instruction that faults on any lane."""
+    few, rows = uopc.variable("few", 0, 1), uopc.variable("rows", 0, 33)
+    y = uopc.param("y", (few, rows, few), dtypes.int64)
+    window = ((0, few), (0, rows), (rows - 2, rows))
+    f = uopc.compile(y.cast(dtypes.int32).shrink(window), threads=1)
+    for end in (True, False):
+        a = guarded(np.ones((1, 33, 1), np.int64), at_end=end)
+        assert not f(a).any()

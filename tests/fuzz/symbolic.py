@@ -255,6 +255,8 @@ def reshape(b: Builder) -> Value:
     a = b.pick()
     dims = list(a.dims)
     total = math.prod([d.values[0] for d in dims])
+    if total < 0:  # no binding fits; and -1 in a reshape means another thing
+        raise TooLarge
     whole = fixed(1)
     for d in dims:
         whole = whole * d

@@ -65,7 +65,7 @@ class _Memory:
         if any([s.op is Ops.INDEX for s in src]):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
             return loaded[1] if _is_gate(u, loaded) else rebuild.remake(u, loaded)
-        return None
+        return src[1] if u.op is Ops.WHERE and _is_gate(u, src) else None
 
     def load(self, u: UOp) -> UOp:
         """The value of an INDEX, as LOADs."""
@@ -276,10 +276,15 @@ def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
 
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
-    """True if a WHERE chooses 0 only where its gated load gives 0 anyway."""
-    if u.op is not Ops.WHERE or src[1].op not in (Ops.LOAD, Ops.WHERE) or len(src[1].src) < 2:
+    """True if a WHERE chooses 0 only where its gated load, converted, gives 0 anyway."""
+    if u.op is not Ops.WHERE:
         return False
-    gate, other = src[1].src[src[1].op is Ops.LOAD], src[2]
+    loaded, other = src[1:]
+    while loaded.op is Ops.CAST:
+        loaded = loaded.src[0]
+    if loaded.op not in (Ops.LOAD, Ops.WHERE) or len(loaded.src) < 2:
+        return False
+    gate = loaded.src[loaded.op is Ops.LOAD]
     zero = other.op is Ops.CONST and other.arg == 0 and str(other.arg)[0] != "-"
     return zero and (src[0] is gate or set(flatten(src[0])) <= set(flatten(gate)))
 
