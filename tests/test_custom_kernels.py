@@ -272,3 +272,78 @@ def test_a_range_may_count_in_other_integers() -> None:
     source = np.arange(4, dtype="f4")
     for result in outputs(kernel.end(r).sink(name="k"), [np.ones(4, "f4"), source]):
         np.testing.assert_array_equal(result, source * 2)
+
+
+# ---------------------------------------------------------------- tensor cores
+TILES = [("float16", 16), ("bfloat16", 16), ("float32", 8), ("int8", 32)]
+
+
+def tiled(t: str, deep: int, kind: Any = "loop") -> UOp:
+    """A product of (32, 2·deep) and (2·deep, 16), a tile at a time."""
+    operand = getattr(dtypes, t)
+    result = dtypes.int32 if t == "int8" else dtypes.float32
+    c = kernel_param(0, (32, 16), result, "c")
+    a, b = kernel_param(1, (32, 2 * deep), operand), kernel_param(2, (2 * deep, 16), operand)
+    r0, c0, d0 = UOp.range(2, 0), UOp.range(2, 1), UOp.range(2, 4, "reduce")
+    row, column = UOp.range(16, 2, kind), UOp.range(8, 3, kind)
+    depth = UOp.range(deep, 5, "reduce")
+    m, n, k = r0 * 16 + row, c0 * 8 + column, d0 * deep + depth
+    total = a[m, k].shaped_wmma(b[k, n], row, column, depth, d0)
+    return c[m, n].store(total).end(r0, c0, row, column).sink(name="tiled")
+
+
+@pytest.mark.parametrize("kind", ["loop", "warp"])
+@pytest.mark.parametrize(("t", "deep"), TILES)
+def test_shaped_wmma_is_right_on_a_cpu(t: str, deep: int, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (
+        rng.integers(-8, 8, s).astype(getattr(dtypes, t).numpy)
+        for s in ((32, 2 * deep), (2 * deep, 16))
+    )
+    expected = a.astype(float) @ b.astype(float)
+    out = np.zeros((32, 16), "i4" if t == "int8" else "f4")
+    for result in outputs(tiled(t, deep, kind), [out, a, b]):
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("kind", ["loop", "warp"])
+@pytest.mark.parametrize(("t", "deep"), TILES)
+def test_shaped_wmma_is_an_instruction_of_a_gpu(
+    t: str, deep: int, kind: str, optimize: bool
+) -> None:
+    f = uopc.compile(tiled(t, deep, kind), device="cuda:sm_80", optimize=optimize, verify=True)
+    assert "mma.sync" in f.kernels[0].asm
+    if find_ptxas() is not None:
+        assemble(f.kernels[0].asm, "sm_80")
+
+
+def test_wrong_uses_of_shaped_wmma_are_errors() -> None:
+    a, b = kernel_param(1, (16, 16), dtypes.float16), kernel_param(2, (16, 16), dtypes.float16)
+    c = kernel_param(0, (16, 8))
+    row, column, depth = UOp.range(16, 0), UOp.range(8, 1), UOp.range(16, 2, "reduce")
+    short = UOp.range(8, 2, "reduce")
+
+    def wrong(total: UOp) -> UOp:
+        return c[row, column].store(total).end(row, column).sink(name="k")
+
+    good = a[row, depth].shaped_wmma(b[depth, column], row, column, depth)
+    uopc.compile(wrong(good))
+    cases = {
+        "row, column and depth must be ranges of": a[row, short].shaped_wmma(
+            b[short, column], row, column, short
+        ),
+        "there is no tile of float16 and float32": a[row, depth].shaped_wmma(
+            b[depth, column].cast(dtypes.float32), row, column, depth
+        ),
+        "a depends on row and depth": a[column, depth].shaped_wmma(
+            b[depth, row], row, column, depth
+        ),
+        "must add it up over its depth": summed(good.src[0] * 2.0, depth),
+    }
+    for message, total in cases.items():
+        with pytest.raises(uopc.UserError, match=message) as caught:
+            uopc.compile(wrong(total))
+        assert __file__ in str(caught.value)
+    with pytest.raises(uopc.UserError, match="there is no tile of uint8"):
+        a.cast(dtypes.uint8).shaped_wmma(b, row, column, depth)

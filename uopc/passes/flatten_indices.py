@@ -25,11 +25,13 @@ import dataclasses
 from uopc.errors import UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.loops import with_loops
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import ranges, shapes, walk
 from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.levels import HANDWRITTEN, KERNEL
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
+from uopc.ir.core.tensor_cores import TILES, tile_of
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 
@@ -43,6 +45,9 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
         raise UserError("end: the Opts of a kernel written by hand stand on its SINK")
     if is_shaped(kernel):
         kernel = with_loops(kernel)
+        order = walk.order(kernel)
+    if any([u.op is Ops.SHAPED_WMMA for u in order]):
+        kernel = _with_tiles(kernel, context)
         order = walk.order(kernel)
     shaped = {u for u in order if u.op in _STORAGE and len(shapes.shape(u)) != 1}
     if not shaped:
@@ -64,6 +69,41 @@ def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:
     index, guard = index_maps.plain_index(u.src[1:], index_maps.true())
     flat = index_maps.gated((index_maps.flat_index(dims, index),), guard)
     return intern(Ops.INDEX, u.dtype, (src[0], *flat))
+
+
+def _with_tiles(kernel: UOp, context: Context) -> UOp:
+    """The kernel, its SHAPED_WMMAs checked; on a GPU a warp shares the ranges of their tiles."""
+    kinds: dict[UOp, UOp] = {}
+    order = walk.order(kernel)
+    for u in order:
+        if u.op is not Ops.SHAPED_WMMA:
+            continue
+        problem = _misfit(u) or next(
+            ("its users must add it up over its depth" for v in order if u in v.src and not (
+                v.op is Ops.REDUCE and v.arg.op == "add" and u.src[4] in v.src[1:])), None
+        )  # fmt: skip
+        if problem:
+            raise UserError(f"shaped_wmma: {problem}{made_at(u)}")
+        for r, kind in zip(u.src[2:], ("warp", "warp", "unroll")):
+            arg = dataclasses.replace(r.arg, kind=kind)
+            kinds[r] = intern(Ops.RANGE, r.dtype, r.src, arg, r.tag)
+    return kernel if context.target.gpu is None else rebuild.rebuild(kernel, kinds)
+
+
+def _misfit(u: UOp) -> str | None:
+    """The reason why no tensor core computes a SHAPED_WMMA, or None."""
+    a, b, *loops = u.src
+    tile = tile_of(u)
+    if tile is None or a.dtype is not b.dtype:
+        known = ", ".join([f"{t.operand.name} {t.shape} to {t.result.name}" for t in TILES])
+        given = f"{a.dtype.name} and {b.dtype.name} {u.arg} to {u.dtype.name}"
+        return f"there is no tile of {given}; there are {known}"
+    for r, size in zip(loops, tile.shape):
+        if r.op is not Ops.RANGE or r.src[0].op is not Ops.CONST or r.src[0].arg != size:
+            return f"row, column and depth must be ranges of {tile.shape}"
+    if loops[1] in ranges.ranges(a) or loops[0] in ranges.ranges(b):
+        return "a depends on row and depth, b on depth and column"
+    return None
 
 
 PASS = Pass("flatten-indices", HANDWRITTEN, KERNEL, flatten_indices, "kernel")

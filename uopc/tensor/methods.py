@@ -257,6 +257,7 @@ class Methods:
     load = kernel.load
     store = kernel.store
     stage = kernel.stage
+    shaped_wmma = kernel.shaped_wmma
     range = staticmethod(kernel.range)
     end = kernel.end
     after = kernel.after

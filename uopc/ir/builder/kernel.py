@@ -9,8 +9,9 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import leaves, operands
 from uopc.ir.builder.leaves import located
 from uopc.ir.core import dtypes
-from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, Space, StageArg
+from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, ReduceArg, Space, StageArg
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.tensor_cores import TILES
 from uopc.ir.core.uop import UOp, intern
 
 _axes = itertools.count()
@@ -46,6 +47,20 @@ def stage(value: UOp, space: Space = "local") -> UOp:
     if space not in ("local", "reg"):
         raise UserError(f"stage: the space must be local or reg, got {space!r}")
     return located(intern(Ops.STAGE, value.dtype, (value,), StageArg("user", space=space)))
+
+
+def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp) -> UOp:
+    """The sum of a·b over the ranges `depth` and `others`: on a GPU by tensor cores, a tile of
+    `row` by `column` at a time, elsewhere by loops. `a` depends on row and depth, `b` on depth and
+    column. The lengths are 16, 8 and 16 for float16 and bfloat16, 16, 8 and 8 for float32 (which
+    tensor cores round to 10 bits), 16, 8 and 32 for int8, 8, 8 and 4 for float64."""
+    tile = next((t for t in TILES if t.operand is a.dtype), None)
+    if tile is None:
+        raise UserError(f"shaped_wmma: there is no tile of {a.dtype.name}")
+    src = (a, b, row, column, depth)
+    made = located(intern(Ops.SHAPED_WMMA, tile.result, src, tile.shape))
+    arg = ReduceArg("add")
+    return located(intern(Ops.REDUCE, tile.result, (made, *others, depth), arg))
 
 
 def end(effect: UOp, *ranges: UOp) -> UOp:

@@ -101,9 +101,7 @@ class _Loops(Elements):
                 return body
             inside = body.src[1:] if u.src[0].op is Ops.STORE and body.op is Ops.END else ()
             src = [body.src[0] if inside else body, *inside, *self._effects(u.src[1:])]
-        made = intern(u.op, u.dtype, tuple(src), u.arg, u.tag)
-        made.origin = u.origin
-        return made
+        return _located(intern(u.op, u.dtype, tuple(src), u.arg, u.tag), u)
 
     def _loop_index(self, dims: shapes.Shape) -> tuple[Index, tuple[UOp, ...]]:
         """An index over a shape, and its ranges: inside the user's, one per axis longer than 1."""
@@ -136,12 +134,8 @@ class _Loops(Elements):
         place = index_maps.gated(address.src[1:], valid)
         address = intern(Ops.INDEX, address.dtype, (address.src[0], *place))
         store = intern(Ops.STORE, dtypes.void, (address, element, *conditions), u.arg, u.tag)
-        store.origin = u.origin
-        if not loops:
-            return store
-        made = intern(Ops.END, dtypes.void, (store, *loops))
-        made.origin = u.origin
-        return made
+        _located(store, u)
+        return _located(intern(Ops.END, dtypes.void, (store, *loops)), u) if loops else store
 
     def _stage(self, u: UOp) -> UOp:
         """A new buffer, filled where all ranges of the value are open: AFTER(BUFFER, END)."""
@@ -156,8 +150,7 @@ class _Loops(Elements):
         index, loops = self._loop_index(dims)
         value = self.lower((u.src[0], index, index_maps.true()))
         address = intern(Ops.INDEX, u.dtype, (buffer, *index))
-        effect = intern(Ops.STORE, dtypes.void, (address, value))
-        effect.origin = u.origin
+        effect = _located(intern(Ops.STORE, dtypes.void, (address, value)), u)
         if loops:
             effect = intern(Ops.END, dtypes.void, (effect, *loops))
         return intern(Ops.AFTER, u.dtype, (buffer, effect))
@@ -197,13 +190,13 @@ class _Loops(Elements):
         if any([shapes.shape(s) for s in u.src]):
             problem = f"{u.op.name}: its operands in a kernel must be scalars"
             raise UserError(problem + made_at(u))
-        return remake(u, tuple((yield [(s, (), guard) for s in u.src])))
+        return _located(remake(u, tuple((yield [(s, (), guard) for s in u.src]))), u)
 
     def _load(self, u: UOp, index: Index, guard: UOp) -> Needs:
         keys = [(s, index_maps.broadcast_index(index, shapes.shape(s)), guard) for s in u.src]
         value, *gates = yield keys
         if value.op is Ops.INDEX:
-            return intern(Ops.LOAD, u.dtype, (value, *gates), u.arg, u.tag)
+            return _located(intern(Ops.LOAD, u.dtype, (value, *gates), u.arg, u.tag), u)
         return alu.where(gates[0], value, leaves.const(u.dtype, 0)) if gates else value
 
     def _address(self, u: UOp, index: Index, guard: UOp) -> Needs:
@@ -236,7 +229,15 @@ class _Loops(Elements):
         value = (yield [(u.src[0], inner, guard)])[0]
         value = valid_part(value)[0] if made else value
         closed = (*made, *self._effects(u.src[1:]))
-        return intern(Ops.REDUCE, u.dtype, (value, *closed), type(u.arg)(u.arg.op))
+        arg = type(u.arg)(u.arg.op)
+        return _located(intern(Ops.REDUCE, u.dtype, (value, *closed), arg), u)
+
+
+def _located(made: UOp, u: UOp) -> UOp:
+    """A new node, with the user's line of the node that it stands for."""
+    if made.origin is None:
+        made.origin = u.origin
+    return made
 
 
 def _as_index(x: UOp) -> UOp:
