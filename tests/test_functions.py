@@ -11,6 +11,7 @@ import pytest
 import uopc
 from uopc import UOp, dtypes
 from uopc.ir.core.ops import Ops
+from uopc.ir.interpret.interpreter import evaluate_with_effects
 
 RANDOM = np.random.default_rng(0)
 
@@ -66,6 +67,28 @@ def test_a_value_after_a_store_is_an_argument_and_stored_once() -> None:
     got = program(**values)
     np.testing.assert_allclose(values["x"], before + 1, rtol=1e-6)
     np.testing.assert_allclose(got, (2 * values["y"] + 1) * (before + 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("precompile", [True, False])
+@pytest.mark.parametrize("part", [True, False])
+def test_a_state_that_calls_update_in_turn_is_one_array(precompile: bool, part: bool) -> None:
+    @uopc.function(precompile=precompile)
+    def step(state: UOp, more: UOp) -> UOp:
+        return state.assign(state * 0.5 + more)
+
+    (x, y), values = arrays(x=(4, 3), y=(2, 3))
+    state = x[1:3] if part else x.reshape(2, 6)[:, :3]
+    second = step(step(state, y), y * 2.0)
+    want = values["x"].copy()
+    view = want[1:3] if part else want.reshape(2, 6)[:, :3]
+    view[:] = (view * 0.5 + values["y"]) * 0.5 + 2 * values["y"]
+    seen = values["x"].copy()
+    (got,), _ = evaluate_with_effects([second], {"x": seen, "y": values["y"]})
+    np.testing.assert_allclose(got, view, rtol=1e-6)
+    np.testing.assert_allclose(seen, want, rtol=1e-6)
+    result = uopc.compile(second, verify=True)(**values)
+    np.testing.assert_allclose(result, view, rtol=1e-6)
+    np.testing.assert_allclose(values["x"], want, rtol=1e-6)
 
 
 def test_arguments_in_containers_and_those_of_the_body() -> None:

@@ -35,7 +35,8 @@ def function(
 
     Arguments: UOps, arrays, and tuples, lists and dicts of them become arguments of the FUNCTION;
     all else (numbers, strings, variables) is part of the body. It returns a UOp, or a tuple, list
-    or dict of UOps. A write of the body to an argument is a write to the caller's array.
+    or dict of UOps. A write of the body to an argument is a write to the caller's array, and a
+    result that is an argument after such a write is that array still.
     `precompile`: the body is scheduled and compiled once for all calls, and its results are stored;
     without it each call is fused with the operations around it. `name` stands in dumps.
     UserTypeError when the body returns anything else. Also a decorator:

@@ -13,6 +13,26 @@ def operands(u: UOp) -> tuple[UOp, ...]:
     return u.src[1:] if u.op is Ops.CALL else u.src
 
 
+def written_slot(value: UOp) -> int | None:
+    """The slot of the PARAM that an output of a FUNCTION is, after writes; None for a new value."""
+    param = value
+    while param.op is Ops.AFTER:
+        param = param.src[0]
+    if param is value or param.op is not Ops.PARAM or param.arg.slot < 0:
+        return None
+    return int(param.arg.slot)
+
+
+def written_argument(u: UOp) -> UOp | None:
+    """The argument of a FUNCTION's call that a GETTUPLE is, after writes of the body to it. None
+    for any other node: it is a value of its own."""
+    if u.op is not Ops.GETTUPLE or u.src[0].op is not Ops.CALL:
+        return None
+    function, *args = u.src[0].src
+    slot = written_slot(function.src[u.arg])
+    return None if slot is None else args[slot]
+
+
 def graph_order(
     roots: Iterable[UOp],
     sources: Callable[[UOp], Sequence[UOp]] = operands,

@@ -14,7 +14,7 @@ import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.core import evaluate
-from uopc.ir.core.calls import graph_order, operands
+from uopc.ir.core.calls import graph_order, operands, written_argument
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import with_dims
@@ -106,6 +106,8 @@ class TensorRun:
         self.versions[u] = version
         if u.op in _VIEWS or u.op is Ops.AFTER:
             self.bases[u] = self.bases[u.src[0]]
+        elif (argument := written_argument(u)) is not None:
+            self.bases[u] = self.bases[argument]
         else:  # storage, or a value, which a store copies
             self.bases[u] = u
 
@@ -219,9 +221,10 @@ class TensorRun:
         base = self.bases[u]
         path: list[UOp] = []
         while u is not base:
-            if u.op is not Ops.AFTER:
+            if u.op is not Ops.AFTER and u.op is not Ops.GETTUPLE:
                 path.append(u)
-            u = u.src[0]
+            argument = written_argument(u)
+            u = u.src[0] if argument is None else argument
         return path[::-1]
 
     # ------------------------------------------------------------ effects

@@ -17,6 +17,7 @@ from uopc.ir.builder import index_maps, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import ParamArg
+from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
@@ -89,7 +90,7 @@ class FunctionCalls:
             }  # fmt: skip
             self._replaced[call] = mapping
         value = rebuild.rebuild(function.src[number], self._replaced[call])
-        if not function.arg.precompile:
+        if not function.arg.precompile or written_slot(function.src[number]) is not None:
             return value
         # Its kernels do not depend on the caller.
         return intern(Ops.CONTIGUOUS, value.dtype, (value,))
@@ -130,7 +131,7 @@ class FunctionCalls:
         for value, storage in zip(function.src, made.outputs):
             root = storage_root(storage)
             shown = movement.reshape(now.get(root, root), shapes.shape(value))
-            if root.op is not Ops.BUFFER:  # not to be written to in place of the value
+            if root.op is not Ops.BUFFER and written_slot(value) is None:  # not to be written to
                 shown = intern(Ops.CONTIGUOUS, shown.dtype, (shown,))
             out.append(shown)
         return tuple(out)
