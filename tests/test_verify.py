@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from uopc.errors import InvalidIR
@@ -14,6 +15,7 @@ from uopc.ir.core.args import BufferArg, FunctionArg, ParamArg, RangeArg, Reduce
 from uopc.ir.core.levels import INDEXED, INVARIANTS, KERNEL, LINEAR, PROGRAM, TENSOR, VECTOR, Level
 from uopc.ir.core.ops import ArgKind, DTypeRule, Op, Ops, ShapeRule
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.interpret.interpreter import evaluate
 from uopc.ir.verify.verifier import verify, verify_node
 from uopc.tensor import creation
 
@@ -346,3 +348,15 @@ def test_deep_graphs_are_checked_in_linear_time() -> None:
     for _ in range(50_000):
         value = intern(Ops.ADD, F32, (value, read))
     verify(sink(kernel.end(store(at(param(0), i), value), i)), KERNEL)
+
+
+def test_recorded_forms_of_effects_are_accepted():
+    """A write after another one may name its AFTER; a store of no value has any dtype."""
+    x = creation.param("x", (4,))
+    first = x.assign(x + 1.0)
+    second = UOp(Ops.AFTER, x.dtype, (x, first))
+    nothing = UOp(Ops.EXPAND, dtypes.bool_, (UOp.invalid(),), (4,))
+    stored = UOp(Ops.AFTER, x.dtype, (x, UOp(Ops.STORE, dtypes.void, (x, nothing))))
+    for graph, wanted in ((second, [2.0] * 4), (stored, [1.0] * 4)):
+        verify(UOp(Ops.SINK, dtypes.void, (graph,)), TENSOR, "input")
+        assert evaluate(graph, {"x": np.ones(4, np.float32)})[0].tolist() == wanted

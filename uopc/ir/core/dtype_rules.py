@@ -42,12 +42,20 @@ def _lanes(src: Operands) -> int:
 
 def _scalar(values: Operands) -> DType:
     """The scalar dtype that all values have; an INVALID may have any."""
-    typed = [s.dtype.scalar for s in values if s.op is not Ops.INVALID]
-    first = typed[0] if typed else values[0].dtype.scalar
-    for t in typed:
-        if t is not first:
-            raise InvalidIR(f"an operand is {t.name}, expected {first.name} as the others")
+    typed = [s for s in values if s.op is not Ops.INVALID]
+    first = (typed or values)[0].dtype.scalar
+    for s in typed:
+        if s.dtype.scalar is not first and not _is_invalid(s):
+            name = s.dtype.scalar.name
+            raise InvalidIR(f"an operand is {name}, expected {first.name} as the others")
     return first
+
+
+def _is_invalid(u: Any) -> bool:
+    """True for an INVALID with a shape."""
+    while u.op.movement:
+        u = u.src[0]
+    return u.op is Ops.INVALID
 
 
 def _wide(scalar: DType, src: Operands) -> DType:
