@@ -384,3 +384,11 @@ def test_a_precompiled_function_is_compiled_once_for_all_calls():
     for w in data[1:]:
         want = softmax(want @ w) * 2.5 + want
     np.testing.assert_allclose(few(*data), want, rtol=2e-4, atol=2e-4)
+
+
+def test_inputs_that_a_graph_does_not_read_are_part_of_the_key():
+    for t in (uopc.dtypes.int8, uopc.dtypes.float64):
+        for n in (3, 5):
+            unread = uopc.param("a", (n,), t)
+            f = uopc.compile(uopc.full((2,), 7), inputs=[unread])
+            assert f(np.zeros(n, t.numpy)).tolist() == [7, 7]

@@ -39,7 +39,8 @@ def request_components(
 ) -> tuple[tuple[str, str], ...]:
     """The components of a request, whose graph has no bound values any more; `rules`: the
     identity of its rules."""
-    params = [p.arg.name for p in request.params]
+    # The graph need not read them all, so their types are not always in its digest.
+    params = [f"{p.arg!r} {p.dtype.name} {', '.join(map(str, p.src))}" for p in request.params]
     return (
         ("graph", printed.digest),
         ("inputs", repr(params)),
