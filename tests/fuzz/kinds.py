@@ -35,6 +35,9 @@ KINDS = {
     "graphs": Kind(
         "tests.fuzz.check", "every op on every dtype, compiled in several ways and interpreted", 0
     ),
+    "special": Kind(
+        "tests.fuzz.special", "special values of each op and dtype, and of each cast", 8
+    ),
     "simplify": Kind(
         "tests.fuzz.algebra", "scalar graphs simplified: equal at all points, and only once", 12
     ),
