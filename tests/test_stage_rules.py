@@ -260,3 +260,23 @@ def test_programs_with_different_rules_are_told_apart() -> None:
             programs += [uopc.compile(graph(), rules={stage: rule}) for _ in range(2)]
     assert [float(f(X)[1]) for f in programs] == [2, 2, 3, 3] * 2
     assert [f.stats["cache"] for f in programs] == ["", "memory"] * 4
+
+
+@pytest.mark.parametrize("stage", [n for n in STAGES if n not in STAGES[:3]])
+@pytest.mark.parametrize("op", [Ops.STORE, Ops.INDEX, Ops.BUFFER, Ops.PARAM])
+def test_rules_that_lose_stores_or_storage_are_errors(stage: str, op: Any) -> None:
+    """They read foreign memory, or an output that nothing wrote."""
+
+    def lose(u: UOp) -> UOp | None:
+        nothing = UOp(Ops.NOOP, uopc.dtypes.void)
+        return None if u.op is not op else nothing if op is Ops.STORE else u.const_like(1)
+
+    x = uopc.param("x", (37,))
+    graph = (x * 6.0).sum() + x
+    if (
+        op is Ops.BUFFER
+        and stage not in STAGES[STAGES.index("rangeify") : STAGES.index("flatten-indices")]
+    ):
+        return  # kernels have no buffers
+    with pytest.raises(uopc.Error):
+        uopc.compile(graph.contiguous(), rules={stage: lose})

@@ -201,6 +201,8 @@ def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:
     for u in walk.toposort(ruled):
         if u.op in _GIVEN and u not in known and getattr(u.arg, "space", "global") == "global":
             raise InvalidIR(f"{name}: {u.op!r} {u.arg} is new: rules add no arguments or storage")
+    if p.promises is not TENSOR and _written(ruled) != _written(made):
+        raise InvalidIR(f"{name}: not the same storage is written as before")
     if _outputs(ruled) != _outputs(made):
         raise InvalidIR(f"{name}: the outputs are {_outputs(ruled)}, expected {_outputs(made)}")
     return ruled
@@ -215,6 +217,15 @@ def _listed(linear: UOp) -> UOp:
     for u in linear.src:
         walk.toposort(u, done=done)
     return intern(Ops.LINEAR, linear.dtype, tuple(done), linear.arg)
+
+
+def _written(graph: UOp) -> set[UOp]:
+    """The storage that a kernel or a program writes."""
+    if level_of(graph) is not PROGRAM:
+        stores = [u for u in walk.toposort(graph) if u.op is Ops.STORE]
+        return {storage.storage_root(u.src[0]) for u in stores}
+    calls = [(c, storage.written_slots(c.src[0])) for c in graph.src]
+    return {storage.storage_root(c.src[1 + slot]) for c, slots in calls for slot in slots}
 
 
 def _outputs(graph: UOp) -> list[str]:

@@ -23,6 +23,7 @@ from uopc.ir.core.levels import (
     Level,
 )
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import CHECKS, describe, verify_node
@@ -203,17 +204,20 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
         if body not in params:
             params[body] = [p for p in graph_order([body]) if p.op in (Ops.PARAM, Ops.NUMBER)]
         for p in params[body]:
-            problem = _argument(p, operands(u))
+            problem = _argument(p, operands(u), root.op is Ops.LINEAR)
             if problem and not (p.arg.slot < 0 and body.op is Ops.FUNCTION):
                 yield u, problem
 
 
-def _argument(param: UOp, args: tuple[UOp, ...]) -> str | None:
+def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
+    """The reason why an argument does not fit; `stored`: only storage fits a PARAM."""
     slot = param.arg.slot
     if not 0 <= slot < len(args):
         return f"the kernel has a parameter in slot {slot}, but gets {len(args)} arguments"
     if param.op is Ops.NUMBER and args[slot].op is not Ops.CONST:
         return f"argument {slot} is {args[slot].op.name}, the kernel takes a constant"
+    if stored and param.op is Ops.PARAM and not storage_root(args[slot]).op.is_storage:
+        return f"argument {slot} is {args[slot].op.name}, expected storage"
     if args[slot].dtype is not param.dtype:
         return f"argument {slot} is {args[slot].dtype.name}, the kernel's {param.dtype.name}"
     return None
