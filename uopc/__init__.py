@@ -21,7 +21,7 @@ from uopc.tensor.functions import function
 
 if TYPE_CHECKING:
     from uopc import cache
-    from uopc.driver import compile
+    from uopc.driver import compile, load_schedule, save_schedule
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.text.printer import parse, print_graph
     from uopc.program.program import Program
@@ -31,13 +31,15 @@ __all__ = [
     "Error", "InvalidIR", "KernelInfo", "Ops", "PatternMatcher", "Program", "UOp", "UPat",
     "Unsupported", "UserError", "__version__", "arange", "cache", "cat", "compile", "constant",
     "dtypes", "errors", "eye", "fast_zeros", "full", "function", "graph_rewrite", "kernel_param",
-    "ones", "options", "param", "parse", "print_graph", "stack", "variable", "where", "zeros",
+    "load_schedule", "ones", "options", "param", "parse", "print_graph", "save_schedule", "stack",
+    "variable", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
-_LAZY |= {"compile": "uopc.driver", "Program": "uopc.program.program"}
+_LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
+_LAZY |= {"Program": "uopc.program.program"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -83,6 +84,33 @@ def _write_report(program: Program, file: Path, run: bool) -> None:
     from uopc.program import page
 
     page.write_file(program, file, run)
+
+
+def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
+    """Write a program's graph with the Opts of each kernel, as text; constant arrays beside it.
+
+    UserError if a file cannot be written, Unsupported for a program with rules.
+    `uopc.save_schedule(program, "program.uop")`
+    """
+    from uopc.program import saved
+
+    saved.save(program, Path(file))
+
+
+def load_schedule(file: str | os.PathLike[str]) -> Program:
+    """The program of a saved schedule: the same launches, and the Opts that the file names.
+
+    Each Opt is checked as those of a compile. UserError where this version makes other kernels of
+    the graph or refuses an Opt, InvalidIR where the file is damaged.
+    `uopc.load_schedule("program.uop")`
+    """
+    from uopc.program import saved
+
+    with arena():
+        request, launches = saved.read(Path(file))
+        program = make_program(request)
+        saved.check_launches(Path(file), program, launches)
+    return program
 
 
 def lower_only(

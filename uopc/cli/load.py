@@ -32,6 +32,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
+from uopc.program import saved
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
 
@@ -84,7 +85,8 @@ def _load_text(path: Path) -> Source:
     except InvalidIR as error:
         raise InvalidIR(f"{path}: {error}") from None
     settings = parse_header(text)
-    return Source(str(path), graph, settings.get("stage", INPUT), settings)
+    request = saved.read(path)[0] if "schedule" in settings else None
+    return Source(str(path), graph, settings.get("stage", INPUT), settings, request)
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,21 @@ def write(dump: Dump, folder: Path) -> list[Path]:
         for name, text in contents.items():
             (folder / name).write_text(text, encoding="utf-8")
             written.append(folder / name)
-        for key, array in _arrays(dump).items():
-            np.save(folder / f"{key}.npy", array, allow_pickle=False)
-            written.append(folder / f"{key}.npy")
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror or error}") from None
-    return written
+    return [*written, *write_arrays(folder, _arrays(dump))]
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, Any]) -> list[Path]:
+    """Write constant arrays by hash, in dtypes that `.npy` files know: small floats as unsigned
+    integers. UserError if that fails."""
+    try:
+        for key, a in arrays.items():
+            known = a if a.dtype.isbuiltin == 1 else a.view(f"u{a.dtype.itemsize}")
+            np.save(folder / f"{key}.npy", known, allow_pickle=False)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror or error}") from None
+    return [folder / f"{key}.npy" for key in arrays]
 
 
 def write_text(file: Path, text: str) -> None:
@@ -63,15 +73,10 @@ def write_text(file: Path, text: str) -> None:
 
 
 def _arrays(dump: Dump) -> dict[str, Any]:
-    """The constant arrays of all stages by hash, in dtypes that `.npy` files know: small floats as
-    unsigned integers."""
+    """The constant arrays of all stages by hash."""
     graphs = [dump.shown(stage) for stage in dump.stages]
     nodes = dict.fromkeys([u for graph in graphs for u in walk.toposort(graph)])
-    found = {u.arg.key: u.arg.array for u in nodes if isinstance(u.arg, DataArg)}
-    return {
-        key: a if a.dtype.isbuiltin == 1 else a.view(f"u{a.dtype.itemsize}")
-        for key, a in found.items()
-    }
+    return {u.arg.key: u.arg.array for u in nodes if isinstance(u.arg, DataArg)}
 
 
 def read_arrays(file: Path, text: str) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from uopc.ir.core.args import Opt
+from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
 from uopc.target import Target
@@ -35,6 +35,7 @@ class Context:
     threads: int = 1
     tf32: bool = False  # whether tensor cores may round float32 to 10 bits
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
+    replayed: Iterator[KernelArg] | None = None  # name and Opts of each kernel of a saved schedule
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own

@@ -41,7 +41,7 @@ class KernelCache:
         self.machine, self.disk, self.kind = machine, disk, kind
         self.most = _PER_PROGRAM * request.options.programs
         rules = key.rules_identity(request, machine)
-        self.fresh = fresh or rules is None
+        self.fresh = fresh or rules is None or request.opts is not None
         own = key.code_components(request, machine, rules or "")
         self._components = repr((*key.process_components(), *own))
         self.keys: dict[UOp, str] = {}

@@ -59,6 +59,7 @@ def code_components(
         ("threads", str(request.threads)),
         ("tf32", str(request.options.tf32)),
         ("rules", rules),
+        *([] if request.opts is None else [("opts", repr(request.opts))]),
         machine_component(machine),
     )
 

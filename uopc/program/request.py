@@ -12,7 +12,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
-from uopc.ir.core.args import Opt
+from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
@@ -41,6 +41,7 @@ class Request:
     rules: Mapping[str, Any] = field(default_factory=dict)  # the user's PatternMatchers by stage
     bound: Mapping[str, int] = field(default_factory=dict)  # values that `bind` gave variables
     device: str = "cpu"
+    opts: tuple[KernelArg, ...] | None = None  # of each kernel, in order, instead of chosen ones
 
 
 def prepare(
@@ -97,6 +98,7 @@ def make_context(request: Request, machine: Target) -> Context:
     rules = rules_of(request, machine)
     context = Context(machine, request.optimize, request.threads, request.options.tf32, rules=rules)
     context.schedule = function_schedule(context)
+    context.replayed = None if request.opts is None else iter(request.opts)
     return context
 
 

@@ -19,9 +19,11 @@ on the unoptimised kernel gives the same kernel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from uopc.errors import UserError
 from uopc.ir.core import bounds
-from uopc.ir.core.args import KernelArg
+from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import kernel_axes, kernel_nodes
@@ -36,6 +38,8 @@ def optimize(kernel: UOp, context: Context) -> UOp:
     """The kernel with its Opts applied and recorded, and a name from its shape."""
     given = kernel.arg.opts if isinstance(kernel.arg, KernelArg) else None
     name = (kernel.arg.name if isinstance(kernel.arg, KernelArg) else "") or kernel_name(kernel)
+    if context.replayed is not None:
+        given = _saved(name, context.replayed)
     opts = given if given is not None else context.opts
     if opts is None and context.optimize:
         schedule = gpu if context.target.gpu is not None else cpu
@@ -49,6 +53,15 @@ def optimize(kernel: UOp, context: Context) -> UOp:
                 raise UserError(f"kernel {name}: {why}") from None
         kernel = tiled.kernel
     return intern(kernel.op, kernel.dtype, kernel.src, KernelArg(name, tuple(opts)))
+
+
+def _saved(name: str, replayed: Iterator[KernelArg]) -> tuple[Opt, ...]:
+    """The Opts of the next kernel of a saved schedule. UserError if that is another kernel."""
+    saved = next(replayed, None)
+    if saved is None or saved.name != name:
+        there = "has no more" if saved is None else f"has {saved.name} in its place"
+        raise UserError(f"kernel {name}: the saved schedule {there}")
+    return saved.opts or ()
 
 
 def kernel_name(kernel: UOp) -> str:

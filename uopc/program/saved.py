@@ -1,0 +1,145 @@
+"""A schedule as a file: a graph with the Opts of each of its kernels, to be replayed.
+
+The file is that of the stage `input` (see `uopc dump --out`). Its first lines also name each kernel
+with its Opts, each launch with its buffers, and the arguments of `compile`. Constant arrays lie
+beside it. The Opts are there to be edited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from uopc import config, target
+from uopc.dump import files
+from uopc.dump.stages import Dump
+from uopc.errors import InvalidIR, Unsupported, UserError
+from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.serialize import fingerprint
+from uopc.ir.text.parser import parse, parse_header
+from uopc.passes.pass_manager import INPUT
+from uopc.program.program import Program
+from uopc.program.request import Request, prepare
+
+_OPT = re.compile(r"(\w+)\((-?\d+), (-?\d+)\)")
+_PLAIN = (str, int, float, bool)
+
+
+def save(program: Program, file: Path) -> None:
+    """Write the schedule of a program. UserError if the file cannot be written, Unsupported for a
+    program with rules, which are functions, or with results by keys that JSON has not."""
+    request, lowered = program._request, program._stages.lowered
+    if request.rules:
+        raise Unsupported("a schedule with rules cannot be saved: rules are functions")
+    if not all(type(k) in _PLAIN for k in request.keys):
+        raise Unsupported(f"a schedule has results by strings or numbers, got {request.keys}")
+    optimized = [run for run in lowered.runs if run.name == "optimize"]
+    kernels = [k.arg for run in optimized for k in run.after]
+    if odd := [k.name for k in kernels if len(k.name.split()) != 1]:
+        raise Unsupported(f"a schedule has kernels whose names have no spaces, got {odd[0]!r}")
+    settings = {
+        "structure": request.structure, "keys": request.keys, "name": request.name,
+        "inputs": [p.arg.name for p in request.params], "bound": dict(request.bound),
+    }  # fmt: skip
+    lines = [f"// schedule: {json.dumps(settings)}\n"]
+    for i, k in enumerate(kernels):
+        lines.append(f"// kernel-{i}: {' '.join([k.name, *map(str, k.opts or ())])}\n")
+    for i, text in enumerate(launched(program)):
+        lines.append(f"// launch-{i}: {text}\n")
+    text = Dump(lowered).text(INPUT)
+    files.write_text(file, "".join(lines) + text)
+    files.write_arrays(file.parent, fingerprint(lowered.runs[0].before[0]).arrays)
+
+
+def launched(program: Program) -> list[str]:
+    """Each launch in a line: the kernel and its buffers."""
+    lines = [" ".join([la.kernel.name, *map(str, la.buffers)]) for la in program.launches]
+    return [line.encode("unicode_escape").decode() for line in lines]
+
+
+def saved_opts(noted: Mapping[str, str]) -> tuple[KernelArg, ...] | None:
+    """The kernels, with the Opts, that the first lines of a file name; None without a schedule."""
+    if "schedule" not in noted:
+        return None
+    return tuple([_kernel(text) for text in _numbered(noted, "kernel")])
+
+
+def _numbered(noted: Mapping[str, str], what: str) -> list[str]:
+    found = {k: v for k, v in noted.items() if re.fullmatch(rf"{what}-\d+", k)}
+    return [found.get(f"{what}-{i}", "") for i in range(len(found))]
+
+
+def _kernel(text: str) -> KernelArg:
+    name, _, opts = text.partition(" ")
+    if not name or _OPT.sub("", opts).strip():
+        raise InvalidIR(f"saved kernel: expected a name and Opts as UNROLL(1, 4), got {text!r}")
+    return KernelArg(name, tuple([Opt(op, int(a), int(b)) for op, a, b in _OPT.findall(opts)]))
+
+
+def read(file: Path) -> tuple[Request, Sequence[str]]:
+    """The request of a saved schedule, and its launches in lines. UserError for another file."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: {error}") from None
+    noted = parse_header(text)
+    opts = saved_opts(noted)
+    if opts is None:
+        raise UserError(f"{file}: no saved schedule; uopc.save_schedule(program, file) writes one")
+    graph = parse(text, files.read_arrays(file, text))
+    settings = _settings(file, noted["schedule"])
+    cpu = noted.get("cpu", "")
+    options = dataclasses.replace(
+        config.current(), tf32=noted.get("tf32") == "yes",
+        target_cpu=cpu if cpu in target.CPUS else config.current().target_cpu,
+    )  # fmt: skip
+    threads = noted.get("threads", "")
+    request = prepare(
+        graph, settings["inputs"], noted.get("optimize") != "no",
+        int(threads) if threads.isdecimal() else None, settings["name"], options,
+        device=noted.get("device", "cpu"),
+    )  # fmt: skip
+    if settings["structure"] != "kernel":
+        count = len([v for v in request.graph.src if v.dtype.kind != "void"])
+        if settings["structure"] == "single" and count != 1:
+            raise InvalidIR(f"{file}: a single result expected, got {count}")
+        if settings["structure"] == "dict" and count != len(settings["keys"]):
+            raise InvalidIR(f"{file}: {len(settings['keys'])} keys for {count} results")
+    request = dataclasses.replace(
+        request, structure=settings["structure"], keys=tuple(settings["keys"]),
+        bound=settings["bound"], opts=opts,
+    )  # fmt: skip
+    return request, _numbered(noted, "launch")
+
+
+def _settings(file: Path, text: str) -> dict[str, Any]:
+    """The arguments of `compile` in a file. InvalidIR where they are not what `save` writes."""
+    kinds = {"structure": str, "keys": list, "name": str, "inputs": list, "bound": dict}
+    try:
+        found = json.loads(text)
+        good = isinstance(found, dict) and all(type(found.get(k)) is t for k, t in kinds.items())
+    except ValueError:
+        good = False
+    if good:
+        structures = ("single", "tuple", "list", "dict", "kernel")
+        good = found["structure"] in structures and all(type(k) in _PLAIN for k in found["keys"])
+        good = good and all(type(n) is str for n in found["inputs"])
+        good = good and all(type(v) is int for v in found["bound"].values())
+    if not good:
+        raise InvalidIR(f"{file}: the line schedule is damaged: {text[:200]}")
+    return found  # type: ignore[no-any-return]
+
+
+def check_launches(file: Path, program: Program, saved: Sequence[str]) -> None:
+    """UserError where a replayed program has other launches than the file says."""
+    made = launched(program)
+    if made != list(saved):
+        at = next((i for i, (a, b) in enumerate(zip(made, saved)) if a != b), None)
+        where = f"{len(made)} launches for {len(saved)}"
+        if at is not None:
+            where = f"launch {at} is {made[at]!r}, saved {saved[at]!r}"
+        raise UserError(f"{file}: the schedule cannot be replayed by this version: {where}")
