@@ -168,6 +168,66 @@ def test_fast_zeros():
         assert uopc.compile(x * 0.0)(infinite).tolist() == [0.0] * 4
 
 
+def test_split_reduces():
+    total = uopc.param("x", (1 << 20,)).sum()
+    assert len(uopc.compile(total).kernels) == 2
+    with uopc.options(split_reduces=False):
+        assert len(uopc.compile(total).kernels) == 1
+
+
+def test_split_ratio():
+    total = uopc.param("x", (4096,)).sum()
+    assert len(uopc.compile(total).kernels) == 1
+    with uopc.options(split_ratio=4096):
+        assert len(uopc.compile(total).kernels) == 2
+
+
+def test_split_size():
+    totals = uopc.param("x", (32, 1 << 16)).sum(axis=1)
+    with uopc.options(split_size=32 * 16):
+        first = uopc.compile(totals).stages["place-stages"]
+    assert "f32[32, 16]" in first and "f32[32, 256]" not in first
+    with uopc.options(split_size=32 * 7):  # 8 pieces are the fewest
+        assert len(uopc.compile(totals).kernels) == 1
+
+
+def test_max_kernel_buffers():
+    xs = [uopc.param(f"x{i}", (8,)) for i in range(9)]
+    with uopc.options(max_kernel_buffers=4):
+        f = uopc.compile(sum(xs[1:], xs[0]))
+    assert len(f.launches) == 4
+
+
+def test_a_cut_reduce_is_told(capsys):
+    total = uopc.param("x", (1 << 20,)).sum()
+    with uopc.options(debug=3):
+        f = uopc.compile(total)
+    words = "reduce.add of (1048576) is cut in 256 pieces"
+    assert f"uopc: {words}" in capsys.readouterr().err
+    assert f"yes: {words}" in f.stages["rangeify"]
+
+
+@pytest.mark.parametrize("name, value", [("split_ratio", 7), ("max_kernel_buffers", 5)])
+def test_an_option_that_changes_code_is_part_of_the_key(name, value):
+    total = uopc.param("x", (64, 8)).sum()
+    with uopc.options(programs=8):
+        uopc.compile(total)
+        with uopc.options(**{name: value}):
+            assert uopc.compile(total).stats["cache"] == ""
+            assert uopc.compile(total).stats["cache"] == "memory"
+
+
+def test_a_stage_file_keeps_the_options_that_change_code(tmp_path, capsys):
+    xs = [uopc.param(f"x{i}", (8,)) for i in range(9)]
+    with uopc.options(max_kernel_buffers=4, split_reduces=False):
+        f = uopc.compile(sum(xs[1:], xs[0]))
+    file = tmp_path / "10_canonicalize.uop"
+    file.write_text(f.stages["canonicalize"], "utf-8")
+    assert "// split_reduces: 0\n// max_kernel_buffers: 4\n" in file.read_text("utf-8")
+    assert cli.main(["dump", str(file), "--at", "split-kernels"]) == 0
+    assert capsys.readouterr().out.count("call %") == len(f.launches) == 4
+
+
 def test_no_color(tmp_path, monkeypatch, capsys):
     (tmp_path / "rows.py").write_text("import uopc\ngraph = uopc.param('x', (4,)) + 1\n", "utf-8")
     monkeypatch.chdir(tmp_path)
@@ -270,6 +330,13 @@ def test_a_bad_variable_is_named(name):
         wanted = re.escape(f"option {name} ({variable}) must be {kind}")
         with pytest.raises(UserError, match=wanted):
             config.from_environment({variable: text})
+
+
+def test_a_device_may_be_named_in_either_case():
+    with uopc.options(device="CUDA:sm_80"):
+        assert ".target sm_80" in uopc.compile(rows()).kernels[0].asm
+    assert uopc.compile(rows(), device="CPU")._request.device == "cpu"
+    assert len(uopc.driver.lower_only(rows(), device="CPU").kernels) == 1
 
 
 @pytest.mark.parametrize("name, value", [("device", "tpu"), ("target_cpu", "z80"), ("beam", "2")])

@@ -44,10 +44,19 @@ class Options:
     target_cpu: str = ""  # empty: this machine
     tf32: bool = False  # tensor cores may round float32 operands of products to 10 bits
     fast_zeros: bool = False  # 0 * x is 0 and x + 0 is x for all floats: see `uopc.fast_zeros`
+    split_reduces: bool = True  # cut a large reduce to few elements in two
+    split_ratio: int = 32768  # elements per result from which on a reduce is cut in two
+    split_size: int = 1 << 22  # most elements that the first half of such a reduce stores
+    max_kernel_buffers: int = 0  # most buffers of a kernel; 0: as many as the device takes
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
     perf_map: bool = False  # list compiled functions for Linux's `perf`
     origins: bool = True  # note the user's source lines on nodes
+
+    @property
+    def for_code(self) -> dict[str, Any]:
+        """The options that the code of a kernel depends on, besides the device and the threads."""
+        return {name: getattr(self, name) for name in CHANGE_CODE}
 
     def __post_init__(self) -> None:
         for (name, kind), value in zip(_KINDS.items(), vars(self).values()):
@@ -60,8 +69,10 @@ class Options:
             if not good:
                 wanted = _wanted(name, kind)
                 raise UserError(f"option {name} ({variable(name)}) must be {wanted}, got {value!r}")
+        object.__setattr__(self, "device", self.device.lower())  # CPU is cpu
 
 
+CHANGE_CODE = ("tf32", "split_reduces", "split_ratio", "split_size", "max_kernel_buffers")
 _KINDS: dict[str, type] = {f.name: type(f.default) for f in dataclasses.fields(Options)}
 _MOST = {"debug": 7, "spec": 2, "threads": MOST_THREADS}
 _ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True)
@@ -111,6 +122,21 @@ def _parsed(texts: tuple[str | None, ...]) -> Options:
             with contextlib.suppress(ValueError):
                 fields[name] = int(text)
     return Options(**fields)
+
+
+def texts(options: Options) -> dict[str, str]:
+    """The options that change code and are not at their defaults, as their variables take them."""
+    default = Options().for_code
+    changed = {n: v for n, v in options.for_code.items() if v != default[n]}
+    return {n: str(int(v)) for n, v in changed.items()}
+
+
+def with_texts(options: Options, noted: Mapping[str, str]) -> Options:
+    """The options, with those of `texts` where they are at their defaults."""
+    own = texts(options)
+    wanted = {variable(n): noted[n] for n in CHANGE_CODE if n in noted and n not in own}
+    read = from_environment(wanted).for_code
+    return dataclasses.replace(options, **{n: v for n, v in read.items() if n not in own})
 
 
 def cache_folder(options: Options) -> Path | None:

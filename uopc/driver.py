@@ -48,7 +48,7 @@ def compile(
     """
     options = config.current()
     _check_kinds(device, inputs, name)
-    device = options.device if device is None else device
+    device = options.device if device is None else device.lower()
     backend_of(device)
     if beam or options.beam:
         raise Unsupported("beam search is not implemented: leave beam and UOPC_BEAM at 0")
@@ -118,7 +118,7 @@ def lower_only(
     rules: Any = None, opts: tuple[Opt, ...] | None = None, device: str = "cpu",
 ) -> Lowered:  # fmt: skip
     """The stages of a graph without machine code. `opts` are applied instead of chosen ones."""
-    options = config.current()
+    options, device = config.current(), device.lower()
     request = prepare(graph, None, optimize, threads, None, options, rules, device)
     machine = backend_of(device).target(device, options.target_cpu)
     return lower(request, machine, _verifier(request, verify), opts)

@@ -10,6 +10,7 @@ from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 
+NO_LIMIT = 1 << 30  # of the arguments of a kernel
 # Narrow floats that GPUs can round float32 to, from which version on; the 8-bit ones saturate.
 _CONVERTED = ((dtypes.bfloat16, 80), (dtypes.fp8e4m3, 89), (dtypes.fp8e5m2, 89))
 
@@ -34,6 +35,12 @@ class Gpu:
     grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
     block: tuple[int, int, int] = (1024, 1024, 64)
 
+    @property
+    def parameter_bytes(self) -> int:
+        """The size of a kernel's parameters, eight bytes each, that assemblers accept: 4,352 bytes
+        before PTX 8.1."""
+        return 4352 if self.ptx < 81 else 32764
+
 
 @dataclass(frozen=True)
 class Target:
@@ -53,6 +60,11 @@ class Target:
     gpu: Gpu | None = None
     # Rules that a backend ships, as `compile(rules=...)` takes them.
     rules: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def most_arguments(self) -> int:
+        """The most arguments of a kernel, buffers and numbers: no limit on a CPU."""
+        return self.gpu.parameter_bytes // 8 if self.gpu is not None else NO_LIMIT
 
     @property
     def has_fma(self) -> bool:

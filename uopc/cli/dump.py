@@ -45,7 +45,8 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm)")
     parser.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
     parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: a number from 0, or a name")
-    parser.add_argument("--device", help="cpu (the default), or a GPU for PTX: cuda:sm_90")
+    device = "cpu (the default), or a GPU for PTX: cuda:sm_90"
+    parser.add_argument("--device", type=str.lower, help=device)
     parser.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
     parser.add_argument("--run", action="store_true", help="with --html: time it on random arrays")

@@ -200,8 +200,7 @@ def request_of(found: Source, device: str | None) -> Request:
     if not threads and noted.get("threads", "").isdecimal():
         threads = min(config.MOST_THREADS, int(noted["threads"]))
     cpu = options.target_cpu or (noted["cpu"] if noted.get("cpu") in target.CPUS else "")
-    tf32 = options.tf32 or noted.get("tf32") == "yes"
-    options = dataclasses.replace(options, target_cpu=cpu, tf32=tf32)
+    options = dataclasses.replace(config.with_texts(options, noted), target_cpu=cpu)
     device = device or noted.get("device") or options.device
     _note_rules(found)
     if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):

@@ -39,7 +39,8 @@ def decisions(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[Decisi
     """The decisions, with the names that the text of `graph` has; none if there are no notes."""
     if "placement" not in notes:
         return []
-    notes = notes["placement"]()
+    found = notes["placement"]()
+    notes = {**found, "stored": {**found["stored"], **notes.get("splits", {})}}
     order = walk.nodes(graph)
     known: dict[UOp, str] = {}  # an index, as text
     readers: dict[UOp, list[str]] = {}

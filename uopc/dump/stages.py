@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uopc import target
+from uopc import config, target
 from uopc.dump import fusion_report
 from uopc.dump.name_tracking import carry_names_over
 from uopc.dump.table import Row, level_change, source_lines
@@ -152,9 +152,9 @@ class Dump:
             "threads": str(context.threads),
             "cpu": machine.name if machine.name in target.CPUS else "",  # not this machine
             "device": "" if machine.gpu is None else machine.device,
-            "tf32": "yes" if context.tf32 else "",
             "rules": ", ".join(context.rules),
         }
+        noted |= config.texts(context.options)
         return "".join([f"// {name}: {value}\n" for name, value in noted.items() if value])
 
     def text(self, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from uopc.config import Options
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
@@ -33,7 +34,7 @@ class Context:
     target: Target
     optimize: bool = True
     threads: int = 1
-    tf32: bool = False  # whether tensor cores may round float32 to 10 bits
+    options: Options = field(default_factory=Options)  # those that change code: `for_code`
     opts: tuple[Opt, ...] | None = None  # apply these instead of choosing
     replayed: Iterator[KernelArg] | None = None  # name and Opts of each kernel of a saved schedule
     rules: Mapping[str, PatternMatcher] = field(default_factory=dict)  # after each pass, by name

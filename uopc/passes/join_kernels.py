@@ -43,6 +43,7 @@ from uopc.ir.core.levels import PROGRAM
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context, Pass
 
 # More stores than this in a kernel leave too few registers for each.
@@ -60,8 +61,9 @@ Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of so
 class _Joiner:
     """The calls so far, and the last call that used each storage."""
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, limit: Limit) -> None:
         self.least = least  # bytes that both must read
+        self.limit = limit
         self.calls: list[UOp] = []
         self.written: dict[UOp, int] = {}  # storage -> the last call that writes it
         self.touched: dict[UOp, int] = {}
@@ -80,7 +82,7 @@ class _Joiner:
         roots = [storage_root(a) for a in args]
         reads = {r for slot, r in enumerate(roots) if slot not in only_written}
         writes = {roots[slot] for slot in written}
-        at = self._partner(kernel, keys, reads, writes)
+        at = self._partner(call, keys, reads, writes)
         if at is None:
             at = len(self.calls)
             self.calls.append(call)
@@ -93,7 +95,7 @@ class _Joiner:
         self.walks.update(dict.fromkeys(keys, at))
 
     def _partner(
-        self, kernel: UOp, keys: list[Key], reads: set[UOp], writes: set[UOp]
+        self, call: UOp, keys: list[Key], reads: set[UOp], writes: set[UOp]
     ) -> int | None:
         """The first earlier call with one of these walks that this call can join."""
         found = sorted({self.walks[key] for key in keys if key in self.walks})
@@ -101,13 +103,18 @@ class _Joiner:
             return None
         ready = max([self.written.get(root, -1) for root in reads], default=-1)
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
-        size = len(walk.order(kernel))
+        size = len(walk.order(call.src[0]))
         for at in found:
             earlier = self.calls[at].src[0]
             few = len(earlier.src) < MOST_STORES and size + len(walk.order(earlier)) <= MOST_NODES
-            if ready < at and few:
+            if ready < at and few and self.limit.buffers >= _buffers(self.calls[at], call):
                 return at
         return None
+
+
+def _buffers(*calls: UOp) -> int:
+    """The number of buffers of a kernel for several calls."""
+    return len({a for call in calls for a in call.src[1:] if a.op is not Ops.VARIABLE})
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:
@@ -164,7 +171,7 @@ def join_kernels(program: UOp, context: Context) -> UOp:
     """The program with kernels that read the same array in the same loops joined."""
     if not context.optimize or context.target.gpu is not None or len(program.src) < 2:
         return program
-    joiner = _Joiner(context.target.l1_bytes // 2)
+    joiner = _Joiner(context.target.l1_bytes // 2, Limit.of(context))
     for call in program.src:
         joiner.add(call)
     return intern(Ops.LINEAR, program.dtype, tuple(joiner.calls), program.arg)

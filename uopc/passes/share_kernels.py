@@ -151,7 +151,9 @@ def share_kernels(program: UOp, context: Context) -> UOp:
     calls: dict[UOp, int] = {}
     for call in program.src:
         kernel, args = call.src[0], call.src[1:]
-        if kernel.op is Ops.SINK and type(kernel.arg) is KernelArg and not kernel.arg.name:
+        unnamed = type(kernel.arg) is KernelArg and not kernel.arg.name
+        has_room = len(args) + MOST_NUMBERS <= context.target.most_arguments
+        if kernel.op is Ops.SINK and unnamed and has_room:
             calls[kernel] = sum(a.op is not Ops.VARIABLE for a in args)
     became = _shared(calls) if len(calls) > 1 and not context.rules else {}
     if not became:

@@ -47,6 +47,7 @@ from uopc.ir.core.levels import INDEXED
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
+from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.contract import Context, Pass
 
 Array = npt.NDArray[Any]
@@ -211,13 +212,13 @@ def tabulate(graph: UOp, context: Context) -> UOp:
     if not context.optimize or walk.ops(graph).isdisjoint(_DIVIDED):
         return graph
 
-    above = _above_divisions(walk.nodes(graph), 1, loads=True)
+    above, limit = _above_divisions(walk.nodes(graph), 1, loads=True), Limit.of(context)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op is not Ops.STORE or u.src[1] not in above:
             return None
         value = _Nest(src[1]).rewritten()
-        if value is None:
+        if value is None or not limit.allows(src[0].src[0], [value], ()):
             return None
         return intern(Ops.STORE, u.dtype, (src[0], value, *src[2:]), u.arg, u.tag)
 

@@ -2,7 +2,7 @@
 
     1  one line per compile: device, kernels, launches, milliseconds
     2  each call, kernel by kernel: microseconds, GFLOP/s, GB/s, its operations, the user's lines
-    3  the Opts of each kernel
+    3  the Opts of each kernel, and the large reduces that are cut in two
     4  the source of each kernel: LLVM IR
     5  the graph at every stage that changed it
     6  the linear UOps of each kernel
@@ -24,6 +24,7 @@ from uopc.backends.cpu.arguments import bind
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.dump.columns import plural
 from uopc.dump.stages import Dump
+from uopc.ir.core.trace import made_at
 from uopc.program.program import Program
 from uopc.program.work import Work
 
@@ -35,6 +36,8 @@ def report_compile(program: Program, level: int) -> Program:
     _print(_summary(program))
     if level >= OPTS and "lowered" not in vars(program._stages):
         _print("uopc: the program or a kernel of it is cached; lowered again to be shown")
+    for text in splits(program) if level >= OPTS else ():
+        _print(f"uopc: {text}")
     if level >= GRAPHS:
         _print_graphs(program)
     for kernel in program.kernels if level >= OPTS else ():
@@ -67,6 +70,12 @@ def _summary(program: Program) -> str:
         f" {request.threads} threads: {plural(len(program.kernels), 'kernel')} in"
         f" {plural(stats['launches'], 'launch', 'launches')}; {how}"
     )
+
+
+def splits(program: Program) -> list[str]:
+    """The large reduces that are cut in two, in words with the user's lines."""
+    found = program._stages.lowered.context.notes.get("splits", {})
+    return [text + made_at(stored) for stored, text in found.items()]
 
 
 _WHERE = {"memory": "in memory", "disk": "on disk"}

@@ -57,7 +57,7 @@ def code_components(
         ("device", machine.device),
         ("optimize", str(request.optimize)),
         ("threads", str(request.threads)),
-        ("tf32", str(request.options.tf32)),
+        *[(name, repr(value)) for name, value in request.options.for_code.items()],
         ("rules", rules),
         *([] if request.opts is None else [("opts", repr(request.opts))]),
         machine_component(machine),

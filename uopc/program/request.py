@@ -96,7 +96,7 @@ def make_context(request: Request, machine: Target) -> Context:
     from uopc.passes.pass_manager import function_schedule
 
     rules = rules_of(request, machine)
-    context = Context(machine, request.optimize, request.threads, request.options.tf32, rules=rules)
+    context = Context(machine, request.optimize, request.threads, request.options, rules=rules)
     context.schedule = function_schedule(context)
     context.replayed = None if request.opts is None else iter(request.opts)
     return context

@@ -86,7 +86,12 @@ class GpuEmitter(Emitter):
 
     def load_words(self) -> None:
         words = {i: u for u, i in storage.word_places(self.kernel).items()}
-        for i in range(1 + max(words, default=-1)):
+        count, most = 1 + max(words, default=-1), self.gpu.parameter_bytes // 8
+        if count > most:
+            machine = f"sm_{self.gpu.version} with PTX {self.gpu.ptx / 10}"
+            name = getattr(self.kernel.arg, "name", self.name)
+            raise Unsupported(f"kernel {name} has {count} arguments; {machine} takes {most}")
+        for i in range(count):
             u, word = words.get(i), f"%w{i}"
             is_pointer = u is not None and u.op is Ops.PARAM
             pointer = f"ptr addrspace(1) align {self.calls.alignment.get(i, ALIGNMENT)}"

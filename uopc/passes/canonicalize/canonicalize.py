@@ -22,6 +22,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
+from uopc.passes.canonicalize.split_reduces import SplitReduces
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
     store_below_bitcasts,
@@ -29,18 +30,13 @@ from uopc.passes.canonicalize.stores import (
 )  # fmt: skip
 from uopc.passes.contract import Context, Pass
 
-# A reduce of at least this many elements to one is cut in two (documented threshold).
-SPLIT_RATIO = 32768
-# The first half keeps at most this many elements, in 8 to 256 pieces.
-SPLIT_SIZE = 1 << 22
-SPLIT_PIECES = range(256, 7, -1)
-
 
 def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
     reads: set[UOp] = set()  # values that read storage
     fixed = fixed_reduces(graph)
+    splits = SplitReduces(context)
     calls = FunctionCalls(graph, context.schedule)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -49,7 +45,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
-            return _reduce(u, src[0], context.optimize and u in reads and u not in fixed)
+            return _reduce(u, src[0], splits if u in reads and u not in fixed else None)
         if u.op is Ops.GETTUPLE:
             return calls.value(u, src[0])
         if u.op is Ops.STORE:
@@ -104,7 +100,7 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return parts[0] if len(parts) == 1 else intern(Ops.CAT, u.dtype, parts, u.arg)
 
 
-def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
+def _reduce(u: UOp, value: UOp, splits: SplitReduces | None) -> UOp | None:
     """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
     once. Large: two reduces, unless it reads nothing and has a closed form."""
     dims = shapes.shape(value)
@@ -118,55 +114,16 @@ def _reduce(u: UOp, value: UOp, is_split: bool) -> UOp | None:
         return movement.reshape(value, shapes.shape(u))
     if long != u.arg.axes:
         narrow = intern(Ops.REDUCE, u.dtype, (value,), ReduceArg(u.arg.op, long))
-        return movement.reshape(_reduced(narrow, is_split), shapes.shape(u))
+        return movement.reshape(_reduced(narrow, splits), shapes.shape(u))
     if u.dtype.is_float and u.dtype.bits < 32:
         wide = intern(Ops.REDUCE, dtypes.float32, (fold.cast(value, dtypes.float32),), u.arg)
-        return fold.cast(_reduced(wide, is_split), u.dtype)
-    return _split(u, value, dims) if is_split else None
+        return fold.cast(_reduced(wide, splits), u.dtype)
+    return splits.halves(u, value) if splits is not None else None
 
 
-def _reduced(u: UOp, is_split: bool) -> UOp:
-    made = _reduce(u, u.src[0], is_split)
+def _reduced(u: UOp, splits: SplitReduces | None) -> UOp:
+    made = _reduce(u, u.src[0], splits)
     return u if made is None else made
-
-
-def _split(u: UOp, value: UOp, dims: shapes.Shape) -> UOp | None:
-    """reduce over n  →  reduce over p of (reduce over n/p), with a new axis for the pieces."""
-    if not all(isinstance(d, int) for d in dims):
-        return None
-    result = shapes.size(shapes.shape(u))
-    if shapes.size(dims) // result < SPLIT_RATIO:
-        return None
-    for axis in u.arg.axes:
-        if value.op is Ops.EXPAND and _is_one(value.src[0], len(dims) - axis):
-            continue  # it only repeats one element
-        for pieces in SPLIT_PIECES:
-            if dims[axis] % pieces == 0 and result * pieces <= SPLIT_SIZE:
-                return _in_pieces(u, value, dims, axis, pieces)
-    return None
-
-
-def _is_one(value: UOp, last: int) -> bool:
-    """True if a value has one element along its last axis, its last but one, …, or no such axis."""
-    dims = shapes.shape(value)
-    return last > len(dims) or dims[-last] == 1
-
-
-def _in_pieces(u: UOp, value: UOp, dims: shapes.Shape, axis: int, pieces: int) -> UOp:
-    """Two reduces for one. The axis of pieces is where the cut axis is, but outside of axes along
-    which an operand repeats: a part of a matrix product is then a small matrix of neighbours."""
-    cut = (*dims[:axis], pieces, dims[axis] // pieces, *dims[axis + 1 :])
-    operands = value.src if value.op.is_alu else ()
-    repeated = [any([_is_one(s, len(dims) - i) for s in operands]) for i in range(axis)]
-    outer = next((i for i in range(axis) if repeated[i] and dims[i] > 1), axis)
-    order = [i for i in range(len(cut)) if i != axis]
-    moved = movement.reshape(value, cut)
-    moved = movement.permute(moved, (*order[:outer], axis, *order[outer:]))
-    axes = tuple([i + 1 if i >= outer else i for i in u.arg.axes])
-    first = intern(Ops.REDUCE, u.dtype, (moved,), ReduceArg(u.arg.op, axes))
-    stored = intern(Ops.CONTIGUOUS, u.dtype, (first,))
-    left = outer - sum(i < outer for i in u.arg.axes)
-    return intern(Ops.REDUCE, u.dtype, (stored,), ReduceArg(u.arg.op, (left,)))
 
 
 PASS = Pass("canonicalize", TENSOR, TENSOR, canonicalize, "graph", reassociates=True)

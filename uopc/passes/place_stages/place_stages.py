@@ -37,12 +37,14 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
 from uopc.passes.place_stages import fusion_cost
+from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.copy_elision import without_needless_copies
 from uopc.passes.place_stages.demand import Demand, distinct_evaluations, share_of
 from uopc.passes.place_stages.gpu_operands import computed_operands
@@ -90,6 +92,17 @@ class _Placement:
                 self._pass_on(u, Demand(u, index, loops))
             elif u in self.demands:
                 self._decide(u)
+
+    def beyond(self, limit: Limit) -> dict[UOp, str]:
+        """The values to store because kernels would take more arguments than the limit."""
+        kinds = [u.op.is_storage or u.op is Ops.VARIABLE or u in self.reasons for u in self.order]
+        if 1 + sum(kinds) <= min(limit):
+            return {}
+        return BufferLimit(self.order, dict(self.reasons), limit, self._may_store).applied()
+
+    def _may_store(self, u: UOp) -> bool:
+        """True for a value that is computed, and whose storage can be its own."""
+        return u.dtype is not dtypes.void and not is_view(u) and not self.facts.of[u].partial
 
     def copied_outputs(self) -> list[UOp]:
         """Outputs that show storage as it is before later effects: they are copied then."""
@@ -332,17 +345,31 @@ def _decided(
     return _Placement(graph, _measured(graph, tiles, stored), copied, True).decided()
 
 
-def place_stages(graph: UOp, context: Context) -> UOp:
-    """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
-    graph = without_needless_copies(graph)
-    tiles, watched = context.target.gpu is not None, trace.current_listener() is not None
-    reasons: dict[UOp, str] = {}
-    for _ in range(MOST_ROUNDS):
+def _within(
+    limit: Limit, graph: UOp, tiles: bool, reasons: dict[UOp, str], watched: bool
+) -> _Placement:
+    """The decisions, with more stored values where a kernel would take too many arguments. These
+    are added to `reasons`, the values that are stored in any case."""
+    while True:
         facts = _measured(graph, tiles, reasons)
         placement = _Placement(graph, facts, {}, watched)
         if copied := placement.self_reads():
             # A copied value reads in a kernel of its own, so one more walk is enough.
             placement = _Placement(graph, facts, copied, watched)
+        more = placement.beyond(limit)
+        if not more:
+            return placement
+        reasons |= more
+
+
+def place_stages(graph: UOp, context: Context) -> UOp:
+    """The graph with a STAGE around what is stored; `context.notes` say why, for the dump."""
+    graph = without_needless_copies(graph)
+    tiles, watched = context.target.gpu is not None, trace.current_listener() is not None
+    reasons: dict[UOp, str] = {}
+    limit = Limit.of(context)
+    for _ in range(MOST_ROUNDS):
+        placement = _within(limit, graph, tiles, reasons, watched)
         launches = placement.launches()
         copies, apart = opened(launches)
         if not copies and not apart:

@@ -29,6 +29,7 @@ from uopc.ir.core.levels import INDEXED, TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.argument_limits import Limit
 from uopc.passes.analysis.parts import MOST_TOGETHER, is_stored_by_part, share_work
 from uopc.passes.analysis.user_opts import Opts
 from uopc.passes.contract import Context, Pass
@@ -70,7 +71,7 @@ def _closed_stores(
     return intern(Ops.END, dtypes.void, (body, *ranges), opts)
 
 
-def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
+def _lower_stage(u: UOp, slot: int, storage: LoweredStorage, limit: Limit) -> UOp:
     """A new buffer, filled: AFTER(BUFFER, END(STORE)), with a store for each part of many."""
     dims = shapes.shape(u)
     arg, symbolic = leaves.split_dims(dims)
@@ -78,7 +79,7 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
     if 0 in dims:
         return buffer
     effects = []
-    for parts in _stored_parts(u, storage):
+    for parts in _stored_parts(u, storage, limit):
         shape = shapes.shape(parts[0][0])
         if 0 not in shape:
             index, ranges = index_maps.loop_index(shape)
@@ -92,16 +93,26 @@ def _lower_stage(u: UOp, slot: int, storage: LoweredStorage) -> UOp:
 
 
 def _stored_parts(
-    stage: UOp, storage: LoweredStorage
+    stage: UOp, storage: LoweredStorage, limit: Limit
 ) -> list[list[tuple[UOp, shapes.Dim | None]]]:
     """Per loop nest, the values stored: the value itself, or one or several parts by begin."""
     value = stage.src[0]
     together = _together(stage, storage)
-    if not together and not is_stored_by_part(value):
+    within = limit.allows(stage, [value], storage.made)
+    if not together and not is_stored_by_part(value) and within:
+        return [[(value, None)]]
+    if value.op not in (Ops.STACK, Ops.CAT):
         return [[(value, None)]]
     parts = [(s, begin) for s, begin, _ in index_maps.cut_in_parts(value)[1]]
-    most = max(together, 1)
-    return [parts[i : i + most] for i in range(0, len(parts), most)]
+    nests: list[list[tuple[UOp, shapes.Dim | None]]] = []
+    for part in parts:
+        nest = [*nests[-1], part] if nests else [part]
+        few = len(nest) <= max(together, 1)
+        if nests and few and (within or limit.allows(stage, [s for s, _ in nest], storage.made)):
+            nests[-1] = nest
+        else:
+            nests.append([part])
+    return nests
 
 
 def _together(stage: UOp, storage: LoweredStorage) -> int:
@@ -156,11 +167,11 @@ def rangeify(graph: UOp, context: Context) -> UOp:
     """The SINK of the program's outputs and effects, each with the loops that fill it."""
     order = walk.nodes(graph)
     slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.BUFFER), default=-1))
-    storage = LoweredStorage()
+    storage, limit = LoweredStorage(), Limit.of(context)
     made = storage.made
     for u in order:
         if u.op is Ops.STAGE:
-            made[u] = _lower_stage(u, next(slots), storage)
+            made[u] = _lower_stage(u, next(slots), storage, limit)
         elif u.op is Ops.STORE:
             made[u] = _lower_store(u, storage)
         elif u.op is Ops.CALL and u.src[0].op is Ops.SINK:

@@ -84,7 +84,7 @@ def choose(s: Scheduler) -> bool:
     found: list[tuple[float, Blocking, tuple[Tile, list[UOp]]]] = []
     for r in ranges.closed_ranges(k.reduces[0]):
         try:
-            tile, *loops = tensor_tiling.tile_loops(s.kernel, r, int(s.context.tf32))
+            tile, *loops = tensor_tiling.tile_loops(s.kernel, r, int(s.context.options.tf32))
         except Refused:
             continue
         found += [(cost, b, (tile, loops)) for cost, b in _costs(s, tile, loops)]
