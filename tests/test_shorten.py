@@ -41,6 +41,7 @@ A, B, C = variable("a", 0, 30), variable("b", -5, 12), variable("c", 0, 7)
         (A * B * 7 - A * 3, "(((b*7)+-3)*a)"),
         (A * B * 4 - A, "(((a*b)*4)-a)"),
         ((1 - A) // 2 < B - A, "((a+2)<=(b*2))"),
+        ((A > 7).where(B, 0) + (A > 7).where(0, C), "(b if (7<a) else c)"),
         ((A > 7).where(B, C) + 8, "((b if (8<=a) else c)+8)"),
         ((A + B) // 4 + (A + B) * 3, "(((a+b)*13)//4)"),
     ],
@@ -50,6 +51,13 @@ def test_written_short(value, shown):
     assert expression.difference(value, made) is None
     assert shorten.size(made) <= shorten.size(simplify.simplify(value))
     assert made.render(simplify=False) == shown
+
+
+@pytest.mark.parametrize("t", [dtypes.int32, dtypes.uint8, dtypes.int64])
+def test_complementary_selections_are_one(t):
+    a, b, p = A.cast(t), B.cast(t), A > 7
+    made = (p.where(a, 0) + p.where(0, b)).simplify()
+    assert made is p.where(a, b).simplify()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])

@@ -157,6 +157,7 @@ def _selected(addends: list[UOp]) -> UOp:
     """A sum; constants and selections under one condition are added up.
 
     p.where(x, 0)·3 + y + p.where(z, 1) → p.where(3·x + z, 1) + y
+    p.where(x, 0) + p.where(0, z) → p.where(x, z)
     """
     constant = 0
     terms: affine.Terms = {}
@@ -170,6 +171,7 @@ def _selected(addends: list[UOp]) -> UOp:
     for a, b in itertools.combinations(selections, 2):
         branches = list(zip(a.src[1:], b.src[1:]))
         known = any([affine.is_const(x) and affine.is_const(y) for x, y in branches])
+        known |= all([_is_zero(x) or _is_zero(y) for x, y in branches])
         if known and a.src[0] is b.src[0]:
             j, k = terms[a], terms[b]
             sums = [affine.add(affine.scaled(x, j), affine.scaled(y, k)) for x, y in branches]
@@ -177,6 +179,10 @@ def _selected(addends: list[UOp]) -> UOp:
             rest = {m: f for m, f in terms.items() if m is not a and m is not b}
             return affine.add(affine.build(constant, rest), one)
     return affine.build(constant, terms)
+
+
+def _is_zero(u: UOp) -> bool:
+    return affine.is_const(u) and u.arg == 0
 
 
 def replaced(root: UOp, mapping: Mapping[UOp, UOp], as_is: frozenset[Op] = frozenset()) -> UOp:
