@@ -145,7 +145,9 @@ def _reduce(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
 
 
 def _copy(body: _Body, r: Record, dtype: DType, src: Sources) -> UOp:
-    return _node(Ops.COPY, dtype, src, r["arg"]["device"])
+    """Devices are recorded by number, and the host's memory as HOST."""
+    number = r["arg"]["device"]
+    return _node(Ops.COPY, dtype, src, "cpu" if number == "HOST" else f"cpu:{number}")
 
 
 # ---------------------------------------------------------------- calls
