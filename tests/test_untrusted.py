@@ -177,3 +177,22 @@ def test_an_unaligned_constant_is_copied():
     odd = np.frombuffer(bytes(range(17)), np.uint8)[1:].view(np.float64)
     assert not odd.flags.aligned
     np.testing.assert_array_equal(uopc.compile(uopc.constant(odd) * 1)(), odd)
+
+
+def test_the_gate_of_a_load_stays_where_a_branch_repeats_it():
+    text = """\
+%1 = param "" slot=0 : f32[8]
+%2 = range 8 axis=0 kind=loop : index
+%3 = cmplt 3, %2 : bool
+%4 = param "" slot=1 : f32[4]
+%5 = add %2, -4 : index
+%6 = load %4[%5], %3 : f32
+%7 = where %3, %6, 9.0:f32 : f32
+%8 = store %1[%2], %7
+%9 = end %8, %2
+sink %9 name=gated
+"""
+    out, given = np.zeros(8, np.float32), np.arange(4, dtype=np.float32)
+    program = uopc.compile(uopc.parse(text), verify=True)
+    program(out, given)
+    assert out.tolist() == [9, 9, 9, 9, 0, 1, 2, 3]

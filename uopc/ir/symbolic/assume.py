@@ -17,7 +17,7 @@ from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.args import VariableArg
 from uopc.ir.core.intervals import Interval, intersect
-from uopc.ir.core.ops import COMPARISONS, Ops
+from uopc.ir.core.ops import COMPARISONS, Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Constraints, Form, Terms
@@ -26,9 +26,9 @@ from uopc.ir.symbolic.conditions import constraints_of, flatten, negation
 
 _MOST_NODES = 100  # larger values are not simplified under assumptions
 _MOST_CONTEXTS = 100  # inside one value: an operand of a condition has one, under all others
-# Both branches are computed, so an access happens under any condition, and the length of a loop
-# does not depend on one. These stay as they are, and so does a value that shares a changed part.
-AS_IS = frozenset((Ops.INDEX, Ops.RANGE))
+# Both branches are computed, so an access happens under its own gate only, and the length of a loop
+# depends on no condition. These stay as they are, and so does a value that shares a changed part.
+AS_IS = frozenset([Ops.INDEX, Ops.RANGE, *[op for op in Op.all() if op.is_access]])
 _CONDITIONAL = frozenset((Ops.WHERE, Ops.AND, Ops.OR))
 _COMPARISONS = frozenset(COMPARISONS)
 
