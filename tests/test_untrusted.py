@@ -44,6 +44,16 @@ WRONG = {
     "bounds in the wrong order": lambda: uopc.parse(
         "%1 = variable n low=17 high=9 : index\n%2 = param p : i8[%1]\n%3 = neg %2"
     ),
+    "storage of a kernel that no machine has": lambda: uopc.parse(
+        f'%1 = param o slot=0 : f32[{10**30}]\n%2 = store %1[0], 1.0:f32\nsink %2 name=k'
+    ),
+    "a sink in a sink": lambda: uopc.parse(
+        "%1 = param p : f16[1]\n%2 = store %1, 1.0:f16\n%3 = sink %1, %2\nsink %3, %1"
+    ),
+    "a vector in a hand-written kernel": lambda: uopc.parse(
+        "%1 = param o slot=0 : f32[8]\n%2 = stack %1[0], %1[1] : f32x2\n%3 = permute %1 (0)"
+        "\n%4 = store %3[0]:f32x2, %2\nsink %4 name=k"
+    ),
     "a substituted shape": lambda: (x.reshape(2, 4) * 2).substitute({x: uopc.param("x", (3,))}),
 }
 

@@ -171,10 +171,10 @@ class Lowering:
             return
         for g in run.after:
             inside = run.level is not PROGRAM and level_of(g) is PROGRAM  # a stage file of kernels
-            for k in {c.src[0]: None for c in g.src} if inside else (g,):
-                self.verify(k, run.level, run.name)
             if inside:
                 self.verify(g, PROGRAM, run.name)
+            for k in {c.src[0]: None for c in g.src} if inside else (g,):
+                self.verify(k, run.level, run.name)
 
 
 def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:

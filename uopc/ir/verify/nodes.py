@@ -78,7 +78,14 @@ def _fits_dtype(value: int, dtype: DType) -> bool:
 def _storage_arg(u: UOp) -> str | None:
     if u.dtype.lanes > 1 or u.dtype.kind == "void":
         return f"the elements are {u.dtype.name}, expected scalars"
-    return _record_arg(u) or _dims_arg(u.arg.dims, u.src)
+    problem = _record_arg(u) or _dims_arg(u.arg.dims, u.src)
+    if problem:
+        return problem
+    try:
+        shapes.check_size(tuple([d for d in u.arg.dims if d is not None]))
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _data_arg(u: UOp) -> str | None:
@@ -231,6 +238,8 @@ def _operand_kind(u: UOp) -> str | None:
 
 # ---------------------------------------------------------------- shape-rule
 def _shape_rule(u: UOp) -> str | None:
+    if u.dtype.lanes > 1:
+        return f"the value has {u.dtype.lanes} lanes, expected a scalar dtype"
     rank = len(shapes.shape(u.src[0])) if u.op is Ops.INDEX else 0
     if u.op is Ops.INDEX and len(u.src) - 1 > rank:
         return f"{len(u.src) - 1} indices, expected at most {rank}"

@@ -68,6 +68,8 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, 
     for u in nodes:
         if not u.op.levels & level:
             yield u, "legal-op", f"{u.op.name} is not an op of this level"
+        if u.op is Ops.SINK and u is not root:
+            yield u, "legal-op", "a SINK is the root of a graph, or the body of a CALL"
         for name, check in checks:
             problem = check(u)
             if problem is not None:
