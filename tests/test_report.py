@@ -124,6 +124,8 @@ def test_the_users_names(data):
         value = int(re.match(r"\s*%(\d+)", line)[1])
         found.add(labels.get(str(kin[value])))
     assert {"x", "w", "b"} <= found
+    kernels = [line for line in lines(data, "split-kernels") if "= sink" in line]
+    assert [labels[re.match(r"\s*%(\d+)", line)[1]] for line in kernels] == [FIRST, SECOND]
     sources = data["sources"]
     (product,) = [line for line in lines(data, "input") if "= mul %2" in line]
     place = data["values"]["place"][int(product.split(" ")[0][1:])]
@@ -510,6 +512,28 @@ def test_placement_filters_and_sorts(shown):
     assert ops == sorted(ops)
     b.click(".head button:nth-child(2)")
     assert [row.split("\n")[1] for row in text_of(b, ".cells")] == sorted(ops, reverse=True)
+
+
+@needs_browser
+def test_a_large_page_answers_quickly(browser, tmp_path):
+    """20,000 nodes, one of them read by all others: each view is drawn within seconds."""
+    browser.problems.clear()
+    x = y = uopc.param("x", (16,))
+    for i in range(10_000):
+        y = (y + x) * 1.5 if i % 2 else y.maximum(x) - x
+    request = prepare(y, None, True, 1, None, config.current())
+    with arena.arena():
+        context = make_context(request, detect.host())
+        lowered = Lowering(context, trace=True).lower(request.graph)
+        shown = dump.Dump(lowered)
+        page.write(tmp_path / "x.html", "x", shown, program_page.facts(lowered))
+    browser.open(tmp_path / "x.html")
+    for link in (*[f"#{view}" for view in VIEWS], "#diff/split-kernels", "#search/max"):
+        begin = time.monotonic()
+        browser.go(link)
+        assert time.monotonic() - begin < 10, link
+        assert browser.evaluate("document.querySelectorAll('*').length") < 20_000, link
+    assert browser.problems == []
 
 
 @needs_browser

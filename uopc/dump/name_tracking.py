@@ -64,7 +64,7 @@ class _Successors:
             if op in _MAY_FORWARD and (forwarded := _forwarded(u)) is not None:
                 value[u] = value[forwarded]
                 self.forwarding.setdefault((op, u.arg, value[u]), u)
-            elif u.src:
+            elif u in free and u.src:
                 key = op, u.dtype.scalar, tuple([value[s] for s in u.src])
                 self.exact.setdefault(key, u)
 

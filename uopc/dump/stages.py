@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -224,12 +225,13 @@ class Dump:
     def kernel_facts(self) -> list[dict[str, Any]]:
         """Number, name, launches, Opts and source lines of each kernel."""
         assert isinstance(self.run, Lowered)
-        launches = [k for k, _ in self.run.calls]
+        launches = Counter([k for k, _ in self.run.calls])
+        numbers = {k: i for i, k in enumerate(self.run.kernels)}
         return [
             {
-                "number": self.run.kernels.index(k),
+                "number": numbers[k],
                 "name": k.arg.name,
-                "launches": launches.count(k),
+                "launches": launches[k],
                 "opts": [str(o) for o in k.arg.opts or ()],
                 "origin": source_lines(self.run.located(k)),
             }

@@ -88,8 +88,8 @@ const TOKEN = /(%\d+)|("(?:[^"\\]|\\.)*")|(\/\/.*$)|( : [\w\[\], ?!%().*+\/-]+$)
 function token(match) {
   const [text, value, string, note, type, number] = match;
   if (value) {
-    const n = Number(value.slice(1)), name = userName(n);
-    return h("span", {class: "v" + marked(n), "data-v": n, title: name || null}, text);
+    const n = Number(value.slice(1)), place = userPlace(n), line = place ? `${D.sources.files[place[0]].name}:${place[1]}` : "";
+    return h("span", {class: "v" + marked(n), "data-v": n, title: [userName(n), line].filter(Boolean).join("  ") || null}, text);
   }
   return h("span", {class: string ? "str" : note ? "note" : type ? "type" : number ? "num" : ""}, text);
 }
@@ -120,7 +120,7 @@ function pieces(text) {
 }
 function stageLine(line) {
   const value = defined(line), out = colored(D.lines[line]);
-  const name = value && D.values.kin[value] ? userName(value) : "";
-  if (name) out.push(h("span", {class: "label"}, `   ${name}`));
+  const name = value ? userName(value) : "";
+  if (name && !D.lines[line].includes(name)) out.push(h("span", {class: "label"}, `   ${name}`));
   return out;
 }

@@ -57,7 +57,7 @@ function overview() {
       D.times ? tile(seconds(D.times.total), "a call", null) : null));
   page.append(h("h3", {}, "Launches in order"), launchTable());
   const small = D.kernels.filter(k => k.whole && k.nest.length <= 40).slice(0, 6);
-  if (small.length) page.append(h("h3", {}, small.length < D.kernels.length ? "The first kernels" : "Kernels"), legend(small.map(k => k.nest)),
+  if (small.length) page.append(h("h3", {}, small.length < D.kernels.length ? `Kernels: ${small.length} of ${D.kernels.length}` : "Kernels"), legend(small.map(k => k.nest)),
     h("div", {class: "cards"}, small.map(k => h("section", {class: "card"}, h("h4", {}, h("a", {href: kernelLink(D.kernels.indexOf(k))}, k.name)), nestView(k.nest)))));
   if (D.times && Object.keys(D.times.values).length) page.append(h("p", {class: "dim"}, `Timed on random arrays with ${Object.entries(D.times.values).map(([k, v]) => `${k} = ${v}`).join(", ")}.`));
   if (!D.times) page.append(h("p", {class: "dim"}, "Not run: ", h("code", {}, "uopc dump FILE --html PAGE --run"), " adds measured times and the share of the roofline."));

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from uopc.dump.name_tracking import carry_names_over
@@ -32,10 +32,14 @@ class Kernels:
     def __init__(self, dump: Dump, sources: Sources, lines: Interned) -> None:
         assert isinstance(dump.run, Lowered)
         self.dump, self.run, self.sources, self.lines = dump, dump.run, sources, lines
-        self.split = {
-            final: call.src[0]
-            for call, (final, _) in reversed(list(zip(self.run.program.src, self.run.calls)))
-        }
+        calls = list(zip(self.run.program.src, self.run.calls))
+        self.split = {final: call.src[0] for call, (final, _) in reversed(calls)}
+        self.final = {call.src[0]: final.arg.name for call, (final, _) in calls}
+        self.arguments: dict[UOp, list[Sequence[UOp]]] = {}  # of the calls of each kernel
+        for kernel, args in self.run.calls:
+            self.arguments.setdefault(kernel, []).append(args)
+        named = [s for s in dump.stages if s.run.name == _OPTIMIZE]
+        self.before = {a: b for s in named for a, b in zip(s.run.after, s.run.before)}
         self.storage = self._storage()
         self.left = MOST_REPLAYED
 
@@ -93,10 +97,9 @@ class Kernels:
     def _slots(self, kernel: UOp) -> dict[int, str]:
         """The name of the storage of each PARAM; none for one that launches give different ones."""
         names: dict[int, set[str]] = {}
-        for called, args in self.run.calls:
-            if called is kernel:
-                for slot, a in enumerate(args):
-                    names.setdefault(slot, set()).add(self.storage.get(storage_root(a), ""))
+        for args in self.arguments.get(kernel, ()):
+            for slot, a in enumerate(args):
+                names.setdefault(slot, set()).add(self.storage.get(storage_root(a), ""))
         return {slot: next(iter(found)) for slot, found in names.items() if len(found) == 1}
 
     def _shown(self, kernel: UOp) -> dict[str, Any]:
@@ -119,7 +122,7 @@ class Kernels:
         if stage is None or split not in stage.kernels:
             return None
         after = stage.kernels[split]
-        before = stage.run.before[stage.run.after.index(after)]
+        before = self.before[after]
         opts = after.arg.opts or ()
         nodes = len(walk.order(before))
         if nodes * (len(opts) + 1) > self.left:

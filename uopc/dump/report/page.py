@@ -106,7 +106,7 @@ def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
         "launches": kernels.launches(),
         "placement": _placement(dump, texts),
         "sources": sources.as_json(),
-        "values": values.facts(dump, sources),
+        "values": values.facts(dump, sources, kernels.final),
         "memory": {"bytes": facts.arena_bytes, "blocks": _blocks(facts, kernels.storage)},
         "times": None if facts.times is None else asdict(facts.times),
         "lines": lines.as_json(),
@@ -118,7 +118,7 @@ def _blocks(facts: Facts, names: Mapping[UOp, str]) -> list[list[Any]]:
     """The blocks of the arena: name, bytes, offset, first and last launch."""
     return [
         [
-            f"tiles of launch {alive.first}" if u is None else names[u],
+            f"tiles {alive.first}" if u is None else names[u],
             alive.nbytes, offset, alive.first, alive.last,
         ]
         for u, alive, offset in facts.blocks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from uopc.dump.stages import Dump
@@ -90,8 +90,9 @@ class Sources:
         return {"lines": len(lines), "pieces": shown}
 
 
-def facts(dump: Dump, sources: Sources) -> dict[str, Any]:
-    """By value: the one that it is a copy of, its source line, and the user's name for it."""
+def facts(dump: Dump, sources: Sources, kernels: Mapping[UOp, str]) -> dict[str, Any]:
+    """By value: the one that it is a copy of, its source line, and a name: the user's, or that of
+    the kernel (`kernels`: as split-kernels made them)."""
     named = [(u, number(name)) for u, name in dump.names.items()]
     count = max([n for _, n in named], default=0) + 1
     kin, places = [0] * count, [0] * count
@@ -104,6 +105,11 @@ def facts(dump: Dump, sources: Sources) -> dict[str, Any]:
             labels[n] = u.arg.name
     for name, older in dump.kin.items():
         kin[number(name)] = number(older) if name != older else 0
+    for stage in dump.stages:
+        for split, now in stage.kernels.items():
+            known_as = dump.names.known(now)
+            if known_as is not None and split in kernels:
+                labels[number(known_as)] = kernels[split]
     return {"kin": kin, "place": places, "labels": labels}
 
 

@@ -1,4 +1,5 @@
 // Placement, rewrites, timeline, memory, source, and the results of a search.
+const MOST_READERS = 16;  // of a value that its row shows, after their number
 function placementView(filter = "") {
   const yes = row => row[5] ? "stored" : texts(row[6]) === "is storage" ? "storage" : "fused";
   const columns = [
@@ -7,7 +8,8 @@ function placementView(filter = "") {
     {title: "shape", width: "10rem", text: r => texts(r[3])},
     {title: "", width: "4rem", text: yes, cell: r => h("span", {class: r[5] ? "yes" : "dim"}, yes(r))},
     {title: "reason", width: "minmax(16rem, 2fr)", text: r => texts(r[6])},
-    {title: "readers", width: "minmax(6rem, 1fr)", text: r => r[2].join(" "), key: r => r[2].length, cell: r => h("span", {}, r[2].map((name, i) => [i ? " " : "", name[0] === "%" ? token([name, name]) : name]))},
+    {title: "readers", width: "minmax(6rem, 1fr)", text: r => r[2].slice(0, MOST_READERS).join(" "), key: r => r[2].length,
+      cell: r => h("span", {}, r[2].length > MOST_READERS ? `${count(r[2].length)}: ` : "", r[2].slice(0, MOST_READERS).map(name => [name[0] === "%" ? token([name, name]) : name, " "]))},
     {title: "read at", width: "minmax(10rem, 2fr)", text: r => r[4].map(texts).join(" "), key: r => r[4].length},
     {title: "line", width: "9rem", text: r => { const p = userPlace(r[0]); return p ? `${D.sources.files[p[0]].name}:${p[1]}` : ""; }, cell: r => { const p = userPlace(r[0]); return p ? placeLink(p) : ""; }},
   ];
