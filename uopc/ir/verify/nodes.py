@@ -206,7 +206,8 @@ def _no_value(u: UOp) -> str | None:
             if s.dtype.kind == "void" or s.op is Ops.NOOP:
                 return f"operand {i} is {s.op.name}, which has no value"
     for s in u.src[1:] if u.op is Ops.AFTER else ():
-        if s.dtype.kind != "void" and s.op not in (Ops.RANGE, Ops.AFTER):
+        # The loops that it is inside of may be sums of others.
+        if s.dtype.kind not in ("void", "index") and s.op is not Ops.AFTER:
             return f"an operand of after is {s.op.name}, expected an effect"
     return None
 
