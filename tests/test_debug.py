@@ -79,7 +79,7 @@ def test_debugging_does_not_change_caching(capsys, tmp_path, level):
     def counted(debug):
         uopc.cache.clear()
         with uopc.options(debug=debug, cache_dir=str(tmp_path / f"cache{debug}")):
-            for graph in (product(), product(), (product() + 1).softmax(), product().transpose()):
+            for graph in (product(), product(), (product() + 1).sum(axis=1), product().transpose()):
                 uopc.compile(graph)
             uopc.cache.clear()
             uopc.compile(product())
@@ -136,7 +136,7 @@ def test_level_two_times_each_kernel_of_a_call(capsys):
     assert [m[1] for m in found] == [k.name for k in f.kernels]
     assert found[0][5] == "mul reduce.add"
     assert "exp" in found[1][5].split()
-    assert all(re.fullmatch(r"test_debug.py:\d+", m[6]) for m in found)
+    assert [m[6] for m in found if not re.fullmatch(r"test_debug.py:\d+", m[6])] == [], lines
     e = np.exp(a @ b - (a @ b).max(-1, keepdims=True))
     np.testing.assert_allclose(result, e / e.sum(-1, keepdims=True), rtol=1e-5)
     out = np.empty((16, 32), "f4")
