@@ -15,7 +15,7 @@ CONTRACT = [
     "stack", "print_graph", "parse", "compile", "options", "Error", "UserError", "InvalidIR",
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
     "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo", "fast_zeros",
-    "load_schedule", "save_schedule",
+    "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt",
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import tracing
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.rewrite import compile, statistics
-from uopc.ir.rewrite.engine import EndlessRewriteError, Gate, graph_rewrite, substitute
+from uopc.ir.rewrite.engine import BottomUpGate, EndlessRewriteError, graph_rewrite, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Rule, UPat
 
@@ -233,7 +233,7 @@ def test_new_sources_are_seen_before_their_user() -> None:
 
 def test_a_gate_stops_the_descent() -> None:
     def stop(x: UOp) -> None:
-        raise Gate
+        raise BottomUpGate
 
     rules = [(UPat(Ops.NEG, name="x"), stop), (UPat(Ops.PARAM, name="x"), lambda x: num(7))]
     hidden = raw(Ops.NEG, add(A, B))

@@ -14,7 +14,9 @@ from uopc.ir.builder.alu import fast_zeros
 from uopc.ir.builder.movement import cat, stack
 from uopc.ir.builder.operands import constant, variable
 from uopc.ir.core import dtypes
+from uopc.ir.core.args import AxisType, Opt
 from uopc.ir.core.args import KernelArg as KernelInfo
+from uopc.ir.core.ops import GroupOp
 from uopc.tensor.creation import arange, eye, full, kernel_param, ones, param, zeros
 from uopc.tensor.elementwise import where
 from uopc.tensor.functions import function
@@ -23,20 +25,23 @@ if TYPE_CHECKING:
     from uopc import cache
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
+    from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
     from uopc.program.program import Program
 
 __version__ = "0.1.0"
 __all__ = [
-    "Error", "InvalidIR", "KernelInfo", "Ops", "PatternMatcher", "Program", "UOp", "UPat",
-    "Unsupported", "UserError", "__version__", "arange", "cache", "cat", "compile", "constant",
-    "dtypes", "errors", "eye", "fast_zeros", "full", "function", "graph_rewrite", "kernel_param",
-    "load_schedule", "ones", "options", "param", "parse", "print_graph", "save_schedule", "stack",
-    "variable", "where", "zeros",
+    "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
+    "PatternMatcher", "Program", "UOp", "UPat", "Unsupported", "UserError", "__version__",
+    "arange", "cache", "cat", "compile", "constant", "dtypes", "errors", "eye",
+    "fast_zeros", "full", "function", "graph_rewrite", "kernel_param", "load_schedule", "ones",
+    "options", "param", "parse", "print_graph", "save_schedule", "stack", "variable", "where",
+    "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
+_LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"Program": "uopc.program.program"}

@@ -11,11 +11,6 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 
 __all__ = [
-"DType", "Op", "Ops", "PatternMatcher", "UOp", "UPat", "dtypes", "graph_rewrite",
-]  # fmt: skip
-
-
-__all__ = [
     "DType", "Op", "Ops", "PatternMatcher", "UOp", "UPat", "dtypes", "graph_rewrite",
 ]  # fmt: skip
 

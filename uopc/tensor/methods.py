@@ -13,7 +13,7 @@ from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
 from uopc.ir.builder.leaves import Scalar
 from uopc.ir.builder.operands import Operand
-from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, walk
+from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -149,11 +149,16 @@ class Methods:
     __array_ufunc__ = None  # an array on the left leaves the operator to the UOp
 
     # ------------------------------------------------------------ the graph
-    toposort = backward_slice = _toposort
+    toposort = _toposort
+    backward_slice = property(walk.backward_slice)
+    get_consumer_map = walk.consumers
     variables = walk.variables
     shape = property(shapes.shape)
     ndim = property(shapes.rank)
     size = property(_size)
+    numel = _size
+    base = property(storage.base)
+    device = property(storage.device)
     vmin = property(_vmin)
     vmax = property(_vmax)
     ranges = property(_ranges)
@@ -261,6 +266,7 @@ class Methods:
     range = staticmethod(kernel.range)
     end = kernel.end
     after = kernel.after
+    barrier = kernel.barrier
     sink = kernel.sink
     group = kernel.group
 

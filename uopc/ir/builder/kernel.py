@@ -76,6 +76,11 @@ def after(u: UOp, *effects: UOp) -> UOp:
     return located(intern(Ops.AFTER, u.dtype, (u, *effects))) if effects else u
 
 
+def barrier(*effects: UOp) -> UOp:
+    """The effects, after which the threads of a GPU's block wait for each other."""
+    return located(intern(Ops.BARRIER, dtypes.void, effects))
+
+
 def sink(
     *roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None, arg: KernelArg | None = None
 ) -> UOp:

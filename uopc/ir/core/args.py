@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Final, Literal, get_args
 
 import numpy.typing as npt
 
@@ -11,6 +12,8 @@ AxisKind = Literal[
     "loop", "reduce", "thread", "upcast", "unroll", "lane",
     "global", "local", "group", "grouptop", "warp",
 ]  # fmt: skip
+# The kinds by their upper-case names: `AxisType.REDUCE` is "reduce".
+AxisType: Final = SimpleNamespace(**{kind.upper(): kind for kind in get_args(AxisKind)})
 Space = Literal["global", "local", "reg"]
 
 # A shape in an arg: None stands for a dimension that is a source of the node, in order.

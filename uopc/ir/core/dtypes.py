@@ -169,5 +169,17 @@ def accumulator(t: DType) -> DType:
     return float32 if t.is_float and t.bits < 32 else t
 
 
-if not TYPE_CHECKING:  # the name users write; inside this module it would hide the builtin
-    bool = bool_
+# The names of C. As plain variables of this module some would hide builtins that it uses; type
+# checkers see the names with numbers only.
+_ALIASES: Final = {
+    "bool": bool_, "char": int8, "short": int16, "int": int32, "long": int64,
+    "uchar": uint8, "ushort": uint16, "uint": uint32, "ulong": uint64,
+    "half": float16, "float": float32, "double": float64,
+}  # fmt: skip
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> DType:
+        if name not in _ALIASES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _ALIASES[name]

@@ -255,3 +255,21 @@ class Ops:
 
 
 COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])
+
+
+class GroupOp:
+    """Sets of ops, read from the table; `UPat(GroupOp.Binary)` matches each op of one."""
+
+    All = frozenset(Op.all())
+    ALU = frozenset([op for op in Op.all() if op.is_alu])
+    Unary = frozenset([op for op in ALU if op.arity == (1, 1)])
+    Binary = frozenset([op for op in ALU if op.arity == (2, 2)])
+    Ternary = frozenset([op for op in ALU if op.arity == (3, 3)])
+    Elementwise = ALU | {Ops.CAST, Ops.BITCAST}
+    Comparison = frozenset(COMPARISONS)
+    Commutative = frozenset([op for op in ALU if op.commutes])
+    Associative = Commutative - Comparison  # sums and products of floats round
+    Idempotent = frozenset((Ops.AND, Ops.OR, Ops.MAX, Ops.MIN))  # f(a, a) = a
+    Movement = frozenset([op for op in Op.all() if op.movement])
+    Buffer = frozenset([op for op in Op.all() if op.is_storage])
+    Irreducible = frozenset((Ops.CONST, Ops.VARIABLE, Ops.SPECIAL, Ops.RANGE))

@@ -35,6 +35,23 @@ def toposort(
             u, sources = around.pop()
 
 
+def backward_slice(u: UOp) -> dict[UOp, None]:
+    """Every node below this one without the node itself, sources first."""
+    found = toposort(u)
+    del found[u]
+    return found
+
+
+def consumers(root: UOp) -> dict[UOp, dict[UOp, None]]:
+    """For each node of the graph, sources first: the nodes that have it as a source."""
+    found: dict[UOp, dict[UOp, None]] = {}
+    for u in toposort(root):
+        found[u] = {}
+        for s in u.src:
+            found[s][u] = None
+    return found
+
+
 @memo_last
 def order(root: UOp) -> Mapping[UOp, None]:
     """`toposort(root)`; the last result is kept."""

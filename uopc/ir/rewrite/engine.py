@@ -29,7 +29,7 @@ from uopc.ir.rewrite.pattern import Hit, Rule, Table, UPat
 LONGEST_CHAIN = 10_000
 
 
-class Gate(Exception):
+class BottomUpGate(Exception):
     """Raised by a rule's function: keep this node and all nodes below it."""
 
 
@@ -47,7 +47,7 @@ def graph_rewrite(
 ) -> UOp:
     """`root` with the rules of `pm` applied to every node below it; see the module for orders.
 
-    A rule that raises `Gate` keeps its node, and with `bottom_up` everything below it.
+    A rule that raises `BottomUpGate` keeps its node, and with `bottom_up` everything below it.
     EndlessRewriteError when the rules never come to an end.
     """
     table = statistics.table_of(pm)
@@ -115,7 +115,7 @@ class _Rewrite:
             match = table[u.op]
             try:
                 hit = None if match is None else match(u, ctx)
-            except Gate:
+            except BottomUpGate:
                 self._finish(u, u)
                 continue
             if hit is not None:
@@ -234,11 +234,11 @@ class _Rewrite:
         return done[self.root]
 
     def _once(self, u: UOp) -> UOp | None:
-        """The result of the first rule that fits, None if none does; u itself for a Gate."""
+        """The result of the first rule that fits, None if none does; u itself if it raises."""
         match = self.table[u.op]
         try:
             hit = None if match is None else match(u, self.ctx)
-        except Gate:
+        except BottomUpGate:
             return u
         if hit is None:
             return None
@@ -331,7 +331,7 @@ def substitute(
         if made is not None and made is not u:
             return made, _replaced
         if u.op in as_is:
-            raise Gate
+            raise BottomUpGate
         by_rules = rules[u.op]
         return None if by_rules is None else by_rules(u, ctx)
 
