@@ -207,7 +207,7 @@ def _no_value(u: UOp) -> str | None:
                 return f"operand {i} is {s.op.name}, which has no value"
     for s in u.src[1:] if u.op is Ops.AFTER else ():
         # The loops that it is inside of may be sums of others.
-        if s.dtype.kind not in ("void", "index") and s.op is not Ops.AFTER:
+        if s.dtype.kind not in ("void", "index") and s.op not in (Ops.RANGE, Ops.AFTER):
             return f"an operand of after is {s.op.name}, expected an effect"
     return None
 
