@@ -10,8 +10,8 @@ import pytest
 
 from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import select
-from uopc.ir.core import dtypes
-from uopc.ir.core.args import ParamArg, VariableArg
+from uopc.ir.core import bounds, dtypes
+from uopc.ir.core.args import ParamArg, RangeArg, VariableArg
 from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import evaluate
@@ -40,6 +40,15 @@ def test_tensors_keep_their_shape() -> None:
     assert wide.simplify().shape == (4, 3)  # a alone would be (4, 1)
     zero = intern(Ops.SUB, dtypes.int32, (a, a)).simplify()
     assert zero.shape == (4, 1) and zero.op is Ops.EXPAND
+
+
+def test_a_loop_of_at_most_one_iteration_keeps_its_index() -> None:
+    """Its bounds are those of its iterations; folded to 0, a store would happen in any case."""
+    for low, folded in ((0, False), (1, True)):
+        end = _variable("few", low, 1)
+        r = intern(Ops.RANGE, dtypes.index, (end,), RangeArg((0,)))
+        assert bounds.bounds(r) == bounds.bounds(r % 4) == bounds.bounds(r * 4) == (0, 0)
+        assert (simplify.simplify(r * 4).op is Ops.CONST) is folded
 
 
 def test_tags_are_kept() -> None:

@@ -165,9 +165,14 @@ def constant(u: Node) -> Interval:
     return (min(u.arg), max(u.arg)) if type(u.arg) is tuple else (u.arg, u.arg)
 
 
-def counter(u: Node, end: Interval, *_: Interval) -> Interval:
-    """A loop or a hardware index. If there may be no iteration, it is never known to be 0: folded
-    to that number, an access would no longer be inside of the loop, and happen nevertheless."""
+def loop(u: Node, end: Interval, *_: Interval) -> Interval:
+    """The iterations that a loop has, if any: see `ranges.in_empty_loop`."""
+    return 0, max(0, end[1] - 1)
+
+
+def hardware_index(u: Node, end: Interval) -> Interval:
+    """If there may be no iteration, it is never known to be 0: folded to that number, nothing would
+    say that the grid may be empty."""
     return 0, max(0 if end[0] > 0 else 1, end[1] - 1)
 
 

@@ -147,7 +147,7 @@ class Ops:
     DATA = Op("data", "", "Storage that holds a constant array.", arg=(args.DataArg,), dtype="given", shape="storage", is_storage=True, kind="data")
     IOTA = Op("iota", "*dims", "The integers 0 … n-1 as a vector of n elements.", arg=(tuple,), dtype="index", shape="iota", levels=SHAPED, kind="iota", bounds=intervals.iota)
     LANES = Op("lanes", "", "The integers 0 … n-1, one per lane.", arg=(int,), dtype="lanes", shape="scalar", levels=VECTOR | LINEAR, field="count", bounds=lambda u: (0, u.arg - 1))
-    SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.", arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.counter)
+    SPECIAL = Op("special", "end", "A hardware index, 0 ≤ i < end, named by the arg.", arg=(str,), dtype="index", shape="scalar", levels=SCALAR, field="name", bounds=intervals.hardware_index)
 
     # Unary
     NEG = Op("neg", "a", "-a. Integers wrap; logical not for bool.", evaluate=semantics.neg, fold=operator.neg, symbol="-", bounds=intervals.neg, **_UNARY)
@@ -238,7 +238,7 @@ class Ops:
     NOOP = Op("noop", "*a", "Nothing.", dtype="any", shape="none", levels=EVERYWHERE, arity=(0, None))
 
     # Control
-    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.", arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range", bounds=intervals.counter)
+    RANGE = Op("range", "end *after", "Counts 0 ≤ i < end. Nodes that depend on it are inside the loop until END or REDUCE closes it.", arg=(args.RangeArg,), dtype="range", shape="scalar", arity=(1, None), levels=SCALAR, opens=True, kind="range", bounds=intervals.loop)
     END = Op("end", "effect *ranges", "Closes the ranges around the effect. Indexed: the arg may hold Opts for its kernel. Linear: after the range, each CARRY with its next value.", arg=(_NONE, tuple), dtype="void", shape="none", effect=True, levels=SCALAR, closes=True, kind="opts", field="opts")
     CARRY = Op("carry", "initial range", "A value carried through the loop: initial in the first iteration, then the value that END gives; after the loop, the last one.", arg=(int,), shape="scalar", levels=LINEAR, field="id")
     IF = Op("if", "condition", "The condition. Statements up to its ENDIF run only if it holds. A BRANCH after that joins a value from before the IF and one from inside.", arg=(int,), levels=LINEAR, opens=True, dtype="if", field="id")

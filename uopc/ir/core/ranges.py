@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from uopc.ir.core.bounds import bounds
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
@@ -16,6 +17,20 @@ def ranges(u: UOp) -> frozenset[UOp]:
             return sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
         u._ranges = _ranges(u)
     return u._ranges  # type: ignore[no-any-return]
+
+
+def in_empty_loop(u: UOp) -> bool:
+    """True if the value is inside of a loop of at most one iteration that may have none.
+
+    Its index is 0 where there is one; but folded to that number, an access would no longer be
+    inside of the loop, and happen nevertheless.
+    """
+    return any([_may_be_skipped(r) for r in ranges(u)])
+
+
+def _may_be_skipped(loop: UOp) -> bool:
+    low, high = bounds(loop.src[0])
+    return bool(low <= 0 and high <= 1)
 
 
 def closed_ranges(u: UOp) -> tuple[UOp, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from uopc.ir.builder import leaves
 from uopc.ir.builder.fold import combine, convert, is_partial, like, make
-from uopc.ir.core import bounds, dtypes, intervals, ops
+from uopc.ir.core import bounds, dtypes, intervals, ops, ranges
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -123,7 +123,9 @@ SHIFTS = RuleSet("shifts", over=WRAPPING, rules=[_mask_shifted_out, _shift_twice
 def _one_value(u: UOp) -> UOp | None:
     """a < b → True if bounds decide it; the same for any integer or bool with one possible value"""
     low, high = bounds.bounds(u)
-    return like(u, low) if low == high and not is_partial(u) else None
+    if low != high or is_partial(u) or ranges.in_empty_loop(u):
+        return None
+    return like(u, low)
 
 
 BOUNDS = RuleSet("bounds", over=INTEGERS | BOOL, rules=[_one_value])
