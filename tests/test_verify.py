@@ -357,7 +357,8 @@ def test_recorded_forms_of_effects_are_accepted():
     second = UOp(Ops.AFTER, x.dtype, (x, first))
     nothing = UOp(Ops.EXPAND, dtypes.bool_, (UOp.invalid(),), (4,))
     stored = UOp(Ops.AFTER, x.dtype, (x, UOp(Ops.STORE, dtypes.void, (x, nothing))))
-    for graph in (second, stored):
+    sums = [UOp(Ops.ADD, t, (nothing, x.cast(t))) for t in (dtypes.float32, dtypes.int32)]
+    for graph in (second, stored, *sums):
         verify(UOp(Ops.SINK, dtypes.void, (graph,)), TENSOR, "input")
     found = np.asarray(evaluate(second, {"x": np.ones(4, np.float32)}))
     assert found.reshape(-1).tolist() == [2.0] * 4

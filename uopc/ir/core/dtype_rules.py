@@ -42,17 +42,18 @@ def _lanes(src: Operands) -> int:
 
 def _scalar(values: Operands) -> DType:
     """The scalar dtype that all values have; an INVALID may have any."""
-    typed = [s for s in values if s.op is not Ops.INVALID]
-    first = (typed or values)[0].dtype.scalar
-    for s in typed:
-        if s.dtype.scalar is not first and not _is_invalid(s):
-            name = s.dtype.scalar.name
-            raise InvalidIR(f"an operand is {name}, expected {first.name} as the others")
-    return first
+    first = values[0].dtype.scalar
+    if all([s.dtype.scalar is first for s in values]):
+        return first
+    typed = [s.dtype.scalar for s in values if not is_invalid(s)]
+    for t in typed:
+        if t is not typed[0]:
+            raise InvalidIR(f"an operand is {t.name}, expected {typed[0].name} as the others")
+    return typed[0] if typed else first
 
 
-def _is_invalid(u: Any) -> bool:
-    """True for an INVALID with a shape."""
+def is_invalid(u: Any) -> bool:
+    """True for an INVALID, also with a shape."""
     while u.op.movement:
         u = u.src[0]
     return u.op is Ops.INVALID

@@ -9,7 +9,7 @@ from typing import Final
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
-from uopc.ir.core.dtype_rules import derived, tuple_elements
+from uopc.ir.core.dtype_rules import derived, is_invalid, tuple_elements
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Ops
 from uopc.ir.core.storage import before_effects
@@ -226,6 +226,8 @@ _NO_FLOAT = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR))
 def _operand_kind(u: UOp) -> str | None:
     """The dtypes that an elementwise op has a meaning for."""
     t, wanted = u.src[0].dtype.scalar, ""
+    if is_invalid(u.src[0]):
+        return None
     if u.op in _NO_BOOL and t.kind == "bool":
         wanted = "numbers"
     elif u.op in _FLOATS and not t.is_float:
