@@ -351,3 +351,45 @@ def test_every_point_of_small_movement_chains() -> None:
             env = dict(zip(loops, at))
             assert value(wanted, env) == value(flat, env)
         assert wanted is flat
+
+
+def test_bounds_of_sums_of_products_with_a_common_factor() -> None:
+    """They hold at every point; f·x ± f·y is bounded as f·(x ± y)."""
+    a, n, m = variable("a", 1, 10), variable("n", 0, 9), variable("m", 1, 9)
+    square = affine.scaled(affine.mul(a, a), 4)
+    assert bounds.bounds(affine.sub(square, a)) == (3, 390)
+    assert bounds.bounds(node(Ops.SUB, node(Ops.MUL, n, m), n)) == (0, 72)
+    assert compare.less(affine.mul(n, m), n) is affine.boolean(False)
+    rng = random.Random(3)
+    atoms = {variable("x", 1, 3): range(1, 4), variable("y", -2, 2): range(-2, 3)}
+    atoms[variable("z", 0, 2)] = range(3)
+    points = [dict(zip(atoms, at)) for at in itertools.product(*atoms.values())]
+    for _ in range(300):
+        sides = []
+        for _ in range(2):
+            u = affine.const(rng.randrange(-3, 4))
+            for _ in range(rng.randrange(1, 4)):
+                u = node(Ops.MUL, *rng.sample([u, rng.choice(list(atoms))], 2))
+            sides.append(u)
+        u = node(rng.choice([Ops.ADD, Ops.SUB]), *sides)
+        low, high = bounds.bounds(u)
+        assert all([low <= value(u, at) <= high for at in points]), render(u)
+
+
+def test_multiples_of_quotients_are_compared_with_their_dividend() -> None:
+    """n·(e // n) = e − e % n decides the comparison; an undecided one keeps its value."""
+    z = variable("z", -12, 12)
+    for k, c, n in itertools.product((1, 2, 3, -1), (0, 1, 5), (2, 3, 4)):
+        e = affine.plus(affine.scaled(z, k), c)
+        multiple = affine.scaled(affine.floordiv(e, affine.const(n)), n)
+        assert compare.less(e, multiple) is affine.boolean(False)
+        assert compare.less(multiple, affine.plus(e, 1)) is affine.boolean(True)
+        assert compare.less(e, affine.plus(multiple, n)) is affine.boolean(True)
+        assert compare.equal(multiple, affine.plus(e, 1)) is affine.boolean(False)
+        for d in range(-n, n + 1):
+            shifted = affine.plus(e, d)
+            less, equal = compare.less(multiple, shifted), compare.equal(multiple, shifted)
+            for at in range(-12, 13):
+                x = k * at + c
+                assert value(less, {z: at}) == (x // n * n < x + d)
+                assert value(equal, {z: at}) == (x // n * n == x + d)

@@ -7,6 +7,7 @@ handles that.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -44,16 +45,69 @@ def _is_bool(u: Node) -> bool:
 
 
 def add(u: Node, x: Interval, y: Interval) -> Interval:
-    return (x[0] or y[0], x[1] or y[1]) if _is_bool(u) else (x[0] + y[0], x[1] + y[1])
+    """A sum; of indices that share a factor, also that factor times the sum of the rests."""
+    if _is_bool(u):
+        return x[0] or y[0], x[1] or y[1]
+    apart = x[0] + y[0], x[1] + y[1]
+    return apart if _is_linear(u) else _together(u, 1, apart)
 
 
 def sub(u: Node, x: Interval, y: Interval) -> Interval:
-    return (0, 1) if _is_bool(u) else (x[0] - y[1], x[1] - y[0])
+    """A difference, as `add` does it."""
+    if _is_bool(u):
+        return 0, 1
+    apart = x[0] - y[1], x[1] - y[0]
+    return apart if _is_linear(u) else _together(u, -1, apart)
+
+
+def _is_linear(u: Node) -> bool:
+    """True if no operand is a product of two values that are no numbers, or if the sum may wrap."""
+    if u.dtype.kind != "index":
+        return True
+    for s in u.src:
+        if s.op.name == "mul":
+            v, by = s.src
+            if by.op.name != "const" or v.op.name == "mul":
+                return False
+    return True
+
+
+def _together(u: Node, sign: int, apart: Interval) -> Interval:
+    """The interval of f·x ± f·y as that of f·(x ± y): 4·a·a − a is at least 3 for a ≥ 1."""
+    a, b = map(_factors, u.src)
+    f = next((v for v in a if v in b and v.op.name != "const"), None)
+    if f is None:
+        return apart
+    a.remove(f)
+    b.remove(f)
+    x, y = [functools.reduce(_times, [v._bounds for v in vs], (1, 1)) for vs in (a, b)]
+    low, high = _times(y, (sign, sign))
+    return intersect(apart, _times(f._bounds, (x[0] + low, x[1] + high)))
+
+
+# More factors than this are not searched.
+_MOST_FACTORS = 8
+
+
+def _factors(u: Node) -> list[Node]:
+    found: list[Node] = []
+    left = [u]
+    while left and len(left) + len(found) <= _MOST_FACTORS:
+        v = left.pop()
+        if v.op.name == "mul":
+            left += v.src
+        else:
+            found.append(v)
+    return [] if left else found
+
+
+def _times(x: Interval, y: Interval) -> Interval:
+    corners = [a * b for a in x for b in y]
+    return min(corners), max(corners)
 
 
 def mul(u: Node, x: Interval, y: Interval) -> Interval:
-    corners = [a * b for a in x for b in y]
-    return min(corners), max(corners)
+    return _times(x, y)
 
 
 def quotient(divide: Callable[[int, int], int]) -> Rule:

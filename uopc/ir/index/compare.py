@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from uopc.ir.core import dtypes
+from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
@@ -21,7 +21,7 @@ def less(a: UOp, b: UOp) -> UOp:
     """
     gap = sub(a, b)  # a < b  ⇔  gap < 0
     constant, terms = form(gap)
-    low, high = interval(constant, terms)
+    low, high = _interval(gap)
     if high < 0:
         return boolean(True)
     if low >= 0:
@@ -34,6 +34,36 @@ def less(a: UOp, b: UOp) -> UOp:
     terms, limit = _coarse(terms, -constant)
     whole = _undivided(terms, limit)
     return _compared(Ops.CMPLT, terms, limit) if whole is None else whole
+
+
+def _interval(gap: UOp) -> intervals.Interval:
+    """The least and greatest value of a sum: term by term and, where that does not tell its sign,
+    with common factors taken out, and with remainders for quotients."""
+    constant, terms = form(gap)
+    low, high = interval(constant, terms)
+    if low <= 0 <= high and len(terms) > 1:
+        if any([m.op is Ops.MUL for m in terms]):
+            low, high = intervals.intersect((low, high), bounds.bounds(gap))
+        quotients = [m for m in terms if m.op is Ops.FLOORDIV and affine.is_const(m.src[1])]
+        for q in quotients:
+            rest = _with_remainder(q, terms)
+            if rest is not None:
+                more = interval(constant + rest[0], rest[1])
+                low, high = intervals.intersect((low, high), more)
+    return low, high
+
+
+def _with_remainder(q: UOp, terms: Terms) -> affine.Form | None:
+    """k·n·(e // n) − k·e + A = A − k·(e % n): what to add to the constant, and the other terms."""
+    e, n = q.src[0], q.src[1].arg
+    k, left = divmod(terms[q], n) if n > 0 else (0, 1)
+    constant, inside = form(e)
+    if left or any([terms.get(m) != -k * f for m, f in inside.items()]):
+        return None
+    remainder = affine.floormod(e, q.src[1])
+    rest = {m: f for m, f in terms.items() if m is not q and m not in inside}
+    affine.accumulate(rest, {remainder: -k}, 1)
+    return k * constant, rest
 
 
 def _undivided(terms: Terms, limit: int) -> UOp | None:
@@ -89,8 +119,9 @@ def has_coarser_form(constant: int, terms: Terms) -> bool:
 
 def equal(a: UOp, b: UOp) -> UOp:
     """a = b as a bool UOp: folded by bounds and common factors, else in the form of `less`."""
-    constant, terms = form(sub(a, b))
-    low, high = interval(constant, terms)
+    gap = sub(a, b)
+    constant, terms = form(gap)
+    low, high = _interval(gap)
     g = math.gcd(*terms.values())
     if low > 0 or high < 0 or (g and constant % g):
         return boolean(False)
