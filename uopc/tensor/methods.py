@@ -7,7 +7,7 @@ checkers read, is generated from this list (`python -m pytest tests/test_style.p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
@@ -75,11 +75,18 @@ def _simplify(u: UOp) -> UOp:
     return simplified(u)
 
 
-def _render(u: UOp, simplify: bool = True) -> str:
-    """An infix expression such as `(n*4)+3`; a graph without an infix form prints as by `str`."""
+def _render(u: UOp, simplify: bool = True, style: Literal["python", "c"] = "python") -> str:
+    """An infix expression such as `((n*4)+3)`; a graph without an infix form prints as by `str`.
+
+    With `style="c"`, an expression of C99 on integers and bools, such as `((n<3)?(n/12):0)`, with
+    the value that the graph has. Each variable and range in it is an `int64_t`, or an `int` if its
+    bounds fit; values of dtype index must fit in 64 bits. Unsupported when C has no expression.
+    """
     from uopc.ir.text import printer
 
-    return printer.render(_simplify(u) if simplify else u)
+    if style not in ("python", "c"):
+        raise UserError(f"render: the style must be python or c, got {style!r}")
+    return (printer.render_c if style == "c" else printer.render)(_simplify(u) if simplify else u)
 
 
 def _print(u: UOp) -> str:
