@@ -8,16 +8,17 @@ from __future__ import annotations
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.loops import with_loops
-from uopc.ir.core import shapes, walk
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, compare, size_conditions
+from uopc.ir.index import affine, closed, compare, size_conditions
 from uopc.ir.verify import in_bounds, verifier
 from uopc.ir.verify.read_order import verify_read_order
+from uopc.tensor.indexing import between, in_range
 
 
 def checked(graph: UOp) -> UOp:
@@ -29,6 +30,8 @@ def checked(graph: UOp) -> UOp:
     _check_devices(graph)
     if level_of(graph) is not TENSOR:
         return _guarded(graph)
+    if Ops.INDEX in walk.ops(graph):
+        graph = rebuild.rewritten(graph, _gathered, outside_kernels=True)
     if Ops.CALL not in walk.ops(graph):
         return graph
     calls = [u for u in walk.nodes(graph) if u.op is Ops.CALL and u.src[0].op is Ops.SINK]
@@ -71,6 +74,40 @@ def _guarded(kernel: UOp) -> UOp:
         return intern(Ops.INDEX, u.dtype, (src[0], *_inside(dims, src[1:])))
 
     return rebuild.rewritten(loops, change)
+
+
+_SAME_ELEMENTS = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.DETACH))
+
+
+def _gathered(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """An INDEX of a tensor graph that reads 0, or stores nothing, where an index from data is
+    outside; None if all its indices are inside."""
+    if u.op is not Ops.INDEX:
+        return None
+    pairs = list(zip(src[1:], shapes.shape(src[0])))
+    index = [i if _stays_inside(i, n) else between(i, n) for i, n in pairs]
+    if all([new is old for new, old in zip(index, src[1:])]):
+        return None
+    return intern(Ops.INDEX, u.dtype, (src[0], *index), u.arg, u.tag)
+
+
+def _stays_inside(index: UOp, n: shapes.Dim) -> bool:
+    """True if an index is proved to be in 0 … n - 1, or is a condition of the plan, or has the
+    guard that `in_range` makes."""
+    if index.op is Ops.INVALID or closed.is_closed(index):
+        return True
+    while index.op in _SAME_ELEMENTS:
+        index = index.src[0]
+    value, guard = index_maps.ungated(index)
+    if guard is None:
+        if value.op is Ops.CAST and value.src[0].op is Ops.DATA and isinstance(n, int):
+            array = value.src[0].arg.array
+            return not array.size or bool(array.min() >= 0 and array.max() < n)
+        if value.op is Ops.IOTA:
+            return affine.at_most(*map(leaves.dim_uop, (shapes.shape(value)[0], n)))
+        return between(value, n) is value
+    plain = [value, *value.src[2:], *value.src[:1]]  # i, or where(i < 0, i + n, i), or i + n
+    return any([i.dtype is dtypes.index and in_range(i, n) is index for i in plain])
 
 
 def _inside(dims: shapes.Shape, index: tuple[UOp, ...]) -> tuple[UOp, ...]:

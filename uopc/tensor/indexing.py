@@ -275,10 +275,15 @@ def in_range(i: UOp, n: Dim) -> UOp:
     i, end = cast(i, dtypes.index), dim_uop(n)
     low, high = bounds.bounds(i)
     if low >= 0:
-        return _guarded(i, affine.const(0), end, i)
+        return between(i, n)
     from_end = alu.binary(Ops.ADD, i, end)
     wrapped = from_end if high < 0 else alu.where(alu.binary(Ops.CMPLT, i, 0), from_end, i)
     return _guarded(i, affine.scaled(end, -1), end, wrapped)
+
+
+def between(i: UOp, n: Dim) -> UOp:
+    """An index counted from the front; INVALID where it is outside of 0 … n - 1."""
+    return _guarded(i, affine.const(0), dim_uop(n), i)
 
 
 def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:

@@ -151,7 +151,11 @@ def _fits_native_entry(plan: Plan) -> bool:
     bases = plan.arena_base + 2 + len(plan.constants)
     widest = max((len(launch.words) for launch in plan.launches), default=0)
     whole = all(r.source is None or r.shape == plan.arguments[r.source].shape for r in plan.results)
-    return max(bases, widest, len(plan.results)) <= BASES_LIMIT and whole and not plan.variables
+    # `Runner.call` gives arrays without elements memory that a kernel may read in vain.
+    arrays: list[Argument | Result] = [*plan.arguments, *plan.results]
+    empty = any([0 in array.shape for array in arrays])
+    fits = max(bases, widest, len(plan.results)) <= BASES_LIMIT
+    return fits and whole and not empty and not plan.variables
 
 
 def _encode_state(runner: Runner) -> tuple[int, tuple[object, ...]]:

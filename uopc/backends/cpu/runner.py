@@ -67,13 +67,20 @@ def _scratch(nbytes: int) -> mmap.mmap:
         raise DeviceMemoryError(f"no memory for {nbytes} bytes of intermediates: {error}") from None
 
 
+# The memory of arrays without elements: where a guard does not hold, a kernel may read the
+# first element of an array in vain.
+_nothing = np.zeros(64, np.int64)
+_nothing.flags.writeable = False
+_NOTHING = data_address(_nothing)
+
+
 class Arena:
     """A program's scratch memory, and the flag that keeps two calls from sharing it."""
 
     def __init__(self, nbytes: int) -> None:
         self._memory = _scratch(nbytes) if nbytes else None
         self._size = nbytes
-        self.address = address_of(self._memory) if self._memory is not None else 0
+        self.address = address_of(self._memory) if self._memory is not None else _NOTHING
         self._flag = np.zeros(1, np.int64)
         self.flag_address = data_address(self._flag)
         self.owned = (self._flag, self._memory)
@@ -82,7 +89,7 @@ class Arena:
     def acquire(self, nbytes: int) -> tuple[int, object]:
         """The address of memory for one call, and its owner: this arena if no other call has it."""
         if not nbytes:
-            return 0, None
+            return _NOTHING, None
         if not install().try_acquire(self.flag_address):
             memory = _scratch(nbytes)
             return address_of(memory), memory
@@ -113,13 +120,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# The memory of every array without elements: where a guard does not hold, a kernel may read the
-# first element of an array in vain.
-_nothing = np.zeros(64, np.int64)
-_nothing.flags.writeable = False
-_NOTHING = data_address(_nothing)
-
-
 class Sizes(NamedTuple):
     """The launch table and all sizes for one set of variable values."""
 
@@ -139,7 +139,7 @@ class Runner:
         parallel = plan.threads > 1 and any(launch.parallel for launch in plan.launches)
         self._pool = pool.shared_pool(plan.threads - 1) if parallel else None
         self.arena = Arena(0 if plan.variables else value_of(plan.arena_bytes, {}))
-        self._constants = [data_address(constant) for constant in plan.constants]
+        self._constants = [data_address(c) if c.size else _NOTHING for c in plan.constants]
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
 
@@ -160,6 +160,7 @@ class Runner:
         a log, each chunk writes a record to it."""
         plan, workers = self.plan, self._pool
         zero = plan.arena_base + 1 + len(plan.constants)
+        arena_bytes = value_of(plan.arena_bytes, values)
         extra = len(PREFIX) if log else 0
         widest = extra + max((len(launch.words) for launch in launches), default=0)
         words = [len(launches), widest, workers.address if workers else 0, plan.threads - 1]
@@ -173,7 +174,10 @@ class Runner:
                 words += [zero, own]
             for word in launch.words:
                 if isinstance(word, Pointer):
-                    words += [word.base, value_of(word.offset, values)]
+                    offset = value_of(word.offset, values)
+                    # What begins at the end of the arena has no elements.
+                    beyond = word.base == plan.arena_base and offset == arena_bytes
+                    words += [word.base, 0 if beyond else offset]
                 else:
                     words += [zero, value_of(word.value, values)]
         return np.array(words, np.int64)

@@ -257,7 +257,7 @@ def _promoted(values: tuple[Any, ...]) -> list[UOp]:
 def index(a: UOp, *indices: Any) -> UOp:
     """The element of `a` at integer indices, one per dimension; fewer give a row. Arrays of indices
     broadcast and give an array, as NumPy's integer indexing. UserError for an index that is outside
-    (by the call, if it follows from variables). Indices from data are not checked."""
+    (by the call, if it follows from variables). An index from data that is outside reads 0."""
     chosen = []
     for i in flat_args(indices):
         u = operands.as_uop(i, dtypes.index)

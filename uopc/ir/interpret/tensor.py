@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from uopc.errors import InvalidIR, Unsupported, UserError
+from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import evaluate
 from uopc.ir.core.calls import graph_order, operands, written_argument
@@ -205,13 +205,10 @@ class TensorRun:
             ok = ok & self.masks.get(s, np.True_)
         picked = []
         for axis, s in enumerate(u.src[1:]):
-            i = np.where(ok, self.values[s], 0)
-            bad = i[(i < 0) | (i >= a.shape[axis])] if ok.any() else np.empty(0)
-            if bad.size:
-                raise UserError(
-                    f"index {bad.flat[0]} is out of bounds for axis {axis} of size {a.shape[axis]}"
-                )
-            picked.append(i)
+            i, n = np.where(ok, self.values[s], 0), a.shape[axis]
+            inside = (i >= 0) & (i < n)
+            ok = ok & inside
+            picked.append(np.where(inside, i, 0))
         rest = a.shape[len(picked) :]
         if not ok.any():
             return np.full((*shape, *rest), fill, a.dtype)

@@ -1,0 +1,92 @@
+"""Indices from data that are outside of an array, and arrays without elements: between guard pages,
+nothing outside is read. A child process runs each case, which ends where it reads too much."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import uopc
+from tests.fuzz import guards
+from tests.fuzz.guards import guarded
+from uopc import Ops, dtypes
+from uopc.ir.interpret import interpreter
+
+I64 = dtypes.int64
+n = uopc.variable("n", 0, 40)
+i = uopc.param("i", (20,), dtypes.int32)
+x, y, z = uopc.param("x", (0,), I64), uopc.param("y", (5,), I64), uopc.param("z", (3, 4), I64)
+s, t = uopc.param("s", (n,), I64), uopc.param("t", (64,), I64)
+COPY, TOTAL = (s + 1).contiguous(), (t * t.sum()).contiguous()
+FIXED = uopc.constant(np.arange(20) - 3)
+ARRAYS = {
+    "i": np.arange(20, dtype=np.int32) - 5, "x": np.zeros(0, np.int64), "y": np.arange(1, 6),
+    "z": np.arange(1, 13).reshape(3, 4), "t": np.arange(64),
+}  # fmt: skip
+
+
+def _inside(array, *index):
+    """The elements at an index counted from the front, 0 where it is outside."""
+    out = np.zeros((20, *array.shape[len(index) :]), array.dtype)
+    for place, at in enumerate(zip(*[np.broadcast_to(k, 20) for k in index])):
+        if all(0 <= k < size for k, size in zip(at, array.shape)):
+            out[place] = array[at]
+    return out
+
+
+A = ARRAYS["i"]
+Y, Z = ARRAYS["y"], ARRAYS["z"]
+CASES = {
+    "element": (y.index(i), lambda s: _inside(Y, A)),
+    "two indices": (z.index(i, i), lambda s: _inside(Z, A, A)),
+    "rows": (z.index(i), lambda s: _inside(Z, A)),
+    "beside a number": (z.index(2, i), lambda s: _inside(Z, 2, A)),
+    "all outside": (y.index(i - 30), lambda s: np.zeros(20)),
+    "unsigned": (y.index(i.cast(dtypes.uint64)), lambda s: _inside(Y, A)),
+    "of a value": ((y * 2).index(i), lambda s: _inside(Y * 2, A)),
+    "of a stored value": ((y * 2).contiguous().index(i), lambda s: _inside(Y * 2, A)),
+    "loaded twice": (y.index(y.index(i)), lambda s: _inside(Y, _inside(Y, A))),
+    "after a store": (y.assign(y + 1).index(i), lambda s: _inside(Y + 1, A)),
+    "symbolic": (s.index(i), lambda s: _inside(s, A)),
+    "constant": (y.index(FIXED), lambda s: _inside(Y, np.arange(-3, 17))),
+    "empty": (x[i], lambda s: np.zeros(20)),
+    "empty value": ((x + 1).contiguous()[i], lambda s: np.zeros(20)),
+    "empty constant": (uopc.constant(np.zeros(0))[i], lambda s: np.zeros(20)),
+    "perhaps empty": (COPY[i] + TOTAL[i], lambda s: np.take(np.arange(64) * 2016, A)
+                      + _inside(s + 1, np.where(A < 0, A + s.size, A))),
+}  # fmt: skip
+
+
+SYMBOLIC = ("symbolic", "perhaps empty")
+RUNS = [(case, size) for case in CASES for size in ((0, 3) if case in SYMBOLIC else (3,))]
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize(("case", "size"), RUNS)
+def test_nothing_outside_of_an_array_is_read(case, size, optimize):
+    graph, meaning = CASES[case]
+    arrays = ARRAYS | {"s": np.arange(1, size + 1)}
+    sizes = {"n": size} if case in SYMBOLIC else {}
+    want = meaning(arrays["s"])
+    given = {u.arg.name: arrays[u.arg.name] for u in graph.toposort() if u.op is Ops.PARAM}
+    copies = {name: a.copy() for name, a in given.items()}
+    np.testing.assert_array_equal(interpreter.evaluate([graph], copies, sizes)[0], want)
+    pid = os.fork()
+    if not pid:
+        guards.guard_programs()
+        f = uopc.compile(graph, optimize=optimize, verify=True)
+        got = f(**{p.name: guarded(given[p.name]) for p in f.inputs}, **sizes)
+        os._exit(0 if np.array_equal(got, want) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_checked_index_gets_no_second_guard():
+    from uopc.program.check_input import checked
+
+    w = uopc.param("w", (n, 8))
+    for graph in (y[i], w[:, i], w[i], w[i, 2], z.gather(1, uopc.param("g", (3, 4), dtypes.int64)),
+                  z.take(i, 1), y[np.array([0, 4, 2])], y[-i], y[i % 5], y[n % 5]):  # fmt: skip
+        assert checked(graph) is graph
+    assert checked(y.index(i)) is not y.index(i)
