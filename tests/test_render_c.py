@@ -107,7 +107,7 @@ def graphs(t: DType, count: int) -> list[tuple[UOp, str]]:
     drawn = random.Random(f"render {t.name}")
     found: list[tuple[UOp, str]] = []
     while len(found) < count:
-        make = drawn.choice((algebra.number, algebra.number, algebra.truth))
+        make = drawn.choice((algebra.integer, algebra.integer, algebra.truth))
         u = make(drawn, t, drawn.randint(1, 4))
         if t is dtypes.index and drawn.random() < 0.3:
             u = u.substitute(LARGE, walk=True)  # sums of ints that are no ints

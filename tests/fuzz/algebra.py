@@ -34,7 +34,7 @@ def run(seed: int, number: int) -> Verdict:
     for _ in range(_GRAPHS):
         t = drawn.choice(_DTYPES)
         depth = drawn.randint(1, 5)
-        u = truth(drawn, t, depth) if drawn.random() < 0.4 else number(drawn, t, depth)
+        u = truth(drawn, t, depth) if drawn.random() < 0.4 else integer(drawn, t, depth)
         for v in walk.toposort(u):
             verdict.seen["simplify", v.op.name, v.dtype.name] += 1
         failure = _wrong(u)
@@ -74,10 +74,10 @@ def _leaf(drawn: random.Random, t: DType) -> UOp:
     return v if t is dtypes.index else v.cast(t)
 
 
-def number(drawn: random.Random, t: DType, depth: int) -> UOp:
+def integer(drawn: random.Random, t: DType, depth: int) -> UOp:
     if depth <= 0 or drawn.random() < 0.12:
         return _leaf(drawn, t)
-    x, y = number(drawn, t, depth - 1), number(drawn, t, depth - 1)
+    x, y = integer(drawn, t, depth - 1), integer(drawn, t, depth - 1)
     pick = drawn.random()
     if pick < 0.5 or (pick < 0.6 and t is dtypes.index):
         return x.alu(drawn.choice(_SUMS), y)
@@ -95,5 +95,5 @@ def truth(drawn: random.Random, t: DType, depth: int) -> UOp:
     if depth > 0 and drawn.random() < 0.35:
         p, q = truth(drawn, t, depth - 1), truth(drawn, t, depth - 1)
         return drawn.choice((p & q, p | q, p ^ q, p.where(q, ~p)))
-    x, y = number(drawn, t, depth - 1), number(drawn, t, depth - 1)
+    x, y = integer(drawn, t, depth - 1), integer(drawn, t, depth - 1)
     return x.alu(drawn.choice(_COMPARISONS), y)
