@@ -393,3 +393,19 @@ def test_multiples_of_quotients_are_compared_with_their_dividend() -> None:
                 x = k * at + c
                 assert value(less, {z: at}) == (x // n * n < x + d)
                 assert value(equal, {z: at}) == (x // n * n == x + d)
+
+
+def test_quotients_of_products_drop_a_positive_factor() -> None:
+    x, y, s, t = [variable(name, low, 3) for name, low in (("x", -3), ("y", 0), ("s", 1), ("t", 1))]
+    xs, ys = affine.mul(x, s), affine.mul(y, s)
+    for a, n, smaller in (
+        (xs, affine.scaled(s, 4), affine.floordiv(x, affine.const(4))),
+        (xs, affine.mul(s, t), affine.floordiv(x, t)),
+        (affine.add(xs, ys), affine.mul(s, t), affine.floordiv(affine.add(x, y), t)),
+        (xs, affine.add(affine.mul(s, t), s), affine.floordiv(x, affine.plus(t, 1))),
+    ):
+        q, r = affine.divmod_(a, n)
+        assert q is smaller
+        for at in itertools.product(range(-3, 4), range(4), range(1, 4), range(1, 4)):
+            env = dict(zip((x, y, s, t), at))
+            assert (value(q, env), value(r, env)) == divmod(value(a, env), value(n, env))

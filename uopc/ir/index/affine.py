@@ -548,11 +548,40 @@ def _over_common(a: UOp, n: UOp) -> Pair:
     (constant, terms), (c, divisor) = form(a), form(n)
     g = math.gcd(c, *divisor.values(), *terms.values())
     if g <= 1:
-        return _opaque(a, n)
+        return _over_atom(a, n) or _opaque(a, n)
     coarse = build(constant // g, {m: f // g for m, f in terms.items()})
     smaller = build(c // g, {m: f // g for m, f in divisor.items()})
     q, r = divmod_(coarse, smaller)
     return q, plus(scaled(r, g), constant % g)
+
+
+def _over_atom(a: UOp, n: UOp) -> Pair | None:
+    """a = s·A, n = s·N for an atom s > 0:  a // n = A // N,  a % n = s·(A % N)."""
+    (constant, terms), (c, divisor) = form(a), form(n)
+    if constant or c or not terms:
+        return None
+    for s in factors(next(iter(divisor))):
+        if bounds.bounds(s)[0] > 0:
+            smaller = [_divided(t, s) for t in (terms, divisor)]
+            if None not in smaller:
+                q, r = divmod_(*[build(*form) for form in smaller if form is not None])
+                return q, mul(r, s)
+    return None
+
+
+def _divided(terms: Terms, atom: UOp) -> Form | None:
+    """A sum divided by an atom of each of its terms."""
+    constant = 0
+    out: Terms = {}
+    for m, f in terms.items():
+        left = _cancel(m, [atom])
+        if left is None:
+            return None
+        if left.op is Ops.CONST:
+            constant += f * left.arg
+        else:
+            accumulate(out, {left: f}, 1)
+    return constant, out
 
 
 # ---------------------------------------------------------------- recombination
