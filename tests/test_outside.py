@@ -90,3 +90,24 @@ def test_a_checked_index_gets_no_second_guard():
                   z.take(i, 1), y[np.array([0, 4, 2])], y[-i], y[i % 5], y[n % 5]):  # fmt: skip
         assert checked(graph) is graph
     assert checked(y.index(i)) is not y.index(i)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_an_index_that_64_bits_do_not_hold_is_outside(optimize):
+    text = """\
+%1 = param "" slot=0 : f32[8]
+%2 = range 8 axis=0 kind=loop : index
+%4 = param "" slot=1 : f32[8]
+%5 = mul %2, 4611686018427387905 : index
+%8 = add %5, %5 : index
+%6 = store %1[%2], %4[%8]
+%7 = end %6, %2
+sink %7 name=far
+"""
+    out, given = np.ones(8, np.float32), np.arange(1, 9, dtype=np.float32)
+    pid = os.fork()
+    if not pid:
+        guards.guard_programs()
+        uopc.compile(uopc.parse(text), optimize=optimize)(guarded(out), guarded(given))
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0

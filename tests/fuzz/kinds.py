@@ -48,6 +48,9 @@ KINDS = {
     "symbolic": Kind(
         "tests.fuzz.symbolic", "symbolic sizes in several bindings, also bad ones, guard pages", 12
     ),
+    "functions": Kind(
+        "tests.fuzz.functions", "nested functions, precompiled and not, by values", 12
+    ),
     "texts": Kind(
         "tests.fuzz.texts", "changed texts and raw nodes of every stage, refused or right", 0
     ),

@@ -304,7 +304,8 @@ def _search_counterexample(
 def _is_known(u: UOp) -> bool:
     """True if the value follows from loops and variables alone."""
     if u.op is Ops.CONST:
-        return type(u.arg) is not tuple  # a lane of it follows from the lane
+        low, high = dtypes.index.bounds  # a lane of a tuple follows from the lane
+        return type(u.arg) is not tuple and low <= u.arg <= high
     return u.op in _LEAVES or u.op is Ops.CAST or u.op.is_alu
 
 
