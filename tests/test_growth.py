@@ -32,7 +32,7 @@ OPERATORS = uopc_operators()
 SIZES = {
     "chain": 1_500, "equal_kernels": 100, "different_kernels": 8, "layers": 40, "transformer": 8,
     "recurrence": 50, "movement": 160, "stack": 300, "scalars": 400,
-    "updates": 100, "reduces": 64, "stencil": 80,
+    "updates": 500, "reduces": 64, "stencil": 80,
 }  # fmt: skip
 MOST = 1.5
 pytestmark = pytest.mark.slow

@@ -25,13 +25,14 @@ from uopc.passes.analysis.views import effects_by_root, roots_of_views
 
 
 # ---------------------------------------------------------------- BITCASTs
-def store_below_bitcasts(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def store_below_bitcasts(u: UOp, src: tuple[UOp, ...], casts: bool) -> UOp:
     """store (bitcast x), v  →  store x, (bitcast v)
 
+    `casts`: False where no view can be a BITCAST, so that long chains of stores are not walked.
     Where a view above the BITCAST shows a part of x, and elements have another size: all of x is
     stored, with that part replaced.
     """
-    path = _views(src[0])
+    path = _views(src[0]) if casts else []
     if all([v.op is not Ops.BITCAST for v in path]):
         return intern(Ops.STORE, u.dtype, src, u.arg, u.tag)
     target = path[-1].src[0]
@@ -51,16 +52,16 @@ def store_below_bitcasts(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return intern(Ops.STORE, u.dtype, (target, value, *gates), u.arg, u.tag)
 
 
-def after_below_bitcasts(u: UOp, src: tuple[UOp, ...]) -> UOp:
+def after_below_bitcasts(u: UOp, src: tuple[UOp, ...], casts: bool) -> UOp:
     """after (bitcast x), effect  →  bitcast (after x, effect)"""
-    path = _views(src[0])
-    casts = [i for i, v in enumerate(path) if v.op is Ops.BITCAST]
+    path = _views(src[0]) if casts else []
+    found = [i for i, v in enumerate(path) if v.op is Ops.BITCAST]
     effects = [_effect(s) for s in src[1:]]
-    if not casts:
+    if not found:
         return intern(Ops.AFTER, u.dtype, (src[0], *effects), u.arg, u.tag)
-    under = path[casts[-1]].src[0]
+    under = path[found[-1]].src[0]
     made = intern(Ops.AFTER, under.dtype, (under, *effects), u.arg, u.tag)
-    for v in reversed(path[: casts[-1] + 1]):
+    for v in reversed(path[: found[-1] + 1]):
         made = intern(v.op, v.dtype, (made, *v.src[1:]), v.arg)
     return made
 
