@@ -6,6 +6,7 @@ One walk over the graph, with each check once per node. Not checked here: indice
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 from uopc.errors import InvalidIR
@@ -65,8 +66,9 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, 
     if level is not TENSOR and root.op is not wanted:
         yield root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}"
     checks = [(name, check) for name, check in CHECKS.items() if _holds(name, level)]
+    misplaced = {op for op in {u.op for u in nodes} if not op.levels & level}
     for u in nodes:
-        if not u.op.levels & level:
+        if u.op in misplaced:
             yield u, "legal-op", f"{u.op.name} is not an op of this level"
         if u.op is Ops.SINK and u is not root:
             yield u, "legal-op", "a SINK is the root of a graph, or the body of a CALL"
@@ -83,6 +85,7 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, 
             yield u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL"
 
 
+@functools.cache
 def _holds(name: str, level: Level) -> bool:
     """True if an invariant holds at a level (at all of them, if there are several)."""
     return INVARIANTS[name][0] & level == level

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
+from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -69,6 +70,7 @@ def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
     return rebuild.rebuild(kernel, {u: element(at) for u, at in s.places.items()})
 
 
+@memo
 def stencils(kernel: UOp, r: UOp) -> list[Stencil]:
     """The values that the loops inside of output loop r compute at several places, in the order of
     the kernel."""
