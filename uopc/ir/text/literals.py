@@ -86,11 +86,16 @@ def written_fields(record: Any) -> list[tuple[str, Any]]:
 def misfit(record: Any) -> str | None:
     """A field of a record that has not the type it is declared with; None if all have."""
     cls: type = type(record)
-    for name, hint in _hints(cls).items():
+    for name, hint in _checked_fields(cls):
         value = getattr(record, name)
-        if name != "array" and not _fits(value, hint):
+        if type(value) is not hint and not _fits(value, hint):
             return f"{name} must be {_show_hint(hint)}, got {value!r}"
     return None
+
+
+@functools.cache
+def _checked_fields(cls: type) -> list[tuple[str, Any]]:
+    return [(name, hint) for name, hint in _hints(cls).items() if name != "array"]
 
 
 def make_record(cls: type, fields: dict[str, Any]) -> Any:
@@ -108,15 +113,19 @@ def make_record(cls: type, fields: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
+    origin, args = _parts_of_hint(hint)
     if origin is typing.Literal:
-        return value in typing.get_args(hint)
+        return value in args
     if origin is typing.Union or origin is types.UnionType:
-        return any(_fits(value, h) for h in typing.get_args(hint))
+        return any([_fits(value, h) for h in args])
     if origin is tuple:
-        item = typing.get_args(hint)[0]
-        return type(value) is tuple and all(_fits(v, item) for v in value)
+        return type(value) is tuple and all([_fits(v, args[0]) for v in value])
     return type(value) is hint
+
+
+@functools.cache
+def _parts_of_hint(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
 
 
 def _show_hint(hint: Any) -> str:

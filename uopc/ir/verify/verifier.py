@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from uopc.errors import InvalidIR
-from uopc.ir.core import ranges
+from uopc.ir.core import ranges, walk
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.levels import (
@@ -43,7 +43,7 @@ def verify(graph: UOp, level: Level, stage: str = "") -> None:
         if (root, at) in done:
             continue
         done.add((root, at))
-        nodes = graph_order([root])
+        nodes = graph_order([root]) if Ops.CALL in walk.ops(root) else list(walk.order(root))
         for u, invariant, problem in _problems(root, nodes, at):
             where = f"{stage}: " if stage else ""
             broken = f"{where}level {at.text}, invariant {invariant}: {problem}"
