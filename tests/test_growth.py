@@ -30,7 +30,7 @@ OPERATORS = uopc_operators()
 
 # The size n: small enough for a test, large enough that what a compile costs anyway does not count.
 SIZES = {
-    "chain": 1_500, "equal_kernels": 100, "different_kernels": 8, "layers": 40, "transformer": 8,
+    "chain": 1_500, "equal_kernels": 1_000, "different_kernels": 8, "layers": 40, "transformer": 8,
     "recurrence": 50, "movement": 160, "stack": 300, "scalars": 400,
     "updates": 500, "reduces": 64, "stencil": 80,
 }  # fmt: skip

@@ -159,8 +159,8 @@ class Runner:
         """The table of launches that native code walks (see launch_ir.py), with sizes known. With
         a log, each chunk writes a record to it."""
         plan, workers = self.plan, self._pool
-        zero = plan.arena_base + 1 + len(plan.constants)
-        arena_bytes = value_of(plan.arena_bytes, values)
+        arena, arena_bytes = plan.arena_base, value_of(plan.arena_bytes, values)
+        zero = arena + 1 + len(plan.constants)
         extra = len(PREFIX) if log else 0
         widest = extra + max((len(launch.words) for launch in launches), default=0)
         words = [len(launches), widest, workers.address if workers else 0, plan.threads - 1]
@@ -176,7 +176,7 @@ class Runner:
                 if isinstance(word, Pointer):
                     offset = value_of(word.offset, values)
                     # What begins at the end of the arena has no elements.
-                    beyond = word.base == plan.arena_base and offset == arena_bytes
+                    beyond = word.base == arena and offset == arena_bytes
                     words += [word.base, 0 if beyond else offset]
                 else:
                     words += [zero, value_of(word.value, values)]
