@@ -204,3 +204,21 @@ def test_the_error_names_what_is_overwritten_and_the_line():
     with pytest.raises(uopc.UserError) as caught:
         uopc.compile((shown,))
     assert "overwrite p0," in str(caught.value) and "p1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_two_histories_and_a_third_of_another_part(optimize):
+    """Memory shows the stores as found, so a version with only a later one is made apart."""
+    b = uopc.param("b", (8,), uopc.dtypes.int32)
+    first = b[1:5].assign(b[3:7] + 7)
+    other = b[5:7].assign(uopc.full((2,), 37, uopc.dtypes.int32))
+    read = b.after(other.src[1])[2:6]
+    result = first.assign(first.assign(first + read) + first)
+    before = np.array([67, 49, 66, 44, 9, 82, 62, 16], np.int32)
+    seen, array = before.copy(), before.copy()
+    (want,), _ = interpreter.evaluate_with_effects([result], {"b": seen})
+    got = uopc.compile(result, optimize=optimize)(array)
+    old = before[3:7] + 7
+    np.testing.assert_array_equal(want, old + [66, 44, 9, 37] + old)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(array, seen)

@@ -43,8 +43,8 @@ class OldValues:
         self._twice: set[UOp] = set()  # STOREs that are made to two storages
         self._previous: dict[UOp, UOp] = {}  # the STORE before one that is made to two storages
         for root, seen in apart:
-            self._twice |= set(self._stores(root, seen.effects))
-            self._previous |= {b: a for a, b in itertools.pairwise(self._stores(root, -1))}
+            self._twice |= set(launches.stores(root, seen.effects))
+            self._previous |= {b: a for a, b in itertools.pairwise(launches.stores(root))}
         self._picked: dict[UOp, dict[UOp, None]] = {}  # storage -> the views that are copied
         self._cones = {u: self._cone(u) for u in copies}
         for u, cone in self._cones.items():
@@ -63,7 +63,7 @@ class OldValues:
                 known = {v: self._values(v, (v,))[0] for v in shown}
                 src = tuple([known.get(v, new) for v, new in zip(u.src, src)])
                 if u is self.graph:  # memory keeps its last state
-                    last = [self._stores(root, -1)[-1] for root, _ in self.apart]
+                    last = [self.launches.stores(root)[-1] for root, _ in self.apart]
                     src = (*src, *dict.fromkeys([done.get(e, e) for e in last]))
             if u in self._twice:
                 src = (src[0], self._copy(src[1]), *src[2:])
@@ -137,14 +137,6 @@ class OldValues:
         return made
 
     # ------------------------------------------------------------ versions in storage of their own
-    def _stores(self, root: UOp, effects: int) -> list[UOp]:
-        """The STOREs to a storage among some effects, in order."""
-        below, written = self.launches.placed.below, self.launches.effects[root]
-        return [
-            e for i, e in enumerate(below.effects)
-            if effects >> i & 1 and e in written and e.op is Ops.STORE
-        ]  # fmt: skip
-
     def _version(self, read: Read) -> UOp:
         """Storage that holds a version of another one."""
         if read in self._versions:
@@ -155,7 +147,7 @@ class OldValues:
         made = intern(Ops.BUFFER, root.dtype, symbolic, arg)
         first = intern(Ops.STORE, dtypes.void, (made, self.done.get(root, root)))
         made = intern(Ops.AFTER, root.dtype, (made, first))
-        for e in self._stores(root, seen.effects):
+        for e in self.launches.stores(root, seen.effects):
             value = self.done[e].src[1:]
             store = intern(Ops.STORE, dtypes.void, (self._rebased(e.src[0], made), *value))
             store.origin = e.origin

@@ -13,6 +13,7 @@ A launch is anything that becomes a kernel: a STORE, a CALL, a stored value, a c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -87,6 +88,14 @@ class Launches:
                 self.found[e].writes.append(Span(root, begin, end))
         for v in placed.outputs:
             self.add(v, (v,))
+
+    def stores(self, root: UOp, effects: int = -1) -> list[UOp]:
+        """The STOREs to a storage among some effects, in the order found."""
+        written = self.effects[root]
+        return [
+            e for i, e in enumerate(self.placed.below.effects)
+            if effects >> i & 1 and e in written and e.op is Ops.STORE
+        ]  # fmt: skip
 
     def read(self, u: UOp) -> Read | None:
         """The storage and version that a view shows; None for other values."""
@@ -263,9 +272,25 @@ def opened(launches: Launches) -> tuple[dict[UOp, set[Read]], set[Read]]:
 
     A circle that nothing opens stays: split-kernels reports it.
     """
+    chained: dict[UOp, None] = {}
+    while True:
+        copies, apart = _opened(launches, chained)
+        found = dict.fromkeys(root for root, _ in apart if root not in chained)
+        if not found:
+            return copies, apart
+        chained |= found
+
+
+def _opened(launches: Launches, chained: Iterable[UOp]) -> tuple[dict[UOp, set[Read]], set[Read]]:
+    """The same, with the STOREs to some storages in the order in which they were found: where
+    memory does not show all versions, it shows those of this order."""
     if not launches.effects:
         return {}, set()
     graph = LaunchGraph(launches.versions, launches.found)
+    for root in chained:
+        for a, b in itertools.pairwise(launches.stores(root)):
+            graph.before[b].add(a)
+            graph.overwriting[a].discard(b)  # it waits for more than a read
     waits = _Waits(graph)
     made: dict[Read, _Copy] = {}
     copies: dict[UOp, set[Read]] = {}
