@@ -120,6 +120,8 @@ def _stencil(values: list[UOp], inside: set[UOp]) -> Stencil | None:
         for q in loops:  # the rest is nearer to 0 than to a whole step
             offsets[q] = (left + strides[q] // 2) // strides[q]
             left -= offsets[q] * strides[q]
+        if left or any(abs(n) >= q.src[0].arg for q, n in offsets.items()):
+            continue  # no iterations share the value
         moved = {q: affine.plus(q, n) for q, n in offsets.items() if n}
         if u is first or (moved and rebuild.rebuild(first, moved) is u):
             places[u] = offsets
