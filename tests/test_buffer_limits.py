@@ -151,6 +151,7 @@ def random_graph(seed: int) -> tuple[UOp, list[UOp], list[Array]]:
     return total(values[-3:]), [*xs, at], [*given, rng.integers(0, 6, 6).astype(np.int32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs(seed: int) -> None:
     graph, inputs, given = random_graph(seed)
@@ -175,6 +176,7 @@ def assert_assembles(f: Program, arch: str) -> None:
 ARCHITECTURES = {"sm_80": 544, "sm_86": 544, "sm_90a": 4095}
 
 
+@pytest.mark.slow
 @needs_ptxas
 @pytest.mark.parametrize("arch, most", ARCHITECTURES.items())
 @pytest.mark.parametrize("count", [300, 543, 544, 2000])

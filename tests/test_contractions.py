@@ -143,6 +143,7 @@ def test_shared_among_threads(dims, threads):
     check(uopc.param("a", (m, k)) @ uopc.param("b", (k, n)), [a, b], a @ b, threads)
 
 
+@pytest.mark.slow
 @of_a_desktop
 @settings(max_examples=12, deadline=None)
 @given(st.integers(400, 440), st.integers(90, 110), st.integers(1, 400), st.integers(1, 3),

@@ -152,7 +152,7 @@ def results(texts: Sequence[str], points: expression.Points, kind: str, folder: 
 @needs_a_compiler
 @pytest.mark.parametrize(
     ("t", "count"),
-    [(dtypes.index, 500), (dtypes.int8, 60), (dtypes.uint8, 60), (dtypes.int32, 80),
+    [(dtypes.index, 200), (dtypes.int8, 60), (dtypes.uint8, 60), (dtypes.int32, 80),
      (dtypes.uint32, 80), (dtypes.int64, 80), (dtypes.uint64, 80)],
     ids=lambda given: getattr(given, "name", ""),
 )  # fmt: skip

@@ -515,6 +515,7 @@ def test_placement_filters_and_sorts(shown):
 
 
 @needs_browser
+@pytest.mark.slow
 def test_a_large_page_answers_quickly(browser, tmp_path):
     """20,000 nodes, one of them read by all others: each view is drawn within seconds."""
     browser.problems.clear()

@@ -290,6 +290,7 @@ def test_random_arrays_have_logarithms_and_are_indices(dtype):
 
 
 # ---------------------------------------------------------------- a GPU
+@pytest.mark.slow
 def test_launches_of_a_gpu():
     """On the stand-in: the same interface, with grids."""
     with module.installed("sm_80"):

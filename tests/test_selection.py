@@ -171,6 +171,7 @@ def test_variables_as_bounds():
         same(with_variables(last, a, pos=p), a[:, -(p + 1)])
 
 
+@pytest.mark.slow
 def test_variables_as_bounds_with_steps():
     x, i, j = uopc.param("x", (16,)), uopc.variable("i", -20, 20), uopc.variable("j", -20, 20)
     a = np.arange(16, dtype="f4")
