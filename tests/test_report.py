@@ -355,9 +355,14 @@ def test_a_page_of_a_large_graph_is_small():
 
 
 # ---------------------------------------------------------------- the page in a browser
-needs_browser = pytest.mark.skipif(
+_with_browser = pytest.mark.skipif(
     devtools.executable() is None, reason="no Chromium: set UOPC_TEST_BROWSER, or install one"
 )
+
+
+def needs_browser(test):
+    """A test in a browser: one of the slow tests, and skipped where there is none."""
+    return pytest.mark.slow(_with_browser(test))
 
 
 @pytest.fixture(scope="module")
@@ -515,7 +520,6 @@ def test_placement_filters_and_sorts(shown):
 
 
 @needs_browser
-@pytest.mark.slow
 def test_a_large_page_answers_quickly(browser, tmp_path):
     """20,000 nodes, one of them read by all others: each view is drawn within seconds."""
     browser.problems.clear()
