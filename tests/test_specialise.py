@@ -46,6 +46,12 @@ def columns(height: int, width: int, low: int, high: int) -> UOp:
     return uopc.where((i < low) | (i >= high), x.log(), x.sin())
 
 
+def halves(height: int, width: int, at: int) -> UOp:
+    """A part by vectors and one by elements: the rows are digits of unlike numbers of threads."""
+    x, y, j = uopc.param("x", (height, width)), uopc.param("y", (height, width)), uopc.arange(width)
+    return uopc.where(j >= at, x.sin(), y.exp())
+
+
 CASES: dict[str, Case] = {
     "before": lambda: before(8192, 2048),
     "odd": lambda: before(5003, 1001),
@@ -55,6 +61,7 @@ CASES: dict[str, Case] = {
     "rows": lambda: rows(64, 200, 9),
     "columns": lambda: columns(40, 999, 100, 703),
     "parts": lambda: row(4096)[0].sin().cat(uopc.param("y", (3000,)).exp(), uopc.full((17,), 2.0)),
+    "unequal": lambda: halves(3, 345, 173),
     "flipped": lambda: before(6001, 2000).flip((0,)),
 }
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import fold, index_maps, leaves, operands, rebuild
@@ -52,43 +52,51 @@ _ONLY = 4  # the last component of the axis of a loop that skips a nest
 class _Threads:
     """The index of each range; the dimension of the block of each range of threads; the index and
     size of each dimension, x first. In a block of one dimension, ranges are digits of a thread's
-    number; `chains` then has the ranges around each node. `only`: of a range of blocks that not all
-    blocks run, the loop of 0 or 1 iterations around the nest."""
+    number; `steps` then has the threads per iteration of each. `only`: of a range of blocks that
+    not all blocks run, the loop of 0 or 1 iterations around the nest."""
 
     index: dict[UOp, UOp]
     only: dict[UOp, UOp]
     position: dict[UOp, int]
     threads: tuple[UOp, ...]
     sizes: tuple[int, ...]
-    chains: tuple[tuple[UOp, ...], ...] = ()
+    steps: Mapping[UOp, int] = field(default_factory=dict)
 
 
-def _chains(order: list[UOp]) -> tuple[tuple[UOp, ...], ...]:
-    """The ranges of threads around each node, the fastest first."""
-    found: dict[tuple[UOp, ...], None] = {}
+def _faster(order: list[UOp]) -> dict[UOp, set[UOp]]:
+    """The ranges of threads, the fastest first; with each the faster ones that are around a node
+    together with it."""
+    found: dict[UOp, set[UOp]] = {}
     for around in dict.fromkeys([ranges.ranges(u) for u in order]):
-        chain = [r for r in around if r.arg.kind in THREADS]
-        chain.sort(key=lambda r: (_FASTEST[r.arg.kind], r.arg.axis), reverse=True)
-        found[tuple(chain)] = None
-    return tuple(found)
+        chain = sorted([r for r in around if r.arg.kind in THREADS], key=_speed, reverse=True)
+        for i, r in enumerate(chain):
+            found.setdefault(r, set()).update(chain[:i])
+    return {r: found[r] for r in sorted(found, key=_speed, reverse=True)}
+
+
+def _speed(r: UOp) -> tuple[int, tuple[int, ...]]:
+    return _FASTEST[r.arg.kind], r.arg.axis
+
+
+def _size(r: UOp) -> int:
+    return int(r.src[0].arg)
 
 
 def _threads(order: list[UOp], gpu: Gpu) -> _Threads | None:
     """Indices for all ranges of blocks and threads; None if there are no such ranges."""
     blocks = sorted((u for u in order if u.op is Ops.RANGE and u.arg.kind == "global"),
                     key=lambda r: r.arg.axis)  # fmt: skip
-    chains = _chains(order)
+    faster = _faster(order)
     position: dict[UOp, int] = {}  # of a range: the most ranges inside of it around one node
-    for chain in chains:
-        for i, r in enumerate(chain):
-            position[r] = max(position.get(r, 0), i)
+    for r, inside in faster.items():
+        position[r] = max([position[f] + 1 for f in inside], default=0)
     if not (blocks or position):
         return None
     index, only = _blocks(order, blocks, gpu)
-    sizes = sorted({(i, _threads_of([r])) for r, i in position.items()})
+    sizes = sorted({(i, _size(r)) for r, i in position.items()})
     # The lanes of a warp must be neighbours, and the ranges of one dimension equally long.
     if len(sizes) > len(set(position.values())) or any(r.arg.kind == "warp" for r in position):
-        return _one_number(index, only, chains)
+        return _one_number(index, only, faster)
     extents = tuple([size for _, size in sizes])
     threads = grid("lidx", extents[::-1], gpu.block, innermost_first=True).index[::-1]
     index |= {r: threads[i] for r, i in position.items()}
@@ -129,44 +137,44 @@ def _blocks(
 
 
 def _one_number(
-    index: dict[UOp, UOp], only: dict[UOp, UOp], chains: tuple[tuple[UOp, ...], ...]
+    index: dict[UOp, UOp], only: dict[UOp, UOp], faster: Mapping[UOp, set[UOp]]
 ) -> _Threads:
-    """A block of one dimension, whose ranges are digits of a thread's number."""
-    steps: dict[UOp, int] = {}  # of a range: the number of threads per iteration
-    for chain in chains:
-        for i, r in enumerate(chain):
-            steps[r] = max(steps.get(r, 0), _threads_of(chain[:i]))
-    total = max(map(_threads_of, chains))
+    """A block of one dimension, whose ranges are digits of a thread's number. A range around
+    several nests has one step, so a nest with fewer faster threads leaves gaps (`_only_first`)."""
+    steps: dict[UOp, int] = {}
+    for r, inside in faster.items():
+        steps[r] = math.lcm(*[steps[f] * _size(f) for f in inside])
+    total = max([step * _size(r) for r, step in steps.items()])
     number = grid("lidx", [total]).index[0]
     for r, step in steps.items():
         digit = affine.floordiv(number, affine.const(step))
         index[r] = affine.floormod(digit, r.src[0])
-    return _Threads(index, only, dict.fromkeys(steps, 0), (number,), (total,), chains)
-
-
-def _threads_of(chain: Iterable[UOp]) -> int:
-    """The number of threads in nested ranges."""
-    return math.prod([int(r.src[0].arg) for r in chain])
+    return _Threads(index, only, dict.fromkeys(steps, 0), (number,), (total,), steps)
 
 
 def _only_first(u: UOp, launch: _Threads) -> UOp | None:
     """The condition for a thread to do a store: it is first in all dimensions, or digits, that the
     store does not move with. None if all threads do it."""
-    own = {r for r in ranges.ranges(u) if r in launch.position}
-    if launch.chains:
-        count = _threads_of(own)
-        if count == launch.sizes[0]:
-            return None
-        longest = max([c for c in launch.chains if own <= set(c)], key=_threads_of)
-        if _threads_of(longest) < launch.sizes[0]:
-            return compare.less(launch.threads[0], affine.const(count))
-        others = [launch.index[r] for r in longest if r not in own]
+    own = [r for r in ranges.ranges(u) if r in launch.position]
+    gates: list[UOp] = []
+    if launch.steps:
+        number, below = launch.threads[0], 1  # the threads below of the faster ranges
+        for r in sorted(own, key=_speed, reverse=True):
+            if (gap := launch.steps[r] // below) > 1:
+                digit = affine.floordiv(number, affine.const(below))
+                gates.append(_is_zero(affine.floormod(digit, affine.const(gap))))
+            below = launch.steps[r] * _size(r)
+        if below < launch.sizes[0]:
+            gates.append(compare.less(number, affine.const(below)))
     else:
         inside = {launch.position[r] for r in own}
-        threads = [t for i, t in enumerate(launch.threads) if i not in inside]
-        others = [t for t in threads if t.op is not Ops.CONST]
-    gates = [compare.equal(i, affine.const(0)) for i in others]
+        others = [t for i, t in enumerate(launch.threads) if i not in inside]
+        gates = [_is_zero(t) for t in others if t.op is not Ops.CONST]
     return functools.reduce(index_maps.both, gates) if gates else None
+
+
+def _is_zero(index: UOp) -> UOp:
+    return compare.equal(index, affine.const(0))
 
 
 class _Placement:
@@ -231,7 +239,7 @@ class _Placement:
 
     def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:
         """A REDUCE over threads, one dimension after the other."""
-        if self.launch.chains:
+        if self.launch.steps:
             raise Unsupported("a reduce shared by threads beside a tile that they fill together")
         for r in closed:
             if r not in self.launch.position:
