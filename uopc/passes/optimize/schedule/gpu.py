@@ -256,16 +256,20 @@ def _specialise(s: GpuScheduler) -> bool:
     if s.threads or k.reduces or len(k.written) != 1 or not guards.specialise(s):
         return False
     for i in range(len(s.facts.written)):
-        _widen_output(s, k := s.facts, _nest(k, i))
-        threads = [r for r in ranges.ranges(s.facts.written[i].node) if r.arg.kind == "local"]
-        _fill_block(s, gpu_thresholds.BLOCK // _runs(threads), _nest(s.facts, i))
+        _widen_output(s, k := s.facts, [r for r in _loops(k) if r in _nests(k)[i]])
+    nests = _nests(s.facts)
+    threads = [1] * len(nests)  # of a block; a loop around several nests has those of the largest
+    for r in reversed(_loops(s.facts)):
+        inside = [i for i, nest in enumerate(nests) if r in nest]
+        largest = max([threads[i] for i in inside])
+        n = _local(s, r, gpu_thresholds.BLOCK // largest)
+        threads = [largest * n if i in inside else t for i, t in enumerate(threads)]
     return _grid(s)
 
 
-def _nest(k: KernelFacts, i: int) -> list[UOp]:
-    """The loops around store number i."""
-    around = ranges.ranges(k.written[i].node)
-    return [r for r in _loops(k) if r in around]
+def _nests(k: KernelFacts) -> list[frozenset[UOp]]:
+    """The loops around each store."""
+    return [ranges.ranges(a.node) for a in k.written]
 
 
 # ---------------------------------------------------------------- outputs
@@ -321,10 +325,14 @@ def _widen_output(s: GpuScheduler, k: KernelFacts, among: list[UOp]) -> None:
 def _fill_block(s: Scheduler, left: int, loops: list[UOp]) -> None:
     """Output loops as threads, the innermost first, until a block is full."""
     for r in reversed(loops):
-        length = length_of(r)
-        n = left if length is None else covering(left, length)
-        if n > 1 and s.attempt("LOCAL", r, n):
-            left //= n
+        left //= _local(s, r, left)
+
+
+def _local(s: Scheduler, r: UOp, most: int) -> int:
+    """The number of threads, at most these, that a loop became."""
+    length = length_of(r)
+    n = most if length is None else covering(most, length)
+    return n if n > 1 and s.attempt("LOCAL", r, n) else 1
 
 
 def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
