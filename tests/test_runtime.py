@@ -770,6 +770,122 @@ def test_symbolic_sizes() -> None:
         f(floats(11, 4), floats(22, 4), floats(11, 4), k=0)
 
 
+def row_arguments(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return floats(n, 4, seed=seed), floats(2 * n, 4, seed=seed + 1), floats(n, 4, seed=seed + 2)
+
+
+def rows_of(x: np.ndarray, y: np.ndarray, z: np.ndarray, k: int) -> np.ndarray:
+    expected = x + z
+    expected[0] = y[k] + x[0]
+    return expected
+
+
+def test_sizes_that_come_again_are_not_bound_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, bound = program(symbolic_plan()), []
+    bind = f._runner.bind
+    monkeypatch.setattr(f._runner, "bind", lambda *args: bound.append(args) or bind(*args))
+
+    def python_calls(*args: Any, **named: Any) -> int:
+        bound.clear()
+        np.testing.assert_array_equal(f(*args, **named), rows_of(*args, named["k"]))
+        return len(bound)
+
+    one, other = row_arguments(3), row_arguments(7, seed=3)
+    assert [python_calls(*one, k=1) for _ in range(4)] == [1, 1, 0, 0]
+    assert [python_calls(*row_arguments(3, seed=9), k=1, out=np.empty_like(one[0]))] == [0]
+    assert [python_calls(*one, k=0), python_calls(*one, k=1)] == [1, 0]
+    assert [python_calls(*one, k=1, n=3), python_calls(*one, k=np.int64(1))] == [1, 1]
+    # Once more memory is needed, the states before it are made again.
+    assert [python_calls(*other, k=2) for _ in range(3)] == [1, 1, 0]
+    assert [python_calls(*one, k=1) for _ in range(3)] == [1, 1, 0]
+    with pytest.raises(UserTypeError, match="needs variable 'k' by name"):
+        f(*one)
+    with pytest.raises(UserTypeError, match="takes 3 arrays"):
+        f(*one, 1)
+
+
+def test_fuzz_sizes_against_plain_call() -> None:
+    native_call, plain_call = program(symbolic_plan()), program(symbolic_plan(), plain=True)
+    random_ = random.Random(2)
+    arrays = [row_arguments(n, seed) for n in (0, 1, 2, 9, 10, 11) for seed in (0, 3)]
+    flat = floats(8)
+    odd = [flat, flat.reshape(4, 2), flat.reshape(2, 4), floats(2, 4).astype("f8"), None]
+    integers = [0, 1, 2, 3, 4, -1, True, np.int64(1), 1.0, 1 << 70, "1", None]
+
+    def outcome(f: ProgramBase, args: list[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        try:
+            result = f(*args, **named)
+        except Exception as error:
+            return type(error), str(error)
+        return type(result), result is named.get("out"), np.asarray(result).tobytes()
+
+    seen = set()
+    for _ in range(3000):
+        args: list[Any] = list(random_.choice(arrays))
+        named: dict[str, Any] = {"k": random_.choice((0, 1))}
+        if random_.random() < 0.4:
+            named["k"] = random_.choice(integers)
+        if random_.random() < 0.1:
+            del named["k"]
+        if random_.random() < 0.1:
+            named["n"] = random_.choice([len(args[0]), *integers])
+        if random_.random() < 0.1:
+            args[random_.randrange(3)] = random_.choice([*odd, random_.choice(arrays)[0]])
+        if random_.random() < 0.1:
+            args += [random_.choice((0, 1, flat))]
+        if random_.random() < 0.1:
+            named["z"] = args.pop()
+        if random_.random() < 0.2:
+            named["out"] = random_.choice([np.empty_like(args[0]), flat, args[0]])
+        if random_.random() < 0.05:
+            named["other"] = 1
+        for _ in range(random_.choice((1, 1, 3))):  # equal sizes come again
+            first = outcome(native_call, args, named)
+            assert first == outcome(plain_call, args, named), (args, named)
+            seen.add(first[0])
+    assert seen >= {np.ndarray, UserError, UserTypeError}
+
+
+@pytest.mark.parametrize("nogil", [False, True])
+def test_concurrent_calls_of_different_sizes(nogil: bool) -> None:
+    f = program(replace(symbolic_plan(), nogil=nogil))
+    wrong = []
+
+    def work(seed: int) -> None:
+        random_ = random.Random(seed)
+        for _ in range(150):
+            args, k = row_arguments(random_.randrange(1, 11), seed), random_.randrange(2)
+            expected = rows_of(*args, k)
+            for _ in range(random_.randrange(1, 6)):
+                if not np.array_equal(f(*args, k=k), expected):
+                    wrong.append(seed)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_a_program_with_variables_is_freed() -> None:
+    code = load(compile_object(KERNELS))
+    gone = weakref.ref(code.memory)
+    f = make_callable(symbolic_plan(), code, ProgramBase)
+    del code
+    args, out = row_arguments(4), np.empty((4, 4), "f4")
+    counts = [sys.getrefcount(thing) for thing in (*args, out)]
+    for n in (4, 5):
+        for _ in range(50):
+            f(*args, k=1, out=out)
+            f(*row_arguments(n), k=0)
+    assert counts == [sys.getrefcount(thing) for thing in (*args, out)]
+    gc.disable()
+    del f
+    gc.enable()
+    assert gone() is None
+
+
 def k_default_missing(f: ProgramBase) -> bool:
     with pytest.raises(UserTypeError, match="needs variable 'k' by name"):
         f(floats(1, 4), floats(2, 4), floats(1, 4))

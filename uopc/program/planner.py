@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ class DimValue(SymbolicDim):
         """The value of an index expression."""
         return DimValue(closed.instructions(u))
 
-    @property
+    @cached_property
     def variable(self) -> str | None:
         op, known, _ = self.instructions[-1]
         return str(known) if op == Ops.VARIABLE.name else None
@@ -62,7 +63,7 @@ class DimValue(SymbolicDim):
         return {str(known) for op, known, _ in self.instructions if op == Ops.VARIABLE.name}
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        return closed.value(self.instructions, values)
+        return values[self.variable] if self.variable else closed.value(self.instructions, values)
 
 
 def dim(d: Any) -> Dim:

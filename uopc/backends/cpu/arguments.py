@@ -24,10 +24,16 @@ EXACT_WORK: Any = 10_000
 
 @dataclass(slots=True)
 class Bound:
-    """One call's arrays. `outs` has one entry per result, None where memory is still to be made."""
+    """One call's arrays. `outs` has one entry per result, None where memory is still to be made.
+
+    `integers`: the variables that the call named. `sizes`: those, and the shapes of the arguments.
+    `values`: of all variables.
+    """
 
     objects: list[object]
     arrays: list[AnyArray]
+    integers: dict[str, int]
+    sizes: Hashable
     values: dict[str, int]
     outs: list[AnyArray | None]
     out_objects: list[object]
@@ -85,7 +91,8 @@ def bind(
     integers = {name: _as_integer(name, value) for name, value in named.items()}
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.obtain(key, lambda: _bind_variables(plan, arrays, integers))
-    bound = Bound(objects, arrays, values, [None] * len(plan.results), [None] * len(plan.results))
+    count = len(plan.results)
+    bound = Bound(objects, arrays, integers, key, values, [None] * count, [None] * count)
     if out is not None:
         _bind_outs(plan, out, bound)
     _check_overlaps(plan, bound)

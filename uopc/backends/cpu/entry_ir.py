@@ -1,8 +1,13 @@
 """The `entry` function of the runtime, which CPython calls for a program, as LLVM IR.
 
 It checks the arguments, makes the outputs, runs the launches and returns the results. It passes
-every call that it does not handle, unchanged, to the Python function `slow`. `native.py` fills in
-the offsets in braces and explains the abbreviations.
+every call that it does not handle, unchanged, to the Python function `slow`, the first of the
+objects that the program owns. `native.py` fills in the offsets in braces and explains the
+abbreviations.
+
+A program with variables begins in `entry_sized`. Its state is of one set of sizes, which Python has
+bound and checked, and a call of other sizes is one for `slow`, which may give the program another
+state; so each call keeps the one that it began with alive.
 """
 
 ENTRY = """
@@ -34,6 +39,7 @@ unnamed:
 named:
   %names_count = field i64 %names {head}
   %argument_names = field ptr %state {s.argument_names}
+  %integers_count = field i64 %state {s.integers}
   if ugt i64 %nargs, %n then %slow else %positional
 positional:
   loop %c = 0 to %nargs from %named, %copy do %copy else %keyword
@@ -42,8 +48,9 @@ copy:
   put ptr %copied %arrays %c
   br label %positional
 keyword:
-  %out = phi ptr [null, %positional], [%value, %match], [%out, %put]
-  loop %kw = 0 to %names_count from %positional, %match, %put do %match else %matched
+  %out = phi ptr [null, %positional], [%value, %match], [%out, %put],
+               [%out, %integer]
+  loop %kw = 0 to %names_count from %positional, %match, %put, %integer do %match else %matched
 match:
   %names_items = getelementptr i8, ptr %names, i64 {tuple_items}
   %name = item ptr %names_items %kw
@@ -59,7 +66,7 @@ same_object:
   if eq ptr %known, %name then %put else %search
 read:
   ; Others, the keys of a dict that was read from somewhere, say, are compared as text.
-  loop %read_at = %nargs to %n from %search, %same_text do %same_text else %slow
+  loop %read_at = %nargs to %n from %search, %same_text do %same_text else %integers
 same_text:
   %text = item ptr %argument_names %read_at
   %difference = api i32 compare_text(ptr %text, ptr %name)
@@ -68,13 +75,33 @@ put:
   %found_at = phi i64 [%at, %same_object], [%read_at, %same_text]
   put ptr %value %arrays %found_at
   br label %keyword
+integers:
+  %known_names = field ptr %state {s.integer_names}
+  %known_values = field ptr %state {s.integer_values}
+  br label %other_integer
+other_integer:
+  loop %int_at = 0 to %integers_count from %integers, %same_name do %same_name else %slow
+same_name:
+  %known_name = item ptr %known_names %int_at
+  %name_difference = api i32 compare_text(ptr %known_name, ptr %name)
+  if eq i32 %name_difference, 0 then %plain_integer else %other_integer
+plain_integer:
+  ; The comparison of other objects may run any code.
+  %value_type = field ptr %value {type}
+  %int_type = field ptr @globals {g.int}
+  if eq ptr %value_type, %int_type then %integer else %slow
+integer:
+  %known_value = item ptr %known_values %int_at
+  %equal = api i32 compare(ptr %value, ptr %known_value, i32 2)
+  if eq i32 %equal, 1 then %keyword else %slow
 matched:
-  ; Names differ, so each filled a slot of its own.
+  ; Names differ, so each filled a slot of its own, or is one of the state's integers.
   %no_out = icmp eq ptr %out, null
   %outs = select i1 %no_out, i64 0, i64 1
   %by_name = sub i64 %names_count, %outs
   %all = add i64 %nargs, %by_name
-  if eq i64 %all, %n then %complete else %slow
+  %expected = add i64 %n, %integers_count
+  if eq i64 %all, %expected then %complete else %slow
 complete:
   %outputs = getelementptr ptr, ptr %arrays, i64 %n
   br i1 %no_out, label %prepare, label %take_out
@@ -318,9 +345,46 @@ dropped:
   ret ptr %answer
 
 slow:
-  %method = field ptr %state {s.slow}
-  %slow_answer = api ptr vectorcall(ptr %method, ptr %args, i64 %nargs, ptr %names)
+  %slow_answer = call ptr @slow(ptr %owned, ptr %args, i64 %nargs, ptr %names)
   ret ptr %slow_answer
+}
+
+define ptr @entry_sized(ptr %self, ptr %args, i64 %nargs_and_flag, ptr %names) {
+start:
+  %instance = field i64 @globals {g.instance}
+  %native_fields = getelementptr i8, ptr %self, i64 %instance
+  %owned = field ptr %native_fields 8
+  %state = field ptr %native_fields 16
+  if eq ptr %owned, null then %dead else %alive
+dead:
+  api void bad_call()
+  ret ptr null
+alive:
+  api void incref(ptr %owned)
+  %integers = field i64 %state {s.integers}
+  if eq ptr %names, null then %unnamed else %named
+unnamed:
+  if eq i64 %integers, 0 then %bound else %slow
+named:
+  if eq i64 %integers, -1 then %slow else %bound
+bound:
+  %bound_answer = call ptr @entry(ptr %self, ptr %args, i64 %nargs_and_flag, ptr %names)
+  br label %answered
+slow:
+  %nargs = and i64 %nargs_and_flag, 9223372036854775807
+  %slow_answer = call ptr @slow(ptr %owned, ptr %args, i64 %nargs, ptr %names)
+  br label %answered
+answered:
+  %answer = phi ptr [%bound_answer, %bound], [%slow_answer, %slow]
+  api void decref(ptr %owned)
+  ret ptr %answer
+}
+
+; A call through Python.
+define internal ptr @slow(ptr %owned, ptr %args, i64 %nargs, ptr %names) {
+  %function = field ptr %owned {tuple_items}
+  %answer = api ptr vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %names)
+  ret ptr %answer
 }
 
 ; The items of a list or a tuple.

@@ -1,6 +1,7 @@
 """The machine code of the runtime: written as LLVM IR, compiled once per process.
 
     entry         the function of a program that CPython calls (vectorcall)
+    entry_sized   the same for a program with variables
     run           walks the launch table of one program
     spread        one parallel launch: the caller and the pool's workers claim chunks
     worker        the loop of one worker thread
@@ -44,18 +45,18 @@ FUNCTIONS = {
     "incref": "Py_IncRef", "decref": "Py_DecRef", "compare_text": "PyUnicode_Compare",
     "save_thread": "PyEval_SaveThread", "restore_thread": "PyEval_RestoreThread",
     "new_tuple": "PyTuple_New", "new_list": "PyList_New", "new_dict": "PyDict_New",
-    "set_dict": "PyDict_SetItem",
+    "set_dict": "PyDict_SetItem", "compare": "PyObject_RichCompareBool",
 }  # fmt: skip
 # Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call takes the
 # slow path. `instance`: the offset of a program object's native fields.
-GLOBALS = ("stale", "instance", "ndarray", "tuple", "list", "out", "new_array", *FUNCTIONS)
+GLOBALS = ("stale", "instance", "ndarray", "tuple", "list", "int", "out", "new_array", *FUNCTIONS)
 
 # Words of a program's state, as the entry reads it. `records` has one record per argument, then one
-# per fresh result.
+# per fresh result. `integers`: the variables that calls of this state name, -1 where no call is.
 STATE = (
     "arguments", "takes_out", "fresh", "results", "structure", "nogil", "bases", "table",
     "records", "base_template", "sources", "written", "written_count", "arena_flag",
-    "argument_names", "keys", "slow",
+    "argument_names", "keys", "integers", "integer_names", "integer_values",
 )  # fmt: skip
 RECORD = ("dtype", "type_number", "ndim", "flags", "nbytes", "dims")
 STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
@@ -147,7 +148,7 @@ def source() -> str:
     return re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text)
 
 
-EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax")
+EXPORTS = ("globals", "entry", "entry_sized", "run", "spread", "worker", "try_acquire", "relax")
 
 
 class Runtime:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.backends.cpu import pool
-from uopc.backends.cpu.arguments import KnownSizes, bind, shape_of, value_of
+from uopc.backends.cpu.arguments import Bound, KnownSizes, bind, shape_of, value_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
@@ -83,8 +83,15 @@ class Arena:
         self.address = address_of(self._memory) if self._memory is not None else _NOTHING
         self._flag = np.zeros(1, np.int64)
         self.flag_address = data_address(self._flag)
-        self.owned = (self._flag, self._memory)
         _arenas.add(self)
+
+    def memory(self, nbytes: int) -> tuple[int, tuple[object, ...]] | None:
+        """The address of memory for calls that hold the flag, and what it lives in. None before a
+        call has needed that much."""
+        memory = self._memory
+        if nbytes and (memory is None or len(memory) < nbytes):
+            return None
+        return address_of(memory) if memory is not None else _NOTHING, (self._flag, memory)
 
     def acquire(self, nbytes: int) -> tuple[int, object]:
         """The address of memory for one call, and its owner: this arena if no other call has it."""
@@ -198,10 +205,17 @@ class Runner:
 
         `through` runs the launches, where given.
         """
+        return self.run(self.bind(positional, named), through)
+
+    def bind(self, positional: tuple[object, ...], named: dict[str, object]) -> Bound:
+        """The checked arrays and sizes of a call."""
+        return bind(self.plan, positional, named, self._known)
+
+    def run(self, bound: Bound, through: Observer | None = None) -> object:
+        """The value of a call."""
         if pool.stale:
             pool.revive()
         plan, runtime = self.plan, install()
-        bound = bind(plan, positional, named, self._known)
         sizes = self.sizes(bound.values)
         outs = [
             _new_array(plan, shape, result.dtype) if out is None else out
