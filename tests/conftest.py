@@ -12,6 +12,7 @@ tried one by one. Without tests/test_rules.py it says which rules no program nee
 from __future__ import annotations
 
 import difflib
+import gc
 import locale
 import os
 from pathlib import Path
@@ -70,6 +71,12 @@ def pytest_collection_modifyitems(config, items):
         slow = {item for item in items if item.get_closest_marker("slow")}
         config.hook.pytest_deselected(items=[*slow])
         items[:] = [item for item in items if item not in slow]
+
+
+def pytest_collection_finish():
+    """Leave modules and the list of tests, some million objects, out of garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config):

@@ -16,12 +16,13 @@ from tests.conformance import corpus, report, tally, workers
 from tests.conformance.runner import FAILED, Outcome
 
 SELECTION = Path(__file__).parent / "conformance" / "selection"
+PLACES = tuple(corpus.find(SELECTION))
 EVERY = 40  # one case of so many is compiled and run, and at least one of each group
 EVERY_COUNTED = 8  # one of so many is counted, which needs no machine code
 
 
 def recorded_sample(every: int) -> list[corpus.Place]:
-    places = [p for p in corpus.find(SELECTION) if p.kind == "graph" and p.nodes <= 400]
+    places = [p for p in PLACES if p.kind == "graph" and p.nodes <= 400]
     first = {p.group: p for p in sorted(places, key=lambda p: -p.nodes)}  # the smallest of each
     return list(dict.fromkeys([*first.values(), *places[::every]]))
 
@@ -52,7 +53,7 @@ def _counted(place: corpus.Place) -> Outcome:
 
 
 def test_each_group_is_there() -> None:
-    groups = {p.group for p in corpus.find(SELECTION)}
+    groups = {p.group for p in PLACES}
     assert {"quirks", "excess_precision", "graphs_only", "fuzz", "oob", "wide"} <= groups
     size = sum(path.stat().st_size for path in SELECTION.rglob("*") if path.is_file())
     assert size < 30 << 20

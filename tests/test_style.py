@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -21,13 +22,17 @@ from uopc.passes import ORDER, PIPELINE
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "uopc"
 FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text("utf-8"), str(path)) for path in FILES}
 SCHEDULE = "uopc/passes/optimize/schedule"
 TABLES = {  # flat on purpose: one row per line
     "uopc/ir/core/ops.py", f"{SCHEDULE}/thresholds.py", f"{SCHEDULE}/gpu_thresholds.py"
 }
 _PRAGMA = re.compile(r"\s*# (type: ignore|fmt: |noqa).*")
 MOST_LINES, MOST_FUNCTION, MOST_WIDTH = 700, 60, 100
+
+
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text("utf-8"), str(path))
 
 
 def name_of(path):
@@ -44,7 +49,7 @@ each_file = pytest.mark.parametrize("path", FILES, ids=[str(f.relative_to(ROOT))
 def imports(path):
     """The modules of this package that a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names if a.name.startswith("uopc")}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("uopc"):
@@ -126,8 +131,9 @@ def test_a_folder_can_be_read_at_a_glance():
 def test_only_the_environment_module_reads_the_environment():
     """`config.py` knows every variable; what else looks at `os.environ` is listed here."""
     readers = {
-        name_of(path) for path, tree in TREES.items()
-        if {"environ", "getenv"} & {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+        name_of(path) for path in FILES
+        if {"environ", "getenv"}
+        & {n.attr for n in ast.walk(parsed(path)) if isinstance(n, ast.Attribute)}
     }  # fmt: skip
     assert readers == {"uopc.config"}
 
@@ -145,7 +151,7 @@ def test_file_size(path):
 
 @each_file
 def test_function_size(path):
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = node.end_lineno - node.lineno + 1
             assert lines <= MOST_FUNCTION, f"{node.name} has {lines} lines"
@@ -161,7 +167,7 @@ def public(tree):
 
 @each_file
 def test_docstrings(path):
-    tree = TREES[path]
+    tree = parsed(path)
     assert ast.get_docstring(tree) or path.stat().st_size == 0, "no module docstring"
     missing = [n.name for n, _ in public(tree) if not ast.get_docstring(n) and lines_of(n) > 3]
     assert not missing, f"without a docstring: {missing}"
@@ -178,14 +184,14 @@ BAD_NAMES = ("util", "helper", "misc", "common", "stuff")
 def test_names(path):
     assert not any(word in path.stem for word in BAD_NAMES)
     names = [
-        n.name for n in ast.walk(TREES[path]) if isinstance(n, (ast.FunctionDef, ast.ClassDef))
+        n.name for n in ast.walk(parsed(path)) if isinstance(n, (ast.FunctionDef, ast.ClassDef))
     ]
     assert not [n for n in names if n.startswith("do_")]
 
 
 @each_file
 def test_no_python_recursion_tricks_and_no_swallowed_exceptions(path):
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute):
             assert node.attr != "setrecursionlimit"
         if isinstance(node, ast.ExceptHandler):
