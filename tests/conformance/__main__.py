@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.conformance import corpus, report, workers
+from tests.conformance import corpus, graphs, report, workers
 from tests.conformance.runner import FAILED, Outcome
 
 
@@ -21,6 +21,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--group", metavar="G", help="only this group (an IR file's name)")
     parser.add_argument("--case", metavar="ID", help="only cases whose id begins so")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N")
+    parser.add_argument("--graphs", type=Path, metavar="FOLDER", help="only write .uop files there")
     parser.add_argument("--summary", action="store_true", help="failures by class")
     parser.add_argument("--kernels", action="store_true", help="list cases with more kernels")
     return parser.parse_args()
@@ -32,6 +33,9 @@ def main() -> int:
         p for p in corpus.find(args.directory)
         if args.group in (None, p.group) and (args.case is None or p.id.startswith(args.case))
     ][: args.limit]  # fmt: skip
+    if args.graphs:
+        print(f"{graphs.write(places, args.graphs)} graphs in {args.graphs}")
+        return 0
     outcomes: list[Outcome] = []
     for outcome in workers.run_all(places, max(1, args.jobs), args.device):
         outcomes.append(outcome)

@@ -1,1 +1,1 @@
-"""The command line: `uopc dump|passes|ops|rules|check|bench|cache|doctor`."""
+"""The command line: `uopc dump|run|replay|passes|ops|rules|check|bench|cache|doctor`."""

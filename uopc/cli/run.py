@@ -38,7 +38,7 @@ from uopc.errors import UserError
 from uopc.passes.pass_manager import INPUT
 from uopc.program import profile
 from uopc.program.program import Program
-from uopc.program.request import prepare
+from uopc.program.request import Request, prepare
 
 _TRACED_CALLS = 3
 
@@ -85,7 +85,12 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 
 def compiled(found: load.Source, device: str | None) -> Program:
-    """The program of a source: with the settings that its file notes, or those of a Program."""
+    """The program of a source."""
+    return driver.make_program(checked_request(found, device))
+
+
+def checked_request(found: load.Source, device: str | None) -> Request:
+    """The request of a source: with the settings that its file notes, or those of a Program."""
     if found.start != INPUT:
         raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
     request = load.request_of(found, device)
@@ -95,7 +100,7 @@ def compiled(found: load.Source, device: str | None) -> Program:
             found.graph, None, request.optimize, request.threads, None, request.options,
             device=request.device,
         )  # fmt: skip
-    return driver.make_program(request)
+    return request
 
 
 def _outputs(results: Any) -> list[Any]:

@@ -66,8 +66,21 @@ def write_arrays(folder: Path, arrays: Mapping[str, Any]) -> list[Path]:
 
 def write_text(file: Path, text: str) -> None:
     """Write a file. UserError if it cannot be written."""
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a file. UserError if it cannot be written."""
     try:
-        file.write_text(text, encoding="utf-8")
+        file.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror or error}") from None
+
+
+def read_bytes(file: Path) -> bytes:
+    """The content of a file. UserError if it cannot be read."""
+    try:
+        return file.read_bytes()
     except OSError as error:
         raise UserError(f"{file}: {error.strerror or error}") from None
 

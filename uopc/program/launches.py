@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program import by_hand
 from uopc.program.request import Request, lower
-from uopc.program.timing import Timing
 from uopc.program.work import Work, measure
 from uopc.target import Target
 
@@ -53,6 +53,27 @@ class LazyLowered:
     def lowered(self) -> Lowered:
         """The stages and the linear kernels."""
         return lower(self.request, self.machine)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The seconds of each sample: one run, as the mean over a row of them if a run is short."""
+
+    runs: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The least of the samples, in seconds."""
+        return min(self.runs)
+
+    @property
+    def median(self) -> float:
+        """The median of the samples, in seconds."""
+        return statistics.median(self.runs)
+
+    def __repr__(self) -> str:
+        best, median = f"{self.best * 1e6:.3f}", f"{self.median * 1e6:.3f}"
+        return f"<Timing of {len(self.runs)} samples: best {best} us, median {median} us>"
 
 
 @dataclass

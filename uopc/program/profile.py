@@ -23,10 +23,9 @@ from uopc.errors import UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
-from uopc.program.launches import Kernel, Launch
+from uopc.program.launches import Kernel, Launch, Timing
 from uopc.program.program import Program
 from uopc.program.request import prepare
-from uopc.program.timing import Timing
 from uopc.tensor.creation import param
 
 # Multiply-adds in a row, the faster of two: long rows hide loads and stores, short rows overlap

@@ -21,7 +21,7 @@ from uopc.errors import InvalidIR, Unsupported, UserError
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.text.parser import parse, parse_header
-from uopc.passes.pass_manager import INPUT
+from uopc.passes.pass_manager import INPUT, Lowered
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
 
@@ -30,9 +30,13 @@ _PLAIN = (str, int, float, bool)
 
 
 def save(program: Program, file: Path) -> None:
-    """Write the schedule of a program. UserError if the file cannot be written, Unsupported for a
-    program with rules, which are functions, or with results by keys that JSON has not."""
-    request, lowered = program._request, program._stages.lowered
+    """Write the schedule of a program. Errors are those of `write`."""
+    write(file, program._request, program._stages.lowered, launched(program))
+
+
+def write(file: Path, request: Request, lowered: Lowered, launches: Sequence[str] = ()) -> None:
+    """Write a request and the Opts that its kernels have. UserError if the file cannot be written,
+    Unsupported for rules, which are functions, or results by keys that JSON has not."""
     if request.rules:
         raise Unsupported("a schedule with rules cannot be saved: rules are functions")
     if not all(type(k) in _PLAIN for k in request.keys):
@@ -48,7 +52,7 @@ def save(program: Program, file: Path) -> None:
     lines = [f"// schedule: {json.dumps(settings)}\n"]
     for i, k in enumerate(kernels):
         lines.append(f"// kernel-{i}: {' '.join([k.name, *map(str, k.opts or ())])}\n")
-    for i, text in enumerate(launched(program)):
+    for i, text in enumerate(launches):
         lines.append(f"// launch-{i}: {text}\n")
     text = Dump(lowered).text(INPUT)
     files.write_text(file, "".join(lines) + text)

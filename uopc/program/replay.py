@@ -1,0 +1,244 @@
+"""Process replay: the kernels of a corpus as one version of the compiler makes them, and another.
+
+A recording is a folder of
+
+    replay.json         the version of the format, the machine, the name of each program
+    0000.uop            the first program: its graph and the arguments of compile, its arrays beside
+    0000.kernels.json   of each kernel the name, the Opts, the UOps in order, the LLVM IR
+    0000.code           the plan and the machine code, as the disk cache has them
+
+A later version compiles the graphs again. Kernels are compared as text; the code of both versions
+runs in turns on the same arrays, where this machine is the one of the recording.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from uopc.cache.disk import Unusable
+from uopc.dump import files
+from uopc.errors import InvalidIR, UserError
+from uopc.ir.core.arena import arena
+from uopc.ir.core.serialize import fingerprint
+from uopc.ir.text.printer import print_graph
+from uopc.program import key, profile, record, saved
+from uopc.program.artifact import Artifact
+from uopc.program.kernel_cache import KernelCache
+from uopc.program.make_artifact import make_artifact
+from uopc.program.program import Backend
+from uopc.program.request import Request
+
+FORMAT = 1
+INDEX = "replay.json"
+ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn has some samples of each launch
+
+BackendOf = Callable[[str], Backend]
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """One kernel as text."""
+
+    name: str
+    opts: str
+    uops: str
+    source: str  # LLVM IR
+
+
+@dataclass(frozen=True)
+class Version:
+    """A program as one version of the compiler makes it. `code`: the record of its artifact."""
+
+    name: str
+    request: Request
+    kernels: tuple[KernelText, ...]
+    code: bytes
+
+
+@dataclass(frozen=True)
+class Change:
+    """A kernel that differs between two versions of a program. `ratio`: its time in the later one
+    over that in the earlier one, or None."""
+
+    kernel: str
+    kind: Literal["changed", "new", "gone"]
+    before: KernelText | None
+    after: KernelText | None
+    ratio: float | None = None
+
+
+# ---------------------------------------------------------------- recordings
+def compiled(name: str, request: Request, backend_of: BackendOf) -> Version:
+    """A program, compiled anew by this version, with the Opts that it chooses."""
+    return _compiled(name, request, backend_of)[0]
+
+
+def _compiled(name: str, request: Request, backend_of: BackendOf) -> tuple[Version, Any]:
+    """The version, and the graph as it was lowered."""
+    request = dataclasses.replace(request, opts=None)
+    backend = backend_of(request.device)
+    machine = backend.target(request.device, request.options.target_cpu)
+    with arena():
+        known = KernelCache(request, machine, None, backend.artifact, fresh=True)
+        printed = fingerprint(request.graph)
+        made, lowered = make_artifact(request, known, printed, backend.compile_kernels)
+        uops = {k.arg.name: k for k in lowered.kernels}
+        texts = tuple([
+            KernelText(n, " ".join(map(str, uops[n].arg.opts or ())), print_graph(uops[n]), source)
+            for n, source in zip(made.names, made.sources(), strict=True)
+        ])  # fmt: skip
+    heads = [(k.name, k.source, "") for k in texts]
+    own = key.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
+    return Version(name, request, texts, record.encode(own, heads, made)), lowered
+
+
+class Recorder:
+    """Writes a recording program by program. UserError if the folder has files already."""
+
+    def __init__(self, folder: Path, backend_of: BackendOf) -> None:
+        self.folder, self.backend_of = folder, backend_of
+        self.names: list[str] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise UserError(f"{folder} is not empty: record in a new folder")
+        except OSError as error:
+            raise UserError(f"{folder}: {error.strerror or error}") from None
+
+    def add(self, name: str, request: Request) -> Version:
+        """Compile a program and write it down."""
+        version, lowered = _compiled(name, request, self.backend_of)
+        stem = self.folder / f"{len(self.names):04d}"
+        saved.write(stem.with_suffix(".uop"), version.request, lowered)
+        texts = [dataclasses.asdict(k) for k in version.kernels]
+        files.write_text(stem.with_suffix(".kernels.json"), json.dumps(texts, indent=1))
+        files.write_bytes(stem.with_suffix(".code"), version.code)
+        self.names.append(name)
+        return version
+
+    def close(self) -> None:
+        """Write the index: a folder without one is no recording."""
+        index = {"replay": FORMAT, "programs": self.names}
+        files.write_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
+
+
+def read(folder: Path) -> Iterator[Version]:
+    """The programs of a recording. UserError where there is none, or it is damaged."""
+    index = _json(folder / INDEX)
+    if not isinstance(index, dict) or index.get("replay") != FORMAT:
+        raise UserError(f"{folder / INDEX}: expected a recording of format {FORMAT}")
+    names = index.get("programs")
+    if not isinstance(names, list):
+        raise UserError(f"{folder / INDEX}: damaged")
+    for number, name in enumerate(names):
+        yield _read(folder / f"{number:04d}", str(name))
+
+
+def _read(stem: Path, name: str) -> Version:
+    file = stem.with_suffix(".kernels.json")
+    found = _json(file)
+    fields = {f.name for f in dataclasses.fields(KernelText)}
+    if not isinstance(found, list) or not all(
+        isinstance(k, dict) and k.keys() == fields and all(type(v) is str for v in k.values())
+        for k in found
+    ):
+        raise UserError(f"{file}: damaged")
+    with arena():
+        try:
+            request, _ = saved.read(stem.with_suffix(".uop"))
+        except InvalidIR as error:
+            raise UserError(f"{stem.with_suffix('.uop')}: {error}") from None
+    code = files.read_bytes(stem.with_suffix(".code"))
+    kernels = tuple([KernelText(**k) for k in found])
+    return Version(name, dataclasses.replace(request, opts=None), kernels, code)
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(files.read_bytes(file))
+    except ValueError as error:
+        raise UserError(f"{file}: {error}") from None
+
+
+# ---------------------------------------------------------------- comparison
+def changes(before: Version, after: Version) -> list[Change]:
+    """The kernels that differ: in their UOps or in their code."""
+    old, new = ({k.name: k for k in v.kernels} for v in (before, after))
+    found: list[Change] = []
+    for name in {**old, **new}:
+        a, b = old.get(name), new.get(name)
+        if a is None or b is None:
+            found.append(Change(name, "new" if a is None else "gone", a, b))
+        elif (a.uops, a.source) != (b.uops, b.source):
+            found.append(Change(name, "changed", a, b))
+    return found
+
+
+class NotTimed(Exception):
+    """Why two versions cannot be timed side by side."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The least seconds of all launches of each kernel, by name."""
+
+    before: dict[str, float]
+    after: dict[str, float]
+
+    def ratio(self, kernel: str | None = None) -> float:
+        """The time after over the time before: of a kernel, or of the whole program."""
+        if kernel is not None:
+            return _ratio(self.before[kernel], self.after[kernel])
+        return _ratio(sum(self.before.values()), sum(self.after.values()))
+
+
+def _ratio(before: float, after: float) -> float:
+    return after / before if before else 1.0
+
+
+def times(before: Version, after: Version, backend_of: BackendOf) -> Times:
+    """Time two versions in turns, launch by launch, on the same random arrays."""
+    backend = backend_of(after.request.device)
+    runners = [_runner(v, after.request, backend) for v in (before, after)]
+    best: list[list[float]] = [[], []]
+    for _ in range(ROUNDS):
+        for turn, runner in enumerate(runners):
+            values = profile.sizes(runner.plan, {})
+            arrays = tuple(profile.random_arrays(runner.plan, values))
+            least = [min(t) for t in runner.time(arrays, values, SAMPLES)]
+            best[turn] = [min(pair) for pair in zip(least, best[turn] or least)]
+    summed: list[dict[str, float]] = [{}, {}]
+    for runner, found, total in zip(runners, best, summed):
+        for launch, seconds in zip(runner.plan.launches, found, strict=True):
+            total[launch.kernel] = total.get(launch.kernel, 0.0) + seconds
+    return Times(*summed)
+
+
+def _runner(version: Version, request: Request, backend: Backend) -> Any:
+    """The recorded code, ready to run. NotTimed where this machine or version cannot run it."""
+    machine = backend.target(request.device, request.options.target_cpu)
+    try:
+        head = record.read_head(version.code)
+        own = key.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
+        if differing := own.differs(head.key):
+            raise NotTimed(f"recorded with another {' and '.join(differing)}")
+        artifact: Artifact = record.decode(version.code, None, backend.artifact)
+    except Unusable as error:
+        raise NotTimed(f"recorded by a version that is too different: {error}") from None
+    try:
+        artifact.check()
+        plan = artifact.plan_for(request, fingerprint(request.graph).arrays)
+        return backend.runner(request, artifact, plan)
+    except InvalidIR as error:
+        raise NotTimed(f"damaged code: {error}") from None
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """The geometric mean."""
+    return statistics.geometric_mean(ratios) if ratios else 1.0
