@@ -10,7 +10,14 @@ from uopc.ir.core.args import AxisKind
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.analysis.loops import kernel_axes, make_range, reduces_over
-from uopc.passes.optimize.opts.legality import Refused, check_amount, check_free, check_outermost
+from uopc.passes.optimize.opts.legality import (
+    Refused,
+    check_amount,
+    check_free,
+    check_outermost,
+    check_parallel,
+    loops_to,
+)  # fmt: skip
 from uopc.passes.optimize.opts.strip_mining import Strip, clamped, quotient_up, stripped
 
 # A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
@@ -26,6 +33,7 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
         raise Refused("the kernel is shared among threads already")
     check_outermost(kernel, r)
+    check_parallel(kernel, loops_to(kernel, r))
     most = bounds.bounds(r.src[0])[1]
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:

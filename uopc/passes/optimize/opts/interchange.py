@@ -8,8 +8,8 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.loops import kernel_axes, kernel_nodes, make_range
-from uopc.passes.optimize.opts.legality import Refused
+from uopc.passes.analysis.loops import by_axis, kernel_axes, kernel_nodes, make_range
+from uopc.passes.optimize.opts.legality import Refused, check_parallel, loops_to
 
 
 def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
@@ -36,5 +36,7 @@ def swap(kernel: UOp, r: UOp, n: int) -> UOp:
             raise Refused("another range depends on one of them")
         if any(p.arg.axis > axis for p in ranges.ranges(moved.src[0])):
             raise Refused("the length of one depends on a loop that would be inside of it")
+    inner, outer = loops_to(kernel, max(r, q, key=by_axis)), min(r, q, key=by_axis)
+    check_parallel(kernel, [p for p in inner[1:] if p.arg.axis >= outer.arg.axis])
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")
     return rebuild.rebuild(kernel, {r: a, q: b})

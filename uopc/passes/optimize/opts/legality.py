@@ -12,6 +12,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.iterations import is_ordered
 from uopc.passes.analysis.loops import is_overwritten, kernel_nodes, reduces_over
 
 
@@ -58,6 +59,21 @@ def check_unordered(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of the range must keep their order."""
     if any([is_overwritten(u, r) for u in kernel_nodes(kernel).stores]):
         raise Refused("its iterations write to one place, in their order")
+    check_parallel(kernel, [r])
+
+
+def check_parallel(kernel: UOp, loops: Iterable[UOp]) -> None:
+    """Refused if the iterations of one of these loops must keep their order in what they write to
+    the caller's arrays."""
+    if any(is_ordered(kernel, q) for q in loops):
+        raise Refused("its iterations keep their order: one may touch what another one writes")
+
+
+def loops_to(kernel: UOp, r: UOp) -> list[UOp]:
+    """The range, and the output loops around it."""
+    axis = r.arg.axis
+    loops = [q for q in kernel_nodes(kernel).ranges if q.arg.kind == r.arg.kind == "loop"]
+    return [r, *[q for q in loops if q.arg.axis < axis]]
 
 
 def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:

@@ -136,6 +136,7 @@ def _check_output(kernel: UOp, r: UOp) -> None:
     if reduces_over(kernel, r):
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
     legality.check_unordered(kernel, r)
+    legality.check_parallel(kernel, legality.loops_to(kernel, r))
 
 
 def _fill_loops(kernel: UOp) -> set[UOp]:

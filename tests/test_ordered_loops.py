@@ -1,0 +1,106 @@
+"""Loops of hand-written kernels whose iterations touch what others write: they keep their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import uopc
+from uopc import Opt, UOp, dtypes, kernel_param
+from uopc.ir.interpret.interpreter import run_kernel
+
+N = 64
+o, x = kernel_param(0, (N + 8,), name="o"), kernel_param(1, (N,), name="x")
+k = kernel_param(2, (N,), dtypes.int32, "k")
+i, a, b = UOp.range(N, 0), UOp.range(8, 0), UOp.range(8, 1)
+KEYS = (np.arange(N) // 4 % 8).astype("i4")
+
+# For each kernel: the store, its loops, the elements that it writes and its value.
+Step = Callable[[np.ndarray, np.ndarray, int], tuple[int, float]]
+ORDERED: dict[str, tuple[UOp, tuple[UOp, ...], Step]] = {
+    "histogram": (o[k[i]].store(o[k[i]] + x[i]), (i,),
+                  lambda v, w, n: (KEYS[n], v[KEYS[n]] + w[n])),
+    "prefix sums": (o[i + 1].store(o[i] + x[i]), (i,), lambda v, w, n: (n + 1, v[n] + w[n])),
+    "a reversal": (o[i].store(o[N - 1 - i]), (i,), lambda v, _, n: (n, v[N - 1 - n])),
+    "groups": (o[i // 4].store(o[i // 4] * 0.5 + x[i]), (i,),
+               lambda v, w, n: (n // 4, v[n // 4] * 0.5 + w[n])),
+    "the last of a group": (o[i // 4].store(x[i]), (i,), lambda v, w, n: (n // 4, w[n])),
+    "one place": (o[0].store(o.after(i)[0] * 0.5 + x[i]), (i,),
+                  lambda v, w, n: (0, v[0] * 0.5 + w[n])),
+    "diagonals": (o[a + b].store(o[a + b] * 0.5 + x[a * 8 + b]), (a, b),
+                  lambda v, w, n: (n // 8 + n % 8, v[n // 8 + n % 8] * 0.5 + w[n])),
+    "rows from rows": (o[a * 8 + b + 8].store(o[a * 8 + b] + 1), (a, b),
+                       lambda v, _, n: (n + 8, v[n] + 1)),
+    "the next row, one further": (o[a * 8 + b + 7].store(o[a * 8 + b] + 1), (a, b),
+                                  lambda v, _, n: (n + 7, v[n] + 1)),
+}  # fmt: skip
+
+
+def expected(step: Step, source: np.ndarray) -> np.ndarray:
+    """One iteration after another, in plain Python."""
+    out = np.arange(N + 8, dtype="f4")
+    for n in range(N):
+        at, value = step(out, source, n)
+        out[at] = np.float32(value)
+    return out
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_iterations_keep_their_order(name: str) -> None:
+    store, loops, step = ORDERED[name]
+    sink = store.end(*loops).sink(name="k")
+    source = np.linspace(0, 4, N, dtype="f4")
+    arrays = {"o": np.arange(N + 8, dtype="f4"), "x": source, "k": KEYS}
+    wanted = expected(step, source)
+    for options in ({"threads": 2}, {"threads": 1}, {"optimize": False}):
+        f = uopc.compile(sink, verify=True, **options)
+        given = {v.name: arrays[v.name].copy() for v in f.inputs}
+        f(**given)
+        np.testing.assert_allclose(given["o"], wanted, rtol=1e-6, err_msg=str(options))
+    given = [arrays[v.name].copy() for v in f.inputs]
+    run_kernel(sink, given)
+    np.testing.assert_allclose(given[0], wanted, rtol=1e-6)
+
+
+def test_threads_do_not_share_such_a_loop() -> None:
+    many = 1 << 20
+    r, y = UOp.range(many, 0), kernel_param(1, (many,), name="y")
+    group = r // (1 << 18)
+    sink = o[group].store(o[group] + y[r]).end(r).sink(name="k")
+    out, ones = np.zeros(N + 8, "f4"), np.ones(many, "f4")
+    uopc.compile(sink, threads=2)(out, ones)
+    assert out[:5].tolist() == [1 << 18] * 4 + [0]
+
+
+INDEPENDENT = {
+    "in place": (o[i].store(o[i] * 2), (i,)),
+    "parts": (o[a].store(o[a + 8] * 2), (a,)),
+    "columns of rows": (o[a * 8 + b].store(o[a * 8 + b] * 2), (a, b)),
+    "rows of columns": (o[b * 8 + a].store(o[b * 8 + a] * 2), (a, b)),
+}
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_iterations_that_never_meet_have_lanes(name: str) -> None:
+    store, loops = INDEPENDENT[name]
+    f = uopc.compile(store.end(*loops).sink(name="k"), verify=True)
+    assert "VECTOR" in str(f.kernels[0].opts)
+
+
+def test_opts_that_change_the_order_are_refused() -> None:
+    b7 = UOp.range(7, 1)
+    further = o[a * 8 + b7 + 8].store(o[a * 8 + b7 + 1] + 1).end(a, b7)
+    prefix = o[i + 1].store(o[i] + x[i]).end(i)
+    cases = [
+        (further, Opt("SWAP", 0, 1)), (further, Opt("THREAD", 1, 2)),
+        (prefix, Opt("VECTOR", 0, 8)), (prefix, Opt("UPCAST", 0, 4)),
+    ]  # fmt: skip
+    for effect, opt in cases:
+        with pytest.raises(uopc.UserError, match="its iterations keep their order"):
+            uopc.compile(effect.sink(name="k", opts=(opt,)))
+    kept = uopc.compile(prefix.sink(name="k", opts=(Opt("TILE", 0, 8),)))
+    assert [str(v) for v in kept.kernels[0].opts] == ["TILE(0, 8)"]
+    with pytest.raises(uopc.UserError, match="its iterations keep their order"):
+        uopc.compile(prefix.sink(name="k", opts=(Opt("LOCAL", 0, 8),)), device="cuda:sm_90")

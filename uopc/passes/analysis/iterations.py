@@ -1,0 +1,109 @@
+"""The loops whose iterations must keep their order: one touches an element that another one writes.
+
+    for i < 7: o[i + 1] = o[i] + x[i]        for i < 64: bins[k[i]] = bins[k[i]] + 1
+
+Kernels that the scheduler made have no such loops: only a user writes them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from uopc.ir.builder import index_maps
+from uopc.ir.core import bounds, ranges, walk
+from uopc.ir.core.arena import memo
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects, storage_root
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.passes.analysis.loops import by_axis, is_overwritten, kernel_nodes
+
+
+def is_ordered(kernel: UOp, r: UOp) -> bool:
+    """True if an iteration of the range may touch an element of a PARAM, or of storage that it
+    indexes by r, that another one writes: they may not change places or run at the same time."""
+    for u in kernel_nodes(kernel).stores:
+        if is_overwritten(u, r) and storage_root(u.src[0]).op is Ops.PARAM:
+            return True
+    return any(
+        r in ranges.ranges(target) and r in ranges.ranges(access) and not _apart(target, access, r)
+        for target, access in _meetings(kernel)
+    )
+
+
+@memo
+def _meetings(kernel: UOp) -> list[tuple[UOp, UOp]]:
+    """The addresses of STOREs, each with an address whose elements it may overwrite: one that is
+    read, or its own where several iterations may store to one element."""
+    targets: dict[UOp, list[UOp]] = {}
+    for u in kernel_nodes(kernel).stores:
+        target = before_effects(u.src[0])
+        targets.setdefault(storage_root(target), []).append(target)
+    rest = [u.src[1:] if u.op is Ops.STORE else u.src for u in walk.order(kernel)]
+    used: set[UOp] = set().union(*rest)
+    found = []
+    for access in [u for u in used if u.op is Ops.INDEX]:
+        for target in targets.get(storage_root(access), ()):
+            if _may_meet(target, access):
+                found.append((target, access))
+    scattered = [(t, t) for same in targets.values() for t in same if _is_scattered(t)]
+    return found + scattered
+
+
+def _address(access: UOp) -> UOp | None:
+    """The flat index, without its guard."""
+    return index_maps.ungated(access.src[1])[0] if len(access.src) == 2 else None
+
+
+def _may_meet(target: UOp, access: UOp) -> bool:
+    """False if all elements of one lie before those of the other."""
+    a, b = _address(target), _address(access)
+    if a is None or b is None:
+        return True
+    (low, high), (first, last) = bounds.bounds(a), bounds.bounds(b)
+    return bool(low <= last and first <= high)
+
+
+def _is_scattered(target: UOp) -> bool:
+    """True if the index is more than a sum of loops: a value that was read, a quotient."""
+    a = _address(target)
+    return a is None or any(
+        f.op not in (Ops.RANGE, Ops.VARIABLE, Ops.CONST, Ops.SPECIAL, Ops.LANES)
+        for m in affine.form(a)[1] for f in affine.factors(m)
+    )  # fmt: skip
+
+
+def _apart(target: UOp, access: UOp, r: UOp) -> bool:
+    """True if two iterations of r never meet: its step is longer than all that varies inside of
+    one, or all of its steps together are shorter than any of that. Loops around r stand still."""
+    a, b = _address(target), _address(access)
+    if a is None or b is None:
+        return False
+    (first, one), (second, two) = affine.form(a), affine.form(b)
+    moving = [m for m in one if r in ranges.ranges(m)]
+    if len(moving) != 1 or moving != [m for m in two if r in ranges.ranges(m)]:
+        return False
+    m, k = moving[0], one[moving[0]]
+    others = [x for x in affine.factors(m) if x is not r]
+    if k != two[m] or len(others) + 1 != len(affine.factors(m)) or any(map(ranges.ranges, others)):
+        return False
+    still = {x for x, f in one.items() if two.get(x) == f and _stands_still(x, r)} | {m}
+    inside = [{x: f for x, f in terms.items() if x not in still} for terms in (one, two)]
+    if first == second and not others:
+        shortest = math.gcd(*[f for terms in inside for f in terms.values()])
+        if abs(k) * bounds.bounds(r)[1] < shortest:
+            return True
+    step = affine.scaled(affine.product(others) if others else affine.const(1), abs(k))
+    rests = [affine.build(first, inside[0]), affine.build(second, inside[1])]
+    low = min([bounds.bounds(x)[0] for x in rests])
+    if low == -math.inf:
+        return False
+    ends = [affine.plus(affine.upper(x), 1 - int(low)) for x in rests]
+    return all(affine.at_most(end, step) for end in ends)
+
+
+def _stands_still(m: UOp, r: UOp) -> bool:
+    """True if a term is the same in all iterations of r: it has only loops around r in it."""
+    if any(not by_axis(q) < by_axis(r) for q in ranges.ranges(m)):
+        return False
+    return not any(u.op is Ops.INDEX for u in walk.toposort(m))
