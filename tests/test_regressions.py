@@ -243,3 +243,15 @@ def test_parts_at_places_that_variables_say_are_not_one_part(optimize):
     program = uopc.compile(parts[0].stack(*parts[1:]), optimize=optimize)
     got = program(a, **{f"v{i}": c for i, c in enumerate(chosen)})
     np.testing.assert_array_equal(got, a[chosen] * 2)
+
+
+def test_zero_around_a_choice_of_another_number_stays():
+    """A window of a pad by 3, padded by 0: only the choice of the inner pad is the load's gate."""
+    m = uopc.variable("m", 3, 16)
+    inner = uopc.param("y", (m,), dtypes.int8).pad([(17, 0)], value=3)
+    outer = inner.pad([(1, 1)])
+    f = uopc.compile(outer[:-2] + outer[1:-1] + outer[2:], threads=1)
+    for size in (3, 4, 16):
+        a = np.arange(size, dtype="i1")
+        b = np.pad(np.pad(a, (17, 0), constant_values=3), 1)
+        np.testing.assert_array_equal(f(a), b[:-2] + b[1:-1] + b[2:])

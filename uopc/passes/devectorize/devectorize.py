@@ -277,16 +277,22 @@ def _is_simple(whole: UOp, lane: UOp, src: tuple[UOp, ...]) -> bool:
 
 def _is_gate(u: UOp, src: tuple[UOp, ...]) -> bool:
     """True if a WHERE chooses 0 only where its gated load, converted, gives 0 anyway."""
-    if u.op is not Ops.WHERE:
+    if u.op is not Ops.WHERE or not _is_zero(src[2]):
         return False
-    loaded, other = src[1:]
+    loaded = src[1]
     while loaded.op is Ops.CAST:
         loaded = loaded.src[0]
-    if loaded.op not in (Ops.LOAD, Ops.WHERE) or len(loaded.src) < 2:
+    if loaded.op is Ops.LOAD and len(loaded.src) > 1:
+        gate = loaded.src[1]
+    elif loaded.op is Ops.WHERE and _is_zero(loaded.src[2]):  # as `gathered` makes one
+        gate = loaded.src[0]
+    else:
         return False
-    gate = loaded.src[loaded.op is Ops.LOAD]
-    zero = other.op is Ops.CONST and other.arg == 0 and str(other.arg)[0] != "-"
-    return zero and (src[0] is gate or set(flatten(src[0])) <= set(flatten(gate)))
+    return src[0] is gate or set(flatten(src[0])) <= set(flatten(gate))
+
+
+def _is_zero(u: UOp) -> bool:
+    return u.op is Ops.CONST and u.arg == 0 and str(u.arg)[0] != "-"
 
 
 def _take_lane(u: UOp, i: int) -> UOp:
