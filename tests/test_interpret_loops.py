@@ -116,7 +116,7 @@ def test_updates_in_place_and_swaps() -> None:
     k = kernel.range(8)
     swap = kernel.group(store(at(p, k), at(q, k)), store(at(q, k), at(p, k)))
     x = a.copy()
-    run_kernel(kernel.sink(kernel.end(swap, k)), [x, y])
+    run_indexed(kernel.sink(kernel.end(swap, k)), {p: x, q: y})
     np.testing.assert_array_equal(x[:8], b[:8])
     np.testing.assert_array_equal(y[:8], a[:8])
 
@@ -154,7 +154,7 @@ def test_reads_come_before_the_stores_that_they_must_not_see() -> None:
     overwrite = kernel.end(store(at(q, i), 9.0), i)
     copy = kernel.end(store(at(p, j), at(q, j)), j)
     a, b = np.zeros(4, "f4"), np.arange(4, dtype="f4")
-    run_kernel(kernel.sink(overwrite, copy), [a, b])
+    run_indexed(kernel.sink(overwrite, copy), {p: a, q: b})
     assert a.tolist() == [0, 1, 2, 3] and b.tolist() == [9] * 4
 
 
@@ -164,7 +164,7 @@ def test_each_of_two_loops_may_read_what_the_other_overwrites() -> None:
     first = kernel.end(store(at(p, i), at(q, i)), i)
     second = kernel.end(store(at(q, j), at(p, j)), j)
     a, b = np.array([1, 2, 3, 4], "f4"), np.array([5, 6, 7, 8], "f4")
-    run_kernel(kernel.sink(first, second), [a, b])
+    run_indexed(kernel.sink(first, second), {p: a, q: b})
     assert a.tolist() == [5, 6, 7, 8] and b.tolist() == [1, 2, 3, 4]
 
 
@@ -183,8 +183,9 @@ def test_one_loop_cannot_read_storage_both_before_and_after_a_store() -> None:
     p, q, i = param(0, 4), param(1, 4), kernel.range(4)
     done = store(at(p, 0), 1.0)
     both = at(kernel.after(p, done), i) + at(p, i)
+    sink = kernel.sink(kernel.end(store(at(q, i), both), i))
     with pytest.raises(InvalidIR, match="both before and after a store"):
-        run_kernel(kernel.sink(kernel.end(store(at(q, i), both), i)), [floats(4), floats(4)])
+        run_indexed(sink, {p: floats(4), q: floats(4)})
 
 
 def test_guarded_accesses_do_not_happen() -> None:

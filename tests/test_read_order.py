@@ -1,4 +1,4 @@
-"""Reads of one element before and after a store to it, in a kernel written by hand: an error."""
+"""Reads whose order with a store to their element a kernel written by hand does not say: errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 import uopc
 from uopc import UOp, dtypes, kernel_param
 from uopc.ir.core.args import BufferArg
+from uopc.ir.core.level_of import level_of
 from uopc.ir.interpret.interpreter import evaluate, run_kernel
+from uopc.ir.verify.verifier import verify
 
 N = 8
 OUT, IN = (kernel_param(slot, (N,), dtypes.float32) for slot in range(2))
@@ -60,14 +62,57 @@ def test_an_element_read_before_and_after_a_store_is_an_error(name: str) -> None
     arrays = {name: np.full(N, 5.0, "f4") for name in "ab"}
     a, b = (uopc.param(name, (N,)) for name in "ab")
     called = b.after(UOp(uopc.Ops.CALL, dtypes.void, (kernel, a, b)))
-    for run in (
-        lambda: uopc.compile(kernel),
-        lambda: uopc.compile(kernel, verify=True),
-        lambda: evaluate([called], arrays),
-        lambda: uopc.compile(called),
-    ):
+    for run in (*entries(kernel), lambda: evaluate([called], arrays), lambda: uopc.compile(called)):
         with pytest.raises(uopc.InvalidIR, match=r"reads arg0\[.*before.* after a store to"):
             run()
+
+
+def entries(kernel: UOp) -> list[Callable[[], object]]:
+    """Each way in which a kernel is used."""
+    return [
+        lambda: uopc.compile(kernel),
+        lambda: uopc.compile(kernel, verify=True),
+        lambda: verify(kernel, level_of(kernel)),
+        lambda: run_kernel(kernel, [np.zeros(N, "f4"), np.zeros(N, "f4")]),
+    ]
+
+
+def beside(one: UOp, other: UOp) -> UOp:
+    return UOp.sink(UOp.group(one, other).end(I), name="k")
+
+
+NO_ORDER: dict[str, Callable[[], UOp]] = {
+    "in one loop": lambda: beside(OUT[I].store(1.0), IN[I].store(OUT[I])),
+    "in two loops": lambda: UOp.sink(
+        OUT[I].store(1.0).end(I), IN[J].store(OUT[J]).end(J), name="k"
+    ),
+    "a swap": lambda: beside(IN[I].store(OUT[I]), OUT[I].store(IN[I])),
+    "values with shapes": lambda: UOp.sink(OUT.store(IN), IN.store(OUT), name="k"),
+    "a read by a reduce": lambda: UOp.sink(OUT.store(1.0), IN.store(OUT.sum()), name="k"),
+    "a gate of the read": lambda: beside(OUT[I].store(1.0), IN[I].store(OUT[I].load(I < 4))),
+}
+
+
+@pytest.mark.parametrize("name", NO_ORDER)
+def test_a_read_and_a_store_without_order_are_an_error(name: str) -> None:
+    """A store that does not need the read, and a read that is not after the store."""
+    kernel = NO_ORDER[name]()
+    for run in entries(kernel):
+        with pytest.raises(uopc.InvalidIR, match="nothing says whether arg") as caught:
+            run()
+        assert str(caught.value).count(__file__) == 2
+
+
+def ordered_by_the_kernel() -> UOp:
+    """The store comes after what uses the read."""
+    copied = IN[I].store(OUT[I])
+    return UOp.sink(OUT.after(copied)[I].store(1.0).end(I), name="k")
+
+
+def gates_that_exclude() -> UOp:
+    low, high = I < 4, I >= 4
+    kept = IN[I].store(OUT[I].load(low))
+    return beside(kept, OUT[I].store(1.0, high))
 
 
 def in_place() -> UOp:
@@ -93,7 +138,9 @@ def guarded() -> UOp:
     return closed(IN.index(I), low + seen.index((I > 3).where(I, UOp.invalid())))
 
 
-@pytest.mark.parametrize("make", [in_place, read_first, elsewhere, guarded, summed])
+@pytest.mark.parametrize("make", [
+    in_place, read_first, elsewhere, guarded, summed, ordered_by_the_kernel, gates_that_exclude,
+])  # fmt: skip
 def test_other_reads_are_legal(make: Callable[[], UOp]) -> None:
     kernel = make()
     given = [np.arange(1, N + 1, dtype="f4"), np.arange(N, dtype="f4") * 3]

@@ -173,6 +173,10 @@ def x() -> UOp:
     return creation.param("x", (4, 8))
 
 
+def exchanged(a: UOp, b: UOp) -> UOp:
+    return sink(store(a, b), store(b, a))
+
+
 BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("legal-op", INDEXED, lambda: sink(movement.permute(x(), (1, 0)))),
     ("legal-op", TENSOR, lambda: raw_range(8, 0)),
@@ -214,6 +218,7 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("range-closed-once", KERNEL, lambda: closed_with(raw_range(8, 0), index(1))),
     ("ranges-nest", KERNEL, two_nests),
     ("ranges-nest", KERNEL, lambda: closed_with(raw_range(8, 0), raw_range(4, 0))),
+    ("reads-ordered", KERNEL, lambda: exchanged(at(param(0), index(0)), at(param(1), index(0)))),
     ("flat-index", VECTOR, lambda: sink(store(at(x(), index(0), index(0)), number(1.0)))),
     ("flat-index", VECTOR, lambda: sink(store(at(at(x(), index(0)), index(0)), number(1.0)))),
     ("explicit-loads", LINEAR, lambda: implicit_load()),

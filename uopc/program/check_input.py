@@ -17,7 +17,6 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, closed, compare, size_conditions
 from uopc.ir.verify import in_bounds, verifier
-from uopc.ir.verify.read_order import verify_read_order
 from uopc.tensor.indexing import between, in_range
 
 
@@ -58,7 +57,6 @@ def _guarded(kernel: UOp) -> UOp:
     """The kernel, in which an index that is not proved to be inside reads 0 or stores nothing
     where it is outside. InvalidIR where an access is outside for certain."""
     loops = with_loops(kernel)
-    verify_read_order(loops)
     assuming = [c.as_bool for c in size_conditions.of_graph(kernel)]
     unproved = {a.address: a for a in in_bounds.verify_bounds(loops, "input", assuming)}
     for address, access in unproved.items():

@@ -202,6 +202,7 @@ class _Loops(Elements):
     def _address(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """An INDEX of the storage under a view, after the effects on the way."""
         effects: list[tuple[UOp, ...]] = []
+        view = u
         while not u.op.is_storage and u.op is not Ops.STAGE:
             if u.op is Ops.INDEX:
                 at, rest = index_maps.gather_index(u, index)
@@ -221,7 +222,8 @@ class _Loops(Elements):
         for found in reversed(effects):
             storage = intern(Ops.AFTER, u.dtype, (storage, *self._effects(found)))
         plain = index if shapes.shape(u) else ()  # a scalar may be indexed by 0
-        return intern(Ops.INDEX, u.dtype, (storage, *index_maps.gated(plain, guard)))
+        made = intern(Ops.INDEX, u.dtype, (storage, *index_maps.gated(plain, guard)))
+        return _located(made, view)
 
     def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
         """Over axes, each of which becomes a range, and over the user's ranges."""

@@ -33,6 +33,7 @@ from uopc.ir.interpret.step_order import (
 from uopc.ir.interpret.steps import STEPS
 from uopc.ir.interpret.threads import Grid, is_private
 from uopc.ir.verify.nodes import describe
+from uopc.ir.verify.read_order import verify_read_order
 
 # The arrays of one block hold at most this many elements together.
 _BUDGET = 1 << 22
@@ -234,8 +235,10 @@ def run_kernel(
     """Run one kernel (a SINK of level kernel or vector, or a LINEAR of steps) in place.
 
     `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
-    with at least as many elements. InvalidIR when the kernel accesses an element outside of it.
+    with at least as many elements. InvalidIR when the kernel accesses an element outside of it, or
+    does not say whether it reads an element before or after a store.
     """
+    verify_read_order(kernel)
 
     def argument(param: UOp) -> Array:
         slot: int = param.arg.slot

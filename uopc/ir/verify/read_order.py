@@ -1,22 +1,23 @@
-"""The check that no kernel reads an element both before and after a store to it.
+"""The check that a kernel says of a read whether it is before or after a store to its element.
 
-    before = o[i];  s = o[i].store(1.0);  after = o.after(s)[i];  before + after
+    before = o[i];  s = o[i].store(1.0);  after = o.after(s)[i]
 
-A read sees the stores below it. Nothing puts a read that a store neither sees nor needs before that
-store, so where another read sees the store as well, the values would depend on chance.
+A read sees the stores below it, and comes before the stores that are above it. Nothing else orders
+a read and a store in one iteration of their loops, so that the value would depend on chance.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections.abc import Iterator
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
+from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import bounds
+from uopc.ir.core.arena import memo_last
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects, storage_root
@@ -29,28 +30,33 @@ Read = tuple[UOp, UOp]  # the node that uses an element, and its address
 
 
 def verify_read_order(kernel: UOp) -> None:
-    """InvalidIR when a kernel with loops, as a user wrote it, reads an element before and after a
-    store to it; the message names both reads and their lines."""
-    for u, problem in _reads_of_two_versions(graph_order([kernel])):
+    """InvalidIR, with the lines of both, if `unordered_reads` finds a read and a store."""
+    for u, problem in unordered_reads(kernel):
         raise InvalidIR(f"{problem}{made_at(u)}")
 
 
-def _reads_of_two_versions(nodes: list[UOp]) -> Iterator[tuple[UOp, str]]:
-    """A read that sees a store, and the problem: another one, of the same element, does not."""
+@memo_last
+def unordered_reads(kernel: UOp) -> list[tuple[UOp, str]]:
+    """The reads of a kernel that may come before or after a store to their element, each with the
+    problem. None at level linear, where the list is the order."""
+    return [] if kernel.op is Ops.LINEAR else list(_unordered(with_loops(kernel)))
+
+
+def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
+    nodes = graph_order([kernel])
     stores: dict[UOp, list[UOp]] = {}  # storage -> STOREs
     for u in nodes:
         if u.op is Ops.STORE:
             stores.setdefault(storage_root(u.src[0]), []).append(u)
-    versions = {u.src[0] for u in nodes if u.op is Ops.AFTER}
-    if not any(storage_root(v) in stores for v in versions):
-        return
     reads: dict[UOp, dict[Read, None]] = {}  # storage -> its reads
     for u in nodes:
         for place, s in enumerate(operands(u)):
             plain = place == 0 and u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER)
             if not plain and before_effects(s).op is Ops.INDEX and storage_root(s) in stores:
                 reads.setdefault(storage_root(s), {})[u, s] = None
-    marked = [s for found in stores.values() for s in found]
+    if not reads:
+        return
+    marked = [s for storage in reads for s in stores[storage]]
     marked += [u for found in reads.values() for u, _ in found]
     bit = {u: 1 << i for i, u in enumerate(dict.fromkeys(marked))}
     below: dict[UOp, int] = {}
@@ -58,21 +64,26 @@ def _reads_of_two_versions(nodes: list[UOp]) -> Iterator[tuple[UOp, str]]:
         below[u] = functools.reduce(operator.or_, [below[s] for s in operands(u)], bit.get(u, 0))
     for storage, found in reads.items():
         for store in stores[storage]:
-            seeing = [s for _, s in found if below[s] & bit[store]]
-            others = [
-                s for u, s in found
-                if not below[s] & bit[store] and not below[store] & bit[u]
-            ]  # fmt: skip
-            target = store.src[0]
-            for after, before in itertools.product(seeing, others):
-                if _may_meet(before, target) and _may_meet(after, target):
-                    yield after, _problem(before, after, store)
+            seeing = [r for r in found if below[r[1]] & bit[store]]
+            for read in found:
+                user, address = read
+                free = not below[address] & bit[store] and not below[store] & bit[user]
+                if free and _may_meet(read, store):
+                    after = next((s for s in seeing if _may_meet(s, store)), None)
+                    yield _problem(address, None if after is None else after[1], store)
 
 
-def _problem(before: UOp, after: UOp, store: UOp) -> str:
-    return (
-        f"one kernel reads {_text(before)} before and {_text(after)} after a store to "
-        f"{_text(store.src[0])}; use the value that is stored, or two kernels{made_at(before)}"
+def _problem(read: UOp, after: UOp | None, store: UOp) -> tuple[UOp, str]:
+    target = _text(store.src[0])
+    if after is not None:
+        return after, (
+            f"one kernel reads {_text(read)} before and {_text(after)} after a store to {target}; "
+            f"use the value that is stored, or two kernels{made_at(read)}"
+        )
+    name = target.partition("[")[0]
+    return read, (
+        f"nothing says whether {_text(read)} is read before or after the store to {target}; read "
+        f"{name}.after(the store), or store to {name}.after(what uses the read){made_at(store)}"
     )
 
 
@@ -83,15 +94,17 @@ def _text(address: UOp) -> str:
     return f"{name}[{'…' if index is None else ', '.join([x.render() for x in index])}]"
 
 
-def _may_meet(a: UOp, b: UOp) -> bool:
+def _may_meet(read: Read, store: UOp) -> bool:
     """False if two addresses differ in each iteration, or their guards exclude each other."""
-    one, two = _index(a), _index(b)
+    one, two = _index(read[1]), _index(store.src[0])
     if one is None or two is None or len(one) != len(two):
         return True
-    one, guard = index_maps.plain_index(one, index_maps.true())
-    two, other = index_maps.plain_index(two, index_maps.true())
-    both = simplify.simplify(index_maps.both(guard, other))
-    if both.op is Ops.CONST and not both.arg:
+    gates = [*(read[0].src[1:] if read[0].op is Ops.LOAD else ()), *store.src[2:]]
+    guard = functools.reduce(index_maps.both, gates, index_maps.true())
+    one, guard = index_maps.plain_index(one, guard)
+    two, guard = index_maps.plain_index(two, guard)
+    guard = simplify.simplify(guard)
+    if guard.op is Ops.CONST and not guard.arg:
         return False
     for x, y in zip(one, two):
         low, high = bounds.bounds(affine.sub(x, y))

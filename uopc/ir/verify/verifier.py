@@ -1,7 +1,7 @@
 """Check that a graph obeys its level: the rows of the op table and the named invariants.
 
 One walk over the graph, with each check once per node. Not checked here: indices in bounds
-(`in_bounds.py`), the order of reads and stores (the interpreter), and tags.
+(`in_bounds.py`), and tags.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import CHECKS, describe, verify_node
+from uopc.ir.verify.read_order import unordered_reads
 
 __all__ = ["describe", "verify", "verify_node"]
 
@@ -57,7 +58,9 @@ def _body_level(body: UOp, caller: Level) -> Level:
         return LINEAR
     if body.op is Ops.FUNCTION:
         return caller
-    return HANDWRITTEN if is_shaped(body) else KERNEL | VECTOR
+    if is_shaped(body):
+        return HANDWRITTEN
+    return KERNEL | VECTOR if caller & PROGRAM else KERNEL
 
 
 def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, str, str]]:
@@ -228,9 +231,14 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
     return None
 
 
+def _reads_ordered(root: UOp, nodes: list[UOp]) -> Problems:
+    yield from unordered_reads(root)
+
+
 _GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
     "range-closed-once": _closed_once,
     "ranges-nest": _nested,
+    "reads-ordered": _reads_ordered,
     "balanced-loops": _balanced,
     "defined-before-use": _defined_before_use,
     "threads-meet": _threads_meet,
