@@ -131,6 +131,27 @@ def test_a_launch_says_what_it_runs():
     )
 
 
+def test_the_work_of_kernels_written_by_hand():
+    """Values with shapes get loops first; a tile is no memory of the caller."""
+    o, a = (uopc.kernel_param(i, (64, 32), name=n) for i, n in enumerate("oa"))
+    i, j = UOp.range(64, 0), UOp.range(32, 1)
+    both = 2 * 64 * 32 * 4
+    for store, operations, nbytes in (
+        (o.store(a * 2.0), 64 * 32, both),
+        (o[i].store(a[i].flip(0).stage() * 2.0).end(i), 64 * 32, both),
+        (o[i, j].store(a[i, 31 - j]).end(i, j), 0, both),
+    ):
+        (launch,) = uopc.compile(store.sink(name="k")).launches
+        assert launch.work.counts({}) == (operations, nbytes)
+
+
+def test_kernels_and_arrays_print_in_a_line():
+    n = uopc.variable("n", 1, 9)
+    program = uopc.compile(uopc.param("x", (n + 1, 4)) * 2)
+    assert repr(program.kernels) == f"[Kernel(name='{program.kernels[0].name}')]"
+    assert repr(program.inputs[0]) == "ArraySpec(name='x', shape=((n+1), 4), dtype=dtypes.float32)"
+
+
 def test_launches_print_as_a_table():
     lines = str(uopc.compile(several()).launches).splitlines()
     assert lines[0].split() == ["kernel", "buffer", "dtype", "shape", "bytes", "how"]
@@ -197,6 +218,7 @@ A = np.ones((6, 8), np.float32)
         ((A, A), {}, "overlaps argument 'out' in memory"),
         ((A.copy(), A), {"n": 3}, "no argument 'n'"),
         (("no", A), {}, "expected an array, got str"),
+        ((A,), {"out": A.copy()}, "pass arrays by position: out, x"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(buffers, named, says):

@@ -100,6 +100,18 @@ def test_rules_reach_kernels_written_by_hand_and_gpus() -> None:
     assert "0f40E00000" in ptx and "0f40C00000" not in ptx
 
 
+@pytest.mark.parametrize("dtype", [uopc.dtypes.int32, uopc.dtypes.float32])
+def test_a_late_rule_may_make_a_mulacc_of_any_dtype(dtype: Any) -> None:
+    names = "abc"
+    a, b, c = (uopc.param(n, (37,), dtype) for n in names)
+    multiply = UPat(Ops.MUL, src=(UPat.var("v"), UPat.var("w")))
+    rule = (UPat(Ops.ADD, src=(multiply, UPat.var("u"))), lambda v, w, u: v.alu(Ops.MULACC, w, u))
+    f = uopc.compile(a * b + c, inputs=list(names), rules=rule)
+    assert "mulacc" in f.stages["apply-rules"]
+    x, y, z = (np.arange(i, i + 37).astype(f.inputs[0].dtype.name) for i in range(3))
+    np.testing.assert_array_equal(f(x, y, z), x * y + z)
+
+
 def test_a_pickle_and_the_stages_keep_the_rules() -> None:
     f = uopc.compile(graph(), rules={"rangeify": SEVENS}, optimize=False)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(f))(X), X * 7)

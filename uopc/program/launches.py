@@ -12,6 +12,7 @@ from uopc.backends.cpu.arguments import out_labels
 from uopc.backends.plan import Launch as Planned
 from uopc.backends.plan import Plan, Pointer
 from uopc.dump.columns import columns
+from uopc.errors import UserTypeError
 from uopc.ir.core import shapes, storage
 from uopc.ir.core.args import Opt
 from uopc.ir.core.dtypes import DType
@@ -85,7 +86,7 @@ class Kernel:
     """
 
     name: str
-    source: str
+    source: str = field(repr=False)
     _stages: LazyLowered = field(repr=False)
     _assembly: str = field(default="", repr=False)
     _listed: Callable[[], Sequence[Launch]] = field(default=tuple, repr=False)
@@ -187,11 +188,19 @@ class Launch:
         are those of a call of a program; Unsupported for a kernel whose addresses depend on values
         that only the program computes.
         """
+        self._check_names(variables)
         self._runner.call(buffers, variables)
+
+    def _check_names(self, given: Mapping[str, Any]) -> None:
+        """UserTypeError for `out`, which is a buffer like the others here."""
+        if "out" in given:
+            order = ", ".join(map(str, self.buffers))
+            raise UserTypeError(f"{self.kernel.name}: pass arrays by position: {order}")
 
     def time(self, *buffers: Any, samples: int = 20, **variables: Any) -> Timing:
         """The seconds of one run on your own arrays. The kernel runs many times: where it writes an
         array that it reads, the values change with each run."""
+        self._check_names(variables)
         return Timing(tuple(self._runner.time(buffers, variables, samples)[0]))
 
     def __str__(self) -> str:

@@ -65,6 +65,9 @@ class DimValue(SymbolicDim):
     def evaluate(self, values: Mapping[str, int]) -> int:
         return values[self.variable] if self.variable else closed.value(self.instructions, values)
 
+    def __str__(self) -> str:
+        return closed.show(self.instructions)
+
 
 def dim(d: Any) -> Dim:
     """A dimension of a shape, for the plan."""

@@ -69,6 +69,9 @@ class ArraySpec:
     shape: tuple[Any, ...]
     dtype: Any
 
+    def __repr__(self) -> str:
+        return f"ArraySpec(name={self.name!r}, shape={shapes.show(self.shape)}, dtype={self.dtype})"
+
 
 class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.

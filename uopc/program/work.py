@@ -14,6 +14,7 @@ from typing import Any
 
 from uopc.dump.table import source_lines
 from uopc.ir.builder.leaves import dim_uop
+from uopc.ir.builder.loops import with_loops
 from uopc.ir.core import dtypes, ranges, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
@@ -43,7 +44,11 @@ class Work:
 
 
 def measure(kernel: UOp, nodes: list[UOp]) -> Work:
-    """The work of a kernel as split-kernels made it; `nodes` are those of the user's lines."""
+    """The work of a kernel as split-kernels made it; `nodes` are those of the user's lines.
+
+    Values with shapes of a kernel written by hand get their loops first.
+    """
+    kernel = with_loops(kernel)
 
     def times(loops: Iterable[UOp]) -> Any:
         return math.prod([r.src[0] for r in loops], start=UOp.const(dtypes.index, 1))
@@ -55,6 +60,8 @@ def measure(kernel: UOp, nodes: list[UOp]) -> Work:
     for u in walk.toposort(kernel):
         if u.op is Ops.INDEX:
             root = storage_root(u)
+            if root.op is Ops.BUFFER and root.arg.space != "global":
+                continue  # a tile, or a register
             reached[root] = reached.get(root, zero) + times(ranges.ranges(u))
         elif u.op is Ops.REDUCE or (u.op.is_alu and u.op is not Ops.WHERE):
             if u.src[0].dtype.scalar is dtypes.index:

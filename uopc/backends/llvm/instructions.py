@@ -52,6 +52,13 @@ def _abs(e: Emitter, t: DType, names: list[str]) -> str:
     return e.intrinsic(ty, f"llvm.abs.{suffix(t)}", [(ty, names[0]), ("i1", "false")])
 
 
+def _mulacc(e: Emitter, t: DType, names: list[str]) -> str:
+    """A rule may make one of integers after pass decompose."""
+    if t.is_float:
+        return _float_call("fma")(e, t, names)
+    return ALU[Ops.ADD](e, t, [ALU[Ops.MUL](e, t, names[:2]), names[2]])
+
+
 def _scale(e: Emitter, t: DType, names: list[str]) -> str:
     """AVX-512's instruction: the mask selects all lanes, the last operand is the rounding mode."""
     ty, bits = llvm_type(t), t.lanes * t.bits
@@ -164,6 +171,6 @@ ALU: dict[Op, Alu] = {
     Ops.FLOOR: _float_call("floor"),
     Ops.CEIL: _float_call("ceil"),
     Ops.ROUND: _float_call("roundeven"),
-    Ops.MULACC: _float_call("fma"),
+    Ops.MULACC: _mulacc,
     Ops.SCALE: _scale,
 }

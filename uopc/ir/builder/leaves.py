@@ -6,7 +6,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import arena, dtypes, shapes
 from uopc.ir.core.constants import const_value
 from uopc.ir.core.dtypes import DType
@@ -51,6 +51,8 @@ def fitting(made: UOp) -> UOp:
 # ---------------------------------------------------------------- constants
 def const(dtype: DType, value: Any) -> UOp:
     """A constant, its value converted to the dtype. A tuple has one value per lane."""
+    if not isinstance(dtype, DType):
+        raise UserTypeError(f"const: expected a dtype, then a value, got {dtype!r}")
     if isinstance(value, tuple):
         dtype = dtype.vec(len(value))
     return intern(Ops.CONST, dtype, (), const_value(dtype, value))

@@ -57,3 +57,18 @@ def value(program: tuple[Instruction, ...], values: Mapping[str, int]) -> int:
             assert op.fold is not None
             results.append(int(op.fold(*operands)))
     return results[-1]
+
+
+def show(program: tuple[Instruction, ...]) -> str:
+    """An expression as text, such as `n+1`."""
+    texts: list[str] = []
+    for name, known, src in program:
+        op, operands = Op.by_name(name), [texts[i] for i in src]
+        if not src:
+            texts.append(str(known))
+        elif op.symbol and len(operands) == 2:
+            texts.append(f"({op.symbol.join(operands)})")
+        else:
+            texts.append(f"{name}({', '.join(operands)})")
+    whole = texts[-1]
+    return whole[1:-1] if whole.startswith("(") else whole
