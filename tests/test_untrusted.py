@@ -206,3 +206,27 @@ sink %9 name=gated
     program = uopc.compile(uopc.parse(text), verify=True)
     program(out, given)
     assert out.tolist() == [9, 9, 9, 9, 0, 1, 2, 3]
+
+
+_A, _B, _C = uopc.param("a", (4,)), uopc.param("b", (4,)), uopc.param("c", (5,))
+_F = dtypes.float32
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: UOp(Ops.ADD, _F, (_A, _C)), "do not broadcast"),
+        (lambda: UOp(Ops.ADD, _F, (UOp(Ops.MUL, _F, (_A, _B)), UOp(Ops.MUL, _F, (_C, _C)))), "5"),
+        (lambda: UOp(Ops.ADD, dtypes.int32, (_A, _B)), "the dtype is int32"),
+        (lambda: UOp(Ops.RESHAPE, _F, (_A + _B,), (5,)), "expected 4"),
+        (lambda: UOp(Ops.SHRINK, _F, (_A + _B,), (3, 2)), "not inside"),
+        (lambda: UOp(Ops.EXPAND, _F, (_A.reshape(1, 4),), (1 << 61, 4)), "2**60"),
+    ],
+)
+def test_nodes_that_look_alike_are_all_checked(wrong, words, first):
+    right = [_A + _B, (_A * _B) + (_B * _A), (_A + _B).reshape(2, 2), (_A + _B)[1:3]]
+    graphs = [wrong(), *right] if first else [*right, wrong()]
+    with pytest.raises(uopc.InvalidIR) as caught:
+        uopc.compile(graphs)
+    assert words in str(caught.value)

@@ -25,7 +25,7 @@ def checked(graph: UOp) -> UOp:
 
     InvalidIR for a graph that breaks an invariant of its level, and for an access that is outside.
     """
-    verifier.verify(graph, level_of(graph), "input")
+    verifier.verify(graph, level_of(graph), "input", outside=True)
     _check_devices(graph)
     if level_of(graph) is not TENSOR:
         return _guarded(graph)

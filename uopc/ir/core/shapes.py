@@ -109,21 +109,25 @@ def window(u: UOp) -> tuple[Shape, Shape]:
 
 
 def _window(u: UOp) -> Shape:
-    rank = len(shape(u.src[0]))
+    dims = shape(u.src[0])
+    rank = len(dims)
     if len(u.arg) != 2 * rank:
         wanted = f"expected a begin and a size for each of {rank} dimensions"
         raise UserError(f"{len(u.arg)} numbers, {wanted}")
     begins, sizes = window(u)
-    for begin, size, d in zip(begins, sizes, shape(u.src[0])):
-        inner, outer = (d, size) if u.op.name == "pad" else (size, d)
-        _check_part(begin, inner, outer)
+    inner, outer = (dims, sizes) if u.op.name == "pad" else (sizes, dims)
+    for begin, size, whole in zip(begins, inner, outer):
+        _check_part(begin, size, whole)
     return sizes
 
 
 def _check_part(begin: Dim, size: Dim, whole: Dim) -> None:
     """UserError where a part from `begin` on, of `size`, is not inside of `whole`, all numbers."""
-    negative = any([type(d) is int and d < 0 for d in (begin, size, whole)])
-    if negative or (type(begin) is type(size) is type(whole) is int and begin + size > whole):
+    if type(begin) is type(size) is type(whole) is int:
+        fits = begin >= 0 <= size and begin + size <= whole
+    else:
+        fits = all([type(d) is not int or d >= 0 for d in (begin, size, whole)])
+    if not fits:
         part = f"{show((size,))} elements from {show((begin,))} on"
         raise UserError(f"{part} are not inside of {show((whole,))}")
 

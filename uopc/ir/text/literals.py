@@ -83,19 +83,22 @@ def written_fields(record: Any) -> list[tuple[str, Any]]:
 
 
 # ---------------------------------------------------------------- records
+Fits = Callable[[Any], bool]
+
+
 def misfit(record: Any) -> str | None:
     """A field of a record that has not the type it is declared with; None if all have."""
     cls: type = type(record)
-    for name, hint in _checked_fields(cls):
+    for name, hint, fits in _checked_fields(cls):
         value = getattr(record, name)
-        if type(value) is not hint and not _fits(value, hint):
+        if type(value) is not hint and not fits(value):
             return f"{name} must be {_show_hint(hint)}, got {value!r}"
     return None
 
 
 @functools.cache
-def _checked_fields(cls: type) -> list[tuple[str, Any]]:
-    return [(name, hint) for name, hint in _hints(cls).items() if name != "array"]
+def _checked_fields(cls: type) -> list[tuple[str, Any, Fits]]:
+    return [(name, hint, _fits(hint)) for name, hint in _hints(cls).items() if name != "array"]
 
 
 def make_record(cls: type, fields: dict[str, Any]) -> Any:
@@ -104,7 +107,7 @@ def make_record(cls: type, fields: dict[str, Any]) -> Any:
     for name, value in fields.items():
         if name not in hints:
             raise InvalidIR(f"{cls.__name__} has no field {name!r}: expected {', '.join(hints)}")
-        if not _fits(value, hints[name]):
+        if not _fits(hints[name])(value):
             raise InvalidIR(f"{name} must be {_show_hint(hints[name])}, got {write_value(value)}")
     for f in _fields(cls):
         if f.default is dataclasses.MISSING and f.name not in fields:
@@ -112,20 +115,20 @@ def make_record(cls: type, fields: dict[str, Any]) -> Any:
     return cls(**fields)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    origin, args = _parts_of_hint(hint)
-    if origin is typing.Literal:
-        return value in args
-    if origin is typing.Union or origin is types.UnionType:
-        return any([_fits(value, h) for h in args])
-    if origin is tuple:
-        return type(value) is tuple and all([_fits(v, args[0]) for v in value])
-    return type(value) is hint
-
-
 @functools.cache
-def _parts_of_hint(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return typing.get_origin(hint), typing.get_args(hint)
+def _fits(hint: Any) -> Fits:
+    """The test that a value has the type of a hint."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return lambda value: value in args
+    if origin is typing.Union or origin is types.UnionType:
+        plain = {h for h in args if isinstance(h, type)}
+        others = [_fits(h) for h in args if h not in plain]
+        return lambda value: type(value) in plain or any([fits(value) for fits in others])
+    if origin is tuple:
+        item = _fits(args[0])
+        return lambda value: type(value) is tuple and all([item(v) for v in value])
+    return lambda value: type(value) is hint
 
 
 def _show_hint(hint: Any) -> str:

@@ -51,6 +51,8 @@ def _operand_count(u: UOp) -> str | None:
 
 # ---------------------------------------------------------------- arg-type
 def _arg_type(u: UOp) -> str | None:
+    if u.arg is None and u.op.kind == "none":
+        return None
     if not isinstance(u.arg, u.op.arg) or (type(u.arg) is bool and bool not in u.op.arg):
         wanted = " or ".join([t.__name__ for t in u.op.arg])
         return f"the arg is {type(u.arg).__name__} {u.arg!r}, expected {wanted}"
@@ -119,9 +121,12 @@ def _name_arg(u: UOp) -> str | None:
     return None if known else f"the name is {u.arg!r}, expected one such as gidx0 or lidx1"
 
 
+_DIM_TYPES: Final = {int, type(None)}
+
+
 def _dims_arg(dims: object, sources: tuple[UOp, ...]) -> str | None:
     """Integers, and None for each source."""
-    if not isinstance(dims, tuple) or any(d is not None and type(d) is not int for d in dims):
+    if not isinstance(dims, tuple) or not _DIM_TYPES.issuperset(map(type, dims)):
         return f"the dimensions are {dims!r}, expected integers or None"
     if dims.count(None) != len(sources):
         return f"{len(sources)} symbolic dimensions given, expected {dims.count(None)}"

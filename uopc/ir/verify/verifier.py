@@ -7,7 +7,7 @@ One walk over the graph, with each check once per node. Not checked here: indice
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges, walk
@@ -35,8 +35,11 @@ __all__ = ["describe", "verify", "verify_node"]
 Problems = Iterator[tuple["UOp", str]]  # a node, and the fault with what was expected
 
 
-def verify(graph: UOp, level: Level, stage: str = "") -> None:
-    """InvalidIR when the graph, or a kernel that it calls, breaks an invariant of the level."""
+def verify(graph: UOp, level: Level, stage: str = "", outside: bool = False) -> None:
+    """InvalidIR when the graph, or a kernel that it calls, breaks an invariant of the level.
+
+    `outside`: no pass has noted a shape in it, so that shapes are known to follow the rules.
+    """
     work: list[tuple[UOp, Level]] = [(graph, level)]
     done: set[tuple[UOp, Level]] = set()
     while work:
@@ -45,7 +48,7 @@ def verify(graph: UOp, level: Level, stage: str = "") -> None:
             continue
         done.add((root, at))
         nodes = graph_order([root]) if Ops.CALL in walk.ops(root) else list(walk.order(root))
-        for u, invariant, problem in _problems(root, nodes, at):
+        for u, invariant, problem in _problems(root, nodes, at, outside):
             where = f"{stage}: " if stage else ""
             broken = f"{where}level {at.text}, invariant {invariant}: {problem}"
             raise InvalidIR(f"{broken}\n  {describe(u, root)}{made_at(u)}")
@@ -63,19 +66,24 @@ def _body_level(body: UOp, caller: Level) -> Level:
     return KERNEL | VECTOR if caller & PROGRAM else KERNEL
 
 
-def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, str, str]]:
+def _problems(
+    root: UOp, nodes: list[UOp], level: Level, outside: bool
+) -> Iterator[tuple[UOp, str, str]]:
     """The nodes that break an invariant, its name, and the fault with what was expected."""
     wanted = Ops.LINEAR if level & (LINEAR | PROGRAM) else Ops.SINK
     if level is not TENSOR and root.op is not wanted:
         yield root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}"
     checks = [(name, check) for name, check in CHECKS.items() if _holds(name, level)]
-    misplaced = {op for op in {u.op for u in nodes} if not op.levels & level}
+    ops = {u.op for u in nodes}
+    misplaced = {op for op in ops if not op.levels & level}
+    equal = outside and level is TENSOR and ops.isdisjoint(_SEEN_THROUGH)
+    known = _Known() if equal else None
     for u in nodes:
         if u.op in misplaced:
             yield u, "legal-op", f"{u.op.name} is not an op of this level"
         if u.op is Ops.SINK and u is not root:
             yield u, "legal-op", "a SINK is the root of a graph, or the body of a CALL"
-        for name, check in checks:
+        for name, check in checks if known is None else known.left(u, checks):
             problem = check(u)
             if problem is not None:
                 yield u, name, problem
@@ -86,6 +94,36 @@ def _problems(root: UOp, nodes: list[UOp], level: Level) -> Iterator[tuple[UOp, 
     for u in root.src if level is PROGRAM else ():
         if u.op is not Ops.CALL:
             yield u, "legal-op", f"{u.op.name} in the list of a program, expected a CALL"
+
+
+# Checks look for these below the operands of a node; and an INDEX has as many indices as it may.
+_SEEN_THROUGH = frozenset((Ops.INVALID, Ops.TUPLE, Ops.FUNCTION, Ops.GETTUPLE, Ops.INDEX))
+_Checks = Sequence[tuple[str, Callable[[UOp], str | None]]]
+_OF_ARG: _Checks = [("arg-type", CHECKS["arg-type"])]
+_OF_ARG_AND_SHAPE: _Checks = [*_OF_ARG, ("shape-rule", CHECKS["shape-rule"])]
+
+
+class _Known:
+    """The checks that are left of a node in a tensor graph from outside.
+
+    The other checks ask for its op and dtype, and for those of its operands: once for nodes that
+    are equal in these. A shape that is known follows the rule, and sizes are checked once.
+    """
+
+    def __init__(self) -> None:
+        self.forms: set[object] = set()
+        self.sizes: set[object] = set()
+
+    def left(self, u: UOp, checks: _Checks) -> _Checks:
+        form = (u.op, u.dtype, *[(s.op, s.dtype) for s in u.src])
+        if form not in self.forms:
+            self.forms.add(form)
+            return checks
+        dims = u._shape
+        if dims is None or dims not in self.sizes:
+            self.sizes.add(dims)
+            return _OF_ARG_AND_SHAPE
+        return _OF_ARG
 
 
 @functools.cache

@@ -35,7 +35,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     """One walk, sources first."""
 
     reads: set[UOp] = set()  # values that read storage
-    casts: set[UOp] = set()  # what may be made from a BITCAST; a function may have one
+    plain: set[UOp] = set()  # AFTERs without a BITCAST below
     fixed = fixed_reduces(graph)
     splits = SplitReduces(context)
     calls = FunctionCalls(graph, context.schedule)
@@ -43,8 +43,6 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op.is_storage or not reads.isdisjoint(u.src):
             reads.add(u)
-        if u.op in (Ops.BITCAST, Ops.GETTUPLE) or not casts.isdisjoint(u.src):
-            casts.add(u)
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
             return src[0]
         if u.op is Ops.REDUCE:
@@ -53,9 +51,9 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return calls.value(u, src[0])
         if u.op is Ops.STORE:
             src = (src[0], _known_value(src[1]), *src[2:])
-            return store_below_bitcasts(u, src, u.src[0] in casts)
+            return store_below_bitcasts(u, src, plain)
         if u.op is Ops.AFTER:
-            return after_below_bitcasts(u, src, u.src[0] in casts)
+            return after_below_bitcasts(u, src, plain)
         if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
             return movement.reshape(src[0].src[0], shapes.shape(u))
         if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):

@@ -13,7 +13,7 @@ Before (tensor)                         After (tensor)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from uopc.ir.builder import alu, fold, leaves, movement, rebuild
 from uopc.ir.core import dtypes, shapes, walk
@@ -25,14 +25,14 @@ from uopc.passes.analysis.views import effects_by_root, roots_of_views
 
 
 # ---------------------------------------------------------------- BITCASTs
-def store_below_bitcasts(u: UOp, src: tuple[UOp, ...], casts: bool) -> UOp:
+def store_below_bitcasts(u: UOp, src: tuple[UOp, ...], plain: Container[UOp]) -> UOp:
     """store (bitcast x), v  →  store x, (bitcast v)
 
-    `casts`: False where no view can be a BITCAST, so that long chains of stores are not walked.
-    Where a view above the BITCAST shows a part of x, and elements have another size: all of x is
-    stored, with that part replaced.
+    `plain`: AFTERs without a BITCAST below, so that long chains of stores are not walked. Where a
+    view above the BITCAST shows a part of x, and elements have another size, all of x is stored,
+    with that part replaced.
     """
-    path = _views(src[0]) if casts else []
+    path = _views(src[0], plain)
     if all([v.op is not Ops.BITCAST for v in path]):
         return intern(Ops.STORE, u.dtype, src, u.arg, u.tag)
     target = path[-1].src[0]
@@ -52,15 +52,19 @@ def store_below_bitcasts(u: UOp, src: tuple[UOp, ...], casts: bool) -> UOp:
     return intern(Ops.STORE, u.dtype, (target, value, *gates), u.arg, u.tag)
 
 
-def after_below_bitcasts(u: UOp, src: tuple[UOp, ...], casts: bool) -> UOp:
-    """after (bitcast x), effect  →  bitcast (after x, effect)"""
-    path = _views(src[0]) if casts else []
+def after_below_bitcasts(u: UOp, src: tuple[UOp, ...], plain: set[UOp]) -> UOp:
+    """after (bitcast x), effect  →  bitcast (after x, effect)
+
+    The AFTER that is made is one of the `plain` ones.
+    """
+    path = _views(src[0], plain)
     found = [i for i, v in enumerate(path) if v.op is Ops.BITCAST]
     effects = [_effect(s) for s in src[1:]]
-    if not found:
-        return intern(Ops.AFTER, u.dtype, (src[0], *effects), u.arg, u.tag)
-    under = path[found[-1]].src[0]
+    under = path[found[-1]].src[0] if found else src[0]
     made = intern(Ops.AFTER, under.dtype, (under, *effects), u.arg, u.tag)
+    plain.add(made)
+    if not found:
+        return made
     for v in reversed(path[: found[-1] + 1]):
         made = intern(v.op, v.dtype, (made, *v.src[1:]), v.arg)
     return made
@@ -73,10 +77,10 @@ def _effect(u: UOp) -> UOp:
     return u
 
 
-def _views(view: UOp) -> list[UOp]:
-    """The views that lead to storage, or a value, outer first."""
+def _views(view: UOp, stop: Container[UOp] = ()) -> list[UOp]:
+    """The views that lead to storage, or a value, or one of `stop`, outer first."""
     path: list[UOp] = []
-    while view.op.movement or view.op in (Ops.BITCAST, Ops.AFTER):
+    while (view.op.movement or view.op in (Ops.BITCAST, Ops.AFTER)) and view not in stop:
         path.append(view)
         view = view.src[0]
     return path

@@ -76,7 +76,7 @@ class Launches:
         for root in self.effects:
             for launch, index in placed.demands.get(root, ()):
                 self._spans.setdefault((launch, root), []).append(_span(root, index))
-        for u in placed.order:
+        for u in placed.order if self.effects else ():  # else nothing is overwritten
             if u.dtype is not dtypes.void:
                 self._visit_value(u)
             else:

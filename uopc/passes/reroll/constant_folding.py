@@ -65,8 +65,9 @@ class Constants:
             return bool(u.arg.array.size <= MOST_DATA)
         if u.op is Ops.CONST:
             return type(u.arg) is not tuple
-        evaluated = u.op.movement or u.op in EXACT or u.op in JOINED
-        if not evaluated or not u.src or any(s not in self.constant for s in u.src):
+        if not u.src or not self.constant.issuperset(u.src):
+            return False
+        if not (u.op.movement or u.op in EXACT or u.op in JOINED):
             return False
         if not (u.dtype in _DTYPES or u.dtype.is_int):
             return False

@@ -51,11 +51,12 @@ class _Rewriting:
             return made
         if made.op is Ops.ADD and made in constants.pads:
             return made
-        read = tuple([self.settle(s) for s in made.src])
+        noted, read = made, tuple([self.settle(s) for s in made.src])
         if read != made.src:
             made = rebuild.remake(made, read)
         made = self.joined(made)
-        constants.note(made)
+        if made is not noted:
+            constants.note(made)
         return made
 
     def settle(self, u: UOp) -> UOp:

@@ -49,9 +49,16 @@ class Forms:
     def of(self, root: UOp) -> int:
         """The form of a value: equal numbers for values that are built alike."""
         form, constant = self.form, self.constants.constant
-        for u in walk.toposort(root, gate=lambda u: u not in form and u not in constant):
-            if u not in form:
-                form[u] = self.numbers.setdefault(self._key(u), len(self.numbers))
+        stack = [root]
+        while stack:
+            u = stack[-1]
+            below = () if u in form or u in constant else u.src
+            missing = [s for s in below if s not in form]
+            stack.extend(missing)
+            if not missing:
+                stack.pop()
+                if u not in form:
+                    form[u] = self.numbers.setdefault(self._key(u), len(self.numbers))
         return form[root]
 
     def _key(self, u: UOp) -> Hashable:
