@@ -20,6 +20,8 @@ Array = Any
 X = np.random.default_rng(0).standard_normal((4, 8))
 o, x = kernel_param(0, (4, 8), F64, "o"), kernel_param(1, (4, 8), F64, "x")
 i, j = UOp.range(4, 0), UOp.range(8, 1)
+k = UOp.range(i + 1, 2)
+LOCAL = StageArg("user", space="local")
 
 
 def windowed() -> Array:
@@ -80,13 +82,13 @@ KERNELS: dict[str, tuple[Callable[[], UOp], Callable[[], Array]]] = {
     "a raw stage": (
         lambda: (
             o[i]
-            .store(UOp(Ops.STAGE, F64, (x[i].sin(),), StageArg("user", space="local")).flip(0))
+            .store(UOp(Ops.STAGE, F64, (x[i].sin(),), LOCAL).flip(0))
             .end(i)
         ),
         lambda: np.sin(X)[:, ::-1],
     ),
     "a stage in registers": (
-        lambda: o[i].store(x[i].exp().stage("reg").flip(0)).end(i),
+        lambda: o[i].store(x[i].exp().stage(space="reg").flip(0)).end(i),
         lambda: np.exp(X)[:, ::-1],
     ),
     "a stage outside of loops": (
@@ -96,6 +98,38 @@ KERNELS: dict[str, tuple[Callable[[], UOp], Callable[[], Array]]] = {
     "a stage of a stage": (
         lambda: o[i].store((x[i] + 1).stage().flip(0).exp().stage().flip(0)).end(i),
         lambda: np.exp(X + 1),
+    ),
+    "a stage of named loops": (
+        lambda: o[i, j].store(x[i, j].sin().stage(j)[7 - j]).end(i, j),
+        lambda: np.sin(X)[:, ::-1],
+    ),
+    "a raw stage of named loops": (
+        lambda: (
+            o[i, j]
+            .store(UOp(Ops.STAGE, F64, (x[i, j].sin(), i, j), LOCAL)[3 - i, j])
+            .end(i, j)
+        ),
+        lambda: np.sin(X)[::-1],
+    ),
+    "named loops and axes": (
+        lambda: o.store((x[i] * 2).stage(i, space="reg").flip(1)),
+        lambda: X[:, ::-1] * 2,
+    ),
+    "a stage of loops inside of one": (
+        lambda: (
+            o[i, j]
+            .store((x[i, j].stage(j)[7 - j] + x[i, j].stage(j, i)[j, i]).stage(j)[j])
+            .end(i, j)
+        ),
+        lambda: X + X[:, ::-1],
+    ),
+    "stages over either loop": (
+        lambda: o[i, j].store(x[i, j].stage(i)[3 - i] + x[i, j].stage(j)[7 - j]).end(i, j),
+        lambda: X[::-1] + X[:, ::-1],
+    ),
+    "rows of growing length": (
+        lambda: o[i].store(x[i, k].stage(k, space="reg")[0]).end(i),
+        lambda: np.broadcast_to(X[:, :1], (4, 8)),
     ),
     "a stage of sums": (
         lambda: o.store(x.sum(1, keepdims=True).stage() + x),
@@ -197,7 +231,8 @@ def test_a_kernel_info_names_a_kernel() -> None:
 
 
 WRONG = {
-    "never closed": lambda: o[i].store(x[i]).sink(name="k"),
+    # The first who builds a node gives it its line, so this range is one that no other test has.
+    "never closed": lambda: o[(r := UOp.range(4, 3_000_001))].store(x[r]).sink(name="k"),
     "elements of o that the store overwrites": lambda: o.store(o.flip(0)).sink(name="k"),
     "expected a view of storage": lambda: (o * 2).store(x).sink(name="k"),
     "invariant in-bounds": lambda: o.index(i + 1, j).store(x.index(i, j)).end(i, j).sink(name="k"),
@@ -222,7 +257,11 @@ def test_wrong_builders_are_errors() -> None:
     with pytest.raises(uopc.UserError, match="must be an identifier, got '4x'"):
         kernel_param(0, (4,), F64, "4x")
     with pytest.raises(uopc.UserError, match="must be local or reg, got 'global'"):
-        x.stage("global")
+        x.stage(space="global")
+    with pytest.raises(uopc.UserError, match="stage: expected ranges, got 'reg'"):
+        x.stage("reg")
+    with pytest.raises(uopc.UserError, match="stage: expected ranges, got"):
+        x.stage(i + 1)
 
 
 def test_a_kernel_called_by_a_graph_is_checked_too() -> None:
@@ -274,6 +313,22 @@ def test_a_range_may_count_in_other_integers() -> None:
         np.testing.assert_array_equal(result, source * 2)
 
 
+def test_threads_fill_a_stage_of_their_range_together() -> None:
+    block, thread = UOp.range(4, 0, "global"), UOp.range(32, 1, "local")
+    a, b = kernel_param(0, (4, 32), F64, "a"), kernel_param(1, (4, 32), F64, "b")
+    row = (b[block, thread] * 2).stage(thread)
+    kernel = a[block, thread].store(row[31 - thread]).end(block, thread).sink(name="k")
+    source = np.arange(128.0).reshape(4, 32)
+    for result in outputs(kernel, [np.zeros((4, 32)), source]):
+        np.testing.assert_array_equal(result, source[:, ::-1] * 2)
+    for optimize in (True, False):
+        f = uopc.compile(kernel, device="cuda:sm_80", optimize=optimize, verify=True)
+        asm = f.kernels[0].asm
+        assert ".reqntid 32, 1, 1" in asm and asm.count("bar.sync") == asm.count("st.shared") == 1
+        if find_ptxas() is not None:
+            assemble(asm, "sm_80")
+
+
 # ---------------------------------------------------------------- tensor cores
 TILES = [("float16", 16), ("bfloat16", 16), ("float32", 8), ("int8", 32)]
 
@@ -304,6 +359,27 @@ def test_shaped_wmma_is_right_on_a_cpu(t: str, deep: int, kind: str) -> None:
     out = np.zeros((32, 16), "i4" if t == "int8" else "f4")
     for result in outputs(tiled(t, deep, kind), [out, a, b]):
         np.testing.assert_array_equal(result, expected)
+
+
+def test_shaped_wmma_of_operands_with_a_shape() -> None:
+    """A product for each element of the shape: of views, and of operands that broadcast."""
+    half = dtypes.float16
+    c, a = kernel_param(0, (3, 16, 8)).permute(1, 2, 0), kernel_param(1, (16, 16, 3), half)
+    b = kernel_param(2, (1, 8, 16), half).permute(2, 1, 0)
+    row, column, depth = UOp.range(16, 0), UOp.range(8, 1), UOp.range(16, 2, "reduce")
+    total = a[row, depth].shaped_wmma(b[depth, column], row, column, depth)
+    assert total.shape == (3,)
+    kernel = c[row, column].store(total).end(row, column).sink(name="k")
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-8, 8, s).astype("f2") for s in ((16, 16, 3), (1, 8, 16)))
+    expected = np.einsum("rdz,cd->zrc", x.astype("f4"), y[0].astype("f4"))
+    for result in outputs(kernel, [np.zeros((3, 16, 8), "f4"), x, y]):
+        np.testing.assert_array_equal(result, expected)
+    for optimize in (True, False):
+        f = uopc.compile(kernel, device="cuda:sm_80", optimize=optimize, verify=True)
+        assert "mma.sync" in f.kernels[0].asm
+        if find_ptxas() is not None:
+            assemble(f.kernels[0].asm, "sm_80")
 
 
 @pytest.mark.parametrize("optimize", [True, False])

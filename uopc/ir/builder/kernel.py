@@ -41,12 +41,18 @@ def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
     return leaves.fitting(intern(Ops.STORE, dtypes.void, src))
 
 
-def stage(value: UOp, space: Space = "local") -> UOp:
+def stage(value: UOp, *ranges: UOp, space: Space = "local") -> UOp:
     """The value in storage of its own, filled in each iteration of the loops it depends on. `local`
-    is shared by the threads of a GPU's block; `reg` belongs to one thread."""
+    is shared by the threads of a GPU's block; `reg` belongs to one thread.
+
+    The ranges are the loops that fill it, and its first dimensions: `x[i, j].stage(j)[7 - j]` is
+    an element of row i of x. UserError for anything else.
+    """
     if space not in ("local", "reg"):
         raise UserError(f"stage: the space must be local or reg, got {space!r}")
-    return located(intern(Ops.STAGE, value.dtype, (value,), StageArg("user", space=space)))
+    _check_ranges("stage", ranges)
+    arg = StageArg("user", space=space)
+    return located(intern(Ops.STAGE, value.dtype, (value, *ranges), arg))
 
 
 def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp) -> UOp:
@@ -65,10 +71,15 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
 
 def end(effect: UOp, *ranges: UOp) -> UOp:
     """The effect, run once per iteration of the ranges, which it closes."""
-    for r in ranges:
-        if r.op is not Ops.RANGE:
-            raise UserError(f"end: expected ranges, got {r.op!r}")
+    _check_ranges("end", ranges)
     return located(intern(Ops.END, dtypes.void, (effect, *ranges)))
+
+
+def _check_ranges(who: str, ranges: tuple[object, ...]) -> None:
+    for r in ranges:
+        if not isinstance(r, UOp) or r.op is not Ops.RANGE:
+            got = r.op if isinstance(r, UOp) else r
+            raise UserError(f"{who}: expected ranges, got {got!r}")
 
 
 def after(u: UOp, *effects: UOp) -> UOp:

@@ -3,6 +3,7 @@
     o.store(x * 2)              for i: for j: o[i, j] = x[i, j] * 2
     o[i].store((x + y)[i])      o[i] = x[i] + y[i]
     a STAGE, space local        for j: t[j] = its value; readers read t
+    a STAGE of x[i, j] over j   for j: t[j] = x[i, j]; its own loop, whoever else has a range j
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uopc.errors import UserError
 from uopc.ir.builder import alu, fold, index_maps, leaves
 from uopc.ir.builder.elements import Elements, Key, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
-from uopc.ir.builder.rebuild import remake
+from uopc.ir.builder.rebuild import rebuild, remake, renamed_ranges, rewritten
 from uopc.ir.core import bounds, dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg, RangeArg
 from uopc.ir.core.level_of import is_shaped
@@ -35,7 +36,26 @@ def with_loops(kernel: UOp) -> UOp:
     UserError, with the line, for a store that has no storage as target, or whose value reads other
     elements of the target; InvalidIR for a node that is no value of a kernel.
     """
-    return _Loops(kernel).made() if is_shaped(kernel) else kernel
+    return _Loops(_with_own_ranges(kernel)).made() if is_shaped(kernel) else kernel
+
+
+def _with_own_ranges(kernel: UOp) -> UOp:
+    """The kernel, in which the ranges that a STAGE names are ranges of that STAGE alone: those who
+    read it may use the same ones."""
+    order = walk.order(kernel)
+    if not any([u.op is Ops.STAGE and len(u.src) > 1 for u in order]):
+        return kernel
+    first = 1 + max([u.arg.axis[0] for u in order if u.op is Ops.RANGE])
+    numbers = itertools.count()
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if u.op is not Ops.STAGE:
+            return None
+        named = sorted(src[1:], key=lambda r: r.arg.axis)
+        own = renamed_ranges({r: (first, next(numbers)) for r in named})
+        return intern(u.op, u.dtype, (rebuild(src[0], own), *[own[r] for r in src[1:]]), u.arg)
+
+    return rewritten(kernel, change)
 
 
 class _Loops(Elements):
@@ -147,9 +167,11 @@ class _Loops(Elements):
         buffer = intern(Ops.BUFFER, u.dtype, (), arg)
         if 0 in dims:
             return buffer
-        index, loops = self._loop_index(dims)
+        named = self._effects(u.src[1:])
+        index, loops = self._loop_index(dims[len(named) :])
+        loops = (*named, *loops)
         value = self.lower((u.src[0], index, index_maps.true()))
-        address = intern(Ops.INDEX, u.dtype, (buffer, *index))
+        address = intern(Ops.INDEX, u.dtype, (buffer, *named, *index))
         effect = _located(intern(Ops.STORE, dtypes.void, (address, value)), u)
         if loops:
             effect = intern(Ops.END, dtypes.void, (effect, *loops))
@@ -173,6 +195,8 @@ class _Loops(Elements):
             return self._later(u, index, guard)
         if op is Ops.LOAD:
             return self._load(u, index, guard)
+        if op is Ops.SHAPED_WMMA:
+            return self._product(u, index, guard)
         if not op.is_alu and op not in _BY_ELEMENT and not op.movement:
             return self._scalar(u, guard)
         return super().step(key)
@@ -184,6 +208,13 @@ class _Loops(Elements):
         """A value after effects."""
         value = (yield [(u.src[0], index, guard)])[0]
         return intern(Ops.AFTER, value.dtype, (value, *self._effects(u.src[1:])))
+
+    def _product(self, u: UOp, index: Index, guard: UOp) -> Needs:
+        """A product of tiles for each element of its operands' shape."""
+        keys: list[Key] = []
+        for s in u.src[:2]:
+            keys.append((s, index_maps.broadcast_index(index, shapes.shape(s)), guard))
+        return _located(remake(u, (*(yield keys), *self._effects(u.src[2:]))), u)
 
     def _scalar(self, u: UOp, guard: UOp) -> Needs:
         """A node whose operands are scalars."""

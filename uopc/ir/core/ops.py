@@ -36,6 +36,7 @@ DTypeRule = Literal[
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
     "flip", "window", "stack", "cat", "reduce", "index", "store", "bitcast", "slice", "part",
+    "stage", "product",
 ]  # fmt: skip
 # The kind of arg: how the verifier checks it, and how the text form shows it and the operands.
 ArgKind = Literal[
@@ -226,7 +227,7 @@ class Ops:
     DETACH = Op("detach", "a", "The same value.", shape="first", levels=SHAPED, bounds=intervals.same)
     COPY = Op("copy", "a", "a, on the device in the arg.", arg=(str,), shape="first", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
-    STAGE = Op("stage", "a", "a is computed once and stored; its readers load it.", arg=(args.StageArg,), shape="first", levels=SHAPED, bounds=intervals.same)
+    STAGE = Op("stage", "a *ranges", "a is computed once and stored; its readers load it. In a kernel: for each value of the ranges given as sources, which are the first dimensions of the result.", arg=(args.StageArg,), shape="stage", levels=SHAPED, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
     MSTACK = Op("mstack", "*a", "One value on several devices.", shape="first", levels=TENSOR, arity=(1, None))
     MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR, field="part")
@@ -249,7 +250,7 @@ class Ops:
     SINK = Op("sink", "*a", "The roots of a graph; for a kernel, its name and Opts.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=EVERYWHERE, arity=(0, None), takes_storage=inf)
     TILE_LOAD = Op("tile_load", "address lane", "A lane's part of matrices of 8 by 8 elements of 16 bits, in pairs as WMMA takes them. The address of lane i is that of row i % 8 of matrix i // 8. arg = (number of matrices, whether to transpose them).", arg=(tuple,), dtype="loaded", shape="scalar", levels=VECTOR | LINEAR, field="matrices", is_access=True)
     WMMA = Op("wmma", "a b lane *c", "The lane's part of a·b + c for a tile, arg = (m, n, k). The 32 lanes of a warp together hold a, b and c.", arg=(tuple,), dtype="given", shape="scalar", arity=(3, 4), levels=VECTOR | LINEAR, field="tile")
-    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The sum of a·b over depth, in the node's dtype; a depends on row and depth, b on depth and column. A tensor core computes it a tile at a time, arg = (m, n, k).", arg=(tuple,), dtype="given", shape="scalar", levels=KERNEL, field="tile")
+    SHAPED_WMMA = Op("shaped_wmma", "a b row column depth", "The sum of a·b over depth, in the node's dtype; a depends on row and depth, b on depth and column. A tensor core computes it a tile at a time, arg = (m, n, k).", arg=(tuple,), dtype="given", shape="product", levels=KERNEL, field="tile")
     LINEAR = Op("linear", "*a", "UOps in execution order.", arg=(_NONE, args.KernelArg), dtype="void", shape="none", effect=True, levels=LINEAR | PROGRAM, arity=(0, None), takes_storage=inf)
 # fmt: on
 

@@ -8,6 +8,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
 
 NO_RANGES: frozenset[UOp] = frozenset()
+_CLOSERS = frozenset((Ops.REDUCE, Ops.END, Ops.STAGE))
 
 
 def ranges(u: UOp) -> frozenset[UOp]:
@@ -34,8 +35,8 @@ def _may_be_skipped(loop: UOp) -> bool:
 
 
 def closed_ranges(u: UOp) -> tuple[UOp, ...]:
-    """The ranges that a REDUCE or END closes."""
-    if u.op is Ops.REDUCE or u.op is Ops.END:
+    """The ranges that a REDUCE, an END or a STAGE closes."""
+    if u.op in _CLOSERS:
         return tuple([s for s in u.src[1:] if s.op is Ops.RANGE])
     return ()
 
@@ -52,6 +53,6 @@ def _ranges(u: UOp) -> frozenset[UOp]:
         more = s._ranges
         if more is not out and not more <= out:  # equal sets are mostly one object
             out = more if out <= more else out | more
-    if u.op is Ops.REDUCE or u.op is Ops.END:
+    if u.op in _CLOSERS:
         return out.difference(closed_ranges(u))
     return out

@@ -8,6 +8,7 @@ from typing import Any
 
 from uopc.errors import UserError
 from uopc.ir.core.dtype_rules import tuple_elements
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.core.walk import sweep
 
@@ -182,6 +183,16 @@ def _bitcast(u: UOp) -> Shape:
     return (*dims[:-1], dims[-1] * before // after)
 
 
+def _stage(u: UOp) -> Shape:
+    if len(u.src) == 1:
+        return shape(u.src[0])
+    for r in u.src[1:]:
+        if r.op is not Ops.RANGE:
+            raise UserError(f"stage: expected ranges, got {r.op.name}")
+    ends = [r.src[0] for r in u.src[1:]]
+    return (*[e.arg if e.op is Ops.CONST else e for e in ends], *shape(u.src[0]))
+
+
 RULES: dict[str, Callable[[UOp], Shape]] = {
     "scalar": lambda u: (),
     "none": lambda u: (),
@@ -200,6 +211,8 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "index": _index,
     "store": _store,
     "bitcast": _bitcast,
+    "stage": _stage,
+    "product": lambda u: broadcast([s._shape for s in u.src[:2]], u.op.name),
     "slice": lambda u: (u.arg[1],),
     "part": lambda u: shape(tuple_elements(u.src[0])[u.arg]),
 }

@@ -139,7 +139,7 @@ def _axis(r: UOp) -> str:
 
 def _closed_once(root: UOp, nodes: list[UOp]) -> Problems:
     for u in nodes:
-        closed = u.src[1:] if u.op in (Ops.END, Ops.REDUCE) else ()
+        closed = u.src[1:] if u.op in (Ops.END, Ops.REDUCE, Ops.STAGE) else ()
         for i, r in enumerate(closed):
             if r.op is not Ops.RANGE:
                 yield u, f"operand {i + 1} is {r.op.name}, expected a range"
@@ -156,7 +156,7 @@ def _nested(root: UOp, nodes: list[UOp]) -> Problems:
     around: dict[UOp, set[UOp]] = {}
     for u in nodes:
         closed = ranges.closed_ranges(u)
-        if not closed:
+        if not closed or u.op is Ops.STAGE:  # it has loops of its own
             continue
         outer = ranges.ranges(u)
         for r in closed:
