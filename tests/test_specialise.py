@@ -84,6 +84,77 @@ def test_parts_of_a_loop_have_blocks_of_their_own(name: str, part: str) -> None:
     assert any(o.op == "PEEL" for o in program.kernels[0].opts), program.kernels[0].opts
 
 
+def below(shape: tuple[int, ...], axis: int, at: int) -> UOp:
+    """The sine of the elements of an array below an index, the exponential of the others."""
+    x = uopc.param("x", shape)
+    i = uopc.arange(shape[axis]).reshape(*[n if d == axis else 1 for d, n in enumerate(shape)])
+    return uopc.where(i < at, x.sin(), x.exp())
+
+
+def softmax(x: UOp) -> UOp:
+    e = (x - x.max(1).reshape(x.shape[0], 1)).exp()
+    return e / e.sum(1).reshape(x.shape[0], 1)
+
+
+REDUCES: dict[str, Case] = {
+    "shared": lambda: below((5, 20_000), 1, 7001).sum(1),
+    "shared by unequal threads": lambda: below((5, 4001), 1, 2999).sum(1),
+    "greatest": lambda: below((5, 20_000), 1, 7001).max(1),
+    "far apart": lambda: below((4096, 37), 0, 1000).sum(0),
+    "columns of threads far apart": lambda: below((4096, 60), 1, 27).sum(0),
+    "in a thread": lambda: below((700, 64), 1, 32).sum(1),
+    "rows of threads": lambda: below((700, 40), 0, 333).sum(1),
+    "rows of blocks": lambda: below((64, 4096), 0, 20).sum(1),
+    "rows between rows": lambda: below((3, 33, 700), 1, 5).sum(2),
+    "in pieces": lambda: below((1 << 20,), 0, 300_000).sum(),
+    "or": lambda: columns(5, 20_000, 3001, 9000).sum(1),
+    "cat": lambda: uopc.param("x", (9, 2000)).sin().cat(
+        uopc.param("y", (9, 2100)).exp(), axis=1).sum(1),
+    "pad": lambda: (uopc.param("x", (9, 4000)).sin().pad(((0, 0), (3000, 2000))).exp()).sum(1),
+    "two reduces": lambda: below((9, 5000), 1, 2000).sum(1) * below((9, 5000), 1, 2000).max(1),
+    "softmax": lambda: softmax(below((5, 3000), 1, 1777)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", GPUS)
+@pytest.mark.parametrize("name", REDUCES)
+def test_parts_of_a_reduce(name: str, part: str) -> None:
+    graph = REDUCES[name]()
+    on_cpu = uopc.compile(graph)
+    given_arrays = values(on_cpu)
+    with module.installed(part):
+        program = uopc.compile(graph, device="cuda", verify=True)
+        got = program(*given_arrays)
+    np.testing.assert_allclose(got, on_cpu(*given_arrays), rtol=1e-5, atol=1e-6)
+    assert any(o.op == "PEEL" for k in program.kernels for o in k.opts)
+
+
+def work(graph: UOp) -> int:
+    """The instructions of all threads."""
+    with module.installed("sm_90a") as driver:
+        program = uopc.compile(graph, device="cuda")
+        program(*values(program))
+        return driver.work
+
+
+@pytest.mark.parametrize("shape, axis, reduced", [
+    ((5, 20_000), 1, 1), ((4096, 37), 0, 0), ((700, 64), 1, 1), ((700, 40), 0, 1),
+    ((64, 4096), 0, 1),
+])  # fmt: skip
+def test_a_thread_computes_one_side(shape: tuple[int, ...], axis: int, reduced: int) -> None:
+    """With half of the iterations each, two functions take little more than half of each."""
+    x = uopc.param("x", shape)
+    both = (work(x.sin().sum(reduced)) + work(x.exp().sum(reduced))) / 2
+    assert work(below(shape, axis, shape[axis] // 2).sum(reduced)) < 1.3 * both
+
+
+def test_an_array_that_is_written_is_read_in_all_blocks() -> None:
+    """Parts that read what others write have no blocks of their own; the loop keeps its grid."""
+    x, i = row(8192)
+    program = uopc.compile(x.assign(uopc.where(i < 2048, x.sin(), x.exp())), device="cuda:sm_90a")
+    assert "GRID" in [o.op for o in program.kernels[0].opts]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("name", ["lt", "or", "sum", "max"])
 def test_cut_on_the_processor(name: str, threads: int) -> None:
@@ -126,6 +197,27 @@ def test_random_bounds(data: Any) -> None:
         got = uopc.compile(graph, device="cuda")(**named)
     want = on_cpu(**named)
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_random_bounds_of_reduces(data: Any) -> None:
+    height, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 1500))
+    x, y = uopc.param("x", (height, width)), uopc.param("y", (height, width))
+    i, j = uopc.arange(height).reshape(height, 1), uopc.arange(width)
+    at = [data.draw(st.integers(-2, size + 2)) for size in (width, width, height)]
+    low, high = (j < at[0]), (j >= at[1])
+    condition = data.draw(st.sampled_from([low | high, low & high, i * width + j < at[0] * at[2]]))
+    chosen = uopc.where(condition, x.sin(), y.exp())
+    chosen = uopc.where(i < at[2], chosen, x * y) if data.draw(st.booleans()) else chosen
+    reduced = getattr(chosen, data.draw(st.sampled_from(["sum", "max", "min"])))
+    graph = reduced(data.draw(st.sampled_from([0, 1, (0, 1)])))
+    arrays = {n: np.random.default_rng(1).uniform(0, 3, (height, width)).astype("f4") for n in "xy"}
+    on_cpu = uopc.compile(graph)
+    named = {v.name: arrays[v.name] for v in on_cpu.inputs}
+    with module.installed("sm_80"):
+        got = uopc.compile(graph, device="cuda", verify=True)(**named)
+    np.testing.assert_allclose(got, on_cpu(**named), rtol=1e-5, atol=1e-5)
 
 
 def test_nests_that_wait_for_each_other_share_no_grid() -> None:

@@ -53,6 +53,7 @@ class Driver:
         self.launches: list[tuple[str, Any, Any]] = []
         self.texts: list[str] = []  # of the modules that were loaded
         self.approximate: set[str] = set()  # opcodes that ran and that hardware approximates
+        self.work = 0  # instructions of single threads, over all launches
 
     def reset(self) -> None:
         """Forget calls, launches and failures; memory stays."""
@@ -138,5 +139,6 @@ class Driver:
         try:
             report = machine.run(kernel, grid, block, args, self.memory, shared)
             self.approximate |= report.approximate
+            self.work += report.work
         except PtxError as error:
             self.fault = error

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from uopc.ir.builder import alu
-from uopc.ir.core import dtypes, ranges
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
@@ -49,7 +49,8 @@ def reduce_threads(
     mine = affine.floordiv(me, affine.const(width))
     place = affine.add(affine.scaled(mine, rows), row)  # neighbours use different banks
     free = buffer
-    if ranges.ranges(value):  # a loop may write again before all have read
+    if any([bounds.bounds(r.src[0])[1] > 1 for r in ranges.ranges(value)]):
+        # A loop may write again before all have read.
         free = _after(buffer, value)
     target = intern(Ops.INDEX, value.dtype, (free, affine.scaled(place, lanes)))
     lane = affine.floormod(me, affine.const(width))

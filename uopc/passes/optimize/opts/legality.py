@@ -78,11 +78,16 @@ def loops_to(kernel: UOp, r: UOp) -> list[UOp]:
 
 def check_not_read(kernel: UOp, stores: Iterable[UOp]) -> None:
     """Refused if the kernel reads storage that one of the stores writes."""
+    if reads_written(kernel, stores):
+        raise Refused("the kernel reads the storage that it writes")
+
+
+def reads_written(kernel: UOp, stores: Iterable[UOp]) -> bool:
+    """True if the kernel reads storage that one of the stores writes."""
     written = {storage_root(u.src[0]) for u in stores}
     order = walk.order(kernel)
     read = {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}
-    if any(u.op is Ops.INDEX and storage_root(u) in written for u in read):
-        raise Refused("the kernel reads the storage that it writes")
+    return any(u.op is Ops.INDEX and storage_root(u) in written for u in read)
 
 
 def check_ahead(kernel: UOp, value: UOp) -> None:

@@ -106,8 +106,8 @@ def pipeline(kernel: UOp, r: UOp, n: int) -> UOp:
 
 
 def _check_outermost(kernel: UOp, r: UOp) -> None:
-    """Refused unless r is outermost: in the whole kernel, or in a nest beside others, if no blocks
-    and no threads wait for each other."""
+    """Refused unless r is outermost: in the whole kernel, or in a nest beside others, if no block
+    waits for another one or reads storage that another one fills."""
     if all(u.op is Ops.END and r in u.src[1:] for u in kernel.src):
         return
     effects = list(kernel.src)
@@ -121,9 +121,8 @@ def _check_outermost(kernel: UOp, r: UOp) -> None:
             effects.append(u.src[0])
     else:
         raise Refused("the range is not the outermost one of a nest")
-    if any(u.op is Ops.BUFFER or (u.op is Ops.RANGE and u.arg.kind.startswith("group"))
-           for u in walk.order(kernel)):  # fmt: skip
-        raise Refused("threads that wait for each other are not all inside of the range")
+    if any(u.op is Ops.BUFFER for u in walk.order(kernel)):
+        raise Refused("the kernel fills storage of a block, and the range is not around all of it")
     legality.check_not_read(kernel, kernel_nodes(kernel).stores)
 
 

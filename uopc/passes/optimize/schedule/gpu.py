@@ -13,9 +13,13 @@ from collections.abc import Iterable
 
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.args import Opt
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.passes.analysis.contraction import find_contraction
+from uopc.passes.analysis.loops import kernel_nodes
 from uopc.passes.contract import Context
+from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.schedule import gpu_tensor_cores, gpu_thresholds, guards, thresholds
 from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, covering, fitting, length_of
 from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
@@ -168,16 +172,22 @@ def _unroll_share(s: Scheduler, r: UOp, op: str, wide: int) -> None:
 
 
 def _overlap_loads(s: Scheduler, r: UOp, wide: int) -> None:
-    """Some iterations of a reduce together, so that a thread waits once for several loads."""
-    k, steps = s.facts, length_of(r)
-    asked = sum([a.node.dtype.itemsize * wide for a in k.inside(r) if not a.written])
-    if steps is None or not asked or r not in k.axes:
-        return
-    n = fitting(gpu_thresholds.ROW_REGISTERS // wide, gpu_thresholds.IN_FLIGHT // asked)
-    while n > 1 and (steps % n or n * k.expanded_size(r) > thresholds.MOST_COPIES):
-        n //= 2
-    if n > 1:
-        s.attempt("UNROLL", r, n)
+    """Some iterations of a reduce together, so that a thread waits once for several loads. A reduce
+    that computes its terms in several ways is cut first."""
+    is_cut = r in s.axes and guards.specialise(s, [r])
+    for q in s.family(r) if is_cut else [r]:
+        k, steps = s.facts, length_of(q)
+        asked = sum([a.node.dtype.itemsize * wide for a in k.inside(q) if not a.written])
+        if steps is None or not asked or q not in k.axes:
+            continue
+        n = fitting(gpu_thresholds.ROW_REGISTERS // wide, gpu_thresholds.IN_FLIGHT // asked)
+        n = fitting(n, steps) if is_cut else n  # a part may have a rest
+        while n > 1 and (
+            (steps % n and not is_cut) or n * k.expanded_size(q) > thresholds.MOST_COPIES
+        ):
+            n //= 2
+        if n > 1:
+            s.widen(q, "UNROLL", n)
 
 
 def _block_loops(k: KernelFacts, reduces: list[UOp], readable: list[UOp]) -> set[UOp] | None:
@@ -251,10 +261,19 @@ def _put_rows_together(s: GpuScheduler) -> None:
 # ---------------------------------------------------------------- nests beside each other
 def _specialise(s: GpuScheduler) -> bool:
     """The parts of a loop that compute in different ways are nests with threads and blocks of their
-    own."""
+    own. Nests of reduces come later if threads share them, or could."""
     k = s.facts
-    if s.threads or k.reduces or len(k.written) != 1 or not guards.specialise(s):
+    is_alone = not k.reduces or (
+        _rows_to_share(s, k)[1] < 2 and _column(k) in (None, *k.outputs[-1:])
+    )
+    if s.threads or not is_alone or not _may_part(s):
         return False
+    before = s.tiled, s.opts
+    loops = list(reversed(_loops(k)))
+    each = [[r] for r in loops] if k.reduces else [loops]
+    if not any(guards.specialise(s, some) for some in each):
+        return False
+    _widen_reduces(s, s.facts)
     for i in range(len(s.facts.written)):
         _widen_output(s, k := s.facts, [r for r in _loops(k) if r in _nests(k)[i]])
     nests = _nests(s.facts)
@@ -264,7 +283,45 @@ def _specialise(s: GpuScheduler) -> bool:
         largest = max([threads[i] for i in inside])
         n = _local(s, r, gpu_thresholds.BLOCK // largest)
         threads = [largest * n if i in inside else t for i, t in enumerate(threads)]
-    return _grid(s)
+    _specialise_reduces(s)
+    _grid(s)
+    if k.reduces and not _have_own_blocks(s.facts):
+        s.tiled, s.opts = before
+        return False
+    return True
+
+
+def _specialise_blocks(s: GpuScheduler) -> None:
+    """A loop of blocks is cut where its values are computed in another way: each part has blocks of
+    its own, with the same threads."""
+    before = s.tiled, s.opts
+    for r in reversed(_blocks(s.facts)) if _may_part(s) else ():
+        if guards.specialise(s, [r]) and _grid(s) and _have_own_blocks(s.facts):
+            return
+        s.tiled, s.opts = before
+
+
+def _specialise_reduces(s: GpuScheduler) -> None:
+    """The parts of a reduce, or of a loop beside it, stay in the same threads."""
+    k = s.facts
+    blocks = _blocks(k)
+    inside = [r for r in k.axes if r.arg.kind in ("loop", "reduce") and r not in blocks]
+    guards.specialise(s, reversed(inside))
+
+
+def _may_part(s: GpuScheduler) -> bool:
+    """True if parts of a loop may run in blocks of their own: there is one store, which does not
+    write what the kernel reads, and no storage that a block fills."""
+    stores = kernel_nodes(s.kernel).stores
+    local = any(storage_root(a.node).op is Ops.BUFFER for a in s.facts.accesses)
+    return len(stores) == 1 and not local and not legality.reads_written(s.kernel, stores)
+
+
+def _have_own_blocks(k: KernelFacts) -> bool:
+    """True if no two nests are done by the same blocks, one after the other."""
+    blocks = [frozenset(r for r in nest if r.arg.kind == "global") for nest in _nests(k)]
+    shared = frozenset.intersection(*blocks)
+    return all(own - shared for own in blocks)
 
 
 def _nests(k: KernelFacts) -> list[frozenset[UOp]]:
@@ -358,31 +415,39 @@ def _cross(s: GpuScheduler, k: KernelFacts) -> bool:
 
 def _share_rows(s: GpuScheduler, k: KernelFacts) -> bool:
     """A sum over many rows of few columns: threads that are far apart have some rows each."""
-    column = next(iter(_written_along(k)), None)
-    if column is None or len(k.reduces) != 1 or not _is_plain(k, column):
+    rows, wanted = _rows_to_share(s, k)
+    if rows is None or wanted < 2:
         return False
-    rows = [r for r in ranges.closed_ranges(k.reduces[0]) if r.arg.kind == "reduce"]
-    if len(rows) != 1 or _around(k, k.reduces[0]) != set(k.outputs):
-        return False
-    columns, length = _runs(k.outputs), length_of(rows[0]) or 1
-    wanted = min(gpu_thresholds.capacity(s.gpu) // columns, length // gpu_thresholds.EACH_ROWS)
-    if wanted < 2:
-        return False
-    if columns // (s.lanes * gpu_thresholds.WARP) >= s.gpu.multiprocessors:
+    if _runs(k.outputs) // (s.lanes * gpu_thresholds.WARP) >= s.gpu.multiprocessors:
         _widen_output(s, k, k.outputs)
-    if not s.attempt("GROUPTOP", rows[0], fitting(gpu_thresholds.MOST_APART, wanted)):
+    if not s.attempt("GROUPTOP", rows, fitting(gpu_thresholds.MOST_APART, wanted)):
         return False
-    _overlap_loads(s, s.outer(rows[0]), 1)
+    _overlap_loads(s, s.outer(rows), 1)
     return True
 
 
-def _grid(s: GpuScheduler) -> bool:
-    """The remaining loops as the grid; if threads share a reduce, only those around it."""
-    k = s.facts
+def _rows_to_share(s: GpuScheduler, k: KernelFacts) -> tuple[UOp | None, int]:
+    """The loop of a sum over rows, and the threads that it keeps busy; 0 in other kernels."""
+    column = next(iter(_written_along(k)), None)
+    if column is None or len(k.reduces) != 1 or not _is_plain(k, column):
+        return None, 0
+    rows = [r for r in ranges.closed_ranges(k.reduces[0]) if r.arg.kind == "reduce"]
+    if len(rows) != 1 or _around(k, k.reduces[0]) != set(k.outputs):
+        return None, 0
+    fill = gpu_thresholds.capacity(s.gpu) // _runs(k.outputs)
+    return rows[0], min(fill, (length_of(rows[0]) or 1) // gpu_thresholds.EACH_ROWS)
+
+
+def _blocks(k: KernelFacts) -> list[UOp]:
+    """The loops for the grid: all that are left; if threads share a reduce, only those around."""
     shared = any(r.arg.kind == "group" for r in k.axes)
-    for r in _loops(k):
-        if not shared or _holds_shared_reduce(k, r):
-            s.attempt("GRID", r, 0)
+    return [r for r in _loops(k) if not shared or _holds_shared_reduce(k, r)]
+
+
+def _grid(s: GpuScheduler) -> bool:
+    """The remaining loops as the grid."""
+    for r in _blocks(s.facts):
+        s.attempt("GRID", r, 0)
     return True
 
 
@@ -396,5 +461,7 @@ STEPS: tuple[Step[GpuScheduler], ...] = (
     Step("put-rows-together", _put_rows_together, "the threads of one row are known"),
     Step("specialise", _specialise, "completes the schedule; no thread waits for another"),
     Step("share-outputs", _share_outputs, "kernels without shared reduces choose threads freely"),
+    Step("specialise-blocks", _specialise_blocks, "all parts have the threads of one schedule"),
+    Step("specialise-reduces", _specialise_reduces, "the shares of threads and lanes are known"),
     Step("grid", _grid, "completes the schedule; the loops that no thread took are its grid"),
 )

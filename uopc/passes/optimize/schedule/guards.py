@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Ops
@@ -12,7 +12,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.passes.optimize.opts.split_at_bound import breakpoints
 from uopc.passes.optimize.schedule import thresholds
-from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of, trips
+from uopc.passes.optimize.schedule.kernel_facts import KernelFacts, length_of, most_of, trips
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
@@ -36,30 +36,42 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
                 break
 
 
-def specialise(s: Scheduler) -> bool:
-    """Cut output loops at the bounds of their comparisons with constants, where an iteration then
-    has fewer operations by `SPECIALISED`. Return True if a loop was cut."""
-    k = s.facts
+def specialise(s: Scheduler, loops: Iterable[UOp]) -> bool:
+    """Cut loops at the bounds of their comparisons with constants, where an iteration then has
+    fewer operations by `SPECIALISED`. Return True if a loop was cut."""
     before = len(s.opts)
-    for r in [r for r in reversed(k.outputs) if r.arg.kind == "loop"]:
-        places = _guard_cuts(s.facts, r)
-        length = length_of(r)
-        if not places or length is None:
-            continue
-        state, whole = (s.tiled, s.opts), s.facts.expanded_size(r)
-        _cut(s, s.family(r), places)
-        parts = s.family(r)
-        after = sum([(length_of(q) or 0) / length * s.facts.expanded_size(q) for q in parts])
-        if whole - after < thresholds.SPECIALISED or s.facts.expanded_size() > _most_code(k):
-            s.tiled, s.opts = state
+    for r in loops:
+        least, most = bounds.bounds(r.src[0])  # a thread's share is longer than others' by one
+        places = _guard_cuts(s.facts, r, mixed=True) if most <= least + 1 else []
+        ends = [0, *places, least]
+        _, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(ends))
+        longest = [at for at in (begin, end) if 0 < at < least]
+        for cuts in (places, longest) if len(places) > len(longest) else (places,):
+            if cuts and _gains(s, r, cuts):
+                break
     return len(s.opts) > before
 
 
-def _guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
+def _gains(s: Scheduler, r: UOp, places: list[int]) -> bool:
+    """Cut a loop at these iterations, and take it back if that saves little."""
+    state, whole = (s.tiled, s.opts), s.facts.expanded_size(r)
+    most = _most_code(s.facts)
+    _cut(s, s.family(r), places)
+    after = sum([most_of(q) / most_of(r) * s.facts.expanded_size(q) for q in s.family(r)])
+    # Each nest of reduces does again what is around them.
+    nests = len(places) + 1 if s.facts.reduces and r.arg.kind == "loop" else 1
+    if whole - after >= nests * thresholds.SPECIALISED and s.facts.expanded_size() <= most:
+        return True
+    s.tiled, s.opts = state
+    return False
+
+
+def _guard_cuts(k: KernelFacts, r: UOp, mixed: bool = False) -> list[int]:
     """The iterations at which to cut a loop so that its comparisons with constants hold between.
 
     A comparison Σ < c holds for every value of its other terms on one side of a bound of r, so it
-    folds there. If that side is the smaller one (a triangle), a cut gains nothing. A comparison
+    folds there. If that side is the smaller one (a triangle), a cut gains nothing. If iterations in
+    which it is `mixed` may have a part of their own, the other side is cut off too. A comparison
     Σ = c of r alone holds in one iteration.
     """
     length = bounds.bounds(r.src[0])[0]  # at least
@@ -76,10 +88,13 @@ def _guard_cuts(k: KernelFacts, r: UOp) -> list[int]:
             if rest.op is Ops.CONST and -rest.arg % step == 0:
                 cuts |= {at for at in (-rest.arg // step, -rest.arg // step + 1) if 0 < at < length}
             continue
-        low, high = bounds.bounds(rest)  # holds where step·r < -high
-        at = -(high // step) if step > 0 else high // -step + 1
+        # It holds for all where step·r < -high, and for none where step·r >= -low.
+        low, high = bounds.bounds(rest)
+        at, other = [-(n // step) if step > 0 else n // -step + 1 for n in (high, low)]
         folds = at if step > 0 else length - at
-        if 0 < at < length and (2 * folds >= length or low == high):
+        if mixed:
+            cuts |= {n for n in (at, other) if 0 < n < length}
+        elif 0 < at < length and (2 * folds >= length or low == high):
             cuts.add(at)
     return sorted(cuts)
 
