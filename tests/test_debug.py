@@ -259,9 +259,9 @@ def stages_checked(monkeypatch) -> list[str]:
     seen: list[str] = []
     checked = verifier.verify
 
-    def noted(graph, level, stage=""):
+    def noted(graph, level, stage="", **options):
         seen.append(stage)
-        checked(graph, level, stage)
+        checked(graph, level, stage, **options)
 
     monkeypatch.setattr(verifier, "verify", noted)
     return seen
