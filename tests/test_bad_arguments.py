@@ -77,3 +77,21 @@ def test_a_kernel_writes_an_argument_that_no_iteration_stores_to():
     array.flags.writeable = False
     with pytest.raises(uopc.UserError, match="read-only"):
         f(array, np.zeros(6, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: uopc.dtypes.from_numpy(np.dtype("complex64")), "no dtype for NumPy's complex64"),
+        (lambda: uopc.dtypes.by_name("float31"), "no dtype is named 'float31'; choose void, bool"),
+        (lambda: uopc.dtypes.by_name("f31x4"), "no dtype is named 'f31x4'"),
+        (lambda: uopc.constant(np.zeros(2, "c8")), "no dtype for NumPy's complex64"),
+        (lambda: uopc.UOp.const(3, uopc.dtypes.int32), "const: expected a dtype, then a value"),
+        (lambda: uopc.cat([SOURCES[0], SOURCES[0]]), r"cat: .*one by one: cat\(a, b\)"),
+        (lambda: uopc.stack([SOURCES[0]]), "stack: pass the values one by one"),
+        (lambda: uopc.compile(np.zeros((9, 9))), r"container of UOps, got array\(\[\[0.{,30}$"),
+    ],
+)
+def test_a_message_names_what_was_expected(call, says):
+    with pytest.raises(uopc.UserError, match=says):
+        call()

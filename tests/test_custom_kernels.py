@@ -284,6 +284,21 @@ def test_sizes_that_a_kernel_relies_on_are_checked_when_it_is_called() -> None:
         f(out, np.arange(3, dtype="f4"))
 
 
+def test_a_method_reduces_over_ranges() -> None:
+    c, a, b = (kernel_param(slot, (4, 4), F64, name) for slot, name in enumerate("cab"))
+    r, k, q = UOp.range(4, 0), UOp.range(4, 1), UOp.range(4, 2)
+    product = c[r, k].store((a[r, q] * b[q, k]).reduce(Ops.ADD, q)).end(r, k).sink(name="product")
+    left, right = X[:, :4].copy(), X[:, 4:].copy()
+    out = np.empty((4, 4))
+    uopc.compile(product, verify=True)(out, left, right)
+    np.testing.assert_allclose(out, left @ right)
+    greatest = c[0, 0].store(a[q, k].reduce("max", (q, k))).sink(name="greatest")
+    uopc.compile(greatest, verify=True)(out, left)
+    assert out[0, 0] == left.max()
+    with pytest.raises(uopc.UserError, match="over ranges there are no other axes"):
+        a[q].reduce(Ops.ADD, (q, 0))
+
+
 def test_rows_whose_length_depends_on_a_loop() -> None:
     a, b = kernel_param(0, (4, 4), F64), kernel_param(1, (4, 4), F64)
     kernel = a[i, : i + 1].store(b[i, : i + 1] * 2).end(i).sink(name="lower")

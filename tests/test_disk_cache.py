@@ -81,6 +81,7 @@ def stored(folder):
 def test_found_again(stored):
     f = compiled()
     assert f.stats["cache"] == "disk" and f.stats["scheduled"] == f.stats["compiled"] == 0
+    assert f.stats["render"] == f.stats["llvm"] == 0.0 and f.stats["passes"] == {}
     assert cache.counters()["disk_hits"] == 1 and cache.counters()["scheduled"] == 0
     with uopc.options(cache_dir=""):
         fresh = uopc.compile(graph(), verify=True)

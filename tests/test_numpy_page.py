@@ -91,7 +91,10 @@ ROWS = {
         (lambda a: 1 / np.sqrt(a), lambda a: a.rsqrt(), (P,)),
         (special.erf, lambda a: a.erf(), (A,)),
     ],
-    "`np.floor`": each("floor ceil trunc round sign", A),
+    "`np.floor`": [
+        *each("floor ceil trunc round sign", A),
+        (lambda a: np.round(a, 1), lambda a: round(a, 1), (A,)),
+    ],
     "`a.sum(axis, keepdims)`": alike(*[
         lambda a, n=n, k=k: getattr(a, n)(axis=1, keepdims=k)
         for n in ("sum", "prod", "max", "min", "mean", "any", "all") for k in (True, False)
@@ -108,7 +111,7 @@ ROWS = {
     "`a.reshape": [
         *alike(lambda a: a.reshape(2, -1), on=(CUBE,)),
         (lambda a: a.transpose(1, 0, 2), lambda a: a.permute(1, 0, 2), (CUBE,)),
-        (lambda a: a.T, lambda a: a.transpose(), (A,)),
+        (lambda a: a.T, lambda a: a.transpose(), (A,)), *alike(lambda a: a.T),
     ],
     "`np.swapaxes": [(lambda a: np.swapaxes(a, 0, 1), lambda a: a.transpose(0, 1), (CUBE,))],
     "`np.broadcast_to": [

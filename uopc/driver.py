@@ -41,7 +41,8 @@ def compile(
     """Machine code for a graph, ready to be called.
 
     graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
-    that is a kernel written by hand. inputs: the order of positional arguments. rules: a
+    that is a kernel written by hand. inputs: the order of positional arguments;
+    without it they come as the printed graph lists its params. rules: a
     PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict of these
     by pass: they rewrite its result, which is verified. verify: check every stage and access.
     Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.

@@ -190,7 +190,7 @@ def program_for(
     program._write_report = write_report
     program.stats = {
         "passes": {r.name: r.seconds for r in fresh[0].runs} if fresh else {},
-        **(found.seconds if fresh else dict.fromkeys(found.seconds, 0.0)),
+        **({"render": 0.0, "llvm": 0.0} | (found.seconds if fresh else {})),
         "total": time.perf_counter() - start,
         "nodes": printed.nodes,
         "launches": len(found.plan.launches),

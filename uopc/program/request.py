@@ -131,17 +131,12 @@ def _structure(graph: Any) -> tuple[tuple[UOp, ...], str, tuple[Any, ...]]:
     elif isinstance(graph, (tuple, list)):
         values, kind, keys = tuple(graph), "list" if isinstance(graph, list) else "tuple", ()
     else:
-        raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {_short(graph)}")
+        got = reprlib.repr(graph)
+        raise UserTypeError(f"compile: expected a UOp or a container of UOps, got {got}")
     for v in values:
         if not isinstance(v, UOp):
-            raise UserTypeError(f"compile: expected UOps in the {kind}, got {_short(v)}")
+            raise UserTypeError(f"compile: expected UOps in the {kind}, got {reprlib.repr(v)}")
     return values, kind, keys
-
-
-def _short(value: Any) -> str:
-    """The value for a message; the type of one that takes lines, such as an array."""
-    text = reprlib.repr(value)
-    return text if "\n" not in text else f"a value of type {type(value).__name__}"
 
 
 def _unbound(sink: UOp) -> tuple[UOp, dict[str, int]]:

@@ -24,7 +24,7 @@ def _meant(dtype: Any) -> str:
     """The dtype that a NumPy dtype, a type or a name probably means."""
     try:
         found = dtypes.from_numpy(np.dtype(dtype))
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError):
         found = dtypes.float32
     return f"uopc.{found!r}"
 

@@ -201,11 +201,17 @@ def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
 
 
 def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) -> UOp:
-    """Combines the elements along `axes` (default all) with add, mul, max or min."""
+    """Combines the elements along `axes` (default all) with add, mul, max or min. In a kernel
+    written by hand the axes may be RANGEs: `(a[i, k] * b[k, j]).reduce(Ops.ADD, k)`."""
     name = cast(ReduceOp, op.name if isinstance(op, Op) else op)
     if not isinstance(name, str) or name not in ("add", "mul", "max", "min"):
         raise UserError(f"reduce: op must be add, mul, max or min, got {name}")
     keepdims = checks.flag("reduce", "keepdims", keepdims)
+    loops = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if any(isinstance(r, UOp) and r.op is Ops.RANGE for r in loops):
+        if keepdims or not all(isinstance(r, UOp) and r.op is Ops.RANGE for r in loops):
+            raise UserError("reduce: over ranges there are no other axes, and no keepdims")
+        return located(intern(Ops.REDUCE, a.dtype, (a, *dict.fromkeys(loops)), ReduceArg(name)))
     dims = shapes.shape(a)
     chosen = normal_axes(axes, len(dims), "reduce")
     kept = tuple([1 if i in chosen else d for i, d in enumerate(dims)])
@@ -219,7 +225,7 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
 
 def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values of one shape along a new axis."""
-    values = _promoted((first, *others))
+    values = _promoted("stack", (first, *others))
     made = _joined(intern(Ops.STACK, values[0].dtype, tuple(values)))
     rank = len(shapes.shape(made))
     order = list(range(1, rank))
@@ -229,7 +235,7 @@ def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
 
 def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
     """Values one after the other along an axis."""
-    values = _promoted((first, *others))
+    values = _promoted("cat", (first, *others))
     dims = shapes.shape(values[0])
     if not dims:
         raise UserError("cat: scalars have no axis; use stack")
@@ -245,8 +251,10 @@ def _joined(made: UOp) -> UOp:
     return made if value is None or constants else leaves.full(value, shapes.shape(made))
 
 
-def _promoted(values: tuple[Any, ...]) -> list[UOp]:
+def _promoted(who: str, values: tuple[Any, ...]) -> list[UOp]:
     typed = [v for v in values if isinstance(v, UOp)]
+    if any(isinstance(v, (list, tuple)) for v in values):
+        raise UserTypeError(f"{who}: pass the values one by one: {who}(a, b)")
     nodes = [operands.as_uop(v, typed[0].dtype if typed else None) for v in values]
     common = nodes[0].dtype
     for v in nodes[1:]:

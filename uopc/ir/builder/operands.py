@@ -100,8 +100,8 @@ def constant(value: Any, dtype: DType | None = None) -> UOp:
         array = array.copy()
     try:
         found = dtypes.from_numpy(array.dtype)
-    except KeyError:
-        raise UserTypeError(f"constant: no uopc dtype for NumPy {array.dtype}") from None
+    except UserTypeError as error:
+        raise UserTypeError(f"constant: {error}") from None
     if dtype is not None and found is not dtype:
         array, found = np.ascontiguousarray(array.astype(element_dtype(dtype).numpy)), dtype
     if array.size == 1 and array.ndim == 0:

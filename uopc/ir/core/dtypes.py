@@ -8,9 +8,12 @@ that never wrap, committed to 64 bits by the backends.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+
+from uopc import errors
 
 Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 
@@ -123,23 +126,27 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def by_name(name: str) -> DType:
-    """`f32`, `float32` or `f32x8`; KeyError when there is no such type."""
+    """`f32`, `float32` or `f32x8`; UserTypeError when there is no such type."""
     found = _BY_NAME.get(name)
     if found is not None:
         return found
-    stem, _, lanes = name.rpartition("x")
-    if not lanes.isdigit():
-        raise KeyError(name)
+    stem, _, lanes = str(name).rpartition("x")
+    if not lanes.isdigit() or stem not in _BY_NAME:
+        raise errors.UserTypeError(f"no dtype is named {name!r}; choose {_names(ALL)}")
     return _BY_NAME[stem].vec(int(lanes))
 
 
 @functools.cache
 def from_numpy(dtype: np.dtype[np.generic]) -> DType:
-    """The type of a NumPy array's elements; KeyError when uopc has none."""
+    """The type of a NumPy array's elements; UserTypeError when uopc has none."""
     for t in ARRAY_TYPES:
         if t.numpy == dtype:
             return t
-    raise KeyError(str(dtype))
+    raise errors.UserTypeError(f"no dtype for NumPy's {dtype}; there are {_names(ARRAY_TYPES)}")
+
+
+def _names(types: Iterable[DType]) -> str:
+    return ", ".join([t.name for t in types])
 
 
 @functools.cache

@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from uopc.errors import InvalidIR
+from uopc.errors import InvalidIR, UserTypeError
 from uopc.ir.core import args, dtypes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.dtypes import DType
@@ -309,7 +309,7 @@ def read_dtype(text: str) -> DType:
     """`f32`, `float32` or `f32x8`; InvalidIR when there is no such type."""
     try:
         found = dtypes.by_name(text)
-    except KeyError:
+    except UserTypeError:
         raise InvalidIR(f"expected a dtype, got {text or 'nothing'}") from None
     if found.lanes < 1:
         raise InvalidIR(f"a vector has at least one lane, got {text}")
