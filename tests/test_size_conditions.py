@@ -268,3 +268,20 @@ def test_masked_lanes_of_a_converted_load_are_not_read():
     for end in (True, False):
         a = guarded(np.ones((1, 33, 1), np.int64), at_end=end)
         assert not f(a).any()
+
+
+def test_messages_show_symbolic_sizes_as_expressions():
+    n = uopc.variable("n", 0, 5)
+    f = uopc.compile(uopc.ones((n + 3, n // 2)))
+    for _ in range(2):  # a plan from a cache has no graph
+        with pytest.raises(uopc.UserError, match=r"expected float32\[n\+3, n//2\], got"):
+            f(n=2, out=np.ones((4, 1), "f4"))
+        f = pickle.loads(pickle.dumps(f))
+
+
+def test_counted_values_of_a_negative_size_name_the_line():
+    n = uopc.variable("n", 0, 5)
+    summed = uopc.param("x", (4,)).shrink([(0, n - 2)]).cumsum(0)
+    for graph, arrays in ((uopc.arange(n - 2), ()), (summed, (np.ones(4, "f4"),))):
+        with pytest.raises(uopc.UserError, match=r"at least 0 .*\n  made at .*test_size_cond"):
+            uopc.compile(graph)(*arrays, n=1)

@@ -68,7 +68,8 @@ def full(value: UOp, dims: shapes.Shape) -> UOp:
     if not dims:
         return value
     arg, symbolic = split_dims(dims)
-    return intern(Ops.EXPAND, value.dtype, (value, *symbolic), arg)
+    made = intern(Ops.EXPAND, value.dtype, (value, *symbolic), arg)
+    return located(made) if symbolic else made  # an error may be about a symbolic size
 
 
 def filling(u: UOp) -> UOp | None:
@@ -106,4 +107,5 @@ def dim_uop(d: shapes.Dim) -> UOp:
 def iota(n: shapes.Dim) -> UOp:
     """0 … n-1 of dtype index."""
     arg, symbolic = split_dims((n,))
-    return intern(Ops.IOTA, dtypes.index, symbolic, arg)
+    made = intern(Ops.IOTA, dtypes.index, symbolic, arg)
+    return located(made) if symbolic else made
