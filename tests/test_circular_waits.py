@@ -222,3 +222,33 @@ def test_two_histories_and_a_third_of_another_part(optimize):
     np.testing.assert_array_equal(want, old + [66, 44, 9, 37] + old)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(array, seen)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_writes_of_precompiled_functions_are_histories_too(optimize):
+    """A call got copies of what it should write; a history without a STORE was an IndexError."""
+    one = uopc.function(lambda a, w: a.assign(w), precompile=True)
+    part = uopc.function(lambda a, w: a[1:4].assign(w[1:4]), precompile=True)
+    two = uopc.function(lambda a, b, w: (a.assign(w), b.assign(w * 2)), precompile=True)
+    a, b = params(2)
+    x, y = arrays(2).values()
+    cases = [  # outputs, their values, a and b afterwards
+        ([a.assign(a + 1), one(a, a + 1)], [x + 1, x + 1], x + 1, y),
+        ([one(a, a + 1), a.assign(b)], [x + 1, y], y, y),
+        ([a[1:2].assign(b[1:2]), one(a, a + 1)], [y[1:2], x + 1], x + 1, y),
+        ([one(a, a.flip(0)), one(a, b)], [x[::-1], y], y, y),
+        ([one(a, b) + 1, one(a, a + b) * a], [y + 1, (x + y) * x], x + y, y),
+        ([part(a, b), part(a, a.flip(0))], [y[1:4], x[::-1][1:4]], None, y),
+        ([*two(a, b, a + b), a.assign(b)], [x + y, 2 * (x + y), y], y, 2 * (x + y)),
+        ([*two(a, b, a + b), b.assign(a)], [x + y, 2 * (x + y), x], x + y, x),
+        ([*two(a, b, a), *two(b, a, b)], [x, 2 * x, y, 2 * y], 2 * y, y),
+    ]
+    for outputs, values, last_a, last_b in cases:
+        given = arrays(2)
+        f = uopc.compile(outputs, optimize=optimize, inputs=(a, b))
+        for got, want in zip(f(**given), values, strict=True):
+            np.testing.assert_array_equal(got, want)
+        if last_a is None:
+            last_a = np.concatenate([x[:1], x[::-1][1:4], x[4:]])
+        np.testing.assert_array_equal(given["p0"], last_a)
+        np.testing.assert_array_equal(given["p1"], last_b)

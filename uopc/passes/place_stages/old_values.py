@@ -21,6 +21,7 @@ from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import BufferArg
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.place_stages.demand import count
 from uopc.passes.place_stages.store_cycles import Launches, Read
@@ -40,11 +41,13 @@ class OldValues:
         slots = [u.arg.slot for u in order if u.op is Ops.BUFFER]
         self._slots = itertools.count(1 + max(slots, default=-1))
         self._versions: dict[Read, UOp] = {}  # storage for a version
-        self._twice: set[UOp] = set()  # STOREs that are made to two storages
-        self._previous: dict[UOp, UOp] = {}  # the STORE before one that is made to two storages
+        self._twice: set[UOp] = set()  # effects that are made to two storages
+        # The effects before one that is made to two storages, by the storage that both write.
+        self._previous: dict[UOp, dict[UOp, UOp]] = {}
         for root, seen in apart:
-            self._twice |= set(launches.stores(root, seen.effects))
-            self._previous |= {b: a for a, b in itertools.pairwise(launches.stores(root))}
+            self._twice |= set(launches.writes(root, seen.effects))
+            for a, b in itertools.pairwise(launches.writes(root)):
+                self._previous.setdefault(b, {})[root] = a
         self._picked: dict[UOp, dict[UOp, None]] = {}  # storage -> the views that are copied
         self._cones = {u: self._cone(u) for u in copies}
         for u, cone in self._cones.items():
@@ -56,30 +59,45 @@ class OldValues:
         for u in self.launches.placed.order:
             src = tuple([done.get(s, s) for s in u.src])
             if u in self._cones and u not in self.launches.whole:
-                first = u.op in (Ops.STORE, Ops.CALL)
-                src = (*src[:first], *self._values(u, u.src[first:]))
+                values = dict(zip(self._sources(u), self._values(u, self._sources(u))))
+                src = tuple([
+                    new if i in _targets(u) else values[s]
+                    for i, (s, new) in enumerate(zip(u.src, src))
+                ])  # fmt: skip
             elif u is self.graph or u in self.launches.placed.copied:
                 shown = [v for v in u.src if v in self._cones and v in self.launches.whole]
                 known = {v: self._values(v, (v,))[0] for v in shown}
                 src = tuple([known.get(v, new) for v, new in zip(u.src, src)])
                 if u is self.graph:  # memory keeps its last state
-                    last = [self.launches.stores(root)[-1] for root, _ in self.apart]
+                    last = [self.launches.writes(root)[-1] for root, _ in self.apart]
                     src = (*src, *dict.fromkeys([done.get(e, e) for e in last]))
-            if u in self._twice:
-                src = (src[0], self._copy(src[1]), *src[2:])
-            if u in self._previous:
-                before = self.done.get(self._previous[u], self._previous[u])
-                src = (intern(Ops.AFTER, src[0].dtype, (src[0], before)), *src[1:])
+            src = self._in_order(u, src)
             if src != u.src:
                 done[u] = made = rebuild.remake(u, src)
                 made.origin = made.origin or u.origin
         return done.get(self.graph, self.graph)
 
+    def _in_order(self, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        """The sources of a launch: what it writes twice is computed once, and what it writes comes
+        after the effects before it."""
+        targets = _targets(u) if u in self._twice or u in self._previous else set()
+        if u in self._twice:
+            src = tuple([s if i in targets else self._copy(s) for i, s in enumerate(src)])
+        for root, e in self._previous.get(u, {}).items():
+            before = self.done.get(e, e)
+            src = tuple([
+                intern(Ops.AFTER, s.dtype, (s, before))
+                if i in targets and storage_root(u.src[i]) is root else s
+                for i, s in enumerate(src)
+            ])  # fmt: skip
+        return src
+
     # ------------------------------------------------------------ what a launch reads
     def _sources(self, u: UOp) -> tuple[UOp, ...]:
         if u in self.launches.whole:
             return (u,)
-        return u.src[1:] if u.op in (Ops.STORE, Ops.CALL) else u.src
+        targets = _targets(u)
+        return tuple([s for i, s in enumerate(u.src) if i not in targets])
 
     def _cone(self, u: UOp) -> dict[UOp, None]:
         """What is computed in a launch, sources first, with the storage that it reads."""
@@ -147,13 +165,25 @@ class OldValues:
         made = intern(Ops.BUFFER, root.dtype, symbolic, arg)
         first = intern(Ops.STORE, dtypes.void, (made, self.done.get(root, root)))
         made = intern(Ops.AFTER, root.dtype, (made, first))
-        for e in self.launches.stores(root, seen.effects):
-            value = self.done[e].src[1:]
-            store = intern(Ops.STORE, dtypes.void, (self._rebased(e.src[0], made), *value))
-            store.origin = e.origin
-            made = intern(Ops.AFTER, root.dtype, (made, store))
+        for e in self.launches.writes(root, seen.effects):
+            targets = _targets(e)
+            src = list(self.done[e].src)
+            for i in targets - {0} if e.op is Ops.CALL else targets:
+                is_root = storage_root(e.src[i]) is root
+                src[i] = self._rebased(e.src[i], made) if is_root else self._unseen(src[i])
+            effect = intern(e.op, dtypes.void, tuple(src), e.arg)
+            effect.origin = e.origin
+            made = intern(Ops.AFTER, root.dtype, (made, effect))
         self._versions[read] = made
         return made
+
+    def _unseen(self, written: UOp) -> UOp:
+        """Storage for what a CALL writes besides a version, of which only that version is read."""
+        dims, symbolic = leaves.split_dims(shapes.shape(written))
+        arg = BufferArg(next(self._slots), dims)
+        made = intern(Ops.BUFFER, written.dtype, symbolic, arg)
+        first = intern(Ops.STORE, dtypes.void, (made, self._copy(written)))
+        return intern(Ops.AFTER, written.dtype, (made, first))
 
     def _rebased(self, view: UOp, storage: UOp) -> UOp:
         """A view of some storage as the same view of another one."""
@@ -165,3 +195,10 @@ class OldValues:
         for v in reversed(path):
             storage = rebuild.remake(v, (storage, *[self.done.get(s, s) for s in v.src[1:]]))
         return storage
+
+
+def _targets(u: UOp) -> set[int]:
+    """The sources of a launch that are no values it reads: what it writes, and a CALL's kernel."""
+    if u.op is Ops.CALL:
+        return {0, *[1 + slot for slot in written_slots(u.src[0])]}
+    return {0} if u.op is Ops.STORE else set()

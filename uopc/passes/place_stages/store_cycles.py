@@ -89,13 +89,12 @@ class Launches:
         for v in placed.outputs:
             self.add(v, (v,))
 
-    def stores(self, root: UOp, effects: int = -1) -> list[UOp]:
-        """The STOREs to a storage among some effects, in the order found."""
+    def writes(self, root: UOp, effects: int = -1) -> list[UOp]:
+        """The STOREs and CALLs that write to a storage among some effects, in the order found."""
         written = self.effects[root]
         return [
-            e for i, e in enumerate(self.placed.below.effects)
-            if effects >> i & 1 and e in written and e.op is Ops.STORE
-        ]  # fmt: skip
+            e for i, e in enumerate(self.placed.below.effects) if effects >> i & 1 and e in written
+        ]
 
     def read(self, u: UOp) -> Read | None:
         """The storage and version that a view shows; None for other values."""
@@ -282,13 +281,13 @@ def opened(launches: Launches) -> tuple[dict[UOp, set[Read]], set[Read]]:
 
 
 def _opened(launches: Launches, chained: Iterable[UOp]) -> tuple[dict[UOp, set[Read]], set[Read]]:
-    """The same, with the STOREs to some storages in the order in which they were found: where
+    """The same, with the writes to some storages in the order in which they were found: where
     memory does not show all versions, it shows those of this order."""
     if not launches.effects:
         return {}, set()
     graph = LaunchGraph(launches.versions, launches.found)
     for root in chained:
-        for a, b in itertools.pairwise(launches.stores(root)):
+        for a, b in itertools.pairwise(launches.writes(root)):
             graph.before[b].add(a)
             graph.overwriting[a].discard(b)  # it waits for more than a read
     waits = _Waits(graph)
