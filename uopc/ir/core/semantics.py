@@ -3,7 +3,8 @@
 Every function takes arrays (or NumPy scalars) of the operands' type and gives arrays of that type
 (comparisons: bool). Constant folding and the reference interpreter call the same functions, so each
 corner case has one definition: integers wrap, division and remainder by zero give 0, shifts by the
-width or more give 0 or the sign, maximum and minimum propagate NaN.
+width or more give 0 or the sign, maximum and minimum propagate NaN and give the second of two
+zeros.
 """
 
 from __future__ import annotations
@@ -62,6 +63,20 @@ def erf(a: Array) -> Array:
 @_rounding
 def sub(a: Array, b: Array) -> Array:
     return np.logical_xor(a, b) if a.dtype == np.bool_ else np.subtract(a, b)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """The greater. NumPy's choice of a zero depends on the dtype."""
+    if a.dtype.kind in "biu":
+        return np.maximum(a, b)
+    return np.where((a > b) | np.isnan(a), a, b)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """The lesser, as `maximum`."""
+    if a.dtype.kind in "biu":
+        return np.minimum(a, b)
+    return np.where((a < b) | np.isnan(a), a, b)
 
 
 add = _rounding(np.add)
