@@ -112,6 +112,13 @@ def test_a_late_rule_may_make_a_mulacc_of_any_dtype(dtype: Any) -> None:
     np.testing.assert_array_equal(f(x, y, z), x * y + z)
 
 
+def test_a_late_rule_that_makes_what_has_no_instruction_is_told_where_to_go() -> None:
+    rule = (UPat(Ops.SUB, name="u"), lambda u: u.src[0].alu(Ops.SIN))
+    difference = uopc.param("x", (8,)) - uopc.param("y", (8,))
+    with pytest.raises(uopc.Unsupported, match=r"no code for Ops.SIN .*no rule of a later pass"):
+        uopc.compile(difference, rules={"decompose": rule})
+
+
 def test_a_pickle_and_the_stages_keep_the_rules() -> None:
     f = uopc.compile(graph(), rules={"rangeify": SEVENS}, optimize=False)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(f))(X), X * 7)

@@ -88,7 +88,9 @@ def read(file: Path) -> tuple[Request, Sequence[str]]:
     """The request of a saved schedule, and its launches in lines. UserError for another file."""
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise UserError(f"{file}: {error}") from None
     noted = parse_header(text)
     opts = saved_opts(noted)

@@ -155,6 +155,8 @@ def _as_array(label: str, value: object) -> AnyArray:
     except (TypeError, ValueError, BufferError, RuntimeError, AttributeError) as error:
         kind = type(value).__name__
         reason = "" if type(error) is TypeError else f" ({error})"
+        if isinstance(value, (bool, int, float)):
+            reason = f"; NumPy's numbers are arrays: np.float64({value!r})"
         raise UserTypeError(f"{label}: expected an array, got {kind}{reason}") from None
 
 

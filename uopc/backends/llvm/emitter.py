@@ -166,7 +166,10 @@ class Emitter:
         for u in statements:
             rule = self.rule(u)
             if rule is None:
-                raise Unsupported(f"llvm: no code for {u.op!r} ({u.dtype.name})")
+                raise Unsupported(
+                    f"llvm: no code for {u.op!r} ({u.dtype.name}): pass decompose replaces it,"
+                    " and no rule of a later pass may make it"
+                )
             made = rule(self, u)
             if made is not None:
                 self.names[u] = made
