@@ -409,3 +409,24 @@ def test_quotients_of_products_drop_a_positive_factor() -> None:
         for at in itertools.product(range(-3, 4), range(4), range(1, 4), range(1, 4)):
             env = dict(zip((x, y, s, t), at))
             assert (value(q, env), value(r, env)) == divmod(value(a, env), value(n, env))
+
+
+@pytest.mark.parametrize("make", [affine.floordiv, affine.floormod])
+def test_terms_have_one_order_whichever_was_made_first(make: Callable[[UOp, UOp], UOp]) -> None:
+    """Sums of equal terms are equal texts, as if no other graph had ever had one of them."""
+    texts = []
+    for first in (0, 1, 2):
+        size = 994 + first  # other nodes each time
+        loops = [loop(axis, size) for axis in (2, 0, 1)]
+        kept = []
+        for i in ((0, 1, 2), (1, 2, 0), (2, 0, 1))[first]:
+            kept.append(make(loops[i], affine.const(size // 7)))
+            kept.append(affine.mul(kept[-1], loops[i - 1]))
+        terms = [make(r, affine.const(size // 7)) for r in loops]
+        terms += [affine.mul(t, r) for t, r in zip(terms, [loops[-1], *loops])]
+        random.Random(first).shuffle(terms)
+        total = affine.const(3)
+        for t in terms:
+            total = affine.add(total, t)
+        texts.append(render(total))
+    assert len({*texts}) == 1, texts

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +40,28 @@ def load(table: list[Row]) -> UOp:
     return nodes[-1]
 
 
+def content(u: UOp) -> int:
+    """A number that depends only on the computation below a node: unlike for different ones, and
+    the same in every process, whichever nodes there are."""
+    found: int | None = u._content
+    return walk.sweep(u, "_content", _content) if found is None else found
+
+
+def _content(u: UOp) -> int:
+    made = _kind(u.op, u.dtype)
+    if u.arg is not None:
+        arg = u.arg.key if isinstance(u.arg, DataArg) else u.arg
+        made ^= arg if type(arg) is int else zlib.crc32(repr(arg).encode())
+    for s in u.src:
+        made = made * 0x9E3779B97F4A7C15 + s._content & 0x7FFFFFFFFFFFFFFF
+    return made
+
+
+@functools.cache
+def _kind(op: Op, dtype: DType) -> int:
+    return zlib.crc32(f"{op.name} {dtype.name} {dtype.lanes}".encode())
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """The digest of a graph, its number of nodes, and its constant arrays by content hash."""
@@ -50,7 +74,7 @@ class Fingerprint:
 def fingerprint(root: UOp) -> Fingerprint:
     """One walk: a line for each node, with its operands as numbers of lines.
 
-    Arrays count by content. Where a node was made (`origin`) and when (`seq`) does not count.
+    Arrays count by content. Where a node was made (`origin`) does not.
     """
     place: dict[UOp, int] = {}
     arrays: dict[str, npt.NDArray[Any]] = {}

@@ -7,7 +7,6 @@ weakly; inside `arena()` it holds them strongly, which is cheaper, and lets go a
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -44,18 +43,17 @@ class UCache(type):
 
 
 class UOp(metaclass=UCache):
-    """`op`, `dtype`, `src`, `arg`, `tag`; `seq` grows with creation, sources before users."""
+    """`op`, `dtype`, `src`, `arg`, `tag`. Nodes with equal fields are one object."""
 
     __slots__ = (
-        "__weakref__", "_bounds", "_form", "_ranges", "_shape", "_simple", "arg", "dtype", "op",
-        "origin", "seq", "src", "tag",
+        "__weakref__", "_bounds", "_content", "_form", "_ranges", "_shape", "_simple", "arg",
+        "dtype", "op", "origin", "src", "tag",
     )  # fmt: skip
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     tag: Any
-    seq: int
     # Where the user made it: (code object, line), for the nodes of public builders; else None.
     origin: Any
     # Caches of `shapes`, `bounds`, `ranges` and `affine`; None until asked for.
@@ -63,6 +61,8 @@ class UOp(metaclass=UCache):
     _bounds: Any
     _ranges: Any
     _form: Any
+    # A number made of all that it computes (`serialize.content`).
+    _content: Any
     # The node that `simplify` makes of this one, True for itself.
     _simple: Any
 
@@ -82,9 +82,6 @@ class UOp(metaclass=UCache):
     def rtag(self, tag: Any = True) -> UOp:
         """This node with another tag; None takes the tag off."""
         return intern(self.op, self.dtype, self.src, self.arg, tag)
-
-
-_births = itertools.count()
 
 
 def intern(
@@ -108,9 +105,8 @@ def _make_node(key: Key, arg: Any) -> UOp:
     node: UOp = object.__new__(UOp)
     node.op, node.dtype, node.src, _, node.tag = key
     node.arg = arg
-    node.seq = next(_births)
     node.origin = node._shape = node._bounds = node._ranges = node._form = None
-    node._simple = None
+    node._simple = node._content = None
     made: UOp = enter(key, node)
     return made
 

@@ -22,12 +22,12 @@ class UOp(metaclass=UCache):
     src: tuple[UOp, ...]
     arg: Any
     tag: Any
-    seq: int
     origin: Any
     _shape: Any
     _bounds: Any
     _ranges: Any
     _form: Any
+    _content: Any
     _simple: Any
     def __bool__(self) -> bool: ...
     def replace(self, **fields: Any) -> UOp: ...

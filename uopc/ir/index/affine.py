@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uopc.ir.core import bounds, dtypes, intervals, walk
+from uopc.ir.core import bounds, dtypes, intervals, ranges, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp, intern
 
 Terms = dict["UOp", int]
@@ -51,15 +52,16 @@ def boolean(value: bool) -> UOp:
 
 
 def term_order(u: UOp) -> tuple[Any, ...]:
-    """Order of monomials: ranges by axis, hardware indices by name, the rest by creation,
-    variables by name, lanes."""
+    """Order of monomials, the same in every process: ranges by axis, hardware indices by name, the
+    rest by the ranges in them, variables by name, lanes."""
     if u.op is Ops.RANGE:
-        return 0, u.arg.axis, u.seq
+        return 0, u.arg.axis
     if u.op is Ops.SPECIAL:
-        return 1, u.arg, u.seq
+        return 1, u.arg
     if u.op is Ops.VARIABLE:
-        return 3, u.arg.name, u.seq
-    return (4 if u.op is Ops.LANES else 2), u.seq
+        return 3, u.arg.name
+    axes = sorted([r.arg.axis for r in ranges.ranges(u)])
+    return (4 if u.op is Ops.LANES else 2), axes, u.op.name, content(u)
 
 
 def factors(u: UOp) -> list[UOp]:
@@ -513,7 +515,7 @@ def _by_symbol(a: UOp, n: UOp) -> Pair:
 
 def _multiples(a: Form, n: Form) -> UOp:
     """The sum of monomials that, times the longest monomial of n, occur in a."""
-    lead = max(n[1], key=lambda m: (len(factors(m)), -m.seq))
+    lead = max(n[1], key=lambda m: (len(factors(m)), -content(m)))
     k, divisor = n[1][lead], factors(lead)
     constant = 0
     terms: Terms = {}

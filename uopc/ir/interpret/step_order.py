@@ -18,6 +18,7 @@ from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import ranges
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.serialize import content
 from uopc.ir.core.storage import before_effects, storage_root, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import describe
@@ -107,7 +108,7 @@ def sources(u: UOp) -> Sequence[UOp]:
 
 
 def _in_axis_order(loops: Sequence[UOp]) -> list[UOp]:
-    return sorted(loops, key=lambda r: (r.arg.axis, r.seq))
+    return sorted(loops, key=lambda r: (r.arg.axis, content(r)))
 
 
 def _groups(loops: Sequence[UOp]) -> list[list[UOp]]:

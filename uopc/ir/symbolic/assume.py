@@ -18,6 +18,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.args import VariableArg
 from uopc.ir.core.intervals import Interval, intersect
 from uopc.ir.core.ops import COMPARISONS, Op, Ops
+from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Constraints, Form, Terms
@@ -96,7 +97,7 @@ def variable(u: UOp, low: int, high: int) -> UOp:
     """A stand-in for u if low ≤ u ≤ high: a constant, or a variable with these bounds."""
     if low == high:
         return affine.const(low)
-    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{u.seq}", low, high))
+    return intern(Ops.VARIABLE, u.dtype, (), VariableArg(f"given_{content(u)}", low, high))
 
 
 def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:

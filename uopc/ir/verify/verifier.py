@@ -24,6 +24,7 @@ from uopc.ir.core.levels import (
     Level,
 )
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.serialize import content
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
@@ -146,7 +147,7 @@ def _closed_once(root: UOp, nodes: list[UOp]) -> Problems:
             elif r in closed[:i]:
                 yield u, f"range {_axis(r)} is closed twice"
     for e in root.src if root.op is Ops.SINK else (root,):
-        for r in sorted(ranges.ranges(e), key=lambda r: (r.arg.axis, r.seq)):
+        for r in sorted(ranges.ranges(e), key=lambda r: (r.arg.axis, content(r))):
             wanted = f"an END or REDUCE of it between here and the {root.op.name}"
             yield r, f"range {_axis(r)} is opened and never closed, expected {wanted}"
 

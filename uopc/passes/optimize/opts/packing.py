@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, compare
 from uopc.passes.analysis.loops import kernel_nodes, make_range
@@ -63,7 +64,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     if r not in around:
         raise Refused("the loop is not around the operand's reduce")
     inside = [q for q in ranges.ranges(value) if not _is_around(q, r)]
-    inside.sort(key=lambda q: (q.arg.axis, q.seq))
+    inside.sort(key=lambda q: (q.arg.axis, content(q)))
     unknown = [q for q in inside if q.src[0].op is not Ops.CONST]  # loops around may decide
     if any(q.arg.kind != "loop" or ranges.ranges(q.src[0]) & set(inside) for q in unknown):
         raise Refused("the length of a loop inside is not known")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from uopc.ir.builder import alu, rebuild
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.loops import identity, kernel_axes, make_range
 from uopc.passes.optimize.opts.legality import Refused, check_ahead, check_free, only_reduce
@@ -27,7 +28,7 @@ def reduce_out(kernel: UOp, r: UOp, n: int) -> UOp:
     if not 0 <= n < len(axes) or axes[n] in reduce.src[1:]:
         raise Refused(f"there is no output loop {n}")
     outer = axes[n]
-    around = sorted(ranges.ranges(reduce), key=lambda q: (q.arg.axis, q.seq))
+    around = sorted(ranges.ranges(reduce), key=lambda q: (q.arg.axis, content(q)))
     if outer not in around or outer.arg.kind != "loop":
         raise Refused(f"the reduce is not in loop {n}")
     inside = [q for q in around
