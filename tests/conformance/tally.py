@@ -71,6 +71,8 @@ def _is_shown(value: UOp) -> bool:
     """Whether a value is storage, or a constant, as it is seen through views."""
     while value.op.movement or value.op in (Ops.BITCAST, Ops.AFTER):
         value = value.src[0]
+    if value.op is Ops.CAST and value.src[0].op is Ops.VARIABLE:  # recorded as an integer already
+        value = value.src[0]
     return value.op in _SHOWN
 
 

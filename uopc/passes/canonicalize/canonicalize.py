@@ -8,8 +8,9 @@ Before (tensor)                          After (tensor)
   %5 = add %2, %4 : f32[4]
   sink %5
 
-DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a reduce over nothing is its
-identity, and a large reduce to few elements is cut in two, so that its first half runs in parallel.
+DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, an index of a STACK is one of
+its parts, a reduce over nothing is its identity, and a large reduce to few elements is cut in two,
+so that its first half runs in parallel.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return src[0]
         if u.op is Ops.CAT:
             return _without_empty_parts(u, src)
+        if u.op is Ops.SHRINK and src[0].op is Ops.STACK:
+            return _emptied(u, src) or _part_of_stack(u, src[0])
         if u.op.movement or u.op.is_alu:
             return _emptied(u, src)
         return None
@@ -99,6 +102,15 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     if not parts or len(parts) == len(src):
         return _emptied(u, src)
     return parts[0] if len(parts) == 1 else intern(Ops.CAT, u.dtype, parts, u.arg)
+
+
+def _part_of_stack(u: UOp, stack: UOp) -> UOp | None:
+    """(stack a, b, c)[1:2]  →  b"""
+    begins, sizes = shapes.window(u)
+    if sizes[0] != 1 or not isinstance(begins[0], int) or not 0 <= begins[0] < len(stack.src):
+        return None
+    part = movement.window(stack.src[begins[0]], begins[1:], sizes[1:])
+    return movement.reshape(part, shapes.shape(u))
 
 
 def _reduce(u: UOp, value: UOp, splits: SplitReduces | None) -> UOp | None:
