@@ -150,3 +150,13 @@ def test_other_reads_are_legal(make: Callable[[], UOp]) -> None:
     for a, b in zip(compiled, interpreted):
         np.testing.assert_array_equal(a, b)
     assert any((a != b).any() for a, b in zip(compiled, given))
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_parts_of_a_loop_of_symbolic_length_read_other_elements_than_they_store(rows: int) -> None:
+    n = uopc.variable("n", 3, 40)
+    x = uopc.param("x", (rows, n) if rows else (n,), dtypes.float64)
+    f = uopc.compile(x.assign(x + 1), verify=True)
+    a = np.zeros((rows, 13) if rows else 13)
+    f(a)
+    assert (a == 1).all()

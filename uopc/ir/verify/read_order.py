@@ -16,7 +16,6 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.loops import with_loops
-from uopc.ir.core import bounds
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
@@ -106,11 +105,17 @@ def _may_meet(read: Read, store: UOp) -> bool:
     guard = simplify.simplify(guard)
     if guard.op is Ops.CONST and not guard.arg:
         return False
-    for x, y in zip(one, two):
-        low, high = bounds.bounds(affine.sub(x, y))
-        if low > 0 or high < 0:
-            return False
-    return True
+    return not any([_is_below(x, y) or _is_below(y, x) for x, y in zip(one, two)])
+
+
+def _is_below(a: UOp, b: UOp) -> bool:
+    """True if bounds prove a < b, also those of ranges with symbolic ends."""
+    constant, terms = affine.form(affine.sub(b, a))
+    parts = [affine.scaled(m, abs(f)) for m, f in terms.items()]
+    taken = [p for p, f in zip(parts, terms.values()) if f < 0]
+    added = [p for p, f in zip(parts, terms.values()) if f > 0]
+    low, high = (functools.reduce(affine.add, found, affine.const(0)) for found in (taken, added))
+    return affine.at_most(affine.plus(low, 1), affine.plus(high, constant))
 
 
 def _index(address: UOp) -> Index | None:
