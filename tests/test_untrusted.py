@@ -54,8 +54,34 @@ WRONG = {
         "%1 = param o slot=0 : f32[8]\n%2 = stack %1[0], %1[1] : f32x2\n%3 = permute %1 (0)"
         "\n%4 = store %3[0]:f32x2, %2\nsink %4 name=k"
     ),
+    "a range over an array": lambda: uopc.parse(
+        "%1 = param o slot=0 : i32[1]\n%2 = range %1 axis=0 kind=loop : i32"
+        "\n%3 = store %1[0], 1:i32\n%4 = end %3, %2\nsink %4 name=k"
+    ),
+    "dimensions that are no numbers": lambda: UOp(
+        Ops.PARAM, f32, (uopc.variable("n", 0, 9),), ParamArg("p", ((1,),))
+    ) + 1,
+    "a store of more lanes than its address has": lambda: uopc.parse(vectors("", ":f32x8")),
+    "a load of more lanes than its address has": lambda: uopc.parse(
+        vectors(":f32x8", "").replace("load %4[%3]", "load %4[%3] : f32x8")
+    ),
+    "vectors of vectors": lambda: uopc.parse(vectors(":f32x8", "", " opts=(VECTOR(0, 8),)")),
     "a substituted shape": lambda: (x.reshape(2, 4) * 2).substitute({x: uopc.param("x", (3,))}),
 }
+
+
+def vectors(to, of, opts=""):
+    """A kernel that stores to vectors (or elements) of `o` what it loads of `x`."""
+    return f"""\
+%1 = param o slot=0 : f32[256]
+%2 = range 32 axis=0 kind=loop : index
+%3 = mul %2, 8 : index
+%4 = param x slot=1 : f32[256]
+%5 = load %4[%3]{of}
+%6 = mul %5, 2.0:f32
+%7 = store %1[%3]{to}, %6
+%8 = end %7, %2
+sink %8 name=k{opts}"""
 
 
 def kernel(**options):
@@ -230,3 +256,14 @@ def test_nodes_that_look_alike_are_all_checked(wrong, words, first):
     with pytest.raises(uopc.InvalidIR) as caught:
         uopc.compile(graphs)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize(("to", "of"), [("", ""), (":f32x8", ""), (":f32x8", ":f32x8")])
+def test_an_address_of_several_lanes_means_neighbours(to, of, optimize):
+    out, given = np.zeros(256, np.float32), np.arange(256, dtype=np.float32)
+    uopc.compile(uopc.parse(vectors(to, of)), optimize=optimize)(out, given)
+    want = np.zeros((32, 8), np.float32)
+    rows = 2 * given.reshape(32, 8)
+    want[:, : 8 if to else 1] = rows if of else rows[:, :1]
+    np.testing.assert_array_equal(out, want.ravel())

@@ -108,10 +108,10 @@ def indexed_graph() -> UOp:
 def vector_kernel() -> UOp:
     i = raw_range(2, 0)
     four = F32.vec(4)
-    place = intern(Ops.INDEX, F32, (param(1), i * 4))
+    to, place = (intern(Ops.INDEX, four, (param(slot), i * 4)) for slot in (0, 1))
     value = intern(Ops.LOAD, four, (place,))
     doubled = intern(Ops.MUL, four, (value, number(2.0)))
-    return sink(kernel.end(store(at(param(0), i * 4), doubled), i))
+    return sink(kernel.end(store(to, doubled), i))
 
 
 def program() -> UOp:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import Opt
 from uopc.ir.core.level_of import level_of
-from uopc.ir.core.levels import LINEAR, PROGRAM
+from uopc.ir.core.levels import LINEAR, PROGRAM, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.program.program import Backend, Program, program_for
@@ -155,5 +155,13 @@ def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify 
     if not accesses:
         return verifier.verify
     graph = request.graph
-    found = () if level_of(graph) in (PROGRAM, LINEAR) else size_conditions.of_graph(graph)
-    return partial(in_bounds.verify_with_bounds, assuming=[c.as_bool for c in found])
+
+    @functools.cache
+    def assumed() -> list[UOp]:  # asked for when the graph has been checked
+        listed = level_of(graph) in (PROGRAM, LINEAR)
+        return [] if listed else [c.as_bool for c in size_conditions.of_graph(graph)]
+
+    def verify(stage: UOp, level: Level, name: str = "") -> None:
+        in_bounds.verify_with_bounds(stage, level, name, assuming=assumed())
+
+    return verify

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import random
 import re
 import sys
@@ -24,7 +25,7 @@ from tests.fuzz.kinds import Verdict
 from uopc import UOp
 from uopc.driver import backend_of, lower_only
 from uopc.errors import Error
-from uopc.ir.core import dtypes, walk
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import LINEAR, PROGRAM, TENSOR
@@ -196,7 +197,7 @@ def attempt(graph: UOp, rng: random.Random) -> list[str]:
     variables = {v.arg.name: rng.randint(v.arg.low, min(v.arg.high, v.arg.low + 9))
                  for v in graph.toposort() if v.op is Ops.VARIABLE}  # fmt: skip
     inputs = _arrays(program, variables, rng)
-    if inputs is None:
+    if inputs is None or (level is TENSOR and _most_bytes(graph, variables) > MOST_BYTES):
         return []
     sizes = [d for p in program.inputs for d in p.shape if isinstance(d, UOp)]
     told = {d.arg.name for d in sizes if d.op is Ops.VARIABLE}
@@ -225,6 +226,15 @@ def _arrays(program: Any, variables: dict[str, int], rng: random.Random) -> dict
             return None
         made[spec.name] = random_numbers.integers(-3, 5, dims).astype(spec.dtype.numpy)
     return made
+
+
+def _most_bytes(graph: UOp, variables: dict[str, int]) -> int:
+    """The bytes of the largest value of a tensor graph."""
+    found = 0
+    for u in walk.nodes(graph):
+        dims = [_size(d, variables) for d in shapes.shape(u)]
+        found = max(found, math.prod(dims) * u.dtype.itemsize)
+    return found
 
 
 def _size(dim: Any, variables: dict[str, int]) -> int:

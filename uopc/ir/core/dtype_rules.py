@@ -158,11 +158,14 @@ def _loaded(own: DType | None, src: Operands, arg: Any) -> DType:
 
 def _load(own: DType | None, src: Operands, arg: Any) -> DType:
     _check_bool("gate", src[1:])
-    return _loaded(own, src, arg)
+    return src[0].dtype
 
 
 def _store(own: DType | None, src: Operands, arg: Any) -> DType:
     _scalar(src[:2])
+    target, value = src[0].dtype.lanes, src[1].dtype.lanes
+    if value not in (1, target):
+        raise InvalidIR(f"the value has {value} lanes, expected 1 or {target} as the address")
     _check_bool("gate", src[2:])
     return dtypes.void
 

@@ -248,6 +248,8 @@ def _operand_kind(u: UOp) -> str | None:
 def _shape_rule(u: UOp) -> str | None:
     if u.dtype.lanes > 1:
         return f"the value has {u.dtype.lanes} lanes, expected a scalar dtype"
+    if u.op in (Ops.RANGE, Ops.SPECIAL) and shapes.shape(u.src[0]):
+        return f"the end has shape {shapes.show(shapes.shape(u.src[0]))}, expected one number"
     rank = len(shapes.shape(u.src[0])) if u.op is Ops.INDEX else 0
     if u.op is Ops.INDEX and len(u.src) - 1 > rank:
         return f"{len(u.src) - 1} indices, expected at most {rank}"

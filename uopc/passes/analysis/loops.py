@@ -31,12 +31,13 @@ class KernelNodes(NamedTuple):
     ranges: list[UOp]
     comparisons: list[UOp]  # of indices
     nests: set[frozenset[UOp]]  # of each node, the loops around it
+    around_vectors: set[UOp]  # the loops around values that are vectors, as a kernel may be given
 
 
 @memo_last
 def kernel_nodes(kernel: UOp) -> KernelNodes:
     """The nodes of a kernel by their kind."""
-    found = KernelNodes([], [], [], [], [], set())
+    found = KernelNodes([], [], [], [], [], set(), set())
     lists = {
         Ops.STORE: found.stores, Ops.REDUCE: found.reduces, Ops.END: found.ends,
         Ops.RANGE: found.ranges,
@@ -49,6 +50,8 @@ def kernel_nodes(kernel: UOp) -> KernelNodes:
         elif op in _COMPARISONS and u.src[0].dtype.scalar is dtypes.index:
             found.comparisons.append(u)
         enter(u._ranges or ranges.ranges(u))
+        if u.dtype.lanes > 1:
+            found.around_vectors.update(ranges.ranges(u))
     return found
 
 

@@ -71,7 +71,7 @@ class _Memory:
         """The value of an INDEX, as LOADs."""
         if u in self.transposed:
             return self.transposed[u]
-        flat, gate = index_maps.ungated(u.src[1])
+        flat, gate = _flat(u)
         lanes = u.dtype.lanes
         if gate is not None and gate.op is Ops.CONST and gate.arg is False:
             return leaves.const(u.dtype.scalar, (0,) * lanes if lanes > 1 else 0)
@@ -155,12 +155,12 @@ class _Memory:
         target, value = src[0], src[1]
         if value.op is Ops.INDEX:
             value = self.load(value)
-        flat, gate = index_maps.ungated(target.src[1])
+        flat, gate = _flat(target)
         if len(src) == 3:
             extra = self.load(src[2]) if src[2].op is Ops.INDEX else src[2]
             gate = extra if gate is None else index_maps.both(gate, extra)
         storage = target.src[0]
-        lanes = max(target.dtype.lanes, value.dtype.lanes)
+        lanes = target.dtype.lanes
         if lanes == 1:
             return _store(storage, flat, value, gate, u.arg)
         masked = gate is not None and gate.dtype.lanes > 1
@@ -333,6 +333,15 @@ def _spread(gate: UOp | None, lanes: int, begin: int, step: int) -> UOp | None:
 def _gate(gate: UOp | None) -> tuple[UOp, ...]:
     """The gate as a source, unless it is always open."""
     return () if gate is None or bounds.bounds(gate)[0] == 1 else (gate,)
+
+
+def _flat(address: UOp) -> tuple[UOp, UOp | None]:
+    """The flat index of an INDEX, a vector where it has several elements, and its guard."""
+    flat, gate = index_maps.ungated(address.src[1])
+    lanes = address.dtype.lanes
+    if lanes > 1 and address.src[1].dtype.lanes == 1:  # neighbours from there on
+        flat = affine.add(flat, intern(Ops.LANES, dtypes.index.vec(lanes), (), lanes))
+    return flat, gate
 
 
 def _load(u: UOp, dtype: DType, flat: UOp, gate: UOp | None) -> UOp:

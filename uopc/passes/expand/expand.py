@@ -208,6 +208,8 @@ def _remade(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if u.op is Ops.INDEX:
         wide = max([s.dtype.lanes for s in src[1:]])
         return intern(Ops.INDEX, u.dtype.scalar.vec(wide), src)
+    if u.op is Ops.LOAD:
+        return intern(Ops.LOAD, src[0].dtype, src, u.arg, u.tag)
     if u.op in (Ops.CAST, Ops.BITCAST):
         return remake(intern(u.op, u.dtype.scalar.vec(src[0].dtype.lanes), src), src)
     return remake(u, src)

@@ -164,6 +164,8 @@ def tile(kernel: Tiled, r: UOp, n: int, kind: AxisKind | None = None) -> Tiled:
 def _without_lanes(kernel: Tiled, r: UOp) -> Tiled:
     """The kernel. Refused if values inside of the range have lanes."""
     loop = kernel.loop(r)
+    if loop in kernel_nodes(kernel.base).around_vectors:
+        raise Refused("values inside this range are vectors")
     wide = {kernel.loop(q) for s in kernel.strips for q in s.loops if q.arg.kind in _LANES}
     around = [nest for nest in kernel_nodes(kernel.base).nests if loop in nest]
     if any(q in wide or q.arg.kind in _LANES for nest in around for q in nest):
