@@ -396,6 +396,7 @@ def test_a_slice_of_a_slice_stays_inside_it() -> None:
         run_program(call, {source: floats(16)}, {})
 
 
+@pytest.mark.slow
 def test_a_kernel_that_reads_many_arrays() -> None:
     """Reads are grouped by their storage in one walk."""
 
