@@ -326,6 +326,7 @@ ERRORS = [
     ("%1 = param x : f32[3]\n%2 = reshape %1 : f32[3]", 2, "reshape", "expected a tuple such as"),
     ("%1 = param x : f32[3]\n%2 = pad %1 begin=(1,) size=(4, 5)", 2, "pad", "1 begins but 2 sizes"),
     ("%1 = param x : f32[3]\n%2 = lane %1 : f32", 2, "lane", "lane: expected at=..."),
+    ("%1 = param x : f32x0[3]", 1, "f32x0", "a vector has at least one lane, got f32x0"),
     ("%1 = param x : f32[3]\n%2 = neg %1 tag=1 tag=2 : f32[3]", 2, "tag=2", "tag is given twice"),
     ("%1 = param x : f32[3]\n%2 = neg %1 & %1 : f32[3]", 2, "&", "unexpected '&'"),
     ("%1 = param x : f32[3]\n%2 = neg %1 %1 : f32[3]", 2, "%1 :", "expected a field or the end"),

@@ -36,10 +36,12 @@ class DType:
         self._vectors: dict[int, DType] = {1: self}
 
     def vec(self, lanes: int) -> DType:
-        """The type of `lanes` values of this scalar type."""
+        """The type of `lanes` values of this scalar type; InvalidIR for none."""
         base = self.scalar
         found = base._vectors.get(lanes)
         if found is None:
+            if lanes < 1:
+                raise errors.InvalidIR(f"a vector has at least one lane, got {base.short}x{lanes}")
             found = DType(f"{base.name}x{lanes}", f"{base.short}x{lanes}", base.kind, base.bits)
             found.lanes, found.scalar, found._vectors = lanes, base, base._vectors
             found = base._vectors.setdefault(lanes, found)

@@ -308,9 +308,6 @@ def _called(name: str, given: list[tuple[str, Any]]) -> Any:
 def read_dtype(text: str) -> DType:
     """`f32`, `float32` or `f32x8`; InvalidIR when there is no such type."""
     try:
-        found = dtypes.by_name(text)
+        return dtypes.by_name(text)
     except UserTypeError:
         raise InvalidIR(f"expected a dtype, got {text or 'nothing'}") from None
-    if found.lanes < 1:
-        raise InvalidIR(f"a vector has at least one lane, got {text}")
-    return found
