@@ -438,3 +438,16 @@ def test_wrong_uses_of_shaped_wmma_are_errors() -> None:
         assert __file__ in str(caught.value)
     with pytest.raises(uopc.UserError, match="there is no tile of uint8"):
         a.cast(dtypes.uint8).shaped_wmma(b, row, column, depth)
+
+
+def test_lanes_of_a_row_of_vectors_are_stored_backwards():
+    """`x[i % 2]` is a STACK of vectors of two lanes: lane 2 is in its second vector."""
+    o, p, x = (kernel_param(slot, (16,), dtypes.uint8) for slot in range(3))
+    i = UOp.range(16, axis=0)
+    gated = p.index(i).store(i.cast(dtypes.uint8), i < 5)
+    stores = o.index(15 - i).store(x.index(i % 2)).end(i), gated.end(i)
+    f = uopc.compile(UOp.sink(*stores, name="k"), threads=1, verify=True)
+    backwards, counted = np.zeros(16, "u1"), np.zeros(16, "u1")
+    f(backwards, counted, np.arange(7, 23, dtype="u1"))
+    assert backwards.tolist() == [8, 7] * 8
+    assert counted.tolist() == [0, 1, 2, 3, 4] + [0] * 11
