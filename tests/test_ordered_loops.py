@@ -64,6 +64,17 @@ def test_iterations_keep_their_order(name: str) -> None:
     np.testing.assert_allclose(given[0], wanted, rtol=1e-6)
 
 
+def test_two_stores_of_one_loop_keep_their_order() -> None:
+    stores = UOp.group(o[i].store(x[i]), o[i + 1].store(x[i] * 2)).end(i).sink(name="k")
+    source, wanted = np.linspace(0, 4, N, dtype="f4"), np.zeros(N + 8, "f4")
+    for n in range(N):
+        wanted[n], wanted[n + 1] = source[n], source[n] * 2
+    for optimize in (True, False):
+        out = np.zeros(N + 8, "f4")
+        uopc.compile(stores, optimize=optimize, verify=True)(out, source)
+        np.testing.assert_array_equal(out, wanted)
+
+
 def test_threads_do_not_share_such_a_loop() -> None:
     many = 1 << 20
     r, y = UOp.range(many, 0), kernel_param(1, (many,), name="y")

@@ -7,6 +7,7 @@ Kernels that the scheduler made have no such loops: only a user writes them.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from uopc.ir.builder import index_maps
@@ -34,18 +35,20 @@ def is_ordered(kernel: UOp, r: UOp) -> bool:
 @memo
 def _meetings(kernel: UOp) -> list[tuple[UOp, UOp]]:
     """The addresses of STOREs, each with an address whose elements it may overwrite: one that is
-    read, or its own where several iterations may store to one element."""
+    read or that another STORE has, or its own where iterations may store to one element."""
     targets: dict[UOp, list[UOp]] = {}
     for u in kernel_nodes(kernel).stores:
         target = before_effects(u.src[0])
         targets.setdefault(storage_root(target), []).append(target)
     rest = [u.src[1:] if u.op is Ops.STORE else u.src for u in walk.order(kernel)]
     used: set[UOp] = set().union(*rest)
-    found = []
-    for access in [u for u in used if u.op is Ops.INDEX]:
-        for target in targets.get(storage_root(access), ()):
-            if _may_meet(target, access):
-                found.append((target, access))
+    reached = [u for u in used if u.op is Ops.INDEX]
+    pairs = [(t, u) for u in reached for t in targets.get(storage_root(u), ())]
+    for storage, stored in targets.items():
+        if storage.op is Ops.PARAM:
+            both = itertools.combinations(stored, 2)  # parts of one loop have loops of their own
+            pairs += [(t, u) for t, u in both if ranges.ranges(t) == ranges.ranges(u)]
+    found = [pair for pair in pairs if _may_meet(*pair)]
     scattered = [(t, t) for same in targets.values() for t in same if _is_scattered(t)]
     return found + scattered
 
@@ -74,8 +77,8 @@ def _is_scattered(target: UOp) -> bool:
 
 
 def _apart(target: UOp, access: UOp, r: UOp) -> bool:
-    """True if two iterations of r never meet: its step is longer than all that varies inside of
-    one, or all of its steps together are shorter than any of that. Loops around r stand still."""
+    """True if two iterations of r never meet: its step is longer than what varies in shorter steps
+    inside of one, and all of it is shorter than the longer steps. Loops around r stand still."""
     a, b = _address(target), _address(access)
     if a is None or b is None:
         return False
@@ -89,9 +92,13 @@ def _apart(target: UOp, access: UOp, r: UOp) -> bool:
         return False
     still = {x for x, f in one.items() if two.get(x) == f and _stands_still(x, r)} | {m}
     inside = [{x: f for x, f in terms.items() if x not in still} for terms in (one, two)]
-    if first == second and not others:
-        shortest = math.gcd(*[f for terms in inside for f in terms.values()])
-        if abs(k) * bounds.bounds(r)[1] < shortest:
+    if not others:
+        small = [{x: f for x, f in terms.items() if abs(f) < abs(k)} for terms in inside]
+        wide = math.gcd(*[f for t, s in zip(inside, small) for x, f in t.items() if x not in s])
+        low, high = bounds.bounds(affine.build(first, small[0]))
+        begin, end = bounds.bounds(affine.build(second, small[1]))
+        most = max(high - begin, end - low)
+        if most < abs(k) and (not wide or abs(k) * bounds.bounds(r)[1] + most < wide):
             return True
     step = affine.scaled(affine.product(others) if others else affine.const(1), abs(k))
     rests = [affine.build(first, inside[0]), affine.build(second, inside[1])]
