@@ -43,7 +43,7 @@ from uopc.passes.analysis.parts import is_stored_by_part
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
 from uopc.passes.analysis.views import is_final_storage, is_view, reshaped_base, root_index
 from uopc.passes.contract import Context, Pass
-from uopc.passes.place_stages import fusion_cost
+from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.copy_elision import without_needless_copies
 from uopc.passes.place_stages.demand import Demand, distinct_evaluations, share_of
@@ -99,6 +99,10 @@ class _Placement:
         if 1 + sum(kinds) <= min(limit):
             return {}
         return BufferLimit(self.order, dict(self.reasons), limit, self._may_store).applied()
+
+    def too_long(self) -> dict[UOp, str]:
+        """The values to store because kernels would have too much code for a GPU."""
+        return code_limits.too_long(self.order, self.reasons, self._may_store)
 
     def _may_store(self, u: UOp) -> bool:
         """True for a value that is computed, and whose storage can be its own."""
@@ -348,15 +352,15 @@ def _decided(
 def _within(
     limit: Limit, graph: UOp, tiles: bool, reasons: dict[UOp, str], watched: bool
 ) -> _Placement:
-    """The decisions, with more stored values where a kernel would take too many arguments. These
-    are added to `reasons`, the values that are stored in any case."""
+    """The decisions, with more stored values where a kernel would take too many arguments, or have
+    too much code for a GPU. They are added to `reasons`, the values that are stored anyway."""
     while True:
         facts = _measured(graph, tiles, reasons)
         placement = _Placement(graph, facts, {}, watched)
         if copied := placement.self_reads():
             # A copied value reads in a kernel of its own, so one more walk is enough.
             placement = _Placement(graph, facts, copied, watched)
-        more = placement.beyond(limit)
+        more = placement.beyond(limit) or (placement.too_long() if tiles else {})
         if not more:
             return placement
         reasons |= more

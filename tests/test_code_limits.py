@@ -1,0 +1,84 @@
+"""Long kernels of a GPU: values are stored where one kernel would have too much code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uopc
+from tests.standin import module
+from uopc import UOp
+from uopc.backends.nvptx import ptxas
+
+GPU = "cuda:sm_90a"
+
+
+def terms(x: UOp, count: int, function: str = "exp") -> UOp:
+    """A sum, as a tree, of functions of multiples of a value."""
+    parts = [getattr(x * (0.5 + i / count), function)() for i in range(count)]
+    while len(parts) > 1:
+        left = parts[len(parts) // 2 * 2 :]
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2])] + left
+    return parts[0]
+
+
+def running(x: UOp, count: int) -> UOp:
+    """The same sum, one term after the other."""
+    return sum([(x * (0.5 + i / count)).exp() for i in range(1, count)], (x * 0.5).exp())
+
+
+def chain(x: UOp, count: int) -> UOp:
+    for i in range(count):
+        x = (x * (0.5 + i / count)).sin()
+    return x
+
+
+def exps(x: Any, count: int) -> Any:
+    return sum(np.exp(x * (0.5 + i / count)) for i in range(count))
+
+
+N = 250
+ROW = uopc.param("x", (60,))
+CASES: dict[str, tuple[UOp, Callable[[Any], Any]]] = {
+    "tree": (terms(ROW, N), lambda x: exps(x, N)),
+    "running": (running(ROW, N), lambda x: exps(x, N)),
+    "summed": (terms(uopc.param("x", (6, 10)), N).sum(1), lambda x: exps(x, N).sum(1)),
+    "spread": (terms(uopc.param("x", (6, 1)), N).expand(6, 9) * 2.0,
+               lambda x: np.broadcast_to(exps(x, N) * 2, (6, 9))),
+    "padded": (terms(ROW, N).pad(((3, 5),)) + 1.0, lambda x: np.pad(exps(x, N), (3, 5)) + 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_long_kernel_is_cut(name: str) -> None:
+    graph, wanted = CASES[name]
+    with module.installed("sm_90a"):
+        program = uopc.compile(graph, device="cuda", verify=True)
+        value = np.random.default_rng(0).random(program.inputs[0].shape).astype("f4")
+        got = program(value)
+    assert program.stats["launches"] in (2, 3)
+    np.testing.assert_allclose(got, wanted(value.astype("f8")), rtol=1e-5)
+
+
+def launches(graph: UOp) -> int:
+    return int(uopc.compile(graph, device=GPU).stats["launches"])
+
+
+def test_what_stays_whole() -> None:
+    """Short kernels, single elements, parts that become a loop."""
+    one = uopc.param("u", (1,))[0]
+    for graph in (terms(ROW, 150), terms(one, N), uopc.stack(*[terms(ROW, 20)] * 40)):
+        assert launches(graph) == 1
+    assert launches(chain(ROW, 200)) == 2  # 12,000 nodes
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas: see the extra `test-full`")
+def test_nothing_spills() -> None:
+    """400 sines in one kernel took 255 registers, and spilled 2,384 bytes."""
+    program = uopc.compile(terms(uopc.param("x", (65536,)), 300, "sin"), device=GPU)
+    for kernel in program.kernels:
+        (used,) = ptxas.assemble(kernel.asm, "sm_90a").kernels.values()
+        assert used.registers <= 96 and not used.spill_stores

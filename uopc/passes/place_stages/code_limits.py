@@ -1,0 +1,96 @@
+"""More values are stored where the code of one GPU kernel would get too long.
+
+    the sum of 1,000 different exp(c * x)  →  4 sums of some 250 each
+
+The time of NVIDIA's assembler grows with the square of straight code (docs/lab/gpu.md), and one
+entry cannot be split in functions as on a CPU. Where the code below a value is longer than
+`MOST_CODE`, the operand is stored that takes away the most nodes for each byte. Operands that
+share their code, as in recurrences of several values, are not stored; nor are single elements.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Container
+
+from uopc.ir.core import shapes, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.op_costs import expansion
+from uopc.passes.place_stages.demand import count
+
+MOST_CODE = 8192  # nodes, functions expanded: under a second of the assembler
+LEAST_CODE = 512  # nodes that a kernel of their own must have
+
+_REASON = "its reader's code would be too long for one kernel"
+Bits = int  # nodes, each as many bits as `decompose` makes nodes of it
+
+
+def too_long(
+    order: list[UOp], stored: Container[UOp], may_store: Callable[[UOp], bool]
+) -> dict[UOp, str]:
+    """The values to store for kernels with shorter code, and the reason. `order`: the nodes of a
+    graph; `stored`: the values that have storage; `may_store(u)`: whether a value can have it."""
+    added: dict[UOp, str] = {}
+    if sum(map(_length, order)) <= MOST_CODE:
+        return added
+
+    def is_leaf(u: UOp) -> bool:
+        """True if a reader's code ends here. Parts of a STACK or CAT may become a loop."""
+        return (
+            u.op.is_storage or u.op in (Ops.VARIABLE, Ops.AFTER, Ops.STACK, Ops.CAT)
+            or u in stored or u in added
+        )  # fmt: skip
+
+    for u in order:
+        kernel = u in stored or u.op in (Ops.STORE, Ops.SINK)
+        for v in () if not kernel else (u,) if u in stored else u.src:
+            if u in stored or not is_leaf(v):
+                cone = walk.toposort(v, lambda w, v=v: w is v or not is_leaf(w))  # type: ignore[misc]
+                inside = [w for w in cone if w is v or not is_leaf(w)]
+                if sum(map(_length, inside)) > MOST_CODE:
+                    _cut(inside, added, may_store)
+    return added
+
+
+def _cut(inside: list[UOp], added: dict[UOp, str], may_store: Callable[[UOp], bool]) -> None:
+    """Store values until the code of each is short; `inside` lists the code, sources first."""
+    below: dict[UOp, Bits] = {}
+    own: dict[UOp, Bits] = {}
+
+    def number(u: UOp, first: int) -> int:
+        size = _length(u)
+        own[u] = ((1 << size) - 1) << first
+        below[u] = functools.reduce(operator.or_, [below.get(s, 0) for s in u.src], own[u])
+        return first + size
+
+    end = 0
+    for u in inside:
+        end = number(u, end)
+        while below[u].bit_count() > MOST_CODE:
+            alone = {s: below[s] & ~_union(u, s, below) for s in u.src if below.get(s, 0)}
+            best = max(
+                [s for s in alone if may_store(s) and count(shapes.shape(s)) > 1],
+                key=lambda s: alone[s].bit_count() / (count(shapes.shape(s)) * s.dtype.itemsize),
+                default=None,
+            )  # fmt: skip
+            if best is None or alone[best].bit_count() < LEAST_CODE:
+                return
+            added[best] = _REASON
+            left = [v for v in below if not own[v] & alone[best] and v is not best]
+            below.clear()
+            own.clear()
+            end = 0
+            for v in left:
+                end = number(v, end)
+
+
+def _union(u: UOp, operand: UOp, below: dict[UOp, Bits]) -> Bits:
+    """The code below all operands of a value but one."""
+    others = [below.get(s, 0) for s in u.src if s is not operand]
+    return functools.reduce(operator.or_, others, 0)
+
+
+def _length(u: UOp) -> int:
+    return expansion(u) if u.op.is_alu else 0
