@@ -65,6 +65,22 @@ WRONG = {
     "a load of more lanes than its address has": lambda: uopc.parse(
         vectors(":f32x8", "").replace("load %4[%3]", "load %4[%3] : f32x8")
     ),
+    "a slice of three numbers": lambda: raw(Ops.SLICE, (0, 4, 1)),
+    "a slice outside": lambda: raw(Ops.SLICE, (6, 4)),
+    "copies of unknown number": lambda: uopc.parse(
+        "%1 = variable n low=1 high=9 : index\n%2 = param o slot=0 : f32[9]"
+        "\n%3 = range %1 axis=0 kind=unroll : index\n%4 = store %2[%3], 1.0:f32"
+        "\n%5 = end %4, %3\nsink %5 name=k"
+    ),
+    "a function of an argument without dimensions": lambda: uopc.parse(
+        "%1 = param arg=ParamArg(name=arg0, dims=none, slot=0) : u8[?]\n%2 = neg %1"
+        "\n%3 = function %2 name=f\n%4 = param x : u8\n%5 = call %3, %4"
+        "\n%6 = gettuple %5 item=0 : u8\n%7 = add %6, %6"
+    ),
+    "a number after a store": lambda: uopc.parse(
+        "%1 = variable n low=0 high=9 : index\n%2 = cast %1 : f32\n%3 = param x : f32[4]"
+        "\n%4 = store %3, 1.0:f32\n%5 = after %2, %4\nsink %5"
+    ),
     "vectors of vectors": lambda: uopc.parse(vectors(":f32x8", "", " opts=(VECTOR(0, 8),)")),
     "a substituted shape": lambda: (x.reshape(2, 4) * 2).substitute({x: uopc.param("x", (3,))}),
 }

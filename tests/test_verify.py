@@ -222,6 +222,7 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("flat-index", VECTOR, lambda: sink(store(at(x(), index(0), index(0)), number(1.0)))),
     ("flat-index", VECTOR, lambda: sink(store(at(at(x(), index(0)), index(0)), number(1.0)))),
     ("explicit-loads", LINEAR, lambda: implicit_load()),
+    ("explicit-loads", LINEAR, lambda: address_as_value()),
     ("no-wide-ranges", VECTOR, lambda: copy_kernel("upcast")),
     ("no-wide-ranges", VECTOR, lambda: copy_kernel("lane")),
     ("defined-before-use", LINEAR, lambda: without(2)),
@@ -270,6 +271,13 @@ def implicit_load() -> UOp:
     out, given, start = param(0), param(1), index(0)
     target, value = at(out, start), at(given, start)
     return listed(out, given, start, target, value, store(target, value))
+
+
+def address_as_value() -> UOp:
+    out, given, start = param(0), param(1), index(0)
+    target, place = at(out, start), at(given, start)
+    later = intern(Ops.AFTER, F32, (place,))
+    return listed(out, given, start, target, place, later, store(target, later))
 
 
 def crossed() -> UOp:

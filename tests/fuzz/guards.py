@@ -48,6 +48,9 @@ class Region:
         self.address = last // align * align if at_end else self.begin
         weakref.finalize(self, _libc.munmap, base, total)
 
+    def __len__(self) -> int:
+        return self.body
+
     def make_read_only(self) -> None:
         _libc.mprotect(self.begin, self.body, _READ)
 

@@ -29,6 +29,8 @@ def with_dims(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
     """The dimensions of an arg, with the sources put where it has None."""
     if type(dims) is tuple and None not in dims:
         return dims
+    if type(dims) is not tuple:
+        raise UserError(f"the dimensions are {dims!r}, expected integers or None")
     rest = iter(symbolic)
     return tuple([next(rest) if d is None else d for d in dims])
 
@@ -122,6 +124,14 @@ def _window(u: UOp) -> Shape:
     return sizes
 
 
+def _slice(u: UOp) -> Shape:
+    if len(u.arg) != 2:
+        raise UserError(f"{len(u.arg)} numbers, expected an offset and a size")
+    begin, count = u.arg
+    _check_part(begin, count, size(shape(u.src[0])))
+    return (count,)
+
+
 def _check_part(begin: Dim, size: Dim, whole: Dim) -> None:
     """UserError where a part from `begin` on, of `size`, is not inside of `whole`, all numbers."""
     if type(begin) is type(size) is type(whole) is int:
@@ -213,7 +223,7 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "bitcast": _bitcast,
     "stage": _stage,
     "product": lambda u: broadcast([s._shape for s in u.src[:2]], u.op.name),
-    "slice": lambda u: (u.arg[1],),
+    "slice": _slice,
     "part": lambda u: shape(tuple_elements(u.src[0])[u.arg]),
 }
 

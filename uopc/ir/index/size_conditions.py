@@ -201,9 +201,9 @@ def _index(u: UOp) -> Conditions:
 
 
 def _slice(u: UOp) -> Conditions:
-    begin, size = u.arg
-    whole = shapes.shape(u.src[0])
-    yield _at_most(u, f"slice {begin}:{begin + size} of {show(whole)}", begin + size, whole[0])
+    (begin, size), whole = u.arg, shapes.shape(u.src[0])
+    what = f"slice {begin}:{begin + size} of {show(whole)}"
+    yield _at_most(u, what, begin + size, shapes.size(whole))
 
 
 def _call(u: UOp) -> Conditions:

@@ -116,6 +116,13 @@ def _variable_arg(u: UOp) -> str | None:
     return None
 
 
+def _range_arg(u: UOp) -> str | None:
+    problem = _record_arg(u)
+    if problem is None and u.arg.kind in _WIDE and u.src[0].op is not Ops.CONST:
+        return f"the range is of kind {u.arg.kind}, expected a number as its end"
+    return problem
+
+
 def _name_arg(u: UOp) -> str | None:
     known = re.fullmatch(r"[gl]?idx\d", u.arg)
     return None if known else f"the name is {u.arg!r}, expected one such as gidx0 or lidx1"
@@ -174,7 +181,7 @@ _ARGS: dict[ArgKind, Callable[[UOp], str | None]] = {
     "data": _data_arg,
     "iota": _iota_arg,
     "record": lambda u: _variable_arg(u) if u.op is Ops.VARIABLE else _record_arg(u),
-    "range": _record_arg,
+    "range": _range_arg,
     "dims": lambda u: _dims_arg(u.arg, u.src[1:]),
     "window": lambda u: _dims_arg(u.arg, u.src[1:]),
     "integers": _integers_arg,
@@ -307,7 +314,7 @@ def _flat_index(u: UOp) -> str | None:
 
 
 def _explicit_loads(u: UOp) -> str | None:
-    if u.op in (Ops.LINEAR, Ops.AFTER):
+    if u.op is Ops.LINEAR:
         return None
     for i, s in enumerate(u.src):
         if s.op is Ops.INDEX and (i > 0 or not u.op.is_access):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from uopc.errors import InvalidIR
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.views import root_index, stores_in
 
@@ -25,6 +26,8 @@ class LoweredStorage:
         """The root of a view, after the effects along the way."""
         path: list[UOp] = []
         while view not in self._versions and not view.op.is_storage and view.op is not Ops.STAGE:
+            if not view.src:
+                raise _no_view(view)
             path.append(view)
             view = view.src[0]
         root = self.made.get(view, view)
@@ -40,8 +43,12 @@ class LoweredStorage:
         """The storage (or STAGE) under a view, the index into it, the guard of PADs on the way."""
         root, index, guard = root_index(view, index, self._known)
         if not root.op.is_storage and root.op is not Ops.STAGE:
-            raise InvalidIR(f"rangeify: expected a view of storage, found {root.op!r}")
+            raise _no_view(root)
         return root, index, guard
+
+
+def _no_view(u: UOp) -> InvalidIR:
+    return InvalidIR(f"rangeify: expected a view of storage, found {u.op!r}{made_at(u)}")
 
 
 def _version(root: UOp, version: UOp, effects: list[UOp]) -> UOp:
