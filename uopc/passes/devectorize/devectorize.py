@@ -301,8 +301,9 @@ def _take_lane(u: UOp, i: int) -> UOp:
     if u.op is Ops.CONST:
         return leaves.const(u.dtype.scalar, u.arg[i] if type(u.arg) is tuple else u.arg)
     if u.op is Ops.STACK:
-        part, place = divmod(i, u.src[0].dtype.lanes)
-        return u.src[part] if u.src[part].dtype.lanes == 1 else _take_lane(u.src[part], place)
+        number, rest = divmod(i, u.src[0].dtype.lanes)
+        part = u.src[number]
+        return part if part.dtype.lanes == 1 else _take_lane(part, rest)
     if u.op is Ops.LOAD and len(u.src) == 1 and u.dtype.kind in ("int", "uint"):
         place = u.src[0]  # loading one integer costs less than taking it out of a vector
         return _load(place, u.dtype.scalar, affine.plus(place.src[1], i), None)
