@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -243,6 +244,17 @@ def _parse(text: str) -> UOp:
         ("(x//8)*4 + (x//2) % 4", "x//2"),
         ("(s % 4)*3 + (s//4)*12", "s*3"),
         ("((x*15 + y)//10)*2 + ((x*15 + y)//5) % 2", "x*3 + y//5"),
+        # quotients of one value at even distances
+        ("(x + 4)//8 + x//8", "x//4"),
+        ("s//2 + (s + 1)//2", "s"),
+        ("s//4 + (s + 1)//4 + (s + 2)//4 + (s + 3)//4", "s"),
+        ("(s + 1)//6 + (s + 3)//6 + (s + 5)//6", "(s + 1)//2"),
+        ("x//8 + (x + 4)//8 + (x + 2)//4", "x//2"),
+        ("((s + 9)//6)*5 + (s//6)*5 + y", "(s//3)*5 + y + 5"),
+        ("(n*x + 3)//6 + (n*x)//6", "(n*x)//3"),
+        ("(s + 2)//6 + s//6", "(s + 2)//6 + s//6"),
+        ("(s + 3)//6 + (s//6)*2", "s//3 + s//6"),
+        ("(s + 3)//6 - s//6", "(s + 3)//6 - s//6"),
         # by an expression
         ("(n*x + j)//n", "x"),
         ("(n*x + j) % n", "j"),
@@ -430,3 +442,19 @@ def test_terms_have_one_order_whichever_was_made_first(make: Callable[[UOp, UOp]
             total = affine.add(total, t)
         texts.append(render(total))
     assert len({*texts}) == 1, texts
+
+
+def test_quotients_at_even_distances_are_one_for_every_value() -> None:
+    s = variable("s", -30, 30)
+    for n in range(2, 13):
+        for k in [k for k in range(2, n + 1) if n % k == 0]:
+            for first, factor in itertools.product(range(-1, n // k + 1), (1, -1, -3)):
+                a = affine.plus(affine.scaled(s, factor), first)
+                shifted = [affine.plus(a, i) for i in range(0, n, n // k)]
+                parts = [affine.floordiv(b, affine.const(n)) for b in shifted]
+                total = functools.reduce(affine.add, parts)
+                if factor != -3:  # multiples of n, and a common factor, have left before
+                    assert total is affine.floordiv(a, affine.const(n // k))
+                for at in range(-30, 31):
+                    wanted = sum([(factor * at + first + i) // n for i in range(0, n, n // k)])
+                    assert value(total, {s: at}) == wanted

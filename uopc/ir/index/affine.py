@@ -13,6 +13,7 @@ costs its length, not its square.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 from uopc.ir.core import bounds, dtypes, intervals, ranges, walk
@@ -189,10 +190,15 @@ def _whole(f: Form) -> list[UOp]:
 # ---------------------------------------------------------------- writing
 def build(constant: int, terms: Terms) -> UOp:
     """The canonical UOp of a sum."""
-    mods = [m for m in terms if m.op is Ops.FLOORMOD]
-    if mods and len(terms) > 1:
-        extra, terms = recombine(dict(terms), mods)
-        constant += extra
+    if len(terms) > 1:
+        mods = [m for m in terms if m.op is Ops.FLOORMOD]
+        if mods:
+            extra, terms = recombine(dict(terms), mods)
+            constant += extra
+        quotients = [m for m in terms if m.op is Ops.FLOORDIV]
+        if len(quotients) > 1:
+            extra, terms = _join_shifted(dict(terms), quotients)
+            constant += extra
     if not terms:
         return const(constant)
     out: UOp | None = None
@@ -640,6 +646,36 @@ def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
     return _exchange(terms, {m: k, both: k * scale}, 0, e, k)
 
 
+def _join_shifted(terms: Terms, quotients: list[UOp]) -> Form:
+    """Join quotients of one value at even distances: e // n + (e + s) // n + … → e // s.
+
+    Hermite's identity, for k of them and n = k·s: ⌊x⌋ + ⌊x + 1/k⌋ + … + ⌊x + (k−1)/k⌋ = ⌊k·x⌋,
+    with x = e / n.
+    """
+    alike: dict[tuple[int, bool, Hashable], dict[int, UOp]] = {}  # the quotients of e by shift
+    for m in quotients:
+        e, n = m.src
+        if is_const(n) and n.arg > 1:
+            shift, rest = form(e)
+            alike.setdefault((n.arg, terms[m] > 0, frozenset(rest.items())), {})[shift] = m
+    for (size, _, _), at in alike.items():
+        for k in range(min(len(at), _MOST_SHIFTS), 1, -1):
+            for first in sorted(at) if size % k == 0 else ():
+                shifts = range(first, first + size, size // k)
+                if not all([i in at for i in shifts]):
+                    continue
+                joined = _by_const(at[first].src[0], size // k)[0]
+                f = min([terms[at[i]] for i in shifts], key=abs)
+                before = dict(terms)
+                constant, _ = _exchange(terms, {at[i]: f for i in shifts}, 0, joined, f)
+                if terms != before:  # the new quotient may fit others
+                    left = [m for m in terms if m.op is Ops.FLOORDIV]
+                    more, terms = _join_shifted(terms, left)
+                    return constant + more, terms
+    return 0, terms
+
+
+_MOST_SHIFTS = 64
 # Nested quotients with a product of divisors above this do not merge, so that no term of the
 # dividend comes near 64 bits.
 _LARGEST_DIVISOR = 1 << 24
