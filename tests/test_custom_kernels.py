@@ -204,6 +204,20 @@ def test_every_shape(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(result, source + 1)
 
 
+def test_an_index_from_an_array_with_several_dimensions() -> None:
+    """The read in the index gets a flat index too."""
+    index = kernel_param(2, (4, 8), dtypes.int64, "index")
+    at = index.index(i, j).cast(dtypes.index)
+    kernel = o.index(i, j).store(x.index(i, at)).end(i, j).sink(name="k")
+    chosen = np.random.default_rng(0).integers(-2, 10, (4, 8))
+    inside = (chosen >= 0) & (chosen < 8)
+    expected = np.where(inside, np.take_along_axis(X, chosen.clip(0, 7), 1), 0)
+    for optimize in (True, False):
+        out = np.zeros((4, 8))
+        uopc.compile(kernel, optimize=optimize, verify=True)(out, X, chosen)
+        np.testing.assert_array_equal(out, expected)
+
+
 def test_several_outputs() -> None:
     low = kernel_param(2, (4,), F64, "low")
     kernel = UOp.sink(o.store(x * 2), low.store(x.min(1)), name="k")

@@ -16,6 +16,7 @@ from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.interpret.interpreter import evaluate, run_indexed, run_kernel, run_program
+from uopc.ir.interpret.step_order import BlockBuilder, Loop
 from uopc.tensor import creation
 
 
@@ -104,6 +105,21 @@ def test_the_last_iteration_wins() -> None:
     out = np.zeros(5, "f4")
     run_kernel(s, [out])
     assert out.tolist() == [30, 31, 32, 33, 34]
+
+
+def test_stores_of_one_loop_that_meet_in_different_iterations() -> None:
+    """The second store of iteration i is to the element of the first one of iteration i + 2."""
+    i, p = kernel.range(4), param(0, 6)
+    first = store(at(p, i), i.cast(F32))
+    second = store(at(kernel.after(p, first), i + 2), i.cast(F32) + 10.0)
+    out = np.zeros(6, "f4")
+    run_kernel(kernel.sink(kernel.end(second, i)), [out])
+    assert out.tolist() == [0, 1, 2, 3, 12, 13]
+    for space, in_order in ((2, False), (1, True)):
+        both = kernel.group(store(at(p, i * space), 1.0), store(at(p, i * space + 1), 2.0))
+        sink = kernel.sink(kernel.end(both, i))
+        steps = BlockBuilder(sink).program(sink).steps
+        assert [step.in_order for step in steps if isinstance(step, Loop)] == [in_order]
 
 
 def test_updates_in_place_and_swaps() -> None:

@@ -115,3 +115,19 @@ def test_opts_that_change_the_order_are_refused() -> None:
     assert [str(v) for v in kept.kernels[0].opts] == ["TILE(0, 8)"]
     with pytest.raises(uopc.UserError, match="its iterations keep their order"):
         uopc.compile(prefix.sink(name="k", opts=(Opt("LOCAL", 0, 8),)), device="cuda:sm_90")
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_two_stores_that_meet_in_different_iterations(optimize: bool) -> None:
+    """What the second store of iteration i leaves, the first one of iteration i + 3 overwrites."""
+    first = o[i].store(x[i])
+    kernel = o.after(first)[i + 3].store(x[i] * 2).end(i).sink(name="k")
+    source = np.arange(N, dtype="f4")
+    out, interpreted = np.zeros((2, N + 8), "f4")
+    expected = out.copy()
+    for n in range(N):
+        expected[n], expected[n + 3] = source[n], source[n] * 2
+    uopc.compile(kernel, optimize=optimize, verify=True)(out, source)
+    run_kernel(kernel, [interpreted, source])
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(interpreted, expected)

@@ -51,6 +51,9 @@ KINDS = {
     "functions": Kind(
         "tests.fuzz.functions", "nested functions, precompiled and not, by values", 12
     ),
+    "kernels": Kind(
+        "tests.fuzz.kernels", "kernels written by hand, against a simulation step by step", 12
+    ),
     "texts": Kind(
         "tests.fuzz.texts", "changed texts and raw nodes of every stage, refused or right", 0
     ),

@@ -66,7 +66,7 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
 def _flat(u: UOp, src: tuple[UOp, ...]) -> UOp:
     """The INDEX of the storage with one component."""
     dims = shapes.shape(before_effects(u.src[0]))
-    index, guard = index_maps.plain_index(u.src[1:], index_maps.true())
+    index, guard = index_maps.plain_index(src[1:], index_maps.true())
     flat = index_maps.gated((index_maps.flat_index(dims, index),), guard)
     return intern(Ops.INDEX, u.dtype, (src[0], *flat))
 

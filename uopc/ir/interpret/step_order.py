@@ -9,18 +9,21 @@ was run before it, the read takes a copy.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
 from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.builder import index_maps
 from uopc.ir.core import ranges
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.storage import before_effects, storage_root, written_slots
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
 from uopc.ir.verify.nodes import describe
 
 Ranges = frozenset[UOp]
@@ -191,7 +194,7 @@ class BlockBuilder:
         else:
             body = self.block(own or u.src[:1], inside, opened, frozenset(own))
         fold = None if u.op is Ops.END else u if inner else u.src[0]
-        in_order = any(base in body.writes for _, base in body.reads)
+        in_order = any(base in body.writes for _, base in body.reads) or _collide(body)
         return Loop(u, tuple(group), body, fold, in_order=in_order)
 
     def _accesses(self, u: UOp, step: Step) -> Accesses:
@@ -207,6 +210,40 @@ class BlockBuilder:
         while view.op is Ops.INDEX:
             view = view.src[0]
         return [((view,), storage(u))], set()
+
+
+def _collide(body: StepBlock) -> bool:
+    """True if two stores of a loop may write one element, in different iterations."""
+    known: dict[UOp, list[UOp]] = {}
+    for u in _stores(body):
+        target = before_effects(u.src[0])
+        others = known.setdefault(storage(target), [])
+        if not all([_apart(target, other) for other in others]):
+            return True
+        others.append(target)
+    return False
+
+
+def _stores(body: StepBlock) -> Iterator[UOp]:
+    for step in body.steps:
+        if isinstance(step, Loop):
+            yield from _stores(step.body)
+        elif step.op is Ops.STORE:
+            yield step
+
+
+def _apart(a: UOp, b: UOp) -> bool:
+    """True if an index of two addresses differs whatever their loops count: 4·i and 4·j + 1."""
+    one, two = indices(a), indices(b)
+    for i, (x, y) in enumerate(zip(one, two)):
+        (c, terms), (d, more) = (affine.form(index_maps.ungated(v)[0]) for v in (x, y))
+        last = i == len(one) - 1
+        wide, other = (a.dtype.lanes, b.dtype.lanes) if last else (1, 1)
+        period = math.gcd(*terms.values(), *more.values())
+        ahead = (d - c) % period if period else d - c
+        if (ahead >= wide and (not period or ahead + other <= period)) or -ahead >= other:
+            return len(one) == len(two)
+    return False
 
 
 def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, UOp], set[UOp]]:

@@ -16,6 +16,7 @@ from uopc.errors import InvalidIR
 from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.loops import with_loops
+from uopc.ir.core import ranges
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.calls import graph_order, operands
 from uopc.ir.core.ops import Ops
@@ -67,9 +68,17 @@ def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
             for read in found:
                 user, address = read
                 free = not below[address] & bit[store] and not below[store] & bit[user]
-                if free and _may_meet(read, store):
+                own = storage.op is Ops.BUFFER and _beside(user, store)
+                if free and not own and _may_meet(read, store):
                     after = next((s for s in seeing if _may_meet(s, store)), None)
                     yield _problem(address, None if after is None else after[1], store)
+
+
+def _beside(a: UOp, b: UOp) -> bool:
+    """True if each is in a loop that is not around the other, as are the parts of a loop that a
+    pass has cut, which use one register in turn."""
+    one, two = ranges.ranges(a), ranges.ranges(b)
+    return not one <= two and not two <= one
 
 
 def _problem(read: UOp, after: UOp | None, store: UOp) -> tuple[UOp, str]:
