@@ -255,3 +255,12 @@ def test_zero_around_a_choice_of_another_number_stays():
         a = np.arange(size, dtype="i1")
         b = np.pad(np.pad(a, (17, 0), constant_values=3), 1)
         np.testing.assert_array_equal(f(a), b[:-2] + b[1:-1] + b[2:])
+
+
+def test_an_empty_window_of_a_stack_is_empty():
+    """It was asked for its truth value."""
+    a, b = (uopc.param(name, (3, 2)) for name in "ab")
+    for stacked in (a.stack(b), a.stack(b, axis=2)):
+        empty = stacked.shrink([(0, 1), (1, 1), (0, 1)])
+        f = uopc.compile(empty + 1, inputs=(a, b))
+        assert f(*np.zeros((2, 3, 2), "f4")).shape == (1, 0, 1)

@@ -62,7 +62,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
         if u.op is Ops.CAT:
             return _without_empty_parts(u, src)
         if u.op is Ops.SHRINK and src[0].op is Ops.STACK:
-            return _emptied(u, src) or _part_of_stack(u, src[0])
+            empty = _emptied(u, src)
+            return _part_of_stack(u, src[0]) if empty is None else empty
         if u.op.movement or u.op.is_alu:
             return _emptied(u, src)
         return None
