@@ -285,9 +285,10 @@ def test_a_store_waits_until_all_threads_have_read():
     r, c = kernel.range(rows, 0), kernel.range(columns, 1)
     here, there = movement.index(total, r), r * columns + c
     product = here * movement.index(y, there)
+    first = kernel.end(kernel.store(movement.index(out, there), product), c)
+    after = movement.index(total.after(first), r)
     graph = kernel.sink(
-        kernel.end(kernel.store(here, here + 1.0), r),
-        kernel.end(kernel.store(movement.index(out, there), product), r, c),
+        kernel.end(kernel.store(after, here + 1.0), r),
         opts=(Opt("LOCAL", 1, columns), Opt("GRID", 0, 0)),
     )
     old, factors = np.arange(rows, dtype=np.float32), np.ones((rows, columns), np.float32)

@@ -1011,11 +1011,13 @@ def test_fork() -> None:
         token = f._runner.arena.acquire(64)[1]  # as if another thread were in the program
         child = os.fork()
         if child == 0:
-            arena = f._runner.arena
-            free = arena.acquire(64)[1] is arena
-            arena.release(arena)
-            good = pool.stale and all(np.array_equal(f(x), expected) for _ in range(50))
-            os._exit(0 if free and good and not pool.stale else 1)
+            try:
+                arena = f._runner.arena
+                free = arena.acquire(64)[1] is arena
+                arena.release(arena)
+                good = pool.stale and all(np.array_equal(f(x), expected) for _ in range(50))
+            finally:  # the child must not go on with other tests, whatever it raised
+                os._exit(0 if free and good and not pool.stale else 1)
         f._runner.arena.release(token)
         assert np.array_equal(f(x), expected)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
