@@ -304,5 +304,5 @@ def test_a_store_waits_until_all_threads_have_read():
         (barrier,) = [i for i, u in enumerate(steps) if u.op is Ops.BARRIER]
         loads = [i for i, u in enumerate(steps) if u.op is Ops.LOAD]
         (read,) = [i for i in loads if steps[i].src[0].src[0].arg.slot == 0]
-        (write, _) = [i for i, u in enumerate(steps) if u.op is Ops.STORE]
+        (_, write) = [i for i, u in enumerate(steps) if u.op is Ops.STORE]
         assert read < barrier < write and k.asm.count("bar.sync") == 1
