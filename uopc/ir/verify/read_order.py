@@ -128,7 +128,9 @@ def _is_below(a: UOp, b: UOp) -> bool:
 
 
 def _index(address: UOp) -> Index | None:
-    """The index of an address; None if it is more than one INDEX into storage."""
+    """The index of an address, () for a scalar; None if it is more than one INDEX into storage."""
     u = before_effects(address)
+    if u.op.is_storage:
+        return ()
     storage = before_effects(u.src[0])
     return u.src[1:] if storage.op.is_storage else None
