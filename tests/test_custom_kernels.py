@@ -465,3 +465,28 @@ def test_lanes_of_a_row_of_vectors_are_stored_backwards():
     f(backwards, counted, np.arange(7, 23, dtype="u1"))
     assert backwards.tolist() == [8, 7] * 8
     assert counted.tolist() == [0, 1, 2, 3, 4] + [0] * 11
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("kind", ["upcast", "unroll", "lane", "loop"])
+@pytest.mark.parametrize("space", ["reg", "local"])
+def test_copies_of_a_body_have_a_stage_each(space, kind, optimize):
+    """Iterations side by side fill storage of their own, whatever reads it after their loops."""
+    text = f"""\
+%1 = param b slot=0 : i32[4, 4]
+%2 = range 4 axis=1 kind=loop : index
+%3 = range 4 axis=2 kind={kind} : index
+%4 = cast %2 : i32
+%5 = cast %3 : i32
+%6 = add %4, %5 : i32
+%7 = range 4 axis=3 kind=loop : index
+%8 = cast %7 : i32
+%9 = mul %6, %8 : i32
+%10 = stage %9, %7 reason=user space={space} : i32[4]
+%11 = store %1[%2, %3], %10[3]
+%12 = end %11, %2, %3
+sink %12 name=k
+"""
+    out = np.zeros((4, 4), np.int32)
+    uopc.compile(uopc.parse(text), optimize=optimize, verify=True)(out)
+    assert (out == 3 * np.add.outer(np.arange(4), np.arange(4))).all()

@@ -16,7 +16,7 @@ from uopc.ir.builder import alu, fold, index_maps, leaves
 from uopc.ir.builder.elements import Elements, Key, Needs, valid_part
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.builder.rebuild import rebuild, remake, renamed_ranges, rewritten
-from uopc.ir.core import bounds, dtypes, shapes, walk
+from uopc.ir.core import bounds, dtypes, ranges, shapes, walk
 from uopc.ir.core.args import BufferArg, RangeArg
 from uopc.ir.core.level_of import is_shaped
 from uopc.ir.core.ops import Ops
@@ -28,6 +28,7 @@ from uopc.ir.index import affine
 _SAME = frozenset((Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD))
 _ORDER = frozenset((Ops.END, Ops.GROUP, Ops.BARRIER, Ops.COMMIT))  # of effects
 _NOTHING = (Ops.GROUP, Ops.NOOP)
+_COPIED = ("upcast", "unroll", "lane")  # kinds of ranges whose iterations stand side by side
 
 
 def with_loops(kernel: UOp) -> UOp:
@@ -71,6 +72,7 @@ class _Loops(Elements):
         slots = [u.arg.slot for u in self.order if u.op is Ops.BUFFER]
         self.slots = itertools.count(1 + max(slots, default=-1))
         self.done: dict[UOp, UOp] = {}
+        self.copies: dict[UOp, tuple[UOp, ...]] = {}  # of a STAGE: the ranges that become copies
 
     def made(self) -> UOp:
         """The kernel with loops."""
@@ -158,20 +160,25 @@ class _Loops(Elements):
         return _located(intern(Ops.END, dtypes.void, (store, *loops)), u) if loops else store
 
     def _stage(self, u: UOp) -> UOp:
-        """A new buffer, filled where all ranges of the value are open: AFTER(BUFFER, END)."""
+        """A new buffer, filled where all ranges of the value are open: AFTER(BUFFER, END).
+        Copies of a body, side by side, have a part of it each."""
         dims = shapes.shape(u)
         most = tuple([bounds.max_dim(d) for d in dims])
         if u.arg.space == "global":
             raise UserError("stage: a STAGE in a kernel is in the space local or reg" + made_at(u))
-        arg = BufferArg(next(self.slots), most, u.arg.device, u.arg.space)
-        buffer = intern(Ops.BUFFER, u.dtype, (), arg)
-        if 0 in dims:
-            return buffer
         named = self._effects(u.src[1:])
         index, loops = self._loop_index(dims[len(named) :])
         loops = (*named, *loops)
         value = self.lower((u.src[0], index, index_maps.true()))
-        address = intern(Ops.INDEX, u.dtype, (buffer, *named, *index))
+        inside = ranges.ranges(value).difference(loops)
+        copies = sorted([r for r in inside if r.arg.kind in _COPIED], key=lambda r: r.arg.axis)
+        most = (*[bounds.max_dim(r.src[0]) for r in copies], *most)
+        arg = BufferArg(next(self.slots), most, u.arg.device, u.arg.space)
+        buffer = intern(Ops.BUFFER, u.dtype, (), arg)
+        if 0 in dims:
+            return buffer
+        self.copies[u] = tuple(copies)
+        address = intern(Ops.INDEX, u.dtype, (buffer, *copies, *named, *index))
         effect = _located(intern(Ops.STORE, dtypes.void, (address, value)), u)
         if loops:
             effect = intern(Ops.END, dtypes.void, (effect, *loops))
@@ -253,6 +260,7 @@ class _Loops(Elements):
         for found in reversed(effects):
             storage = intern(Ops.AFTER, u.dtype, (storage, *self._effects(found)))
         plain = index if shapes.shape(u) else ()  # a scalar may be indexed by 0
+        plain = (*self.copies.get(u, ()), *plain)
         made = intern(Ops.INDEX, u.dtype, (storage, *index_maps.gated(plain, guard)))
         return _located(made, view)
 
