@@ -342,6 +342,17 @@ def test_a_range_may_count_in_other_integers() -> None:
         np.testing.assert_array_equal(result, source * 2)
 
 
+@pytest.mark.parametrize("kind", ["reduce", "unroll"])
+def test_each_term_of_a_sum_has_a_stage_of_its_own(kind: Any) -> None:
+    term, inner = UOp.range(8, 2, kind), UOp.range(3, 3)
+    row = (x[i, term] + inner.cast(F64)).stage(inner, space="reg")
+    kernel = o[i, 0].store(summed(row[2] * row[1], term)).end(i).sink(name="k")
+    expected = np.zeros((4, 8))
+    expected[:, 0] = ((X + 2) * (X + 1)).sum(1)
+    for result in outputs(kernel, [np.zeros((4, 8)), X]):
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
 def test_threads_fill_a_stage_of_their_range_together() -> None:
     block, thread = UOp.range(4, 0, "global"), UOp.range(32, 1, "local")
     a, b = kernel_param(0, (4, 32), F64, "a"), kernel_param(1, (4, 32), F64, "b")
