@@ -142,6 +142,27 @@ def test_damage(replay, source, tmp_path, monkeypatch, name, how):
         assert text.startswith(f"uopc: {file}: ")
 
 
+@pytest.mark.parametrize("byte", [0, 60, 1000, -1])
+def test_changed_code_is_not_run(replay, source, tmp_path, monkeypatch, byte):
+    folder = tmp_path / "before"
+    recorded(replay, source, folder, "total")
+    file = folder / "0000.code"
+    content = bytearray(file.read_bytes())
+    content[byte] ^= 64
+    file.write_bytes(content)
+    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)
+    text = replay("compare", folder, "--time", code=1)
+    assert "not timed: its code cannot be used: the recorded code is damaged" in text
+
+
+@pytest.mark.parametrize("name", ["replay.json", "0000.kernels.json"])
+def test_json_without_an_end(replay, source, tmp_path, name):
+    recorded(replay, source, tmp_path / "before", "total")
+    (tmp_path / "before" / name).write_text("[" * 100_000, "utf-8")
+    text = replay("compare", tmp_path / "before", code=1)
+    assert text.startswith(f"uopc: {tmp_path / 'before' / name}: ")
+
+
 def test_other_versions_and_machines_are_compared_but_not_timed(
     replay, source, tmp_path, monkeypatch
 ):

@@ -83,6 +83,8 @@ def test_the_opts_can_be_edited(tmp_path):
         (r"^// launch-0: .*\n", "", UserError, "1 launches for 0"),
         (r"^// schedule: .*$", "// schedule: {}", InvalidIR, "line schedule is damaged"),
         (r"^// schedule: .*$", "// schedule: [", InvalidIR, "line schedule is damaged"),
+        (r"^// schedule: .*$", "// schedule: " + "[" * 100_000, InvalidIR, "schedule is damaged"),
+        (r"^// kernel-0: .*$", f"// kernel-0: r A({'9' * 5000}, 1)", InvalidIR, "name and Opts"),
         (r'"structure": "single"', '"structure": "dict"', InvalidIR, "0 keys for 1 results"),
         (r'"inputs": \["x"\]', '"inputs": ["z"]', UserError, "'z' is not a param"),
         (r"^// schedule: .*\n", "", UserError, "no saved schedule"),
@@ -93,6 +95,30 @@ def test_damaged_schedules_are_refused(tmp_path, pattern, to, error, says):
     edited(file, pattern, to)
     with pytest.raises(error, match=says):
         uopc.load_schedule(file)
+
+
+def test_threads_may_be_odd(tmp_path):
+    _, file = saved(tmp_path)
+    edited(file, r"^// threads: .*$", "// threads: " + "9" * 5000)
+    a = np.ones((64, 128), np.float32)
+    np.testing.assert_allclose(uopc.load_schedule(file)(a), np.full(64, 256))
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (b"}", b"("), (b"(3,)", b"(" * 4), (b"(3,)", b"9" * 30), (b"(3,)", b"(1<<60,)"),
+        (b"(3,)", b"(%d,)" % 2**59), (b"'shape'", b"[]"), (b"NUMPY", b"NUMPI"), (b"'<f4'", b"None"),
+    ],
+)  # fmt: skip
+def test_damaged_arrays_are_refused(tmp_path, old, new):
+    x = uopc.param("x", (3,))
+    program = uopc.compile(x + uopc.constant(np.array([1, 2, 4], "f4")))
+    uopc.save_schedule(program, tmp_path / "a.uop")
+    (file,) = tmp_path.glob("*.npy")
+    file.write_bytes(file.read_bytes().replace(old, new))
+    with pytest.raises(UserError, match=file.name):
+        uopc.load_schedule(tmp_path / "a.uop")
 
 
 def test_what_cannot_be_saved(tmp_path):

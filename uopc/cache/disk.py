@@ -192,7 +192,7 @@ class DiskCache:
 
     def write(self, name: str, content: bytes) -> None:
         """Store an entry in one step, and drop the least recently used ones beyond the limit."""
-        data = _head(content) + content
+        data = sealed(content)
         if len(data) > self.limit:
             raise Unusable(f"{name}: {len(data)} bytes are more than the cache may hold")
         with self._opened(make=True) as folder, _reasons(name):
@@ -272,8 +272,13 @@ def _head(content: bytes) -> bytes:
     return MAGIC + hashlib.blake2b(content, digest_size=32).digest()
 
 
+def sealed(content: bytes) -> bytes:
+    """The content behind a digest of it: see `checked`."""
+    return _head(content) + content
+
+
 def checked(data: bytes, name: str) -> bytes:
-    """The content of an entry's file. Unusable when a byte of it has changed."""
+    """What `sealed` was given. Unusable when a byte of it has changed."""
     size = len(_head(b""))
     head, content = data[:size], data[size:]
     if head != _head(content):

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+import tokenize
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from uopc.ir.core.args import DataArg
 from uopc.ir.text.literals import read_dtype
 
 _SUFFIXES = {LLVM: ".ll", ASM: ".s"}
+# What NumPy raises for files that are damaged or missing: it parses their first line as Python.
+_UNREADABLE = (
+    OSError, ValueError, TypeError, EOFError, OverflowError, MemoryError, RecursionError,
+    SyntaxError, tokenize.TokenError,
+)  # fmt: skip
 _DATA = re.compile(r"\bdata @(\w+)[^\n]*? : (\w+)")
 
 
@@ -99,9 +105,10 @@ def read_arrays(file: Path, text: str) -> dict[str, Any]:
         stored = file.parent / f"{key}.npy"
         if key not in found and stored.is_file():
             try:
-                array = np.load(stored, allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise UserError(f"{stored}: {error}") from None
+                with stored.open("rb") as opened:
+                    array: Any = np.lib.format.read_array(opened, allow_pickle=False)
+            except _UNREADABLE as error:
+                raise UserError(f"{stored}: {error or type(error).__name__}") from None
             wanted = read_dtype(kind).numpy
             if array.dtype != wanted and array.dtype == np.dtype(f"u{wanted.itemsize}"):
                 array = array.view(wanted)

@@ -5,7 +5,7 @@ A recording is a folder of
     replay.json         the version of the format, the machine, the name of each program
     0000.uop            the first program: its graph and the arguments of compile, its arrays beside
     0000.kernels.json   of each kernel the name, the Opts, the UOps in order, the LLVM IR
-    0000.code           the plan and the machine code, as the disk cache has them
+    0000.code           the plan and the machine code, behind a digest, as the disk cache has them
 
 A later version compiles the graphs again. Kernels are compared as text; the code of both versions
 runs in turns on the same arrays, where this machine is the one of the recording.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from uopc.cache.disk import Unusable
+from uopc.cache import disk
 from uopc.dump import files
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.arena import arena
@@ -34,7 +34,7 @@ from uopc.program.make_artifact import make_artifact
 from uopc.program.program import Backend
 from uopc.program.request import Request
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "replay.json"
 ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn has some samples of each launch
 
@@ -53,7 +53,8 @@ class KernelText:
 
 @dataclass(frozen=True)
 class Version:
-    """A program as one version of the compiler makes it. `code`: the record of its artifact."""
+    """A program as one version of the compiler makes it. `code`: the record of its artifact,
+    sealed."""
 
     name: str
     request: Request
@@ -95,7 +96,7 @@ def _compiled(name: str, request: Request, backend_of: BackendOf) -> tuple[Versi
         ])  # fmt: skip
     heads = [(k.name, k.source, "") for k in texts]
     own = key.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
-    return Version(name, request, texts, record.encode(own, heads, made)), lowered
+    return Version(name, request, texts, disk.sealed(record.encode(own, heads, made))), lowered
 
 
 class Recorder:
@@ -162,7 +163,7 @@ def _read(stem: Path, name: str) -> Version:
 def _json(file: Path) -> Any:
     try:
         return json.loads(files.read_bytes(file))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file}: {error}") from None
 
 
@@ -224,13 +225,14 @@ def _runner(version: Version, request: Request, backend: Backend) -> Any:
     """The recorded code, ready to run. NotTimed where this machine or version cannot run it."""
     machine = backend.target(request.device, request.options.target_cpu)
     try:
-        head = record.read_head(version.code)
+        code = disk.checked(version.code, "the recorded code")
+        head = record.read_head(code)
         own = key.Key((("format", str(key.FORMAT)), key.machine_component(machine)))
         if differing := own.differs(head.key):
             raise NotTimed(f"recorded with another {' and '.join(differing)}")
-        artifact: Artifact = record.decode(version.code, None, backend.artifact)
-    except Unusable as error:
-        raise NotTimed(f"recorded by a version that is too different: {error}") from None
+        artifact: Artifact = record.decode(code, None, backend.artifact)
+    except disk.Unusable as error:
+        raise NotTimed(f"its code cannot be used: {error}") from None
     try:
         artifact.check()
         plan = artifact.plan_for(request, fingerprint(request.graph).arrays)

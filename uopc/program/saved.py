@@ -25,7 +25,7 @@ from uopc.passes.pass_manager import INPUT, Lowered
 from uopc.program.program import Program
 from uopc.program.request import Request, prepare
 
-_OPT = re.compile(r"(\w+)\((-?\d+), (-?\d+)\)")
+_OPT = re.compile(r"(\w+)\((-?\d{1,18}), (-?\d{1,18})\)")
 _PLAIN = (str, int, float, bool)
 
 
@@ -106,7 +106,7 @@ def read(file: Path) -> tuple[Request, Sequence[str]]:
     threads = noted.get("threads", "")
     request = prepare(
         graph, settings["inputs"], noted.get("optimize") != "no",
-        int(threads) if threads.isdecimal() else None, settings["name"], options,
+        int(threads) if re.fullmatch(r"\d{1,9}", threads) else None, settings["name"], options,
         device=noted.get("device", "cpu"),
     )  # fmt: skip
     if settings["structure"] != "kernel":
@@ -128,7 +128,7 @@ def _settings(file: Path, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
         good = isinstance(found, dict) and all(type(found.get(k)) is t for k, t in kinds.items())
-    except ValueError:
+    except (ValueError, RecursionError):
         good = False
     if good:
         structures = ("single", "tuple", "list", "dict", "kernel")
