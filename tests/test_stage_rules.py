@@ -100,16 +100,31 @@ def test_rules_reach_kernels_written_by_hand_and_gpus() -> None:
     assert "0f40E00000" in ptx and "0f40C00000" not in ptx
 
 
+_PRODUCT = UPat(Ops.MUL, src=(UPat.var("v"), UPat.var("w")))
+FUSING = (UPat(Ops.ADD, src=(_PRODUCT, UPat.var("u"))), lambda v, w, u: v.alu(Ops.MULACC, w, u))
+
+
+def _fused(dtype: Any, stage: str, cpu: str = "") -> Any:
+    a, b, c = (uopc.param(n, (37,), dtype) for n in "abc")
+    with uopc.options(target_cpu=cpu):
+        return uopc.compile(a * b + c, inputs=list("abc"), rules={stage: FUSING})
+
+
+@pytest.mark.machine("laptop")  # with FMA
 @pytest.mark.parametrize("dtype", [uopc.dtypes.int32, uopc.dtypes.float32])
 def test_a_late_rule_may_make_a_mulacc_of_any_dtype(dtype: Any) -> None:
-    names = "abc"
-    a, b, c = (uopc.param(n, (37,), dtype) for n in names)
-    multiply = UPat(Ops.MUL, src=(UPat.var("v"), UPat.var("w")))
-    rule = (UPat(Ops.ADD, src=(multiply, UPat.var("u"))), lambda v, w, u: v.alu(Ops.MULACC, w, u))
-    f = uopc.compile(a * b + c, inputs=list(names), rules=rule)
+    f = _fused(dtype, "apply-rules")
     assert "mulacc" in f.stages["apply-rules"]
     x, y, z = (np.arange(i, i + 37).astype(f.inputs[0].dtype.name) for i in range(3))
     np.testing.assert_array_equal(f(x, y, z), x * y + z)
+
+
+def test_a_late_rule_makes_no_mulacc_of_floats_without_fma() -> None:
+    x, y, z = (np.arange(i, i + 37).astype("float32") for i in range(3))
+    early = _fused(uopc.dtypes.float32, "expand", "x86-64")
+    np.testing.assert_array_equal(early(x, y, z), x * y + z)
+    with pytest.raises(uopc.Unsupported, match=r"calls fmaf: .*no rule of a later pass"):
+        _fused(uopc.dtypes.float32, "apply-rules", "x86-64")
 
 
 def test_a_late_rule_that_makes_what_has_no_instruction_is_told_where_to_go() -> None:

@@ -147,7 +147,10 @@ class _Object:
         used = {symbol: self._symbols[symbol] for _, _, _, symbol, _ in self._relocations}
         imports = {i: s.name for i, s in used.items() if s.section == _UNDEFINED}
         if unknown := sorted(set(imports.values()).difference(ALLOWED_IMPORTS)):
-            raise Unsupported(f"generated code calls {', '.join(unknown)}, which it must not")
+            raise Unsupported(
+                f"the code calls {', '.join(unknown)}: the processor lacks an instruction that pass"
+                " decompose replaces, and no rule of a later pass may make it"
+            )
         through = [symbol for _, _, kind, symbol, _ in self._relocations if kind in _THROUGH_SLOT]
         self._image += bytes(-len(self._image) % _WORD)
         self._stubs = {i: len(self._image) + _WORD * n for n, i in enumerate(imports)}
