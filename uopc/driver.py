@@ -42,7 +42,7 @@ def compile(
 
     graph: a UOp, or a tuple, list or dict of them (the result has the same structure), or a SINK
     that is a kernel written by hand. inputs: the order of positional arguments;
-    without it they come as the printed graph lists its params. rules: a
+    without it they come in the order in which the params were made. rules: a
     PatternMatcher (or a rule, or a list) run right before each kernel is final, or a dict of these
     by pass: they rewrite its result, which is verified. verify: check every stage and access.
     Raises UserError (graph or arguments are wrong), InvalidIR, Unsupported.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import keyword
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +75,12 @@ class ArraySpec:
         return f"ArraySpec(name={self.name!r}, shape={shapes.show(self.shape)}, dtype={self.dtype})"
 
 
+# Parameters of a signature: by position alone, by position or name, by name alone.
+_POSITION = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_ONLY)
+_EITHER = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAME = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+
+
 class Program(ProgramBase):
     """A compiled graph. Call it with arrays by position or name; `out=` gives the results' memory.
 
@@ -106,6 +114,31 @@ class Program(ProgramBase):
         values = [v for v in request.graph.src if v.dtype.kind != "void"]
         keys = request.keys or range(len(values))
         return tuple([ArraySpec(str(k), shapes.shape(v), v.dtype) for k, v in zip(keys, values)])
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The arrays by position or name; by name alone the variables and `out`, if it has results.
+
+        A variable that a shape gives, or that the graph bound, need not be passed. Arrays up to the
+        last one whose name is a word of Python's grammar come by position.
+        """
+        plan = self._runner.plan
+        shaped = [d for a in plan.arguments for d in a.shape if not isinstance(d, int)]
+        known = {d.variable: None for d in shaped} | {
+            v.name: v.default for v in plan.variables if v.default is not None
+        }
+        arrays, names = [a.name for a in plan.arguments], [v.name for v in plan.variables]
+        first = 1 + max([i for i, n in enumerate(arrays) if keyword.iskeyword(n)], default=-1)
+        made = [_POSITION(n) for n in arrays[:first]] + [_EITHER(n) for n in arrays[first:]]
+        made += [
+            _NAME(n, default=known.get(n, inspect.Parameter.empty))
+            for n in names if not keyword.iskeyword(n)
+        ]  # fmt: skip
+        if self.outputs:
+            made.append(_NAME("out", default=None))
+        if any(map(keyword.iskeyword, names)):
+            made.append(inspect.Parameter("variables", inspect.Parameter.VAR_KEYWORD))
+        return inspect.Signature(made)
 
     @cached_property
     def kernels(self) -> list[Kernel]:

@@ -18,7 +18,7 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, as_made, intern
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind
 
@@ -62,12 +62,13 @@ def prepare(
             name_of = outputs[0].op.name
             raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
+    made = list(dict.fromkeys([u.arg.name for u in as_made(_params(sink))]))
     sink, bound = _unbound(sink)
     if structure == "kernel":
         sink = _named_params(sink)
     else:
         _check_no_slots(sink)
-    params = _ordered_params(sink, inputs)
+    params = _ordered_params(sink, made if inputs is None else inputs)
     if options.fast_zeros:
         sink = rebuild.marked_fast_zeros(sink)
     return Request(
@@ -188,20 +189,21 @@ def _check_no_slots(sink: UOp) -> None:
             )
 
 
-def _ordered_params(sink: UOp, inputs: Sequence[UOp | str] | None) -> tuple[UOp, ...]:
+def _params(sink: UOp) -> list[UOp]:
+    """The params of a graph or kernel."""
+    found = [u for u in walk.nodes(sink) if u.op is Ops.PARAM]
+    # At tensor level a param with a slot belongs to a function, not to the program.
+    return [u for u in found if u.arg.slot < 0] if level_of(sink) is TENSOR else found
+
+
+def _ordered_params(sink: UOp, inputs: Sequence[UOp | str]) -> tuple[UOp, ...]:
     """The program's params in the order of its positional arguments."""
     found: dict[str, UOp] = {}
-    kernel = level_of(sink) is not TENSOR
-    for u in walk.nodes(sink):
-        # At tensor level a param with a slot belongs to a function, not to the program.
-        if u.op is not Ops.PARAM or (u.arg.slot >= 0 and not kernel):
-            continue
+    for u in _params(sink):
         if found.setdefault(u.arg.name, u) is not u:
             raise UserError(f"two different params are named {u.arg.name!r}: rename one")
-    if kernel:
+    if level_of(sink) is not TENSOR:
         return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
-    if inputs is None:
-        return tuple(found.values())
     ordered: dict[str, UOp] = {}
     for given in inputs:
         param = found.get(given) if isinstance(given, str) else given

@@ -15,7 +15,7 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.args import BufferArg, ParamArg, Space
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp, intern, note_made
 
 _buffer_slots = itertools.count()
 
@@ -31,13 +31,18 @@ def _dims(shape: Any) -> shapes.Shape:
 
 
 def param(name: str, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
-    """An argument of the program: an array of this name, shape and dtype."""
+    """An argument of the program: an array of this name, shape and dtype.
+
+    Arguments by position come in the order in which params are made; one that is made again, with
+    the same name, shape and dtype, counts as made then.
+    """
     if not isinstance(name, str) or not name.isidentifier():
         raise UserError(f"param: the name must be an identifier, got {name!r}")
     if name == "out":
         raise UserError(f"param: the name {name!r} is a keyword of the call")
     arg, symbolic = split_dims(_dims(shape))
-    return located(intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg)))
+    made = intern(Ops.PARAM, element_dtype(dtype), symbolic, ParamArg(name, arg))
+    return note_made(located(made))
 
 
 def kernel_param(

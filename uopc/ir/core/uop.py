@@ -7,7 +7,9 @@ weakly; inside `arena()` it holds them strongly, which is cheaper, and lets go a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,8 @@ class UCache(type):
         for s in src:
             if not isinstance(s, UOp):
                 raise InvalidIR(f"UOp({op!r}): a source must be a UOp, got {s!r}")
-        return checked(op, dtype, src, arg, tag)
+        made = checked(op, dtype, src, arg, tag)
+        return note_made(made) if op is Ops.PARAM else made
 
 
 class UOp(metaclass=UCache):
@@ -82,6 +85,21 @@ class UOp(metaclass=UCache):
     def rtag(self, tag: Any = True) -> UOp:
         """This node with another tag; None takes the tag off."""
         return intern(self.op, self.dtype, self.src, self.arg, tag)
+
+
+_made: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+_makings = itertools.count()
+
+
+def note_made(param: UOp) -> UOp:
+    """Note that the user made a param now. One that is made again counts as made now."""
+    _made[param] = next(_makings)
+    return param
+
+
+def as_made(params: Iterable[UOp]) -> list[UOp]:
+    """Params in the order in which the user made them, and then those that no constructor made."""
+    return sorted(params, key=lambda u: _made.get(u, float("inf")))
 
 
 def intern(
