@@ -57,7 +57,7 @@ GRAPHS = {
     ),
     "sum under a mask": uopc.where(inside(400, 20, 370).reshape(1, 400), X, 0.0).sum(axis=1),
     "maximum under a mask": uopc.where(inside(400, 0, 370).reshape(1, 400), X, -1e9).max(axis=1),
-    "all but one": uopc.where(counted(1000) != 400, param("x", 1000), 0.0),
+    "all but one": uopc.where(counted(1000).ne(400), param("x", 1000), 0.0),
     "triangle": uopc.where(COLUMNS <= ROWS, SQUARE.exp(), 0.0),
     "upper triangle": uopc.where(COLUMNS > ROWS, SQUARE.exp(), 0.0),
     "sums of a triangle": SQUARE.tril().sum(axis=1),

@@ -65,7 +65,8 @@ def imports(path):
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
     ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
-    ("cache", "dump"), ("program",), ("driver",), ("",), ("cli",), ("__main__",),
+    ("cache", "dump"), ("program",), ("driver",), ("numpy",), ("jit",),
+    ("",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (
     ("core",), ("index", "text"), ("builder",), ("rewrite",), ("symbolic",), ("verify",),

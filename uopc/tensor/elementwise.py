@@ -170,6 +170,8 @@ def where(condition: Operand, a: Operand, b: Operand) -> UOp:
     if type(a) in _RANK and type(b) in _RANK:
         stronger = max(type(a), type(b), key=_RANK.__getitem__)
         a, b = stronger(a), stronger(b)
+    if type(condition) is bool:
+        raise UserTypeError(f"where: a Python bool as the condition {operands.COMPARED}")
     return alu.where(operands.as_uop(condition), a, b)
 
 

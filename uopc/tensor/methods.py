@@ -17,7 +17,7 @@ from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, wal
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.tensor import elementwise, functions, indexing, nn, reductions
+from uopc.tensor import elementwise, functions, indexing, nn, numpy_protocols, reductions
 
 Operator = Callable[[UOp, Operand], UOp]
 
@@ -153,7 +153,10 @@ class Methods:
     (`eq` compares values). `UOp(op, dtype, src, arg, tag)` folds nothing; the methods below fold.
     """
 
-    __array_ufunc__ = None  # an array on the left leaves the operator to the UOp
+    __array__ = numpy_protocols.array
+    __array_ufunc__ = numpy_protocols.array_ufunc
+    __array_function__ = numpy_protocols.array_function
+    __array_namespace__ = numpy_protocols.array_namespace
 
     # ------------------------------------------------------------ the graph
     toposort = _toposort

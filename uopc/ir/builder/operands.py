@@ -78,6 +78,8 @@ def paired(a: Operand, b: Operand, who: str = "") -> tuple[UOp, UOp]:
     """Two operands of `who` in their common dtype."""
     if isinstance(a, UOp) and isinstance(b, UOp) and a.dtype.scalar is b.dtype.scalar:
         return a, b
+    if type(a) is bool or type(b) is bool:
+        _check_truth(a if isinstance(a, UOp) else b, who)
     x = as_uop(a, b.dtype.scalar if isinstance(b, UOp) else None, who)
     y = as_uop(b, x.dtype.scalar, who)
     if x.dtype.scalar is not y.dtype.scalar:
@@ -88,16 +90,25 @@ def paired(a: Operand, b: Operand, who: str = "") -> tuple[UOp, UOp]:
     return x, y
 
 
+def _check_truth(other: Operand, who: str) -> None:
+    """A Python bool beside a UOp is no value that a comparison by `==` gave."""
+    if who == "where" or not isinstance(other, UOp):
+        return
+    if who in ("&", "|", "^") or other.dtype.kind != "bool":
+        raise UserTypeError(f"{who and who + ': '}a Python bool beside a UOp {COMPARED}")
+
+
+COMPARED = "is refused: `==` and `!=` compare UOps as objects; values are compared by `a.eq(b)`"
+
+
 def constant(value: Any, dtype: DType | None = None) -> UOp:
-    """A number or an array as part of the graph. The array is not copied, unless it is
-    not aligned, and must not change."""
+    """A number or an array as part of the graph. The array is copied, unless neither it nor an
+    array that it is a view of can be written."""
     if type(value) in (bool, int, float):
         return as_uop(value) if dtype is None else leaves.const(element_dtype(dtype), value)
     if isinstance(value, np.ma.MaskedArray):
         raise UserTypeError("constant: a masked array is not accepted; pass its data")
     array = np.asarray(value)
-    if not array.flags.aligned:
-        array = array.copy()
     try:
         found = dtypes.from_numpy(array.dtype)
     except UserTypeError as error:

@@ -18,16 +18,32 @@ _bounds: weakref.WeakKeyDictionary[DataArg, tuple[int, int]] = weakref.WeakKeyDi
 
 
 def register(array: npt.NDArray[Any]) -> DataArg:
-    """The arg for an array (made C-contiguous if it is not; otherwise not copied)."""
-    array = np.ascontiguousarray(array).reshape(array.shape)
+    """The arg for an array: a copy, C-contiguous, unless nobody can write to it."""
+    kept = np.ascontiguousarray(array).reshape(array.shape)
     digest = hashlib.blake2b(digest_size=8)
-    digest.update(f"{array.dtype.name}{array.shape}".encode())
-    digest.update(array.tobytes() if array.ndim == 0 else array.reshape(-1).view(np.uint8).data)
+    digest.update(f"{kept.dtype.name}{kept.shape}".encode())
+    digest.update(kept.tobytes() if kept.ndim == 0 else kept.reshape(-1).view(np.uint8).data)
     key = digest.hexdigest()
     found = _alive.get(key)
     if found is None:
-        found = _alive.setdefault(key, DataArg(key, array.shape, array))
+        if _may_change(kept) or not kept.flags.aligned:
+            kept = np.array(kept)
+            kept.flags.writeable = False
+        found = _alive.setdefault(key, DataArg(key, kept.shape, kept))
     return found
+
+
+def _may_change(array: npt.NDArray[Any]) -> bool:
+    """The array, or the array that it is a view of, can be written."""
+    view: Any = array
+    while isinstance(view, np.ndarray):
+        if view.flags.writeable:
+            return True
+        view = view.base
+    try:
+        return view is not None and not memoryview(view).readonly
+    except TypeError:  # no buffer: nobody knows
+        return True
 
 
 def bounds(arg: DataArg) -> tuple[int, int]:

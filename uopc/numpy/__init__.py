@@ -1,0 +1,14 @@
+"""The Array API standard (2024.12) on graphs, also under NumPy's names.
+
+`import uopc.numpy as unp`: functions take Arrays, UOps, NumPy arrays and numbers. Of UOps alone
+they give UOps, else Arrays. NumPy's own functions and operators come here when they meet one.
+
+    >>> import uopc.numpy as unp
+    >>> unp.sum(unp.arange(4))
+    Array(int64(), not computed)
+    >>> int(unp.sum(unp.arange(4)))
+    6
+"""
+
+from uopc.numpy import protocols  # noqa: F401  (installs the methods of Array)
+from uopc.numpy.namespace import *  # noqa: F403

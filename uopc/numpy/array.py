@@ -1,0 +1,278 @@
+"""Array: a value of a traced function, or a lazy one. It wraps a UOp and compares by value.
+
+An Array of a traced function (`uopc.jit`) knows its Trace: two traces never meet in one graph, and
+none goes on after its function has returned. An Array without one is computed when Python asks
+for its value (`float(x)`, `np.asarray(x)`, `if x`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import fold, leaves, operands, rebuild
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
+from uopc.tensor.creation import param
+
+Scalar = bool | int | float
+_KINDS = {"bool": 0, "int": 1, "uint": 1, "index": 1, "float": 2}
+_DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, int, float
+
+
+class Trace:
+    """One run of a function on Arrays: its name, and False in `open` once it has returned."""
+
+    __slots__ = ("name", "open")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.open = name, True
+
+
+class Array:
+    """A value of the graph with the operators and methods of the Array API: `==` compares values.
+
+    `uop`: its graph. `weak`: it was a Python number, which takes the dtype of the arrays it meets.
+    """
+
+    __slots__ = ("__weakref__", "_value", "tracing", "uop", "weak")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, uop: UOp, trace: Trace | None = None, weak: bool = False) -> None:
+        self.uop, self.tracing, self.weak = uop, trace, weak
+        self._value: npt.NDArray[Any] | None = None
+
+    # ------------------------------------------------------------ facts
+    @property
+    def dtype(self) -> DType:
+        return self.uop.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return shapes.shape(self.uop)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        return shapes.size(self.shape)
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def __repr__(self) -> str:
+        kind = f"{self.dtype.name}{shapes.show(self.shape)}"
+        if self.tracing is not None:
+            return f"Array({kind}, traced by {self.tracing.name})"
+        if self._value is None:
+            return f"Array({kind}, not computed)"
+        return f"Array({np.array2string(self._value, separator=', ', prefix='Array(')}, {kind})"
+
+    # ------------------------------------------------------------ values
+    def value(self, who: str = "its value") -> npt.NDArray[Any]:
+        """The value as a NumPy array, which cannot be written. UserTypeError while it is traced."""
+        if self.tracing is not None:
+            raise UserTypeError(
+                f"{who} is not known: {self!r} depends on an argument. Use where() for a choice by"
+                " value, or name the argument in static_argnames" + made_at(self.uop)
+            )
+        if self._value is None:
+            self._value = _computed(self.uop, who)
+            self._value.flags.writeable = False
+            self.uop = operands.constant(self._value)
+        return self._value
+
+    def item(self) -> Any:
+        """The value of an array of one element as a Python number."""
+        return self.value("item()").item()
+
+    def __bool__(self) -> bool:
+        return bool(self._only("the truth of an array"))
+
+    def __int__(self) -> int:
+        return int(self._only("int()"))
+
+    def __float__(self) -> float:
+        return float(self._only("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._only("complex()"))
+
+    def __index__(self) -> int:
+        if _KINDS[self.dtype.kind] != 1:
+            raise UserTypeError(f"an index must be an integer, got {self!r}")
+        return int(self._only("the index"))
+
+    def _only(self, who: str) -> Any:
+        if self.ndim:
+            raise UserTypeError(f"{who} needs an array without dimensions, got {self!r}")
+        return self.value(who).item()
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise UserTypeError("len() of an array without dimensions")
+        if not isinstance(self.shape[0], int):
+            raise UserTypeError(f"len() of {self!r} is a symbol: use shape[0]")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        value = self.value("np.asarray()")
+        if copy is False:
+            raise UserError("np.asarray(copy=False): the value of an Array is computed")
+        return np.array(value, dtype=dtype)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.__array__().__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """This array. UserError for any device but cpu, and for a stream."""
+        if device != "cpu" or stream is not None:
+            raise UserError(f"to_device: there is cpu, without streams; got {device!r}, {stream!r}")
+        return self
+
+    # ------------------------------------------------------------ indexing
+    def __getitem__(self, key: Any) -> Array:
+        found: Array = same_kind(self.uop[_index(key)], (self, *_arrays_in(key)))
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise UserTypeError(
+            "an Array is not written: x = x.at[i].set(v) makes the array in which x[i] is v"
+        )
+
+
+def _index(key: Any) -> Any:
+    """An index with the UOps of its Arrays; those that are computed and scalar become numbers."""
+    if isinstance(key, tuple):
+        return tuple([_index(k) for k in key])
+    if not isinstance(key, Array):
+        return key
+    if key.tracing is None and not key.ndim:
+        return key.value("the index").item()
+    return key.uop
+
+
+def _arrays_in(key: Any) -> list[Array]:
+    return [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)]
+
+
+def _computed(u: UOp, who: str) -> npt.NDArray[Any]:
+    """The value of a graph without params. Constant arrays are arguments of its program."""
+    from uopc.driver import compile
+
+    free = next((p for p in walk.nodes(u) if p.op is Ops.PARAM), None)
+    if free is not None:
+        raise UserTypeError(
+            f"{who} is not known: it depends on the param {free.arg.name!r}: compile the graph,"
+            f" and call the program{made_at(free)}"
+        )
+    data = [d for d in walk.nodes(u) if d.op is Ops.DATA]
+    stand_in = {d: param(f"c{i}", shapes.shape(d), d.dtype) for i, d in enumerate(data)}
+    graph = rebuild.rewritten(u, lambda v, src: stand_in.get(v))
+    result = compile(graph, inputs=list(stand_in.values()))(*[d.arg.array for d in data])
+    return np.asarray(result)
+
+
+# ---------------------------------------------------------------- functions of Arrays
+def trace_of(values: Iterable[Any]) -> Trace | None:
+    """The one trace of some values. UserError for two, and for one that has ended."""
+    found: Trace | None = None
+    for v in values:
+        if not isinstance(v, Array) or v.tracing is None:
+            continue
+        if not v.tracing.open:
+            raise UserError(
+                f"an array of {v.tracing.name} is used after the function has returned: return it"
+                f"{made_at(v.uop)}"
+            )
+        if found is not None and found is not v.tracing:
+            raise UserError(
+                f"arrays of {found.name} and of {v.tracing.name} meet: pass one as an argument"
+                f"{made_at(v.uop)}"
+            )
+        found = v.tracing
+    return found
+
+
+def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
+    """The UOp of an Array, UOp, NumPy array or number; numbers have NumPy's dtypes."""
+    if isinstance(value, Array):
+        return value.uop
+    if type(value) in (bool, int, float):
+        kind = (bool, int, float).index(type(value))
+        return operands.as_uop(value, _DEFAULTS[kind] if like is None else like)
+    if isinstance(value, complex):
+        raise UserTypeError(f"{who and who + ': '}complex numbers are not supported")
+    return operands.as_uop(value, None, who)
+
+
+def same_kind(made: Any, values: Iterable[Any], weak: bool = False) -> Any:
+    """UOps as results of a function of these values: UOps if all arrays are UOps, else Arrays."""
+    given = list(values)
+    of_uops = any(isinstance(v, UOp) for v in given)
+    if of_uops and not any(isinstance(v, Array) for v in given):
+        return made
+    trace = trace_of(given)
+    if isinstance(made, UOp):
+        return Array(made, trace, weak)
+    return type(made)([Array(m, trace) for m in made])
+
+
+def applied(function: Callable[..., Any], *values: Any) -> Any:
+    """A function of UOps, called with these values, of any kind."""
+    return same_kind(function(*[uop_of(v) for v in values]), values)
+
+
+def _is_weak(v: Any) -> bool:
+    return v.weak if isinstance(v, Array) else type(v) in (bool, int, float)
+
+
+def common_dtype(values: Iterable[Any]) -> DType:
+    """The dtype that values promote to. Numbers, and Arrays that were numbers, do not widen an
+    array's dtype; a float among integers gives float64."""
+    given = list(values)
+    strong = [uop_of(v).dtype.scalar for v in given if not _is_weak(v)]
+    weak = [_KINDS[uop_of(v).dtype.kind] for v in given if _is_weak(v)]
+    if not strong:
+        return _DEFAULTS[max(weak)]
+    found = reduce(dtypes.promote, strong)
+    return _DEFAULTS[max(weak)] if weak and max(weak) > _KINDS[found.kind] else found
+
+
+def promoted(who: str, *values: Any) -> tuple[list[UOp], bool]:
+    """Values in their common dtype, and whether the result is a weak number."""
+    for v in values:
+        if isinstance(v, complex):
+            raise UserTypeError(f"{who}: complex numbers are not supported")
+    common = common_dtype(values)
+    made = []
+    for v in values:
+        if type(v) in (bool, int, float):
+            made.append(leaves.const(common, operands.as_uop(v, common).arg))
+        else:
+            made.append(fold.cast(uop_of(v, who), common))
+    arrays = [v for v in values if type(v) not in (bool, int, float)]
+    return made, bool(arrays) and all(map(_is_weak, arrays)) and len(arrays) > 0
+
+
+def is_operand(value: Any) -> bool:
+    """An operator of an Array takes it."""
+    return isinstance(value, (Array, UOp, np.ndarray, np.generic, bool, int, float, complex))

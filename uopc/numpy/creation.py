@@ -1,0 +1,179 @@
+"""The functions of the Array API that make arrays. Floats default to float64, integers to int64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import checks, fold, leaves, operands
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import Array, applied, same_kind, trace_of, uop_of
+from uopc.numpy.dtype_functions import as_dtype
+from uopc.tensor import creation, indexing
+
+__all__ = [
+    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
+    "linspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+def _on_cpu(device: Any) -> None:
+    if device not in (None, "cpu"):
+        raise UserError(f"device: an array is made on cpu, got {device!r}; choose one in compile")
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
+    """An array of a number, a list, a NumPy array (copied) or another array."""
+    _on_cpu(device)
+    if copy is False and not isinstance(obj, (Array, UOp)):
+        raise UserError("asarray(copy=False): an array that is captured is copied")
+    if isinstance(obj, (Array, UOp)):
+        u = uop_of(obj)
+        return same_kind(fold.cast(u, as_dtype(dtype, u.dtype)), (obj,))
+    if _holds_arrays(obj):
+        from uopc.numpy.manipulation import stack
+
+        return asarray(stack([asarray(v) for v in obj]), dtype=dtype)
+    found = np.asarray(obj)
+    if found.dtype.kind not in "biuf" and "float" not in found.dtype.name:
+        raise UserTypeError(f"asarray: no dtype for {found.dtype} ({type(obj).__name__})")
+    made = operands.constant(found)
+    return Array(fold.cast(made, as_dtype(dtype, made.dtype)))
+
+
+def _holds_arrays(obj: Any) -> bool:
+    nested = isinstance(obj, (list, tuple))
+    return nested and any(isinstance(v, (Array, UOp)) or _holds_arrays(v) for v in obj)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array of one that has `__dlpack__`."""
+    return x if isinstance(x, Array) else asarray(np.from_dlpack(x), device=device, copy=copy)
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Every element is `fill_value`."""
+    _on_cpu(device)
+    value = uop_of(fill_value, "full")
+    made = creation.full(shape, fold.cast(value, as_dtype(dtype, value.dtype)))
+    return same_kind(made, (fill_value,))
+
+
+def _numbers(name: str, value: int) -> Any:
+    def function(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+        _on_cpu(device)
+        return Array(creation.full(shape, value, as_dtype(dtype, dtypes.float64)))
+
+    def like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Any:
+        _on_cpu(device)
+        u = uop_of(x, f"{name}_like")
+        return same_kind(creation.full(shapes.shape(u), value, as_dtype(dtype, u.dtype)), (x,))
+
+    for f, title in ((function, name), (like, f"{name}_like")):
+        f.__name__ = f.__qualname__ = title
+        f.__doc__ = f"Every element is {value}, in the shape{' of x' if f is like else ''}."
+    return function, like
+
+
+zeros, zeros_like = _numbers("zeros", 0)
+ones, ones_like = _numbers("ones", 1)
+empty, empty_like = _numbers("empty", 0)
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Every element is `fill_value`, in the shape and dtype of x."""
+    _on_cpu(device)
+    u = uop_of(x, "full_like")
+    t = as_dtype(dtype, u.dtype)
+    value = leaves.const(t, operands.as_uop(fill_value, t).arg) if type(fill_value) in (
+        bool, int, float) else fold.cast(uop_of(fill_value), t)  # fmt: skip
+    return same_kind(creation.full(shapes.shape(u), value), (x, fill_value))
+
+
+def arange(
+    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
+) -> Array:
+    """start, start + step, ... below stop; int64 if all three are integers, else float64."""
+    _on_cpu(device)
+    if stop is None:
+        start, stop = 0, start
+    start, stop, step = (v.item() if isinstance(v, np.generic) else v for v in (start, stop, step))
+    whole = all(isinstance(v, (int, UOp)) for v in (start, stop, step))
+    t = as_dtype(dtype, dtypes.int64 if whole else dtypes.float64)
+    return Array(_steps(start, stop, step, t))
+
+
+def _steps(start: Any, stop: Any, step: Any, t: DType) -> UOp:
+    if any(isinstance(v, UOp) for v in (start, stop, step)):
+        return creation.arange(start, stop, step, t)
+    checks.number("arange", step)
+    if step == 0:
+        raise UserError("arange: step must not be 0")
+    count = max(0, math.ceil((stop - start) / step))
+    wide = t if t.is_float and t.bits >= 32 else dtypes.float32 if t.is_float else dtypes.int64
+    if not t.is_float and not all(isinstance(v, int) for v in (start, stop, step)):
+        wide = dtypes.float64
+    ramp = fold.cast(leaves.iota(count), wide)
+    return fold.cast(ramp * leaves.const(wide, step) + leaves.const(wide, start), t)
+
+
+def linspace(
+    start: Any, stop: Any, /, num: int = 50, *, dtype: Any = None, device: Any = None,
+    endpoint: bool = True,
+) -> Array:  # fmt: skip
+    """`num` numbers from start to stop at equal distances; float64 by default."""
+    _on_cpu(device)
+    t = as_dtype(dtype, dtypes.float64)
+    gaps = num - 1 if endpoint else num
+    i = leaves.iota(num)
+    step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
+    values = fold.cast(i, dtypes.float64) * step + float(start)
+    if endpoint and num > 1:
+        values = i.eq(num - 1).where(float(stop), values)
+    return Array(fold.cast(values, t))
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+) -> Array:
+    """Ones on the diagonal `k` above the main one."""
+    _on_cpu(device)
+    columns = n_rows if n_cols is None else n_cols
+    i = leaves.iota(n_rows).reshape(n_rows, 1)
+    on = (i + k).eq(leaves.iota(columns))
+    return Array(fold.cast(on.expand(n_rows, columns), as_dtype(dtype, dtypes.float64)))
+
+
+def tril(x: Any, /, k: int = 0) -> Any:
+    """The elements up to the diagonal `k` above the main one; 0 elsewhere."""
+    return applied(lambda u: indexing.tril(u, k), x)
+
+
+def triu(x: Any, /, k: int = 0) -> Any:
+    """The elements from the diagonal `k` above the main one on; 0 elsewhere."""
+    return applied(lambda u: indexing.triu(u, k), x)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
+    """Coordinate matrices of vectors."""
+    if indexing not in ("xy", "ij"):
+        raise UserError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
+    uops = [uop_of(a, "meshgrid").reshape(-1) for a in arrays]
+    rank = len(uops)
+    axes = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        axes[:2] = 1, 0
+    dims = [0] * rank
+    for u, axis in zip(uops, axes):
+        dims[axis] = u.shape[0]
+    made = [
+        u.reshape([-1 if i == axis else 1 for i in range(rank)]).expand(dims)
+        for u, axis in zip(uops, axes)
+    ]
+    trace_of(arrays)
+    return [same_kind(m, arrays) for m in made]

@@ -1,0 +1,140 @@
+"""Dtypes in the namespace: their names, `astype`, `result_type`, `isdtype`, `finfo`, `iinfo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserTypeError
+from uopc.ir.builder import fold, leaves
+from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import Array, common_dtype, same_kind, uop_of
+
+__all__ = [
+    "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type",
+]  # fmt: skip
+
+_OF_PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+_INTEGERS = ("int8", "int16", "int32", "int64")
+_FLOATS = ("float32", "float64")
+KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": _INTEGERS,
+    "unsigned integer": tuple(f"u{t}" for t in _INTEGERS),
+    "real floating": _FLOATS,
+    "complex floating": (),
+}
+KINDS["integral"] = KINDS["signed integer"] + KINDS["unsigned integer"]
+KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"]
+BY_NAME = {n: dtypes.by_name(n) for kind in ("bool", "numeric") for n in KINDS[kind]} | {
+    "float16": dtypes.float16, "bfloat16": dtypes.bfloat16,
+}  # fmt: skip
+
+
+def as_dtype(dtype: Any, default: DType) -> DType:
+    """A DType, or a dtype of NumPy: `np.float64`, `"f8"`, `float`. UserTypeError for complex."""
+    if dtype is None:
+        return default
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, type) and dtype in _OF_PYTHON:
+        return _OF_PYTHON[dtype]
+    try:
+        return dtypes.from_numpy(np.dtype(dtype))
+    except TypeError as error:
+        raise UserTypeError(f"dtype: {error}") from None
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """x in another dtype: floats truncate and saturate to integers, integers wrap."""
+    del copy, device  # an array is a value: nobody sees whether it is a copy
+    u = uop_of(x, "astype")
+    return same_kind(fold.cast(u, as_dtype(dtype, u.dtype)), (x,))
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype that arrays, dtypes and numbers promote to."""
+    if not arrays_and_dtypes:
+        raise UserTypeError("result_type needs an array or a dtype")
+    known = (Array, UOp, bool, int, float, np.ndarray, np.generic)
+    values = [
+        v if isinstance(v, known) else Array(leaves.const(as_dtype(v, dtypes.float64), 0))
+        for v in arrays_and_dtypes
+    ]
+    return common_dtype(values)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """True if promotion of the two dtypes gives `to`."""
+    given = from_ if isinstance(from_, DType) else uop_of(from_).dtype
+    wanted = as_dtype(to, given)
+    try:
+        return dtypes.promote(given, wanted) is wanted
+    except (TypeError, UserTypeError):
+        return False
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """True if a dtype is the given one, of a kind such as `"integral"`, or either of a tuple."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    found = as_dtype(dtype, dtypes.float64)
+    if not isinstance(kind, str):
+        return found is as_dtype(kind, found)
+    if kind not in KINDS:
+        raise UserTypeError(f"isdtype: unknown kind {kind!r}; choose {', '.join(KINDS)}")
+    narrow = found.is_float and kind in ("real floating", "numeric")
+    return found.name in KINDS[kind] or narrow
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """Facts of a float dtype: bits, eps, greatest, least and least normal number."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IntegerInfo:
+    """Facts of an integer dtype: bits, greatest and least number."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _dtype_of(type: Any) -> DType:
+    return type.dtype if isinstance(type, (Array, np.ndarray)) else as_dtype(type, dtypes.float64)
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Facts of a float dtype, or of an array's."""
+    t = as_dtype(_dtype_of(type), dtypes.float64)
+    if not t.is_float:
+        raise UserTypeError(f"finfo needs a float dtype, got {t.name}")
+    if t.numpy.kind == "f":
+        f: Any = np.finfo(t.numpy)
+    else:
+        import ml_dtypes
+
+        f = ml_dtypes.finfo(t.numpy)  # type: ignore[no-untyped-call]
+    eps, most, least, normal = map(float, (f.eps, f.max, f.min, f.smallest_normal))
+    return FloatInfo(t.bits, eps, most, least, normal, t)
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """Facts of an integer dtype, or of an array's."""
+    t = as_dtype(_dtype_of(type), dtypes.int64)
+    if not t.is_int:
+        raise UserTypeError(f"iinfo needs an integer dtype, got {t.name}")
+    return IntegerInfo(t.bits, t.bounds[1], t.bounds[0], t)

@@ -1,0 +1,200 @@
+"""The elementwise functions of the Array API, and the operators of Array.
+
+Operands promote as the standard says: Python numbers are weak; integers in a function of floats
+become float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from uopc.errors import UserTypeError
+from uopc.ir.builder import alu, fold, leaves
+from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import is_operand, promoted, same_kind
+from uopc.tensor import elementwise
+from uopc.tensor.methods import Methods
+
+__all__ = ["clip", "where"]
+Function = Callable[..., Any]
+
+
+def _named(function: Function, name: str, doc: str) -> Function:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _made(name: str, takes: str, doc: str, build: Callable[..., UOp], arity: int) -> Function:
+    """A function of `arity` operands: `takes` is the kind that `build` needs, or any."""
+
+    def function(*values: Any) -> Any:
+        if len(values) != arity:
+            plural = "argument" if arity == 1 else "arguments"
+            raise UserTypeError(f"{name} takes {arity} {plural}, got {len(values)}")
+        uops, weak = promoted(name, *values)
+        t = uops[0].dtype.scalar
+        if takes == "float" and not t.is_float:
+            uops = [fold.cast(u, dtypes.float64) for u in uops]
+        elif takes == "bool" and t.kind != "bool":
+            uops = [fold.cast(u, dtypes.bool_) for u in uops]
+        elif takes == "bits" and t.is_float:
+            raise UserTypeError(f"{name} needs integers or bool, got {t.name}")
+        elif takes == "number" and t.kind == "bool":
+            raise UserTypeError(f"{name} needs numbers, got bool")
+        return same_kind(build(*uops), values, weak)
+
+    return _named(function, name, doc)
+
+
+def _whole(method: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
+    """A rounding, which leaves integers as they are."""
+    return lambda x: method(x) if x.dtype.is_float else x
+
+
+def _never(x: UOp) -> UOp:
+    return leaves.const_like(fold.cast(x, dtypes.bool_), False)
+
+
+def _isnan(x: UOp) -> UOp:
+    return alu.alu(x, Ops.CMPNE, x) if x.dtype.is_float else _never(x)
+
+
+def _isinf(x: UOp) -> UOp:
+    return alu.binary(Ops.CMPEQ, abs(x), math.inf) if x.dtype.is_float else _never(x)
+
+
+def _isfinite(x: UOp) -> UOp:
+    return abs(x) < math.inf if x.dtype.is_float else ~_never(x)
+
+
+def _signed(x: UOp) -> UOp:
+    """The sign; NaN stays NaN."""
+    found = elementwise.sign(x)
+    return alu.where(alu.alu(x, Ops.CMPNE, x), x, found) if x.dtype.is_float else found
+
+
+def _op(op: Any) -> Callable[[UOp, UOp], UOp]:
+    return lambda x, y: alu.alu(x, op, y)
+
+
+def _swapped(build: Callable[[UOp, UOp], UOp]) -> Callable[[UOp, UOp], UOp]:
+    return lambda x, y: build(y, x)
+
+
+_OPERATOR = {n: getattr(Methods, f"__{n}__") for n in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
+    "rshift",
+)}  # fmt: skip
+_FLOAT = {  # name -> formula
+    "cos": "The cosine.", "exp": "e to the x.", "log": "The natural logarithm.",
+    "log2": "The logarithm to base 2.", "sin": "The sine.", "sqrt": "The square root.",
+    "tan": "The tangent.", "tanh": "The hyperbolic tangent.", "exp2": "2 to the x.",
+    "reciprocal": "1 / x.",
+}  # fmt: skip
+_UNARY = {  # name -> (operands it takes, formula, function)
+    "abs": ("any", "The magnitude.", elementwise.absolute),
+    "bitwise_invert": ("bits", "Every bit flipped; not x for bool.", elementwise.invert),
+    "ceil": ("number", "The least integer from x up, in its dtype.", _whole(UOp.ceil)),
+    "floor": ("number", "The greatest integer up to x, in its dtype.", _whole(UOp.floor)),
+    "round": ("number", "The nearest integer, ties to even, in its dtype.", _whole(UOp.round)),
+    "trunc": ("number", "x without its fraction, in its dtype.", _whole(UOp.trunc)),
+    "isfinite": ("any", "True unless x is infinite or NaN.", _isfinite),
+    "isinf": ("any", "True for an infinity.", _isinf),
+    "isnan": ("any", "True for NaN.", _isnan),
+    "logical_not": ("bool", "not x.", elementwise.invert),
+    "negative": ("number", "-x.", elementwise.negative),
+    "positive": ("any", "x.", elementwise.positive),
+    "sign": ("number", "-1, 0 or 1 with the sign of x; NaN for NaN.", _signed),
+    "square": ("number", "x * x.", lambda x: alu.alu(x, Ops.MUL, x)),
+}
+_BINARY = {
+    "add": ("any", "x + y.", _OPERATOR["add"]),
+    "bitwise_and": ("bits", "x & y.", _OPERATOR["and"]),
+    "bitwise_left_shift": ("bits", "x << y.", _OPERATOR["lshift"]),
+    "bitwise_or": ("bits", "x | y.", _OPERATOR["or"]),
+    "bitwise_right_shift": ("bits", "x >> y.", _OPERATOR["rshift"]),
+    "bitwise_xor": ("bits", "x ^ y.", _OPERATOR["xor"]),
+    "divide": ("float", "x / y.", _OPERATOR["truediv"]),
+    "equal": ("any", "x == y by value.", _op(Ops.CMPEQ)),
+    "floor_divide": ("number", "The greatest integer up to x / y.", _OPERATOR["floordiv"]),
+    "greater": ("any", "x > y.", _swapped(_op(Ops.CMPLT))),
+    "greater_equal": ("any", "x >= y.", _swapped(_op(Ops.CMPLE))),
+    "less": ("any", "x < y.", _op(Ops.CMPLT)),
+    "less_equal": ("any", "x <= y.", _op(Ops.CMPLE)),
+    "logical_and": ("bool", "x and y.", _OPERATOR["and"]),
+    "logical_or": ("bool", "x or y.", _OPERATOR["or"]),
+    "logical_xor": ("bool", "One of x and y.", _OPERATOR["xor"]),
+    "maximum": ("any", "The greater; NaN if one is NaN.", _op(Ops.MAX)),
+    "minimum": ("any", "The less; NaN if one is NaN.", _op(Ops.MIN)),
+    "multiply": ("any", "x * y.", _OPERATOR["mul"]),
+    "not_equal": ("any", "x != y by value.", _op(Ops.CMPNE)),
+    "pow": ("number", "x to the y.", _OPERATOR["pow"]),
+    "remainder": ("number", "x - y * floor(x / y).", _OPERATOR["mod"]),
+    "subtract": ("number", "x - y.", _OPERATOR["sub"]),
+}
+FUNCTIONS: dict[str, Function] = {
+    **{n: _made(n, "float", doc, getattr(Methods, n), 1) for n, doc in _FLOAT.items()},
+    **{n: _made(n, kind, doc, f, 1) for n, (kind, doc, f) in _UNARY.items()},
+    **{n: _made(n, kind, doc, f, 2) for n, (kind, doc, f) in _BINARY.items()},
+}
+# NumPy's other names, by which its functions reach a UOp or an Array too.
+NUMPY_NAMES = {
+    "absolute": "abs", "bitwise_not": "bitwise_invert", "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "mod": "remainder",
+    "power": "pow", "rint": "round", "true_divide": "divide",
+}  # fmt: skip
+FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items()}
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    if type(condition) is bool:
+        condition = leaves.const(dtypes.bool_, condition)
+    (c,), _ = promoted("where", condition)
+    uops, weak = promoted("where", x, y)
+    return same_kind(alu.where(fold.cast(c, dtypes.bool_), *uops), (condition, x, y), weak)
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    """x, but at least `min` and at most `max`, in the dtype of x."""
+    bounds = [v for v in (min, max) if v is not None]
+    (made, *_), weak = promoted("clip", x)
+    for bound, op in ((min, Ops.MAX), (max, Ops.MIN)):
+        if bound is not None:
+            (x_, b), _ = promoted("clip", same_kind(made, (x,), weak), bound)
+            made = fold.cast(alu.alu(x_, op, b), made.dtype)
+    return same_kind(made, (x, *bounds), weak)
+
+
+# ---------------------------------------------------------------- operators
+def operator(function: Function) -> Function:
+    """The function as an operator of Array; another class than an operand's may answer."""
+    return lambda a, b: function(a, b) if is_operand(b) else NotImplemented
+
+
+def reflected(function: Function) -> Function:
+    """The operator with the Array on the right."""
+    return lambda a, b: function(b, a) if is_operand(b) else NotImplemented
+
+
+_BOTH_SIDES = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "pow", "and": "bitwise_and",
+    "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}  # fmt: skip
+_COMPARISONS = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+    "ne": "not_equal",
+}  # fmt: skip
+OPERATORS: dict[str, Function] = {
+    **{f"__{n}__": operator(FUNCTIONS[f]) for n, f in (_BOTH_SIDES | _COMPARISONS).items()},
+    **{f"__r{n}__": reflected(FUNCTIONS[f]) for n, f in _BOTH_SIDES.items()},
+    "__neg__": FUNCTIONS["negative"], "__pos__": FUNCTIONS["positive"],
+    "__abs__": FUNCTIONS["abs"], "__invert__": FUNCTIONS["bitwise_invert"],
+}  # fmt: skip

@@ -1,0 +1,166 @@
+"""Products and norms of the Array API (`uopc.numpy.linalg`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import fold, leaves
+from uopc.ir.builder.movement import normal_axes, normal_axis
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import promoted, same_kind, uop_of
+from uopc.numpy.manipulation import matrix_transpose
+from uopc.numpy.reductions import sum as _sum
+from uopc.tensor import nn
+
+__all__ = [
+    "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "outer", "tensordot",
+    "trace", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+def matmul(x1: Any, x2: Any, /) -> Any:
+    """The matrix product of the last two dimensions."""
+    (a, b), _ = promoted("matmul", x1, x2)
+    for u in (a, b):
+        if not shapes.shape(u):
+            raise UserError("matmul: an operand without dimensions; use multiply")
+    made = nn.matmul(a, b)
+    return same_kind(fold.cast(made, a.dtype), (x1, x2))
+
+
+def dot(x1: Any, x2: Any, /) -> Any:
+    """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector)."""
+    (a, b), _ = promoted("dot", x1, x2)
+    ranks = len(shapes.shape(a)), len(shapes.shape(b))
+    if 0 in ranks:
+        return same_kind(a * b, (x1, x2))
+    if ranks[1] <= 2:
+        return matmul(x1, x2)
+    return tensordot(x1, x2, axes=((-1,), (-2,)))
+
+
+def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
+    """Sums of products over some axes of both: the last `axes` of x1 and first of x2, or a pair of
+    sequences."""
+    (a, b), _ = promoted("tensordot", x1, x2)
+    rank_a, rank_b = len(shapes.shape(a)), len(shapes.shape(b))
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(rank_a, rank_b):
+            raise UserError(f"tensordot: axes={axes} of {rank_a} and {rank_b} dimensions")
+        pair: Any = (range(rank_a - axes, rank_a), range(axes))
+    else:
+        pair = [(v,) if isinstance(v, int) else v for v in axes]
+    left = [normal_axis(i, rank_a, "tensordot") for i in pair[0]]
+    right = [normal_axis(i, rank_b, "tensordot") for i in pair[1]]
+    if len(left) != len(right):
+        raise UserError(f"tensordot: {len(left)} axes of one, {len(right)} of the other")
+    free_a = [i for i in range(rank_a) if i not in left]
+    free_b = [i for i in range(rank_b) if i not in right]
+    dims_a, dims_b = shapes.shape(a), shapes.shape(b)
+    for i, j in zip(left, right):
+        if dims_a[i] != dims_b[j]:
+            raise UserError(f"tensordot: axis {i} has {dims_a[i]} elements, axis {j} {dims_b[j]}")
+    kept_a, kept_b = [dims_a[i] for i in free_a], [dims_b[i] for i in free_b]
+    inner = shapes.size(tuple([dims_a[i] for i in left]))
+    rows, columns = shapes.size(tuple(kept_a)), shapes.size(tuple(kept_b))
+    flat_a = a.permute([*free_a, *left]).reshape(rows, inner)
+    flat_b = b.permute([*right, *free_b]).reshape(inner, columns)
+    made = nn.matmul(flat_a, flat_b).reshape(*kept_a, *kept_b) if kept_a or kept_b else (
+        nn.matmul(flat_a, flat_b).reshape(()))  # fmt: skip
+    return same_kind(fold.cast(made, a.dtype), (x1, x2))
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """The sum of products along one axis."""
+    (a, b), _ = promoted("vecdot", x1, x2)
+    least = min(len(shapes.shape(a)), len(shapes.shape(b)))
+    if not -least <= axis < 0:
+        raise UserError(f"vecdot: axis must be -{least} to -1, got {axis}")
+    if shapes.shape(a)[axis] != shapes.shape(b)[axis]:
+        raise UserError(f"vecdot: {shapes.shape(a)[axis]} and {shapes.shape(b)[axis]} elements")
+    return same_kind(fold.cast((a * b).sum(axis), a.dtype), (x1, x2))
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """The product of each element of one vector with each of the other."""
+    (a, b), _ = promoted("outer", x1, x2)
+    if len(shapes.shape(a)) != 1 or len(shapes.shape(b)) != 1:
+        raise UserError("outer: needs two vectors")
+    return same_kind(a.reshape(-1, 1) * b, (x1, x2))
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """The cross product of vectors of 3 elements along an axis."""
+    (a, b), _ = promoted("cross", x1, x2)
+    shape = shapes.broadcast([shapes.shape(a), shapes.shape(b)])
+    axis = normal_axis(axis, len(shape), "cross")
+    a, b = a.expand(shape), b.expand(shape)
+    if shape[axis] != 3:
+        raise UserError(f"cross: axis {axis} has {shape[axis]} elements, not 3")
+    before = (slice(None),) * axis
+    p, q = ([u[(*before, i)] for i in range(3)] for u in (a, b))
+    parts = [p[i - 2] * q[i - 1] - p[i - 1] * q[i - 2] for i in range(3)]
+    return same_kind(parts[0].stack(*parts[1:], axis=axis), (x1, x2))
+
+
+def diagonal(x: Any, /, offset: int = 0) -> Any:
+    """The elements of the diagonal `offset` above the main one, of the last two dimensions."""
+    return same_kind(_diagonal(uop_of(x), offset), (x,))
+
+
+def _diagonal(u: UOp, offset: int) -> UOp:
+    dims = shapes.shape(u)
+    if len(dims) < 2:
+        raise UserError(f"diagonal: needs 2 dimensions, got {shapes.show(dims)}")
+    *rest, n, m = dims
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(0, min(n - row, m - column))
+    places = leaves.iota(count) * (m + 1) + (row * m + column)
+    flat = u.reshape(*rest, n * m)
+    return flat[(*(slice(None),) * len(rest), fold.cast(places, dtypes.int64))]
+
+
+def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:
+    """The sum of a diagonal of the last two dimensions; of integers in 64 bits."""
+    return _sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+
+
+def vector_norm(
+    x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2
+) -> Any:
+    """The norm of vectors: the root of order `ord` of the sum of powers; 0, inf and -inf too."""
+    u = uop_of(x)
+    size = abs(u)
+    if ord == float("inf"):
+        made = size.max(axis, keepdims)
+    elif ord == -float("inf"):
+        made = size.min(axis, keepdims)
+    elif ord == 0:
+        made = fold.cast(size.ne(0), u.dtype).sum(axis, keepdims)
+    elif ord == 1:
+        made = size.sum(axis, keepdims)
+    elif ord == 2:
+        made = (u * u).sum(axis, keepdims).sqrt()
+    else:
+        made = (size**ord).sum(axis, keepdims) ** (1.0 / ord)
+    return same_kind(fold.cast(made, u.dtype), (x,))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """The norm of matrices, the last two dimensions: "fro", 1, -1, inf or -inf."""
+    u = uop_of(x)
+    rank = len(shapes.shape(u))
+    rows, columns = normal_axes((-2, -1), rank, "matrix_norm")
+    if ord == "fro":
+        made = (u * u).sum((rows, columns), keepdims).sqrt()
+    elif ord in (1, -1, float("inf"), -float("inf")):
+        summed, over = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        totals = abs(u).sum(summed, True)
+        made = totals.max(over, True) if ord > 0 else totals.min(over, True)
+        if not keepdims:
+            made = made.reshape(shapes.shape(u)[: rank - 2])
+    else:
+        raise UserError(f"matrix_norm: ord {ord!r} needs singular values, which uopc has not")
+    return same_kind(made, (x,))

@@ -1,0 +1,255 @@
+"""Functions of the Array API that move elements, and `take`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from uopc.errors import UserError
+from uopc.ir.builder import fold, leaves
+from uopc.ir.builder.movement import normal_axes, normal_axis
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import applied, promoted, same_kind, uop_of
+from uopc.tensor import indexing
+
+__all__ = [
+    "broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flip", "matrix_transpose",
+    "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack",
+    "swapaxes", "take", "take_along_axis", "tile", "transpose", "unstack",
+]  # fmt: skip
+
+
+def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
+    """The same elements in row-major order under `shape`; a dimension of -1 follows."""
+    del copy
+    return applied(lambda u: u.reshape(shape if isinstance(shape, (tuple, list)) else (shape,)), x)
+
+
+def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
+    """The axes in another order."""
+    return applied(lambda u: u.permute([normal_axis(a, len(u.shape), "axes") for a in axes]), x)
+
+
+def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
+    """The axes in reverse, or in the order given."""
+    u = uop_of(x)
+    order = range(len(shapes.shape(u)))[::-1] if axes is None else axes
+    return same_kind(u.permute(tuple(order)), (x,))
+
+
+def matrix_transpose(x: Any, /) -> Any:
+    """The last two axes exchanged."""
+    return applied(_matrix_transpose, x)
+
+
+def _matrix_transpose(u: UOp) -> UOp:
+    rank = len(shapes.shape(u))
+    if rank < 2:
+        raise UserError(f"matrix_transpose: needs 2 dimensions, got {shapes.show(shapes.shape(u))}")
+    return u.permute((*range(rank - 2), rank - 1, rank - 2))
+
+
+def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
+    """Two axes exchanged."""
+    u = uop_of(x)
+    order = list(range(len(shapes.shape(u))))
+    a, b = (normal_axis(v, len(order), "swapaxes") for v in (axis1, axis2))
+    order[a], order[b] = order[b], order[a]
+    return same_kind(u.permute(order), (x,))
+
+
+def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
+    """Axes of x at other places; the others keep their order."""
+    u = uop_of(x)
+    rank = len(shapes.shape(u))
+    pairs = [(v,) if isinstance(v, int) else tuple(v) for v in (source, destination)]
+    froms, tos = ([normal_axis(a, rank, "moveaxis") for a in p] for p in pairs)
+    if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
+        raise UserError(f"moveaxis: {source} and {destination} must be as many different axes")
+    order = [i for i in range(rank) if i not in froms]
+    for to, axis in sorted(zip(tos, froms)):
+        order.insert(to, axis)
+    return same_kind(u.permute(order), (x,))
+
+
+def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
+    """A dimension of size 1 at each of these places of the result."""
+    u = uop_of(x)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    rank = len(shapes.shape(u)) + len(axes)
+    for a in sorted(normal_axes(axes, rank, "expand_dims")):
+        u = indexing.unsqueeze(u, a)
+    return same_kind(u, (x,))
+
+
+def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
+    """Without the dimensions of size 1 that `axis` lists; UserError if one has another size."""
+    u = uop_of(x)
+    dims = shapes.shape(u)
+    axes = normal_axes(axis, len(dims), "squeeze") if axis is not None else tuple(
+        [i for i, d in enumerate(dims) if d == 1])  # fmt: skip
+    if wrong := [a for a in axes if dims[a] != 1]:
+        raise UserError(f"squeeze: axis {wrong[0]} of {shapes.show(dims)} is not 1")
+    return same_kind(u.reshape([d for i, d in enumerate(dims) if i not in axes]), (x,))
+
+
+def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
+    """The elements in reverse along some axes, or all."""
+    u = uop_of(x)
+    axes = normal_axes(axis, len(shapes.shape(u)), "flip")
+    return same_kind(u.flip(axes) if axes else u, (x,))
+
+
+def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
+    """The elements moved by `shift` along an axis; those that leave one end enter the other."""
+    u = uop_of(x)
+    dims = shapes.shape(u)
+    if axis is None:
+        return same_kind(_rolled(u.reshape(-1), shift, 0).reshape(dims), (x,))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    for s, a in zip(shifts, axes, strict=True):
+        u = _rolled(u, s, normal_axis(a, len(dims), "roll"))
+    return same_kind(u, (x,))
+
+
+def _rolled(u: UOp, shift: int, axis: int) -> UOp:
+    n = shapes.shape(u)[axis]
+    if n == 0 or (back := shift % n) == 0:
+        return u
+    before = (slice(None),) * axis
+    return u[(*before, slice(n - back, None))].cat(u[(*before, slice(0, n - back))], axis=axis)
+
+
+def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Any:
+    """Arrays one behind the other along an axis; flattened if it is None."""
+    uops, _ = promoted("concat", *arrays)
+    if axis is None:
+        uops, axis = [u.reshape(-1) for u in uops], 0
+    first, *others = uops
+    return same_kind(first.cat(*others, axis=axis), arrays)
+
+
+def stack(arrays: Sequence[Any], /, axis: int = 0) -> Any:
+    """Arrays of one shape along a new axis."""
+    first, *others = promoted("stack", *arrays)[0]
+    return same_kind(first.stack(*others, axis=axis), arrays)
+
+
+def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
+    """The slices of x along an axis, without it."""
+    u = uop_of(x)
+    axis = normal_axis(axis, len(shapes.shape(u)), "unstack")
+    before = (slice(None),) * axis
+    count = shapes.shape(u)[axis]
+    return tuple(same_kind([u[(*before, i)] for i in range(count)], (x,)))
+
+
+def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
+    """x repeated along axes of size 1, and along new ones in front."""
+    u = uop_of(x)
+    dims = shapes.shape(u)
+    if len(dims) > len(shape):
+        raise UserError(f"broadcast_to: {shapes.show(dims)} has more axes than {tuple(shape)}")
+    return same_kind(u.reshape((*(1,) * (len(shape) - len(dims)), *dims)).expand(shape), (x,))
+
+
+def broadcast_arrays(*arrays: Any) -> list[Any]:
+    """Arrays in their common shape."""
+    shape = shapes.broadcast([shapes.shape(uop_of(a)) for a in arrays])
+    return [broadcast_to(a, shape) for a in arrays]
+
+
+def tile(x: Any, repetitions: Sequence[int], /) -> Any:
+    """x, repeated along each axis."""
+    u = uop_of(x)
+    dims = shapes.shape(u)
+    rank = max(len(dims), len(repetitions))
+    dims = (*(1,) * (rank - len(dims)), *dims)
+    times = (*(1,) * (rank - len(repetitions)), *repetitions)
+    split = u.reshape([s for d in dims for s in (1, d)])
+    wide = split.expand([s for d, t in zip(dims, times) for s in (t, d)])
+    return same_kind(wide.reshape([d * t for d, t in zip(dims, times)]), (x,))
+
+
+def repeat(x: Any, repeats: int, /, axis: int | None = None) -> Any:
+    """Each element `repeats` times. UserError for a number of its own for each element."""
+    if not isinstance(repeats, int):
+        raise UserError("repeat: a number for each element makes a shape that depends on values")
+    u = uop_of(x)
+    if axis is None:
+        u, axis = u.reshape(-1), 0
+    dims = shapes.shape(u)
+    axis = normal_axis(axis, len(dims), "repeat")
+    behind = axis + 1
+    split = u.reshape((*dims[:behind], 1, *dims[behind:]))
+    wide = split.expand((*dims[:behind], repeats, *dims[behind:]))
+    return same_kind(wide.reshape((*dims[:axis], dims[axis] * repeats, *dims[behind:])), (x,))
+
+
+def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
+    """The elements of x at `indices` along an axis."""
+    u = uop_of(x)
+    if axis is None and len(shapes.shape(u)) != 1:
+        raise UserError(f"take: axis is needed for {len(shapes.shape(u))} dimensions")
+    return same_kind(indexing.take(u, uop_of(indices), 0 if axis is None else axis), (x, indices))
+
+
+def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
+    """out[i, j] = x[indices[i, j], j] for axis 0."""
+    u, i = uop_of(x), uop_of(indices)
+    axis = normal_axis(axis, len(shapes.shape(u)), "take_along_axis")
+    dims, wanted = list(shapes.shape(u)), list(shapes.shape(i))
+    if len(dims) != len(wanted):
+        raise UserError(f"take_along_axis: {len(dims)} dimensions, {len(wanted)} of the indices")
+    common = shapes.broadcast([
+        tuple([1 if k == axis else d for k, d in enumerate(v)]) for v in (dims, wanted)
+    ])  # fmt: skip
+    sized = [[v[axis] if k == axis else d for k, d in enumerate(common)] for v in (dims, wanted)]
+    return same_kind(
+        indexing.gather(u.expand(sized[0]), axis, i.expand(sized[1])), (x, indices)
+    )
+
+
+def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
+    """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
+    `edge`, `reflect` or `wrap`."""
+    u = uop_of(x)
+    dims = shapes.shape(u)
+    widths = _widths(pad_width, len(dims))
+    if mode == "constant":
+        return same_kind(u.pad(widths, fold.cast(uop_of(constant_values), u.dtype)), (x,))
+    if mode not in ("edge", "reflect", "wrap"):
+        raise UserError(f"pad: mode must be constant, edge, reflect or wrap, got {mode!r}")
+    for axis, (n, (before, after)) in enumerate(zip(dims, widths)):
+        if n == 0 and before + after:
+            raise UserError(f"pad: axis {axis} has no elements to repeat")
+        if before + after:
+            places = _places(mode, n, before, after)
+            u = indexing.take(u, fold.cast(places, dtypes.int64), axis)
+    return same_kind(u, (x,))
+
+
+def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
+    if isinstance(given, int):
+        return [(given, given)] * rank
+    pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in given]
+    if len(pairs) == 2 and all(isinstance(p, int) for p in given):
+        pairs = [tuple(given)]
+    pairs = pairs * rank if len(pairs) == 1 else pairs
+    if len(pairs) != rank or any(len(p) != 2 or min(p) < 0 for p in pairs):
+        raise UserError(f"pad: expected (before, after) for each of {rank} axes, got {given!r}")
+    return [(p[0], p[1]) for p in pairs]
+
+
+def _places(mode: str, n: Any, before: int, after: int) -> UOp:
+    """The element of the axis that stands at each place of the padded one."""
+    i: UOp = leaves.iota(before + n + after) - before
+    if mode == "edge":
+        return i.maximum(0).minimum(n - 1)
+    period = n if mode == "wrap" or n == 1 else 2 * (n - 1)
+    around: UOp = i % period
+    return around if period is n else around.minimum(period - around)
+
+

@@ -1,0 +1,157 @@
+"""NumPy's functions and operators on UOps and Arrays, and the methods of Array.
+
+NumPy asks `__array_ufunc__` and `__array_function__` of its arguments. Both call the function of
+this namespace with the same name. A function that it lacks is an error, never a wrong number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from uopc.errors import UserTypeError
+from uopc.numpy import elementwise, linalg, namespace
+from uopc.numpy.array import Array, applied, uop_of
+from uopc.tensor.elementwise import rounded
+
+
+def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    if decimals == 0:
+        return elementwise.FUNCTIONS["round"](a)
+    return applied(lambda u: rounded(u, decimals), a)
+
+
+def _variance(name: str) -> Callable[..., Any]:
+    function = getattr(namespace, name)
+
+    def adapted(
+        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+        keepdims: bool = False, *, correction: float | None = None, mean: Any = None,
+    ) -> Any:  # fmt: skip
+        by = ddof if correction is None else correction
+        found = function(a, axis=axis, correction=by, keepdims=keepdims)
+        return found if dtype is None else namespace.astype(found, dtype)
+
+    return adapted
+
+
+def _mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+) -> Any:
+    given = a if dtype is None else namespace.astype(a, dtype)
+    return namespace.mean(given, axis=axis, keepdims=keepdims)
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **named: Any) -> Any:
+    return namespace.clip(a, named.get("min", a_min), named.get("max", a_max))
+
+
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    return namespace.diff(a, axis=axis, n=n, prepend=prepend, append=append)
+
+
+def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    return linalg.outer(namespace.reshape(a, (-1,)), namespace.reshape(b, (-1,)))
+
+
+def _size(a: Any, axis: int | None = None) -> Any:
+    return uop_of(a).size if axis is None else uop_of(a).shape[axis]
+
+
+# Functions whose parameters NumPy orders or names otherwise.
+_NUMPY_FORMS: dict[str, Callable[..., Any]] = {
+    "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
+    "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
+    "ndim": lambda a: uop_of(a).ndim, "std": _variance("std"), "var": _variance("var"),
+}  # fmt: skip
+# Options that ask for nothing that a graph has not, with their usual values.
+_USUAL = {
+    "out": (None,), "where": (True,), "order": (None, "C", "K", "A"), "casting": ("same_kind",),
+}  # fmt: skip
+
+
+def _without_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    for option, usual in _USUAL.items():
+        if option in options and not any(options[option] is v for v in usual):
+            raise UserTypeError(f"numpy.{name} of a UOp or Array takes no {option}=")
+    return {k: v for k, v in options.items() if k not in _USUAL}
+
+
+def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
+    function = _NUMPY_FORMS.get(name) if where is namespace else None
+    function = function or getattr(where, name, None)
+    if not callable(function):
+        raise UserTypeError(
+            f"numpy.{name} of a UOp or Array is not traced: uopc.numpy has no {name}; compute it"
+            " outside, or of other functions"
+        )
+    return function
+
+
+def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """The value of a NumPy ufunc. UserTypeError for its methods (`np.add.reduce`) and `out=`."""
+    name = ufunc.__name__
+    if method != "__call__":
+        raise UserTypeError(f"numpy.{name}.{method} of a UOp or Array is not traced: use sum, max")
+    return _found(name)(*inputs, **_without_options(name, options))
+
+
+def array_function(
+    a: Any, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    """The value of another function of NumPy. UserTypeError where the namespace lacks it."""
+    module, name = getattr(function, "__module__", ""), function.__name__
+    if module == "numpy.fft":
+        raise UserTypeError(f"numpy.fft.{name} of a UOp or Array: complex types are not supported")
+    found = _found(name, linalg if module == "numpy.linalg" else namespace)
+    return found(*args, **_without_options(name, options))
+
+
+# ---------------------------------------------------------------- methods of Array
+def _same(name: str) -> Callable[..., Any]:
+    return lambda a, *args, **named: _found(name)(a, *args, **named)
+
+
+def _shaped(name: str) -> Callable[..., Any]:
+    """A function of a shape or of axes, which also come one by one: `x.reshape(2, 3)`."""
+    function = getattr(namespace, name)
+
+    def method(a: Array, *dims: Any) -> Any:
+        if not dims:
+            return function(a)
+        return function(a, dims[0] if isinstance(dims[0], (tuple, list)) else dims)
+
+    return method
+
+
+_METHODS: dict[str, Any] = {n: _same(n) for n in (
+    "all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "diagonal", "dot", "max",
+    "mean", "min", "prod", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take",
+    "trace", "var",
+)} | {n: _shaped(n) for n in ("reshape", "transpose")}  # fmt: skip
+_METHODS |= elementwise.OPERATORS | {
+    "__array_ufunc__": array_ufunc,
+    "__array_function__": array_function,
+    "__matmul__": elementwise.operator(linalg.matmul),
+    "__rmatmul__": elementwise.reflected(linalg.matmul),
+    "copy": lambda a: a,
+    "flatten": lambda a: namespace.reshape(a, (-1,)),
+    "ravel": lambda a: namespace.reshape(a, (-1,)),
+    "tolist": lambda a: a.value("tolist()").tolist(),
+    "T": property(namespace.transpose),
+    "mT": property(namespace.matrix_transpose),
+}  # fmt: skip
+
+
+def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
+    """The functions for an array: `uopc.numpy`. UserTypeError for a version that is not known."""
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise UserTypeError(f"__array_namespace__: no version {api_version!r} of the Array API")
+    return import_module("uopc.numpy")
+
+
+for _name, _method in _METHODS.items():
+    setattr(Array, _name, _method)
+Array.__array_namespace__ = array_namespace  # type: ignore[attr-defined]

@@ -1,0 +1,166 @@
+"""Reductions and searches of the Array API: along an axis, several (a tuple) or all (None)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import alu, fold, movement
+from uopc.ir.builder.movement import normal_axis
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import same_kind, uop_of
+from uopc.numpy.dtype_functions import as_dtype
+from uopc.tensor import reductions
+
+__all__ = [
+    "all", "any", "argmax", "argmin", "count_nonzero", "cumsum", "cumulative_sum", "diff", "max",
+    "mean", "min", "prod", "std", "sum", "var",
+]  # fmt: skip
+
+Function = Callable[..., Any]
+
+
+def _whole_dtype(t: DType) -> DType:
+    """Sums of bool and integers have 64 bits."""
+    if t.is_float:
+        return t
+    return dtypes.uint64 if t.kind == "uint" else dtypes.int64
+
+
+def _total(name: str, doc: str) -> Function:
+    method = reductions.METHODS[name]
+
+    def function(x: Any, /, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        u = uop_of(x, name)
+        made = method(fold.cast(u, as_dtype(dtype, _whole_dtype(u.dtype))), axis, keepdims)
+        return same_kind(made, (x,))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _choice(name: str, doc: str) -> Function:
+    method = reductions.METHODS[name]
+
+    def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+        u = uop_of(x, name)
+        dims = shapes.shape(u)
+        if name in ("max", "min") and _none_of(dims, axis):
+            raise UserError(f"{name} over no elements of {shapes.show(dims)}")
+        return same_kind(method(u, axis, keepdims), (x,))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _none_of(dims: shapes.Shape, axis: Any) -> bool:
+    axes = movement.normal_axes(axis, len(dims), "axis")
+    return 0 in [dims[a] for a in axes if isinstance(dims[a], int)]
+
+
+sum = _total("sum", "The sum; of bool and integers in 64 bits.")
+prod = _total("prod", "The product; of bool and integers in 64 bits.")
+max = _choice("max", "The greatest element; NaN if there is one. UserError over no elements.")
+min = _choice("min", "The least element; NaN if there is one. UserError over no elements.")
+any = _choice("any", "True if an element is not 0.")
+all = _choice("all", "True if no element is 0.")
+
+
+def _as_float(x: Any, who: str) -> UOp:
+    u = uop_of(x, who)
+    return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
+
+
+def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """The arithmetic mean; of integers as float64."""
+    return same_kind(reductions.mean(_as_float(x, "mean"), axis, keepdims), (x,))
+
+
+def var(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Squared distances from the mean over (count - correction)."""
+    return same_kind(reductions.var(_as_float(x, "var"), axis, keepdims, correction), (x,))
+
+
+def std(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """The square root of the variance."""
+    return same_kind(reductions.std(_as_float(x, "std"), axis, keepdims, correction), (x,))
+
+
+def count_nonzero(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """The number of elements that are not 0."""
+    u = fold.cast(uop_of(x, "count_nonzero"), dtypes.bool_)
+    return same_kind(fold.cast(u, dtypes.int64).sum(axis, keepdims), (x,))
+
+
+def _place(name: str) -> Function:
+    method = getattr(reductions, name)
+
+    def function(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
+        return same_kind(fold.cast(method(uop_of(x, name), axis, keepdims), dtypes.int64), (x,))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = method.__doc__
+    return function
+
+
+argmax, argmin = _place("argmax"), _place("argmin")
+
+
+def cumulative_sum(
+    x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    """Sums of the elements up to each one; of integers in 64 bits. `include_initial`: a 0 first."""
+    u = uop_of(x, "cumulative_sum")
+    dims = shapes.shape(u)
+    if axis is None:
+        if len(dims) != 1:
+            raise UserError(f"cumulative_sum: axis is needed for {len(dims)} dimensions")
+        axis = 0
+    axis = normal_axis(axis, len(dims), "cumulative_sum")
+    made = reductions.cumsum(fold.cast(u, as_dtype(dtype, _whole_dtype(u.dtype))), axis)
+    if include_initial:
+        made = made.pad([(int(i == axis), 0) for i in range(len(dims))])
+    return same_kind(made, (x,))
+
+
+def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
+    """NumPy's cumulative_sum: of the flattened array without an axis."""
+    u = uop_of(x, "cumsum")
+    whole = u.reshape(-1) if axis is None else u
+    made = cumulative_sum(whole, 0 if axis is None else axis, dtype)
+    return same_kind(made, (x,))
+
+
+def diff(
+    x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
+) -> Any:
+    """The n-th differences of neighbours along an axis."""
+    given = [v for v in (prepend, x, append) if v is not None]
+    uops = [uop_of(v, "diff") for v in given]
+    axis = normal_axis(axis, len(shapes.shape(uop_of(x))), "diff")
+    u = uops[0].cat(*uops[1:], axis=axis)
+    before = (slice(None),) * axis
+    for _ in range(n):
+        later, earlier = u[(*before, slice(1, None))], u[(*before, slice(0, -1))]
+        differ = u.dtype.kind == "bool"
+        u = alu.alu(later, Ops.CMPNE if differ else Ops.SUB, earlier)
+    return same_kind(u, given)
+
+
+def data_dependent(name: str) -> Function:
+    """A function of the standard whose result has a shape that depends on values."""
+
+    def function(*args: Any, **named: Any) -> Any:
+        raise UserTypeError(
+            f"{name}: the shape of the result depends on values; use where(), or a count and top_k"
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = "Refused: the shape of the result depends on values."
+    return function
