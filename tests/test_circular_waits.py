@@ -252,3 +252,52 @@ def test_writes_of_precompiled_functions_are_histories_too(optimize):
             last_a = np.concatenate([x[:1], x[::-1][1:4], x[4:]])
         np.testing.assert_array_equal(given["p0"], last_a)
         np.testing.assert_array_equal(given["p1"], last_b)
+
+
+VERSION_SHOWN_AND_WRITTEN = """
+%1 = variable n low=2 high=7 : index
+%2 = param a : i32[%1]
+%3 = bitcast %2 : u32[%1]
+%4 = bitcast %3 : i32[%1]
+%5 = flip %2 (0,) : i32[%1]
+%6 = xor %5, %5 : i32[%1]
+%7 = store %2, %6
+%8 = after %2, %7 : i32[%1]
+%9 = shrink %8 begin=(0,) size=(1,) : i32[1]
+%10 = store %9, %9
+%11 = after %9, %10 : i32[1]
+%12 = bitcast %11 : u32[1]
+%13 = bitcast %12 : i32[1]
+%14 = mul %13, 3:i32 : i32[1]
+%15 = mul %8, 3:i32 : i32[%1]
+%16 = sub %15, %2 : i32[%1]
+%17 = store %2, %16
+%18 = after %2, %17 : i32[%1]
+%19 = flip %8 (0,) : i32[%1]
+%20 = flip %19 (0,) : i32[%1]
+%21 = add %20, %8 : i32[%1]
+%22 = store %18, %21
+%23 = after %2, %22 : i32[%1]
+%24 = flip %18 (0,) : i32[%1]
+%25 = add %18, %24 : i32[%1]
+%26 = mul %25, 3:i32 : i32[%1]
+%27 = after %18, %22 : i32[%1]
+%28 = flip %27 (0,) : i32[%1]
+%29 = sub %26, %28 : i32[%1]
+%30 = store %23, %29
+%31 = after %23, %30 : i32[%1]
+%32 = shrink %31 begin=(1,) size=(1,) : i32[1]
+%33 = sub %14, %32 : i32[1]
+sink %4, %33, %23, %31
+"""
+
+
+def test_a_version_that_is_shown_apart_is_still_written_in_place():
+    """The store after it went to the storage of the copy, and the array kept an older version."""
+    f = uopc.compile(uopc.parse(VERSION_SHOWN_AND_WRITTEN))
+    a = np.array([85, 39, 83], np.int32)
+    old, part, zeros, last = f(a)
+    np.testing.assert_array_equal(last, [-504, -234, -504])
+    np.testing.assert_array_equal(a, last)
+    assert zeros.tolist() == [0, 0, 0] and part.tolist() == [234]
+    assert old.tolist() == [85, 39, 83]

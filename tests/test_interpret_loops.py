@@ -45,6 +45,16 @@ def test_the_end_of_a_range_may_depend_on_another_range() -> None:
     np.testing.assert_allclose(out, np.cumsum(a), rtol=1e-5)
 
 
+def test_a_sum_inside_a_loop_whose_end_depends_on_another() -> None:
+    i = kernel.range(8)
+    r, q = kernel.range(i + 1), kernel.range(3)
+    thrice = total(r.cast(I32), q)
+    s = kernel.sink(kernel.end(store(at(param(0, 8, I32), i), total(thrice, r)), i))
+    out = np.zeros(8, "i4")
+    run_kernel(s, [out])
+    assert out.tolist() == [3 * n * (n + 1) // 2 for n in range(8)]
+
+
 def test_triangular_loops_closed_together() -> None:
     i = kernel.range(6, 0)
     j = kernel.range(i, 1)

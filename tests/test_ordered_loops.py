@@ -131,3 +131,18 @@ def test_two_stores_that_meet_in_different_iterations(optimize: bool) -> None:
     run_kernel(kernel, [interpreted, source])
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(interpreted, expected)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_equal_stores_at_different_times_are_all_made(optimize: bool) -> None:
+    """The second store of 0 was the first one, a node that stands in the list once."""
+    a = uopc.kernel_param(0, (3,), dtypes.int32, "a")
+    first = a[0].store(0)
+    second = a.after(first)[0].store(a.after(first)[0] + a[1])
+    kept = a.after(second)[2].store(a.after(second)[0])
+    third = a.after(kept)[0].store(0)
+    f = uopc.compile(third.sink(name="k"), optimize=optimize)
+    values, seen = np.int32([7, 8, 9]), np.int32([7, 8, 9])
+    f(values)
+    run_kernel(third.sink(name="k"), [seen])
+    assert values.tolist() == seen.tolist() == [0, 8, 8]

@@ -108,7 +108,8 @@ def _results(
     forms: list[tuple[str, list[UOp], Sequence[Array]]] = [("arrays", params, operands)]
     picks = [drawn.randrange(n) for _ in operands]
     consts = [leaves.const(t, o[i].item()) for o, i in zip(operands, picks)]
-    alike = [np.full(n, o[i]) for o, i in zip(operands, picks)]
+    # A constant infinity of an 8-bit float saturates, as a cast does.
+    alike = [np.full(n, np.array(c.arg).astype(o.dtype)) for c, o in zip(consts, operands)]
     if len(operands) == 2:
         forms.append(("constant right", [params[0], consts[1]], [operands[0], alike[1]]))
         forms.append(("constant left", [consts[0], params[1]], [alike[0], operands[1]]))

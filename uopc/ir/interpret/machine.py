@@ -189,7 +189,8 @@ class Machine:
         assert loop.fold is not None
         value, ok = s.value(loop.fold), s.masks.get(loop.fold, np.array(True))
         new = s.extents[depth:]
-        shape = np.broadcast_shapes(value.shape, (*new[::-1], *[1] * (depth + 1)) if new else ())
+        batch = (*new[::-1], *[1] * (depth + 1)) if new else ()
+        shape = np.broadcast_shapes(value.shape, ok.shape, batch)
         for guard in s.guards[guards:]:  # iterations that do not happen add nothing
             shape = np.broadcast_shapes(shape, guard.shape)
             value, ok = np.where(guard, value, identity(u.arg.op, u.dtype)), ok | ~guard

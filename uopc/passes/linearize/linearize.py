@@ -39,7 +39,7 @@ from uopc.passes.linearize.wmma_chains import accumulating
 
 _NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK, Ops.BRANCH))  # of their own
 _BARRIERS = frozenset((Ops.BARRIER, Ops.COMMIT))
-_DONE_AGAIN = frozenset((Ops.LOAD, Ops.TILE_LOAD, *_BARRIERS))
+_DONE_AGAIN = frozenset((Ops.LOAD, Ops.STORE, Ops.TILE_LOAD, *_BARRIERS))
 
 
 class _Emitter:

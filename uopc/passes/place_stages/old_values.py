@@ -65,9 +65,11 @@ class OldValues:
                     for i, (s, new) in enumerate(zip(u.src, src))
                 ])  # fmt: skip
             elif u is self.graph or u in self.launches.placed.copied:
-                shown = [v for v in u.src if v in self._cones and v in self.launches.whole]
+                first = 0 if u is self.graph else 1  # a STORE writes to its first source
+                shown = [v for v in u.src[first:] if v in self._cones and v in self.launches.whole]
                 known = {v: self._values(v, (v,))[0] for v in shown}
-                src = tuple([known.get(v, new) for v, new in zip(u.src, src)])
+                read = [known.get(v, new) for v, new in zip(u.src[first:], src[first:])]
+                src = (*src[:first], *read)
                 if u is self.graph:  # memory keeps its last state
                     last = [self.launches.writes(root)[-1] for root, _ in self.apart]
                     src = (*src, *dict.fromkeys([done.get(e, e) for e in last]))
