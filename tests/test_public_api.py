@@ -15,7 +15,8 @@ CONTRACT = [
     "stack", "print_graph", "parse", "compile", "options", "Error", "UserError", "InvalidIR",
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
     "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo", "fast_zeros",
-    "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt",
+    "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt", "jit",
+    "register_pytree",
 ]  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def imports(path):
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
     ("errors",), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
-    ("cache", "dump"), ("program",), ("driver",), ("numpy",), ("jit",),
+    ("cache", "dump"), ("program",), ("driver",), ("numpy",), ("tracing",),
     ("",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (

@@ -176,6 +176,10 @@ def current() -> Options:
     return _current.get() or from_environment()
 
 
+# The options of the innermost `options(…)` block, None outside of one: cheaper to ask than those.
+chosen = _current.get
+
+
 @contextlib.contextmanager
 def options(**fields: Any) -> Iterator[Options]:
     """Options for a block: `with uopc.options(debug=2): …`. UserError for an unknown name."""

@@ -1,0 +1,463 @@
+"""`uopc.jit`: programs by kinds of arguments, containers, static and donated arguments, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import inspect
+import pickle
+import threading
+import weakref
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uopc
+import uopc.numpy as unp
+from uopc import UOp, dtypes
+
+X, Y = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
+Point = namedtuple("Point", ["x", "y"])
+
+
+@dataclasses.dataclass
+class State:
+    position: Any
+    speed: Any
+    count: Any = dataclasses.field(default=0, init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    first: Any
+    second: Any
+
+
+class Matrix:
+    """A class of its own, with more than arrays."""
+
+    def __init__(self, data: Any, label: str) -> None:
+        self.data, self.label = data, label
+
+
+uopc.register_pytree(
+    Matrix, lambda m: ((m.data,), m.label), lambda label, parts: Matrix(parts[0], label)
+)
+
+
+# ---------------------------------------------------------------- NumPy code
+@uopc.jit
+def mixed(x: Any, y: Any) -> Any:
+    z = np.where(x == y, 9.0, np.maximum(x, y)) - np.sin(y) ** 2
+    return np.stack([z, np.cumsum(z)]).T @ np.ones((2, 2)) + np.mean(x, axis=0, keepdims=True)
+
+
+def test_numpy_code_gives_numpys_numbers() -> None:
+    np.testing.assert_allclose(mixed(X, Y), inspect.unwrap(mixed)(X, Y), rtol=1e-14)
+    assert mixed(X, Y).dtype == np.float64
+    assert mixed(X.astype("f4"), Y.astype("f4")).dtype == np.float64  # np.ones is float64
+
+
+def test_arguments_come_in_the_order_of_the_signature() -> None:
+    f = uopc.jit(lambda x, y: y - 2 * x)
+    np.testing.assert_array_equal(f(X, Y), Y - 2 * X)
+    np.testing.assert_array_equal(f(y=Y, x=X), Y - 2 * X)
+    assert [v.name for v in f.program(X, Y).inputs] == ["x", "y"]
+    assert str(inspect.signature(f)) == "(x, y)"
+
+
+def test_programs_by_dtype_and_shape() -> None:
+    f = uopc.jit(lambda x: x * 2)
+    for x in (X, X.astype("f4"), X[:2], X.astype("i4"), X, X.reshape(1, 3)):
+        got = f(x)
+        np.testing.assert_array_equal(got, x * 2)
+        assert got.dtype == x.dtype
+    assert f.cache_info() == (1, 5, 5)
+    f.clear_cache()
+    assert f.cache_info() == (0, 0, 0)
+
+
+def test_defaults_and_variadic_arguments() -> None:
+    f = uopc.jit(lambda x, scale=2.0, *more, power=2, **rest: (x * scale + sum(more)) ** power
+                 + sum(rest.values()))  # fmt: skip
+    np.testing.assert_array_equal(f(X), (X * 2) ** 2)
+    np.testing.assert_array_equal(f(X, 3.0, Y, Y, b=Y, a=X), (X * 3 + 2 * Y) ** 2 + X + Y)
+
+
+def test_numbers_are_arguments_and_take_the_dtype_of_arrays() -> None:
+    f = uopc.jit(lambda x, s: x * s)
+    for s in (2, 3, 4):
+        assert f(X.astype("f4"), s).dtype == np.float32
+    assert f.cache_info().programs == 1
+    assert f(X.astype("f4"), 2.5).dtype == np.float32
+    assert f(X.astype("f4"), np.float64(2.5)).dtype == np.float64
+    assert f(np.arange(3, dtype="i2"), 2).dtype == np.int16
+    assert f(np.arange(3, dtype="i2"), 2.5).dtype == np.float64
+    assert f(2, 3) == 6 and f(True, False).dtype == np.bool_
+    with pytest.raises(uopc.UserError, match=r"s = 9223372036854775808 does not fit in int64"):
+        f(X, 1 << 63)
+
+
+# ---------------------------------------------------------------- containers
+def test_containers_of_every_kind() -> None:
+    def f(state: Any) -> Any:
+        return {
+            "list": [state["pair"].first, (state["point"].x + state["point"].y,)],
+            "none": None,
+            "state": State(state["state"].position + state["state"].speed, state["state"].speed),
+            "point": Point(state["matrix"].data, state["ordered"]["b"]),
+            "matrix": Matrix(state["matrix"].data * 2, "made"),
+            "pair": Pair(state["pair"].second, 1.0),
+            "ordered": OrderedDict(z=state["ordered"]["a"]),
+        }
+
+    given = {
+        "pair": Pair(X, Y), "point": Point(X, 2.0), "matrix": Matrix(X, "given"),
+        "state": State(X, Y), "ordered": OrderedDict(b=X + 5, a=Y), "none": None, "empty": [],
+    }  # fmt: skip
+    got, want = uopc.jit(f)(given), f(given)
+    assert list(got) == list(want) and got["none"] is None
+    np.testing.assert_array_equal(got["list"][0], X)
+    np.testing.assert_array_equal(got["list"][1][0], X + 2)
+    assert type(got["point"]) is Point and type(got["ordered"]) is OrderedDict
+    np.testing.assert_array_equal(got["point"].y, X + 5)
+    np.testing.assert_array_equal(got["state"].position, X + Y)
+    assert got["matrix"].label == "made" and got["pair"] is not None
+    np.testing.assert_array_equal(got["matrix"].data, X * 2)
+    assert got["pair"].second == 1.0
+
+
+def test_the_rest_of_a_registered_class_is_part_of_the_kind() -> None:
+    f = uopc.jit(lambda m: m.data * len(m.label))
+    np.testing.assert_array_equal(f(Matrix(X, "a")), X)
+    np.testing.assert_array_equal(f(Matrix(X, "abc")), 3 * X)
+    assert f.cache_info().programs == 2
+
+
+def test_results_without_arrays() -> None:
+    assert uopc.jit(lambda x: None)(X) is None
+    assert uopc.jit(lambda x: ())(X) == ()
+    assert uopc.jit(lambda x: {"a": []})(X) == {"a": []}
+    made = uopc.jit(lambda x: (3, np.arange(2), x))(X)
+    assert made[0] == 3 and made[1].tolist() == [0, 1]
+
+
+def test_no_arguments_and_unused_ones() -> None:
+    assert uopc.jit(lambda: unp.arange(3) * 2)().tolist() == [0, 2, 4]
+    assert uopc.jit(lambda x, unused: x)(X, Y).tolist() == X.tolist()
+
+
+def test_a_container_in_itself() -> None:
+    loop: list[Any] = [X]
+    loop.append(loop)
+    with pytest.raises(uopc.UserError, match=r"nested too deeply, or contains itself"):
+        uopc.jit(lambda v: v[0])(loop)
+
+
+def test_names_of_arguments_that_meet() -> None:
+    f = uopc.jit(lambda a, a_b, out, **k: a["b"] - a_b * out + k["in"])
+    np.testing.assert_array_equal(f({"b": X}, Y, 2.0, **{"in": X}), X - Y * 2 + X)
+
+
+# ---------------------------------------------------------------- static and donated arguments
+def test_static_arguments_are_part_of_the_program() -> None:
+    @uopc.jit(static_argnames=("axis", "mode"))
+    def f(x: Any, axis: Any = None, mode: str = "sum") -> Any:
+        return x.sum(axis) if mode == "sum" else x.max(axis)
+
+    x = np.arange(6.0).reshape(2, 3)
+    assert f(x) == 15 and f(x, mode="max") == 5
+    np.testing.assert_array_equal(f(x, 0), x.sum(0))
+    np.testing.assert_array_equal(f(x, axis=1, mode="max"), x.max(1))
+    assert f.cache_info().programs == 4
+    f(x, 1)
+    assert uopc.jit(lambda x, n: x * n, static_argnames="n")(X, 1).dtype == np.float64
+    one, true = (uopc.jit(lambda n: unp.asarray(n), static_argnames="n")(n) for n in (1, True))
+    assert one.dtype == np.int64 and true.dtype == np.bool_
+    with pytest.raises(uopc.UserError, match=r"static argument 'axis' must be hashable, got list"):
+        f(x, [0])
+
+
+def test_static_values_that_are_equal_and_of_other_types_differ() -> None:
+    f = uopc.jit(lambda n: unp.asarray(n), static_argnames="n")
+    assert [f(n).dtype for n in (1, 1.0, True)] == [np.int64, np.float64, np.bool_]
+
+
+def test_donated_memory_is_taken() -> None:
+    @uopc.jit(donate_argnames="state")
+    def f(state: Any, x: Any) -> Any:
+        return state + x, (state * x).sum()
+
+    state = X.copy()
+    new, total = f(state, Y)
+    assert new is state or np.shares_memory(new, state)
+    np.testing.assert_array_equal(state, X + Y)
+    assert total == (X * Y).sum()
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    with pytest.raises(uopc.UserError, match="read-only"):
+        f(fixed, Y)
+
+
+def test_a_donated_argument_without_a_result_of_its_kind_is_left_alone() -> None:
+    f = uopc.jit(lambda a, b: (a + b).sum(), donate_argnames=["a", "b"])
+    x = X.copy()
+    assert f(x, Y) == (X + Y).sum()
+    np.testing.assert_array_equal(x, X)
+
+
+# ---------------------------------------------------------------- symbolic sizes
+def test_one_program_for_all_sizes() -> None:
+    f = uopc.jit(lambda x, w: (x @ w).sum(1), dims={"x": ("n", 3)})
+    w = np.arange(6.0).reshape(3, 2)
+    for n in (0, 1, 2, 7, 64):
+        x = np.arange(3.0 * n).reshape(n, 3)
+        np.testing.assert_allclose(f(x, w), (x @ w).sum(1))
+    assert f.cache_info().programs == 1
+    with pytest.raises(uopc.UserError, match=r"x has dims .* and the shape \(2, 4\)"):
+        f(np.ones((2, 4)), w)
+    with pytest.raises(uopc.UserError, match=r"x has dims"):
+        f(np.ones(3), w)
+
+
+def test_bounds_and_parts_of_containers() -> None:
+    n = uopc.variable("n", 2, 5)
+    f = uopc.jit(lambda s: s["x"] * s["y"], dims={"s.x": (n,), "s.y": (n,)})
+    np.testing.assert_array_equal(f({"x": X, "y": Y}), X * Y)
+    with pytest.raises(uopc.UserError, match=r"expected 2\.\.5"):
+        f({"x": np.ones(6), "y": np.ones(6)})
+    with pytest.raises(uopc.UserError):
+        f({"x": np.ones(3), "y": np.ones(4)})
+
+
+# ---------------------------------------------------------------- jit in jit, graphs
+def test_a_function_in_another_is_part_of_it() -> None:
+    inner = uopc.jit(lambda x, k: x * k, static_argnames="k")
+    outer = uopc.jit(lambda x: inner(x, 2) + inner(x, k=3))
+    np.testing.assert_array_equal(outer(X), X * 5)
+    assert inner.cache_info().programs == 0
+
+
+def test_recursion_that_ends_and_one_that_does_not() -> None:
+    @uopc.jit(static_argnames="n")
+    def power(x: Any, n: int) -> Any:
+        return x * power(x, n - 1) if n else unp.ones_like(x)
+
+    np.testing.assert_array_equal(power(X, 3), X**3)
+
+    @uopc.jit
+    def endless(x: Any) -> Any:
+        return endless(x + 1)
+
+    with pytest.raises(uopc.UserError, match=r"endless calls itself with arguments of the same"):
+        endless(X)
+    with pytest.raises(uopc.UserError, match="calls itself"):  # and it is not stuck
+        endless(X)
+
+
+def test_uops_make_a_graph() -> None:
+    f = uopc.jit(lambda x, y: x * y + 1)
+    a, b = uopc.param("a", (3,), dtypes.float64), uopc.param("b", (3,), dtypes.float64)
+    made = f(a, b)
+    assert isinstance(made, UOp)
+    np.testing.assert_array_equal(uopc.compile(made)(X, Y), X * Y + 1)
+
+
+def test_insight() -> None:
+    f = uopc.jit(lambda x: {"y": x + 1})
+    assert "linearize" in f.stages(X) and f.program(X).kernels
+    assert f.lower(X)["y"].shape == (3,)
+    assert f.lower(uopc.compile(uopc.param("x", (5,))).inputs[0])["y"].shape == (5,)
+    assert repr(f).startswith("<uopc.jit of <lambda>(x)")
+
+
+def test_options_of_compile_and_of_a_block() -> None:
+    rule = (uopc.UPat(uopc.Ops.ADD, src=(uopc.UPat.var("a"), uopc.UPat.cvar("c"))),
+            lambda a, c: a - c)  # fmt: skip
+    f = uopc.jit(lambda x: x + 1, rules=rule, name="named", threads=1, optimize=False)
+    np.testing.assert_array_equal(f(X), X - 1)
+    g = uopc.jit(lambda x: x + 1)
+    g(X)
+    with uopc.options(threads=1):
+        g(X)
+    assert g.cache_info() == (0, 2, 2)
+
+
+def test_methods() -> None:
+    class Model:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @uopc.jit(static_argnames="self")
+        def scaled(self, x: Any) -> Any:
+            return x * self.k
+
+    two, three = Model(2.0), Model(3.0)
+    np.testing.assert_array_equal(two.scaled(X), 2 * X)
+    np.testing.assert_array_equal(three.scaled(X), 3 * X)
+
+
+def test_arguments_of_other_libraries() -> None:
+    f = uopc.jit(lambda x: x * 2)
+    assert f(memoryview(X)).tolist() == (X * 2).tolist()
+    assert f(unp.asarray(X)).tolist() == (X * 2).tolist()
+    assert f(X[::-1]).tolist() == (X[::-1] * 2).tolist()
+    assert f(np.float32(2)).dtype == np.float32
+
+
+def test_several_threads_call_one_function() -> None:
+    f = uopc.jit(lambda x: (x * 2).sum())
+    failed: list[Any] = []
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            if f(np.full(n, 1.0)) != 2 * n:
+                failed.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed and f.cache_info().programs == 6
+
+
+# ---------------------------------------------------------------- errors
+def line_of(caught: Any, function: Any) -> bool:
+    """The traceback passes through the user's function."""
+    return any(f.f_code is function.__code__ for f, _ in _frames(caught.tb))
+
+
+def _frames(tb: Any) -> Any:
+    while tb is not None:
+        yield tb.tb_frame, tb.tb_lineno
+        tb = tb.tb_next
+
+
+VALUES = {
+    "if": lambda x: x if x.sum() > 0 else -x,
+    "while": lambda x: [x for _ in iter(lambda: bool(x[0] > 0), False)],
+    "float": lambda x: float(x[0]) + x,
+    "int": lambda x: x[int(x[0])],
+    "index": lambda x: [1, 2, 3][x.astype(int)[0]] * x,
+    "asarray": lambda x: np.asarray(x) + 1,
+    "item": lambda x: x[0].item() * x,
+    "tolist": lambda x: x.tolist(),
+    "and": lambda x: (x > 0).all() and x,
+    "chain": lambda x: (0 < x[0] < 1) * x,
+    "in": lambda x: 1.0 in x,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_that_is_not_known(name: str) -> None:
+    f = VALUES[name]
+    with pytest.raises(uopc.UserError, match=r"depends on an argument\. Use where\(\)") as caught:
+        uopc.jit(f)(X)
+    assert line_of(caught, f)
+
+
+def test_values_that_leave_their_function() -> None:
+    kept: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        kept.append(x * 2)
+        return x
+
+    uopc.jit(keep)(X)
+    for use in (lambda: kept[0] + 1, lambda: unp.sin(kept[0]), lambda: kept[0][0]):
+        with pytest.raises(uopc.UserError, match=r"an array of keep is used after the function"):
+            use()
+    with pytest.raises(uopc.UserError, match=r"arrays of .* meet|used after the function"):
+        uopc.jit(lambda x: x + kept[0])(X)
+    with pytest.raises(uopc.UserError, match=r"returns a value of keep"):
+        uopc.jit(lambda x: kept[0])(X)
+    with pytest.raises(uopc.UserError, match=r"is not known: .* depends on an argument"):
+        np.asarray(kept[0])
+
+
+def test_a_param_that_is_no_argument() -> None:
+    foreign = uopc.param("foreign", (3,), dtypes.float64)
+    with pytest.raises(uopc.UserError, match=r"depends on 'foreign', which is no argument"):
+        uopc.jit(lambda x: x + foreign)(X)
+
+
+def test_an_argument_is_not_written() -> None:
+    def write(x: Any) -> Any:
+        x[0] = 1.0
+        return x
+
+    with pytest.raises(uopc.UserError, match=r"x = x\.at\[i\]\.set\(v\)") as caught:
+        uopc.jit(write)(X)
+    assert line_of(caught, write)
+
+
+def test_an_array_that_is_captured_and_changed() -> None:
+    captured = np.ones(3)
+    f = uopc.jit(lambda x: x + captured)
+    np.testing.assert_array_equal(f(X), X + 1)
+    captured[:] = 7
+    np.testing.assert_array_equal(f(X), X + 1)
+
+
+@pytest.mark.parametrize("made", [
+    lambda: uopc.jit(3), lambda: uopc.jit(lambda x: x, static_argnames="y"),
+    lambda: uopc.jit(lambda x: x, donate_argnames=["y"]),
+    lambda: uopc.jit(lambda x: x, dims={"y": (3,)}),
+    lambda: uopc.jit(lambda x: "text")(X), lambda: uopc.jit(lambda x: {"a": object()})(X),
+    lambda: uopc.jit(lambda x: x)("text"), lambda: uopc.jit(lambda x: x)({"a": object()}),
+    lambda: uopc.jit(lambda x: x)(), lambda: uopc.jit(lambda x: x)(X, X),
+    lambda: uopc.jit(lambda x: x)(y=X), lambda: uopc.jit(lambda x: x)(np.array(["a"])),
+    lambda: uopc.jit(lambda x: x)(1j), lambda: uopc.jit(lambda x: x)(X + 1j),
+    lambda: uopc.jit(lambda x: None).program(X), lambda: uopc.register_pytree(3, len, len),
+    lambda: uopc.register_pytree(int, 3, len),
+])  # fmt: skip
+def test_bad_arguments(made: Any) -> None:
+    with pytest.raises(uopc.UserError):
+        made()
+
+
+def test_errors_of_the_function_pass_through() -> None:
+    def f(x: Any) -> Any:
+        raise KeyError("mine")
+
+    g = uopc.jit(f)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine"):
+            g(X)
+    assert g.cache_info().programs == 0
+
+
+def test_a_call_that_fails_does_not_change_the_function() -> None:
+    f = uopc.jit(lambda x, y: x + y)
+    f(X, Y)
+    with pytest.raises(uopc.UserError):
+        f(X, Y[:2])
+    np.testing.assert_array_equal(f(X, Y), X + Y)
+
+
+# ---------------------------------------------------------------- cost
+def test_programs_are_forgotten_with_their_function() -> None:
+    f = uopc.jit(lambda x: x + 41)
+    program = f.program(X)
+    seen = weakref.ref(program)
+    del f, program
+    gc.collect()
+    assert seen() is None
+
+
+def test_pickles_of_programs() -> None:
+    p = pickle.loads(pickle.dumps(uopc.jit(lambda x: x + 1).program(X)))
+    np.testing.assert_array_equal(p(X), X + 1)
+
+
+def test_a_call_that_finds_its_program_goes_straight_to_it() -> None:
+    f = uopc.jit(lambda x, y: x + y)
+    f(X, Y)
+    assert f._last is not None and f._last[1] is f.program(X, Y)
+    calls: list[Any] = []
+    f._kind = lambda *given: calls.append(given)  # type: ignore[method-assign]
+    np.testing.assert_array_equal(f(X, Y), X + Y)
+    assert not calls

@@ -1,0 +1,400 @@
+"""`jit`: a Python function of arrays as programs, one for each kind of arguments.
+
+The function runs once on Arrays, which record a graph; the graph is compiled. A call with arguments
+of the same kind, by dtypes, shapes, containers and static values, goes to the program.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+import keyword
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uopc import config, driver
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import operands
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
+from uopc.ir.core.uop import UOp
+from uopc.numpy.array import Array, Trace
+from uopc.program.program import Program
+from uopc.tensor.creation import param
+from uopc.tracing.pytrees import LEAF, flatten, unflatten
+
+_chosen = config.chosen
+_MOST_PROGRAMS = 1024
+_MOST_SIZE = 1 << 28  # of a dimension that has a name and no bounds
+_OF_NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
+# The functions that are being traced in this thread, with the kinds of their arguments.
+_tracing: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("jit", default=())
+
+
+class CacheInfo(NamedTuple):
+    """Calls that found a program, calls that compiled one, and the programs there are."""
+
+    hits: int
+    misses: int
+    programs: int
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """All of a call's arguments that a program depends on, and the arrays to give it."""
+
+    key: Any
+    structure: Any
+    static: dict[str, Any]
+    paths: list[str]
+    specs: list[tuple[Any, ...]]  # (dtype, dims, weak) of each leaf
+    arrays: list[Any]
+    inline: bool  # an argument is a value of a graph: the function becomes part of it
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A program, and the structure of its results; None where the program gives it itself."""
+
+    program: Program | None
+    structure: Any
+    direct: bool  # a call by position with arrays alone may go to the program unseen
+
+    def call(self, arrays: Sequence[Any]) -> Any:
+        if self.program is None:
+            return unflatten(self.structure, ())
+        found = self.program(*arrays)
+        return found if self.structure is None else unflatten(self.structure, found)
+
+
+class Jitted:
+    """A function that `jit` made. Call it as the function; arguments by position or name."""
+
+    def __init__(
+        self, function: Callable[..., Any], static: Iterable[str], donated: Iterable[str],
+        dims: Mapping[str, Sequence[Any]], how: dict[str, Any],
+    ) -> None:  # fmt: skip
+        functools.update_wrapper(self, function)
+        self._function, self._how = function, how
+        self._name = getattr(function, "__name__", "function")
+        self._signature = inspect.signature(function)
+        self._static, self._donated = frozenset(static), frozenset(donated)
+        self._dims = {path: tuple(d) for path, d in dims.items()}
+        variadic = [p.name for p in self._signature.parameters.values()
+                    if p.kind is inspect.Parameter.VAR_KEYWORD]  # fmt: skip
+        known = self._signature.parameters.keys()
+        for name in (*self._static, *self._donated, *[p.split(".")[0] for p in self._dims]):
+            if name not in known and not variadic:
+                raise UserError(
+                    f"jit: {self._name} has no argument {name!r}; it has {', '.join(known)}"
+                )
+        self._compiled: dict[Any, _Compiled] = {}
+        self._last: tuple[Any, Callable[..., Any]] | None = None  # options, program
+        self._hits = self._misses = 0
+
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        last = self._last
+        if last is not None and not named and _chosen() is last[0]:
+            try:
+                found = last[1](*args)
+            except (TypeError, ValueError):  # arguments of another kind, or wrong: see below
+                pass
+            else:
+                self._hits += 1
+                return found
+        kind = self._kind(args, named)
+        if kind.inline:
+            return self._inlined(kind, args, named)
+        return self._entry(kind, args, named).call(kind.arrays)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<uopc.jit of {self._name}{self._signature}, {len(self._compiled)} programs>"
+
+    # ------------------------------------------------------------ insight
+    def program(self, /, *args: Any, **named: Any) -> Program:
+        """The Program that a call with these arguments runs. In place of an array anything with a
+        `shape` and a `dtype` will do. UserError if the function returns no array."""
+        kind = self._kind(args, named)
+        found = self._entry(kind, args, named).program
+        if found is None:
+            raise UserError(f"{self._name} returns no array: it has no program")
+        return found
+
+    def lower(self, /, *args: Any, **named: Any) -> Any:
+        """The graph of a call with these arguments: UOps in the structure of the results."""
+        _, leaves, structure = self._traced(self._kind(args, named), args, named)
+        return unflatten(structure, leaves)
+
+    def stages(self, /, *args: Any, **named: Any) -> dict[str, str]:
+        """The text of every stage of the program for these arguments, by its name."""
+        return self.program(*args, **named).stages
+
+    def cache_info(self) -> CacheInfo:
+        """How many calls found a program, how many made one, and how many programs there are."""
+        return CacheInfo(self._hits, self._misses, len(self._compiled))
+
+    def clear_cache(self) -> None:
+        """Forget all programs of this function."""
+        self._compiled.clear()
+        self._last, self._hits, self._misses = None, 0, 0
+
+    # ------------------------------------------------------------ a call
+    def _kind(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Kind:
+        try:
+            bound = self._signature.bind(*args, **named)
+        except TypeError as error:
+            raise UserTypeError(f"{self._name}(): {error}") from None
+        static = {n: v for n, v in bound.arguments.items() if n in self._static}
+        for name, value in static.items():
+            try:
+                hash(value)
+            except TypeError:
+                got = type(value).__name__
+                raise UserTypeError(
+                    f"{self._name}(): static argument {name!r} must be hashable, got {got}"
+                ) from None
+        rest = {n: v for n, v in bound.arguments.items() if n not in static}
+        leaves, structure = flatten(rest)
+        paths = [path[1:] for path, _ in leaves]
+        inline = any(_is_graph(leaf) for _, leaf in leaves)
+        specs, arrays = [], []
+        for path, (_, leaf) in zip(paths, leaves):
+            spec, array = self._leaf(path, leaf)
+            specs.append(spec)
+            arrays.append(array)
+        alike = tuple([(type(v), v) for v in static.values()])
+        key = structure, tuple(specs), tuple(static), alike, _chosen()
+        return _Kind(key, structure, static, paths, specs, arrays, inline)
+
+    def _leaf(self, path: str, leaf: Any) -> tuple[tuple[Any, ...], Any]:
+        """The dtype, dims and weakness of an argument, and the array to pass."""
+        if type(leaf) in _OF_NUMBERS:
+            t = _OF_NUMBERS[type(leaf)]
+            try:
+                return (dtypes.from_numpy(t), (), True), np.array(leaf, t)
+            except OverflowError:
+                raise UserError(f"{self._name}(): {path} = {leaf} does not fit in int64") from None
+        if isinstance(leaf, Array) and leaf.tracing is None and not _is_graph(leaf):
+            leaf = leaf.value(f"{self._name}(): {path}")
+        if isinstance(leaf, (Array, UOp)):
+            return (leaf.dtype, leaf.shape, getattr(leaf, "weak", False)), leaf
+        found = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else _as_array(leaf)
+        if found is None:
+            raise UserTypeError(
+                f"{self._name}(): argument {path} is no array but {type(leaf).__name__}: name it"
+                f" in static_argnames, or register its class with uopc.register_pytree"
+            )
+        t = found.dtype
+        dtype = t if isinstance(t, dtypes.DType) else dtypes.from_numpy(np.dtype(t))
+        return (dtype, self._dims_of(path, tuple(found.shape)), False), found
+
+    def _dims_of(self, path: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
+        dims = self._dims.get(path, shape)
+        if len(dims) != len(shape):
+            raise UserError(f"{self._name}(): {path} has dims {dims}, and the shape {shape}")
+        known = [n if d is None else d for d, n in zip(dims, shape)]
+        for d, n in zip(known, shape):
+            if isinstance(d, int) and d != n:
+                raise UserError(f"{self._name}(): {path} has dims {dims}, and the shape {shape}")
+        return tuple(known)
+
+    def _entry(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
+        if kind.inline:
+            raise UserTypeError(f"{self._name}: pass arrays, not values of a graph")
+        found = self._compiled.get(kind.key)
+        if found is not None:
+            self._hits += 1
+        else:
+            self._misses += 1
+            while len(self._compiled) >= _MOST_PROGRAMS:
+                self._compiled.pop(next(iter(self._compiled)), None)
+            found = self._compiled[kind.key] = self._made(kind, args, named)
+        if found.direct and not kind.static and not named:
+            assert found.program is not None
+            self._last = kind.key[-1], found.program
+        return found
+
+    def _made(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
+        params, leaves, structure = self._traced(kind, args, named)
+        if not leaves:
+            return _Compiled(None, structure, False)
+        plain = structure == LEAF or (
+            structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
+        )
+        graph = unflatten(structure, leaves) if plain else tuple(leaves)
+        how = self._how | {"name": self._how["name"] or _identifier(self._name)}
+        program = driver.compile(graph, inputs=params, **how)
+        flat = all(p == LEAF for p in kind.structure.parts)
+        strong = not any(weak or not dims for _, dims, weak in kind.specs)
+        direct = plain and flat and strong
+        return _Compiled(program, None if plain else structure, direct)
+
+    # ------------------------------------------------------------ tracing
+    def _traced(
+        self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[list[UOp], list[UOp], Any]:
+        """The params, the results as UOps, and their structure."""
+        names = _names(kind.paths)
+        params = [
+            param(n, self._symbols(dims), t) for n, (t, dims, _) in zip(names, kind.specs)
+        ]
+        trace = Trace(self._name)
+        arrays = [Array(p, trace, weak) for p, (_, _, weak) in zip(params, kind.specs)]
+        try:
+            result = self._run(kind, unflatten(kind.structure, arrays))
+        finally:
+            trace.open = False
+        leaves, structure = flatten(result)
+        uops = [self._result(path, leaf, trace, params) for path, leaf in leaves]
+        return params, self._donate(kind, params, uops), structure
+
+    def _run(self, kind: _Kind, values: Mapping[str, Any]) -> Any:
+        """The function's result on values by name. UserError if it is running on such values."""
+        running = _tracing.get()
+        mine = self, kind.key[:-1]
+        if mine in running:
+            raise UserError(
+                f"{self._name} calls itself with arguments of the same kind: while it is traced"
+                " nothing ends the recursion"
+            )
+        token = _tracing.set((*running, mine))
+        try:
+            known = kind.static | dict(values)
+            ordered = {n: known[n] for n in self._signature.parameters if n in known}
+            bound = inspect.BoundArguments(self._signature, OrderedDict(ordered))
+            return self._function(*bound.args, **bound.kwargs)
+        finally:
+            _tracing.reset(token)
+
+    def _inlined(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """The function as part of the graph that its arguments belong to."""
+        return self._run(kind, unflatten(kind.structure, kind.arrays))
+
+    def _symbols(self, dims: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            [operands.variable(d, 0, _MOST_SIZE) if isinstance(d, str) else d for d in dims]
+        )
+
+    def _result(self, path: str, leaf: Any, trace: Trace, params: list[UOp]) -> UOp:
+        if isinstance(leaf, Array) and leaf.tracing not in (None, trace):
+            raise UserError(
+                f"{self._name} returns a value of {leaf.tracing.name}"
+                f"{made_at(leaf.uop)}"
+            )
+        if isinstance(leaf, (Array, UOp)):
+            made = leaf.uop if isinstance(leaf, Array) else leaf
+        elif isinstance(leaf, (bool, int, float, np.ndarray, np.generic)):
+            made = operands.constant(np.asarray(leaf))
+        else:
+            where = f"its result{path}" if path else "its result"
+            raise UserTypeError(
+                f"{self._name}: {where} must be an array or a container of arrays, got"
+                f" {type(leaf).__name__}"
+            )
+        for u in walk.nodes(made):
+            if u.op is Ops.PARAM and u.arg.slot < 0 and u not in params:
+                raise UserError(
+                    f"{self._name} depends on {u.arg.name!r}, which is no argument of it: pass it"
+                    f"{made_at(u)}"
+                )
+        return made
+
+    def _donate(self, kind: _Kind, params: list[UOp], results: list[UOp]) -> list[UOp]:
+        """The results, those of the kind of a donated argument in its memory."""
+        out = list(results)
+        free = list(range(len(out)))
+        for path, p in zip(kind.paths, params):
+            if path.split(".")[0] not in self._donated:
+                continue
+            for i in free:
+                if out[i].dtype is p.dtype and shapes.shape(out[i]) == shapes.shape(p):
+                    out[i] = p.assign(out[i])
+                    free.remove(i)
+                    break
+        return out
+
+
+def jit(
+    function: Callable[..., Any] | None = None, *, static_argnames: str | Iterable[str] = (),
+    donate_argnames: str | Iterable[str] = (), dims: Mapping[str, Sequence[Any]] | None = None,
+    device: str | None = None, optimize: bool = True, threads: int | None = None,
+    verify: bool | None = None, name: str | None = None, rules: Any = None,
+) -> Any:  # fmt: skip
+    """A function of arrays, compiled when it is first called with arguments of a kind.
+
+    Arguments and results are arrays, numbers, and containers of them (see `register_pytree`). The
+    function runs on `uopc.numpy.Array`s, which have no values: a choice by value is `where`.
+    static_argnames: arguments that are part of the program: any hashable values.
+    donate_argnames: arrays whose memory results of the same shape and dtype take.
+    dims: symbolic sizes by argument: a name or a `uopc.variable` (any size), None (the size of the
+    call) or a number for each dimension; parts of containers by path, `"state.x"`.
+    The others are those of `compile`. Also a decorator.
+
+        >>> import numpy as np, uopc
+        >>> @uopc.jit
+        ... def step(state, dt):
+        ...     return {"x": state["x"] + dt * state["v"], "v": state["v"] * 0.5}
+        >>> step({"x": np.zeros(2), "v": np.ones(2)}, 0.25)
+        {'x': array([0.25, 0.25]), 'v': array([0.5, 0.5])}
+    """
+    how = {
+        "device": device, "optimize": optimize, "threads": threads, "verify": verify,
+        "name": name, "rules": rules,
+    }  # fmt: skip
+    static, donated = (
+        (v,) if isinstance(v, str) else tuple(v) for v in (static_argnames, donate_argnames)
+    )
+    if function is None:
+        return lambda f: Jitted(f, static, donated, dims or {}, how)
+    if not callable(function):
+        raise UserTypeError(f"jit: expected a function, got {function!r}")
+    return Jitted(function, static, donated, dims or {}, how)
+
+
+def _is_graph(leaf: Any) -> bool:
+    """A value of a graph that is being built, not an array."""
+    if isinstance(leaf, Array):
+        return leaf.tracing is not None
+    return isinstance(leaf, UOp)
+
+
+def _as_array(leaf: Any) -> Any:
+    """A NumPy array on the memory of another one; None for what is no array."""
+    if hasattr(leaf, "__array_interface__"):
+        return np.asarray(leaf)
+    if hasattr(leaf, "__dlpack__"):
+        return np.from_dlpack(leaf)
+    try:
+        return np.asarray(memoryview(leaf))
+    except TypeError:
+        return None
+
+
+def _identifier(text: str) -> str:
+    found = re.sub(r"\W", "_", text)
+    return found if found.isidentifier() else f"a_{found}"
+
+
+def _names(paths: list[str]) -> list[str]:
+    """A name of its own for each argument: its path, made an identifier."""
+    taken: dict[str, None] = {}
+    for path in paths:
+        name = wanted = _identifier(path)
+        if keyword.iskeyword(name) or name == "out":
+            name = wanted = f"{name}_"
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        taken[name] = None
+    return list(taken)

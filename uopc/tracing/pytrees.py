@@ -1,0 +1,117 @@
+"""Nested containers of arrays, taken apart and put together again.
+
+A container is a dict, list, tuple, NamedTuple, dataclass, or of a class that `register_pytree`
+knows; None has nothing in it; all else is a leaf. A Structure is hashable: it is part of the key
+of a program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from uopc.errors import UserError, UserTypeError
+
+Flatten = Callable[[Any], tuple[Iterable[Any], Hashable]]
+Unflatten = Callable[[Any, list[Any]], Any]
+_registered: dict[type, tuple[Flatten, Unflatten]] = {}
+
+
+class Structure(NamedTuple):
+    """A container without its leaves: its class, what the class needs to make one (the keys of a
+    dict, say), the names of its parts, and their structures, LEAF for a leaf."""
+
+    kind: type
+    detail: Hashable
+    names: tuple[str, ...]
+    parts: tuple[Any, ...]
+
+
+LEAF = "*"
+
+
+def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
+    """Let objects of a class be arguments and results of `jit`.
+
+    flatten(value) gives its parts, in an order, and all else about it, which must be hashable;
+    unflatten(rest, parts) makes a value of these.
+
+        uopc.register_pytree(State, lambda s: ((s.x, s.v), s.name),
+                             lambda name, parts: State(*parts, name=name))
+    """
+    if not isinstance(kind, type):
+        raise UserTypeError(f"register_pytree: expected a class, got {kind!r}")
+    if not callable(flatten) or not callable(unflatten):
+        raise UserTypeError("register_pytree: flatten and unflatten must be functions")
+    _registered[kind] = flatten, unflatten
+
+
+def flatten(value: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """The leaves of a value, each with its path (`.weights.0`), and its structure.
+
+    UserError where a container contains itself.
+    """
+    leaves: list[tuple[str, Any]] = []
+    try:
+        return leaves, _taken_apart(value, "", leaves)
+    except RecursionError:
+        raise UserError("a container is nested too deeply, or contains itself") from None
+
+
+def _taken_apart(value: Any, path: str, leaves: list[tuple[str, Any]]) -> Any:
+    split = _split(value)
+    if split is None:
+        leaves.append((path, value))
+        return LEAF
+    detail, names, children = split
+    parts = [_taken_apart(c, f"{path}.{n}", leaves) for n, c in zip(names, children)]
+    return Structure(type(value), detail, tuple(names), tuple(parts))
+
+
+def _split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
+    """What a container needs besides its parts, their names, and they; None for a leaf."""
+    kind = type(value)
+    if value is None:
+        return (), [], []
+    if kind in _registered:
+        parts, detail = _registered[kind][0](value)
+        children = list(parts)
+        return detail, [str(i) for i in range(len(children))], children
+    if kind in (dict, OrderedDict):
+        return tuple(value), [str(k) for k in value], list(value.values())
+    if kind in (list, tuple):
+        return None, [str(i) for i in range(len(value))], list(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return None, list(kind._fields), list(value)
+    if dataclasses.is_dataclass(value) and not hasattr(value, "dtype"):  # it is no array
+        names = [f.name for f in dataclasses.fields(value)]
+        return None, names, [getattr(value, n) for n in names]
+    return None
+
+
+def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
+    """The value with this structure and these leaves."""
+    return _put_together(structure, iter(leaves))
+
+
+def _put_together(structure: Any, leaves: Iterator[Any]) -> Any:
+    if structure == LEAF:
+        return next(leaves)
+    kind, detail, names, parts = structure
+    made = [_put_together(p, leaves) for p in parts]
+    if kind in _registered:
+        return _registered[kind][1](detail, made)
+    if kind is type(None):
+        return None
+    if kind in (dict, OrderedDict):
+        return kind(zip(detail, made))
+    if kind in (list, tuple):
+        return kind(made)
+    if issubclass(kind, tuple):
+        return kind(*made)
+    found = object.__new__(kind)  # a dataclass: its __init__ may want other arguments
+    for name, value in zip(names, made):
+        object.__setattr__(found, name, value)
+    return found
