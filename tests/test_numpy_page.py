@@ -86,6 +86,15 @@ ROWS = {
     "`np.maximum": each("maximum minimum", A, B),
     "`np.clip": alike(lambda a: a.clip(-1, 1)),
     "`np.exp`": each("exp exp2 log log2 sin cos tan tanh sqrt", P),
+    "`np.expm1": each("expm1 log1p log10 sinh cosh isnan isinf isfinite signbit", P),
+    "`np.arcsin": [
+        (getattr(np, f"arc{n}"), lambda a, n=n: getattr(a, f"a{n}")(), (np.abs(P) % 1 + add,))
+        for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh") for add in (int(n == "cosh"),)
+    ],
+    "`np.hypot": [
+        *each("hypot copysign nextafter logaddexp", A, B),
+        (np.arctan2, lambda a, b: a.atan2(b), (A, B)),
+    ],
     "`np.reciprocal": [
         *each("reciprocal", P),
         (lambda a: 1 / np.sqrt(a), lambda a: a.rsqrt(), (P,)),

@@ -3,9 +3,9 @@
 `python -m tests.ulp` measures compiled functions (`--all`: every float32 input, where there is
 one argument; float16 always); it exits with 1 when one is beyond its limit. `--markdown` prints
 the table of `docs/accuracy.md`, `--coefficients` the constants of `transcendental.py`,
-`trig_float32.py` and `huge_angles.py` in `uopc/passes/decompose`. References: float64 for
-narrower functions; 80-bit floats and, on fewer points, mpmath with 40 digits for float64
-functions.
+`trig_float32.py` and `huge_angles.py` in `uopc/passes/decompose`, and of `float_functions.py` in
+`uopc/tensor`. References: float64 for narrower functions; 80-bit floats and, on fewer points,
+mpmath with 40 digits for float64 functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-FUNCTIONS = ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh", "erf", "pow")
+FUNCTIONS = (
+    "exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh", "erf", "expm1", "log1p", "log10",
+    "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos", "atan", "pow", "atan2", "hypot",
+)  # fmt: skip
+PAIRS = ("pow", "atan2", "hypot")  # of two arguments
+IN_NUMPY = {"pow": "power"} | {
+    f: f"arc{f[1:]}" for f in FUNCTIONS if f[0] == "a"
+}  # fmt: skip
 LIMITS = {
     "float16": dict.fromkeys(FUNCTIONS, 0.51),
     "float32": {f: 1.0 if f in FUNCTIONS[:6] else 3.0 for f in FUNCTIONS},
@@ -64,7 +71,7 @@ def reference(function: str, *arguments: Array) -> Array:
             from scipy import special
 
             return np.asarray(special.erf(values[0]))
-        return np.asarray(getattr(np, "power" if function == "pow" else function)(*values))
+        return np.asarray(getattr(np, IN_NUMPY.get(function, function))(*values))
 
 
 def reference_mpmath(function: str, *arguments: Array) -> Array:
@@ -102,13 +109,17 @@ def reference_special(function: str, *xs: float) -> float:
     if function == "pow":
         return math.pow(*xs)
     with np.errstate(all="ignore"):
-        return float(getattr(np, function)(np.float64(xs[0])))
+        named = getattr(np, IN_NUMPY.get(function, function))
+        return float(named(*[np.float64(x) for x in xs]))
 
 
 _RANGES = {
     "exp": (-746.0, 710.0), "exp2": (-1076.0, 1025.0), "log": (0.5, 2.0), "log2": (0.5, 2.0),
     "sin": (-1000.0, 1000.0), "cos": (-1000.0, 1000.0), "tan": (-1000.0, 1000.0),
-    "tanh": (-20.0, 20.0), "erf": (-6.0, 6.0), "pow": (0.5, 2.0),
+    "tanh": (-20.0, 20.0), "erf": (-6.0, 6.0), "pow": (0.5, 2.0), "expm1": (-2.0, 2.0),
+    "log1p": (-1.0, 2.0), "log10": (0.5, 2.0), "sinh": (-5.0, 5.0), "cosh": (-5.0, 5.0),
+    "asinh": (-2.0, 2.0), "acosh": (1.0, 3.0), "atanh": (-1.0, 1.0), "asin": (-1.0, 1.0),
+    "acos": (-1.0, 1.0), "atan": (-3.0, 3.0), "atan2": (-2.0, 2.0), "hypot": (-2.0, 2.0),
 }  # fmt: skip
 EDGES = (
     0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 3.0, -3.0,
@@ -133,6 +144,14 @@ def points(function: str, dtype: str, n: int, seed: int = 0) -> list[Array]:
     with np.errstate(all="ignore"):
         edges = np.array(EDGES, t)
         quarters = (np.arange(third) - third // 2) * (math.pi / 2)
+        if function in PAIRS[1:]:
+            sides = np.concatenate([rng.uniform(low, high, third), anything, anything])
+            other = np.concatenate([rng.uniform(low, high, third), rng.permutation(anything),
+                                    anything.astype(t) * rng.uniform(-4.0, 4.0, third)])
+            xs, ys = np.meshgrid(edges, edges)
+            pair = [np.concatenate([v.ravel(), w]).astype(t) for v, w in ((xs, sides), (ys, other))]
+            # Of a signalling NaN and an infinity, C's hypot gives NaN.
+            return [np.where(np.isnan(v), t.type(math.nan), v) for v in pair]
         if function != "pow":
             inside = rng.uniform(low, high, third)
             return [np.concatenate([edges, anything, inside, quarters]).astype(t)]
@@ -157,7 +176,7 @@ def compiled(function: str, dtype: str, n: int) -> Callable[..., Array]:
 
     arguments = [
         uopc.param(name, (n,), getattr(dtypes, dtype))
-        for name in (("x", "y") if function == "pow" else ("x",))
+        for name in (("x", "y") if function in PAIRS else ("x",))
     ]
     program = uopc.compile(getattr(arguments[0], function)(*arguments[1:]), inputs=arguments)
     return lambda *arrays: np.asarray(program(*arrays))
@@ -175,7 +194,7 @@ def worst(
 
 def measure(function: str, dtype: str, n: int, every: bool) -> tuple[float, tuple[float, ...]]:
     """The greatest error found; `every` takes all inputs of a float32 function of one argument."""
-    if function != "pow" and (dtype == "float16" or (every and dtype == "float32")):
+    if function not in PAIRS and (dtype == "float16" or (every and dtype == "float32")):
         t = np.dtype(dtype)
         chunk = min(1 << 22, 1 << t.itemsize * 8)
         f = compiled(function, dtype, chunk)
@@ -359,6 +378,10 @@ def coefficients() -> dict[str, Any]:
     def one(_: Any) -> Any:
         return 1
 
+    def tail(f: Any) -> Callable[[Any], Any]:
+        """(f(x)/x - 1) / x^2 of an odd function, by z = x^2."""
+        return lambda z: (f(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
     def tangent() -> tuple[list[float], list[float]]:
         above, below = rational_fit(
             lambda z: mp.tan(mp.sqrt(z)) / mp.sqrt(z),
@@ -370,7 +393,11 @@ def coefficients() -> dict[str, Any]:
         )
         return above[1:], below
 
-    fit = polynomial_fit
+    fit, near = polynomial_fit, mp.mpf("1.001")
+
+    def by_z(z: Any) -> Any:
+        return z
+
     log2e_32 = split(1 / ln2, 1, 32)[0]
     starts = [2.0**49, 2.0**76, 2.0**102]  # keep the second part times a below 0.026
     lead, count = 16, 19
@@ -426,6 +453,16 @@ def coefficients() -> dict[str, Any]:
         "ERF_32": [erf_32, *fit(lambda x: minus_q(x) - erf_32, tiny, 4, 8, 32, erf_weight)],
         "ERF_64": (erf_64, *rational_fit(lambda x: (minus_q(x) - erf_64) / x, tiny, 6, (7, 7),
                                          lambda x: x * erf_weight(x))),
+        "ASIN_32": fit(tail(mp.asin), tiny, 0.25 * near, 5, 32, by_z),
+        "ASIN_64": fit(tail(mp.asin), tiny, 0.25 * near, 12, 64, by_z),
+        "ATAN_32": fit(tail(mp.atan), tiny, near, 9, 32, by_z),
+        "ATAN_64": rational_fit(tail(mp.atan), tiny, near, (5, 6), by_z),
+        "SINH_32": fit(tail(mp.sinh), tiny, 1.5625, 3, 32, by_z),
+        "SINH_64": fit(tail(mp.sinh), tiny, 1.5625, 6, 64, by_z),
+        "EXPM1_32": fit(q, -0.42, 0.42, 5, 32, one),
+        "EXPM1_64": fit(q, -0.42, 0.42, 10, 64, one),
+        "HALF_PI": (split(pi / 2, 2, 32), split(pi / 2, 2)),
+        "LOG10_2": (split(mp.log10(2), 2, 32), split(mp.log10(2), 2)),
         "PI_LEAD": lead,
         "INVERSE_TWO_PI_BITS": words,
     }  # fmt: skip
@@ -433,7 +470,7 @@ def coefficients() -> dict[str, Any]:
 
 _NARROW = (
     "LN2_32", "LOG2E_32", "EXP_32", "EXP2_32", "LOG_32", "LOG2_32", "ERF_32", "TWO_BY_PI_SMALL",
-    "HALF_PI_32", "SMALL_SIN_32", "SMALL_COS_32",
+    "HALF_PI_32", "SMALL_SIN_32", "SMALL_COS_32", "ASIN_32", "ATAN_32", "SINH_32", "EXPM1_32",
 )  # fmt: skip
 _MEDIUM = ("POW_LOG2_32", "POW_EXP2_32", "SIN_32", "TAN_SIN_32", "TAN_COS_32")
 

@@ -6,7 +6,6 @@ become float64.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import is_operand, promoted, same_kind
-from uopc.tensor import elementwise
+from uopc.tensor import elementwise, float_functions
 from uopc.tensor.methods import Methods
 
 __all__ = ["clip", "where"]
@@ -56,22 +55,6 @@ def _whole(method: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     return lambda x: method(x) if x.dtype.is_float else x
 
 
-def _never(x: UOp) -> UOp:
-    return leaves.const_like(fold.cast(x, dtypes.bool_), False)
-
-
-def _isnan(x: UOp) -> UOp:
-    return alu.alu(x, Ops.CMPNE, x) if x.dtype.is_float else _never(x)
-
-
-def _isinf(x: UOp) -> UOp:
-    return alu.binary(Ops.CMPEQ, abs(x), math.inf) if x.dtype.is_float else _never(x)
-
-
-def _isfinite(x: UOp) -> UOp:
-    return abs(x) < math.inf if x.dtype.is_float else ~_never(x)
-
-
 def _signed(x: UOp) -> UOp:
     """The sign; NaN stays NaN."""
     found = elementwise.sign(x)
@@ -94,7 +77,12 @@ _FLOAT = {  # name -> formula
     "cos": "The cosine.", "exp": "e to the x.", "log": "The natural logarithm.",
     "log2": "The logarithm to base 2.", "sin": "The sine.", "sqrt": "The square root.",
     "tan": "The tangent.", "tanh": "The hyperbolic tangent.", "exp2": "2 to the x.",
-    "reciprocal": "1 / x.",
+    "reciprocal": "1 / x.", "log10": "The logarithm to base 10.", "log1p": "log(1 + x).",
+    "expm1": "e to the x, minus 1.", "sinh": "The hyperbolic sine.",
+    "cosh": "The hyperbolic cosine.", "asin": "The angle with this sine.",
+    "acos": "The angle with this cosine.", "atan": "The angle with this tangent.",
+    "asinh": "The inverse of sinh.", "acosh": "The inverse of cosh.",
+    "atanh": "The inverse of tanh.",
 }  # fmt: skip
 _UNARY = {  # name -> (operands it takes, formula, function)
     "abs": ("any", "The magnitude.", elementwise.absolute),
@@ -103,13 +91,14 @@ _UNARY = {  # name -> (operands it takes, formula, function)
     "floor": ("number", "The greatest integer up to x, in its dtype.", _whole(UOp.floor)),
     "round": ("number", "The nearest integer, ties to even, in its dtype.", _whole(UOp.round)),
     "trunc": ("number", "x without its fraction, in its dtype.", _whole(UOp.trunc)),
-    "isfinite": ("any", "True unless x is infinite or NaN.", _isfinite),
-    "isinf": ("any", "True for an infinity.", _isinf),
-    "isnan": ("any", "True for NaN.", _isnan),
+    "isfinite": ("any", "True unless x is infinite or NaN.", float_functions.isfinite),
+    "isinf": ("any", "True for an infinity.", float_functions.isinf),
+    "isnan": ("any", "True for NaN.", float_functions.isnan),
     "logical_not": ("bool", "not x.", elementwise.invert),
     "negative": ("number", "-x.", elementwise.negative),
     "positive": ("any", "x.", elementwise.positive),
     "sign": ("number", "-1, 0 or 1 with the sign of x; NaN for NaN.", _signed),
+    "signbit": ("any", "True where the sign is minus.", float_functions.signbit),
     "square": ("number", "x * x.", lambda x: alu.alu(x, Ops.MUL, x)),
 }
 _BINARY = {
@@ -137,8 +126,15 @@ _BINARY = {
     "remainder": ("number", "x - y * floor(x / y).", _OPERATOR["mod"]),
     "subtract": ("number", "x - y.", _OPERATOR["sub"]),
 }
+_FLOAT_BINARY = {
+    "atan2": "The angle of the point (y, x).", "copysign": "The magnitude of x, the sign of y.",
+    "hypot": "sqrt(x*x + y*y) without overflow in between.",
+    "logaddexp": "log(e^x + e^y) without overflow in between.",
+    "nextafter": "The float next to x in the direction of y.",
+}  # fmt: skip
 FUNCTIONS: dict[str, Function] = {
     **{n: _made(n, "float", doc, getattr(Methods, n), 1) for n, doc in _FLOAT.items()},
+    **{n: _made(n, "float", doc, getattr(Methods, n), 2) for n, doc in _FLOAT_BINARY.items()},
     **{n: _made(n, kind, doc, f, 1) for n, (kind, doc, f) in _UNARY.items()},
     **{n: _made(n, kind, doc, f, 2) for n, (kind, doc, f) in _BINARY.items()},
 }
@@ -146,7 +142,9 @@ FUNCTIONS: dict[str, Function] = {
 NUMPY_NAMES = {
     "absolute": "abs", "bitwise_not": "bitwise_invert", "invert": "bitwise_invert",
     "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "mod": "remainder",
-    "power": "pow", "rint": "round", "true_divide": "divide",
+    "power": "pow", "rint": "round", "true_divide": "divide", "arcsin": "asin", "arccos": "acos",
+    "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh",
 }  # fmt: skip
 FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items()}
 

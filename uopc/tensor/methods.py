@@ -17,7 +17,15 @@ from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, wal
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.tensor import elementwise, functions, indexing, nn, numpy_protocols, reductions
+from uopc.tensor import (
+    elementwise,
+    float_functions,
+    functions,
+    indexing,
+    nn,
+    numpy_protocols,
+    reductions,
+)
 
 Operator = Callable[[UOp, Operand], UOp]
 
@@ -240,6 +248,11 @@ class Methods:
     abs = elementwise.absolute
     sign = elementwise.sign
     clip = elementwise.clip
+    isnan = float_functions.isnan
+    isinf = float_functions.isinf
+    isfinite = float_functions.isfinite
+    signbit = float_functions.signbit
+    nextafter = float_functions.nextafter
     pow = elementwise.power
     softmax = nn.softmax
     log_softmax = nn.log_softmax
@@ -284,7 +297,8 @@ class Methods:
 for _name, _function in _OPERATORS.items():
     setattr(Methods, f"__{_name}__", _function)
     setattr(Methods, f"__r{_name}__", _reversed(_function))
-for _name, _function in (elementwise.FLOAT_METHODS | reductions.METHODS).items():
+_NAMED = elementwise.FLOAT_METHODS | float_functions.METHODS | reductions.METHODS
+for _name, _function in _NAMED.items():
     _function.__name__ = _function.__qualname__ = _name
     setattr(Methods, _name, _function)
 

@@ -27,6 +27,7 @@ import functools
 from typing import NamedTuple
 
 from uopc.ir.builder import leaves, rebuild
+from uopc.ir.builder.float_bits import to_odd
 from uopc.ir.core import bounds, dtypes, semantics, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.levels import VECTOR
@@ -36,7 +37,6 @@ from uopc.passes.analysis.lanes import splat
 from uopc.passes.contract import Context, Pass
 from uopc.passes.decompose.cold_branches import merged_branches
 from uopc.passes.decompose.expansion_cache import applied
-from uopc.passes.decompose.float_bits import to_odd
 from uopc.passes.decompose.float_division import float_division
 from uopc.passes.decompose.integer_division import constant, instruction, integer_division
 from uopc.passes.decompose.narrow_indices import narrowed

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from uopc.ir.builder.float_bits import bits_of, float_of, sign_of, with_sign
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branches import cold_branch
-from uopc.passes.decompose.float_bits import bits_of, float_of, sign_of, with_sign
 
 # Quotients x/s below these are rounded with an error below 1/8: the remainder stays below 5/8 s.
 _SMALL_32: Final = 2.0**21

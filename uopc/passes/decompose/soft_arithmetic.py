@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
+from uopc.ir.builder.float_bits import sign_of, to_odd, with_sign
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.decompose.float_bits import sign_of, to_odd, with_sign
 
 _SPLIT = 2.0**27 + 1  # splits a float64 into two halves of 26 bits
 _TINY = 2.0**-600  # no product of two finite numbers times this is infinite

@@ -24,12 +24,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from uopc.ir.builder.float_bits import (
+    bits_of,
+    exponent_and_fraction,
+    float_of,
+    polynomial,
+    sign_of,
+    with_sign,
+)
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.decompose.cold_branches import cold_branch
-from uopc.passes.decompose.float_bits import bits_of, float_of, polynomial, sign_of, with_sign
 from uopc.passes.decompose.huge_angles import payne_hanek, where_huge
 from uopc.passes.decompose.trig_float32 import reduced_32, sine_32
 
@@ -193,23 +200,6 @@ def erf(x: UOp) -> UOp:
     return with_sign((-s).mulacc(p, 1.0 - s), sign_of(x))
 
 
-def _exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
-    """(k, m) with x = 2^k m and sqrt(1/2) <= m < sqrt(2), for 0 < x < infinity; k is a float."""
-    f = _format(x)
-    k_bias: UOp | float = 2.0**f.mantissa + f.bias
-    if subnormals:
-        tiny = x < 2.0 ** (1 - f.bias)
-        x = tiny.where(x * 2.0 ** (f.mantissa + 1), x)
-        k_bias = tiny.where(k_bias + f.mantissa + 1, x.const_like(k_bias))
-    root = 0x3FE6A09E667F3BCD if f.mantissa == 52 else 0x3F3504F3
-    one = f.bias << f.mantissa
-    shifted = bits_of(x) + (one - root)
-    m = float_of((shifted & ((1 << f.mantissa) - 1)) + root)
-    # The exponent field as the low bits of 2^mantissa + exponent.
-    k = float_of((shifted >> f.mantissa) | ((f.bias + f.mantissa) << f.mantissa)) - k_bias
-    return k, m
-
-
 def _log1p_tail(f: UOp) -> UOp:
     """log(1 + f) - f + f^2/2 for float64: s (f^2/2 + R(s^2)) with s = f/(2 + f)."""
     s = f / (f + 2.0)
@@ -230,7 +220,7 @@ def _with_edges(logarithm: Callable[[UOp, bool], UOp], x: UOp) -> UOp:
 
 def log(x: UOp, subnormals: bool) -> UOp:
     """Natural logarithm of a positive x = 2^k (1 + f)."""
-    k, m = _exponent_and_fraction(x, subnormals)
+    k, m = exponent_and_fraction(x, subnormals)
     f = m - 1.0
     high, low = _format(x).ln2
     if _format(x) is _F64:
@@ -242,7 +232,7 @@ def log(x: UOp, subnormals: bool) -> UOp:
 
 def log2(x: UOp, subnormals: bool) -> UOp:
     """Base-2 logarithm of a positive x = 2^k (1 + f); exact at powers of two."""
-    k, m = _exponent_and_fraction(x, subnormals)
+    k, m = exponent_and_fraction(x, subnormals)
     f = m - 1.0
     if _format(x) is _F64:
         # log(1 + f) as high + low, times log2(e) as two parts.
@@ -334,7 +324,7 @@ def _tan_64(x: UOp) -> UOp:
 def _power_32(a: UOp, y: UOp) -> UOp:
     """a^y for a >= 0, computed in float64: 2^(y log2 a)."""
     wide = a.cast(dtypes.float64)
-    k, m = _exponent_and_fraction(wide, subnormals=False)
+    k, m = exponent_and_fraction(wide, subnormals=False)
     f = m - 1.0
     logarithm = f.mulacc(polynomial(f, POW_LOG2_32), k)
     logarithm = (a < math.inf).where(logarithm, wide)
@@ -352,7 +342,7 @@ def _log2_pair(a: UOp) -> tuple[UOp, UOp]:
     2^k m, s = (m-1)/(m+1) as s + s_low; log2 m = (2/ln 2) (s + s c), c = z/3 + z^2 R(z), z = s^2.
     Products enter sums through `mulacc` only, so contraction cannot change them.
     """
-    k, m = _exponent_and_fraction(a)
+    k, m = exponent_and_fraction(a)
     f = m - 1.0
     d = m + 1.0
     d_low = m - (d - 1.0)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from uopc.ir.builder.float_bits import bits_of, polynomial, with_sign
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
 from uopc.passes.decompose.cold_branches import cold_branch
-from uopc.passes.decompose.float_bits import bits_of, polynomial, with_sign
 
 # fmt: off
 WINDOW_STARTS: Final = (2.0**49, 2.0**76, 2.0**102)

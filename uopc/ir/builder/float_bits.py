@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
 
+_UINT = {16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
 
 def bits_of(x: UOp) -> UOp:
     """The bits of a float, as an unsigned integer of its size."""
-    return x.bitcast(dtypes.uint64 if x.dtype.bits == 64 else dtypes.uint32)
+    return x.bitcast(_UINT[x.dtype.bits])
 
 
 def float_of(bits: UOp) -> UOp:
@@ -43,3 +45,20 @@ def to_odd(rounded: UOp, inexact: UOp, smaller: UOp) -> UOp:
     bits = bits_of(rounded)
     moved = inexact & (bits & 1).eq(0)
     return float_of(moved.where(smaller.where(bits + 1, bits - 1), bits))
+
+
+def exponent_and_fraction(x: UOp, subnormals: bool = True) -> tuple[UOp, UOp]:
+    """(k, m) with x = 2^k m and sqrt(1/2) <= m < sqrt(2), for 0 < x < infinity; k is a float."""
+    mantissa, bias = (52, 1023) if x.dtype.bits == 64 else (23, 127)
+    k_bias: UOp | float = 2.0**mantissa + bias
+    if subnormals:
+        tiny = x < 2.0 ** (1 - bias)
+        x = tiny.where(x * 2.0 ** (mantissa + 1), x)
+        k_bias = tiny.where(k_bias + mantissa + 1, x.const_like(k_bias))
+    root = 0x3FE6A09E667F3BCD if mantissa == 52 else 0x3F3504F3
+    one = bias << mantissa
+    shifted = bits_of(x) + (one - root)
+    m = float_of((shifted & ((1 << mantissa) - 1)) + root)
+    # The exponent field as the low bits of 2^mantissa + exponent.
+    k = float_of((shifted >> mantissa) | ((bias + mantissa) << mantissa)) - k_bias
+    return k, m
