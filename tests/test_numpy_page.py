@@ -112,6 +112,16 @@ ROWS = {
         (lambda a: a.var(ddof=1), lambda a: a.var(correction=1), (A,)),
         (lambda a: a.std(ddof=1), lambda a: a.std(correction=1), (A,)),
     ],
+    "`np.cumprod": [
+        *alike(lambda a: a.cumprod(axis=1)),
+        (lambda a: np.maximum.accumulate(a, 1), lambda a: a.cummax(1), (A,)),
+        (lambda a: np.minimum.accumulate(a, 1), lambda a: a.cummin(1), (A,)),
+    ],
+    "`scipy.special.logsumexp": [
+        (lambda a: special.logsumexp(a, 1), lambda a: a.logsumexp(1), (A,)),
+        (lambda a: np.convolve(a[0], a[1], "same"), lambda a: a[0].convolve(a[1], "same"), (A,)),
+    ],
+    "`np.einsum": alike(lambda a, b: np.einsum("ij,kj->ik", a, b), on=(A, B)),
     "`a.argmax": alike(lambda a: a.argmax(axis=1), lambda a: a.argmin(axis=0)),
     "`np.matmul`": [
         (np.matmul, operator.matmul, (A, M)), (np.dot, operator.matmul, (P, P)),

@@ -13,6 +13,7 @@ from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.manipulation import matrix_transpose
 from uopc.numpy.reductions import sum as _sum
 from uopc.tensor import nn
+from uopc.tensor.einsum import einsum as _einsum
 
 __all__ = [
     "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "outer", "tensordot",
@@ -70,6 +71,20 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
     made = nn.matmul(flat_a, flat_b).reshape(*kept_a, *kept_b) if kept_a or kept_b else (
         nn.matmul(flat_a, flat_b).reshape(()))  # fmt: skip
     return same_kind(fold.cast(made, a.dtype), (x1, x2))
+
+
+def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
+    """The sum of products that the subscripts name, such as "ij,jk->ik". The order of products is
+    chosen here: `optimize` is there for NumPy's callers."""
+    del optimize
+    uops, _ = promoted("einsum", *operands)
+    return same_kind(_einsum(subscripts, *uops), operands)
+
+
+def convolve(x1: Any, x2: Any, /, mode: Any = "full") -> Any:
+    """NumPy's convolve of two vectors: "full", "same" or "valid"."""
+    (a, b), _ = promoted("convolve", x1, x2)
+    return same_kind(nn.convolve(a, b, mode), (x1, x2))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:

@@ -14,7 +14,18 @@ from uopc.numpy.dtype_functions import BY_NAME as _BY_NAME
 from uopc.numpy.dtype_functions import KINDS as _KINDS
 from uopc.numpy.elementwise import *
 from uopc.numpy.elementwise import FUNCTIONS as _FUNCTIONS
-from uopc.numpy.linalg import cross, diagonal, dot, matmul, outer, tensordot, trace, vecdot
+from uopc.numpy.linalg import (
+    convolve,
+    cross,
+    diagonal,
+    dot,
+    einsum,
+    matmul,
+    outer,
+    tensordot,
+    trace,
+    vecdot,
+)
 from uopc.numpy.manipulation import *
 from uopc.numpy.reductions import *
 from uopc.numpy.reductions import data_dependent as _data_dependent

@@ -14,11 +14,11 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.tensor import reductions
+from uopc.tensor import nn, reductions
 
 __all__ = [
-    "all", "any", "argmax", "argmin", "count_nonzero", "cumsum", "cumulative_sum", "diff", "max",
-    "mean", "min", "prod", "std", "sum", "var",
+    "all", "any", "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "cumulative_prod",
+    "cumulative_sum", "diff", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -112,29 +112,50 @@ def _place(name: str) -> Function:
 argmax, argmin = _place("argmax"), _place("argmin")
 
 
-def cumulative_sum(
-    x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Any:
-    """Sums of the elements up to each one; of integers in 64 bits. `include_initial`: a 0 first."""
-    u = uop_of(x, "cumulative_sum")
-    dims = shapes.shape(u)
-    if axis is None:
-        if len(dims) != 1:
-            raise UserError(f"cumulative_sum: axis is needed for {len(dims)} dimensions")
-        axis = 0
-    axis = normal_axis(axis, len(dims), "cumulative_sum")
-    made = reductions.cumsum(fold.cast(u, as_dtype(dtype, _whole_dtype(u.dtype))), axis)
-    if include_initial:
-        made = made.pad([(int(i == axis), 0) for i in range(len(dims))])
-    return same_kind(made, (x,))
+def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> Function:
+    def function(
+        x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    ) -> Any:
+        u = uop_of(x, name)
+        dims = shapes.shape(u)
+        if axis is None:
+            if len(dims) != 1:
+                raise UserError(f"{name}: axis is needed for {len(dims)} dimensions")
+            axis = 0
+        axis = normal_axis(axis, len(dims), name)
+        made = method(fold.cast(u, as_dtype(dtype, _whole_dtype(u.dtype))), axis)
+        if include_initial:
+            made = made.pad([(int(i == axis), 0) for i in range(len(dims))], first)
+        return same_kind(made, (x,))
+
+    function.__name__ = function.__qualname__ = name
+    within = "up to each one; of integers in 64 bits"
+    function.__doc__ = f"{doc} {within}. `include_initial`: a {first} first."
+    return function
 
 
-def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
-    """NumPy's cumulative_sum: of the flattened array without an axis."""
-    u = uop_of(x, "cumsum")
-    whole = u.reshape(-1) if axis is None else u
-    made = cumulative_sum(whole, 0 if axis is None else axis, dtype)
-    return same_kind(made, (x,))
+def _of_flattened(name: str, standard: Function) -> Function:
+    def function(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
+        u = uop_of(x, name)
+        whole = u.reshape(-1) if axis is None else u
+        return same_kind(standard(whole, 0 if axis is None else axis, dtype), (x,))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"NumPy's {standard.__name__}: of the flattened array without an axis."
+    return function
+
+
+cumulative_sum = _cumulative("cumulative_sum", "Sums of the elements", reductions.cumsum, 0)
+cumulative_prod = _cumulative(
+    "cumulative_prod", "Products of the elements", reductions.cumprod, 1
+)
+cumsum = _of_flattened("cumsum", cumulative_sum)
+cumprod = _of_flattened("cumprod", cumulative_prod)
+
+
+def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """log of the sum of e^x, without overflow in between."""
+    return same_kind(nn.logsumexp(_as_float(x, "logsumexp"), axis, keepdims), (x,))
 
 
 def diff(

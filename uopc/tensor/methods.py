@@ -240,6 +240,9 @@ class Methods:
     argmax = reductions.argmax
     argmin = reductions.argmin
     cumsum = reductions.cumsum
+    cumprod = reductions.cumprod
+    cummax = reductions.cummax
+    cummin = reductions.cummin
     rsqrt = elementwise.rsqrt
     sigmoid = elementwise.sigmoid
     relu = elementwise.relu
@@ -256,9 +259,11 @@ class Methods:
     pow = elementwise.power
     softmax = nn.softmax
     log_softmax = nn.log_softmax
+    logsumexp = nn.logsumexp
     layer_norm = nn.layer_norm
     rms_norm = nn.rms_norm
     matmul = nn.matmul
+    convolve = nn.convolve
     conv2d = nn.conv2d
     avg_pool2d = nn.avg_pool2d
     max_pool2d = nn.max_pool2d

@@ -5,10 +5,10 @@ Products of float16, bfloat16 and fp8 accumulate in float32 and are rounded once
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu, leaves, movement, operands
+from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.operands import Operand, as_dim
 from uopc.ir.core import dtypes, intervals, shapes
@@ -18,6 +18,7 @@ from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise
 from uopc.tensor.elementwise import rounded_once
+from uopc.tensor.float_functions import isfinite
 from uopc.tensor.reductions import along, average
 
 
@@ -43,6 +44,28 @@ def log_softmax(a: UOp, axis: Any = -1) -> UOp:
     x = _shifted(a, axis)
     total = movement.reduce(alu.alu(x, Ops.EXP), "add", axis, keepdims=True)
     return alu.binary(Ops.SUB, x, alu.alu(total, Ops.LOG))
+
+
+def logsumexp(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """log of the sum of e^a along the axes (all without `axis`), without overflow in between.
+
+    -inf over no elements.
+    """
+    axes = movement.normal_axes(axis, len(shapes.shape(a)), "logsumexp")
+    return _logsumexp(a, axes, checks.flag("logsumexp", "keepdims", keepdims))
+
+
+@rounded_once
+def _logsumexp(a: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
+    most = movement.reduce(a, "max", axes, keepdims=True)
+    base = alu.where(isfinite(most), most, leaves.const(a.dtype, 0))
+    weight = alu.alu(alu.binary(Ops.SUB, a, base), Ops.EXP)
+    total = alu.alu(movement.reduce(weight, "add", axes, keepdims=True), Ops.LOG)
+    whole = alu.binary(Ops.ADD, total, base)
+    if keepdims:
+        return whole
+    kept = [d for i, d in enumerate(shapes.shape(a)) if i not in axes]
+    return movement.reshape(whole, tuple(kept))
 
 
 def layer_norm(a: UOp, weight: Operand = None, bias: Operand = None, eps: float = 1e-5) -> UOp:
@@ -87,7 +110,7 @@ def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: 
 
 
 # ---------------------------------------------------------------- products
-def _product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+def product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
     """Σ x·y over the axes of the common shape."""
     wide = dtypes.accumulator(x.dtype) if x.dtype.is_float else x.dtype
     product = alu.alu(cast(x, wide), Ops.MUL, cast(y, wide))
@@ -116,7 +139,31 @@ def matmul(a: Operand, b: Operand) -> UOp:
         if len(left) > 1:
             y = movement.reshape(y, (*right[:-2], 1, right[-1], depth))
     last = max(len(shapes.shape(x)), len(shapes.shape(y))) - 1
-    return _product_sum(x, y, (last,))
+    return product_sum(x, y, (last,))
+
+
+def convolve(a: UOp, v: Operand, mode: Literal["full", "same", "valid"] = "full") -> UOp:
+    """The convolution of two vectors, as `numpy.convolve`: out[i] is the sum of a[i - j] v[j].
+
+    "full": wherever they overlap, "same": the middle of it, as long as the longer vector, "valid":
+    where one covers the other. UserError for another rank, no elements, or variables as sizes.
+    """
+    x, y = operands.paired(a, v, "convolve")
+    sizes = [shapes.shape(x), shapes.shape(y)]
+    if any(len(s) != 1 or not isinstance(s[0], int) or s[0] == 0 for s in sizes):
+        given = " and ".join(map(show, sizes))
+        raise UserError(f"convolve: needs two vectors of fixed size with elements, got {given}")
+    if mode not in ("full", "same", "valid"):
+        raise UserError(f'convolve: mode must be "full", "same" or "valid", got {mode!r}')
+    n, m = max(sizes)[0], min(sizes)[0]
+    if sizes[0] < sizes[1]:
+        x, y = y, x
+    edge = 0 if mode == "valid" else m - 1
+    padded = movement.pad(x, ((edge, edge),))
+    count, place = _window_axis(n + 2 * edge, m, 1, 1, 1, 0, "convolve")
+    out = product_sum(movement.index(padded, place), movement.flip(y, (0,)), (1,))
+    begin = (m - 1) // 2 if mode == "same" else 0
+    return movement.shrink(out, ((begin, begin + n if mode == "same" else count),))
 
 
 # ---------------------------------------------------------------- windows over images
@@ -184,7 +231,7 @@ def conv2d(
     seen = movement.index(padded, image, channel, row, column)
     weight = movement.reshape(y, (*grouped, 1, 1, depth, kh, kw))
     rank = len(grouped) + 6
-    out = _product_sum(seen, weight, (rank - 3, rank - 2, rank - 1))
+    out = product_sum(seen, weight, (rank - 3, rank - 2, rank - 1))
     out = movement.reshape(out, (batch, outs, oh, ow))
     if bias is None:
         return out
