@@ -25,7 +25,8 @@ from uopc.tensor import (
     nn,
     numpy_protocols,
     reductions,
-)
+    sorting,
+)  # fmt: skip
 
 Operator = Callable[[UOp, Operand], UOp]
 
@@ -243,6 +244,10 @@ class Methods:
     cumprod = reductions.cumprod
     cummax = reductions.cummax
     cummin = reductions.cummin
+    sort = sorting.sort
+    argsort = sorting.argsort
+    top_k = sorting.top_k
+    searchsorted = sorting.searchsorted
     rsqrt = elementwise.rsqrt
     sigmoid = elementwise.sigmoid
     relu = elementwise.relu

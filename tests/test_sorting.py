@@ -1,0 +1,199 @@
+"""sort, argsort, top_k and searchsorted against NumPy: dtypes, lengths, axes, special values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uopc
+from uopc import UOp, dtypes
+from uopc.ir.interpret.interpreter import evaluate
+
+Array = Any
+FLOATS = ["float16", "bfloat16", "float32", "float64", "fp8e4m3", "fp8e5m2"]
+INTS = [f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64)]
+TYPES = ["bool_", *INTS, *FLOATS]
+LENGTHS = [0, 1, 2, 13, 64, 65, 257, 1000]
+
+
+def numbers(t: str, shape: tuple[int, ...], seed: int = 0) -> Array:
+    """Values with many repetitions, and all special ones."""
+    rng, dtype = np.random.default_rng(seed), getattr(dtypes, t)
+    if dtype.is_float:
+        special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-8, 448, 3])
+        some = rng.standard_normal(shape) * 100
+        with np.errstate(all="ignore"):
+            return np.where(rng.random(shape) < 0.4, rng.choice(special, shape), some).astype(
+                dtype.numpy
+            )
+    low, high = dtype.bounds
+    near = rng.integers(max(low, -5), min(high, 5), shape, dtype=np.int64, endpoint=True)
+    if dtype.kind == "bool":
+        return near.astype(bool)
+    far = rng.integers(low, high, shape, dtype=dtype.numpy, endpoint=True)
+    return np.where(rng.random(shape) < 0.4, near.astype(dtype.numpy), far)
+
+
+def plain(a: Array) -> Array:
+    """Floats in a dtype that NumPy orders."""
+    return a if a.dtype.isbuiltin == 1 else a.astype("f4")
+
+
+def places(a: Array, axis: int, descending: bool) -> Array:
+    """The stable order; NaN is the greatest number, whatever its bits."""
+    a = plain(a)
+    if not descending:
+        return np.argsort(a, axis, kind="stable")
+    n = a.shape[axis]
+    mirrored = np.argsort(np.flip(a, axis), axis, kind="stable")
+    return n - 1 - np.flip(mirrored, axis)
+
+
+def runs(value: UOp, *arrays: Array) -> list[Array]:
+    """The value compiled in two ways, and interpreted; its params are x and y."""
+    found, named = [], dict(zip("xy", arrays))
+    for optimize in (True, False):
+        f = uopc.compile(value, optimize=optimize, verify=True)
+        found.append(f(**{p.name: named[p.name] for p in f.inputs}))
+    if arrays[0].size < 300:  # the interpreter takes a millisecond for each step of a loop
+        found.append(evaluate(value, named))
+    return found
+
+
+def check(a: Array, dtype: Any, axis: int, descending: bool) -> None:
+    x = uopc.param("x", a.shape, dtype)
+    wanted = places(a, axis, descending)
+    for result in runs(x.argsort(axis, descending), a):
+        assert result.dtype == np.int32
+        np.testing.assert_array_equal(result, wanted)
+    ordered = np.take_along_axis(a, wanted, axis)
+    for result in runs(x.sort(axis, descending), a):
+        assert result.tobytes() == ordered.tobytes()  # also -0.0 and NaN as they came
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("t", TYPES)
+def test_every_dtype(t: str, descending: bool) -> None:
+    for shape, axis in (((40,), 0), ((2, 70), -1), ((2, 300), -1)):
+        check(numbers(t, shape), getattr(dtypes, t), axis, descending)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_every_length(n: int) -> None:
+    check(numbers("float32", (n,)), dtypes.float32, 0, n % 2 == 0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("shape", [(3, 70, 2), (2, 9, 80), (70, 0, 2), (0, 70, 2)])
+def test_every_axis(shape: tuple[int, ...], axis: int) -> None:
+    check(numbers("int32", shape), dtypes.int32, axis, False)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(width=32, allow_subnormal=True), min_size=65, max_size=90), st.booleans())
+def test_any_floats(numbers: list[float], descending: bool) -> None:
+    a = np.resize(np.array(numbers, "f4"), 90)
+    wanted = places(a, 0, descending)
+    x = uopc.param("x", (90,))
+    for value in (x, x[:60].cat(x[60:])):
+        np.testing.assert_array_equal(uopc.compile(value.argsort(0, descending))(a), wanted)
+    short = places(a[:60], 0, descending)
+    np.testing.assert_array_equal(uopc.compile(x[:60].argsort(0, descending))(a), short)
+
+
+@pytest.mark.parametrize("most", [50, 300])
+@pytest.mark.parametrize("n", [0, 1, 37, 50])
+def test_a_symbolic_length(n: int, most: int) -> None:
+    v = uopc.variable("n", 0, most)
+    a = numbers("float32", (3, n))
+    x = uopc.param("x", (3, v))
+    wanted = places(a, -1, False)
+    for value, expected in (
+        (x.argsort(), wanted), (x.sort(), np.take_along_axis(a, wanted, -1)),
+    ):
+        for optimize in (True, False):
+            got = uopc.compile(value, optimize=optimize, verify=True)(a)
+            assert got.tobytes() == expected.astype(got.dtype).tobytes()
+        got = evaluate(value, {"x": a}, {"n": n})
+        assert got.tobytes() == expected.astype(got.dtype).tobytes()
+
+
+@pytest.mark.parametrize("n", [50, 300])
+@pytest.mark.parametrize("k", [0, 1, 7, 50])
+def test_top_k(n: int, k: int) -> None:
+    a = numbers("float32", (2, n))
+    wanted = places(a, 1, True)[:, :k]
+    values, found = uopc.param("x", (2, n)).top_k(k)
+    for result in runs(values, a):
+        assert result.tobytes() == np.take_along_axis(a, wanted, 1).tobytes()
+    for result in runs(found, a):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def test_values_and_places_come_from_one_kernel() -> None:
+    values, found = uopc.param("x", (1000,)).top_k(1000)
+    assert len(uopc.compile((values, found)).launches) == 1
+
+
+def test_a_sorted_expression_is_used_further() -> None:
+    a, b = numbers("float32", (100,), 1), numbers("int32", (100,), 2)
+    x, y = uopc.param("x", (100,)), uopc.param("y", (100,), dtypes.int32)
+    a = np.where(np.isnan(a), 1, a)
+    value = (x * 2).sort() + y.sort() + (x * 2).sort().sum()
+    twice = np.sort(a.astype("f4") * 2)
+    for result in runs(value, a.astype("f4"), b):
+        assert result.shape == (100,)
+    again = uopc.compile(x.sort().sort())(a.astype("f4"))
+    np.testing.assert_array_equal(again * 2, twice)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("t", ["bool_", "int8", "uint64", "int64", "float16", "float32", "float64"])
+def test_searchsorted(t: str, side: str) -> None:
+    for n in LENGTHS:
+        a, v = np.sort(numbers(t, (n,))), numbers(t, (4, 9), 1)
+        x, y = (uopc.param(name, w.shape, getattr(dtypes, t)) for name, w in (("x", a), ("y", v)))
+        for result in runs(x.searchsorted(y, side), a, v):
+            assert result.dtype == np.int32
+            np.testing.assert_array_equal(result, np.searchsorted(a, v, side))
+
+
+def test_searchsorted_by_a_sorter() -> None:
+    a, v = numbers("float32", (100,)), numbers("float32", (50,), 1)
+    x, y = uopc.param("x", (100,)), uopc.param("y", (50,))
+    for result in runs(x.searchsorted(y, sorter=x.argsort()), a, v):
+        np.testing.assert_array_equal(result, np.searchsorted(np.sort(a), v))
+    assert uopc.compile(x.sort().searchsorted(3))(a) == np.searchsorted(np.sort(a), 3)
+
+
+@pytest.mark.parametrize("most", [1, 60])
+def test_searchsorted_in_a_symbolic_length(most: int) -> None:
+    x, y = uopc.param("x", (uopc.variable("n", 0, most),)), uopc.param("y", (20,))
+    v = numbers("float32", (20,))
+    f = uopc.compile(x.searchsorted(y, "right"), verify=True)
+    for n in (0, 1, most):
+        a = np.sort(numbers("float32", (n,), 1))
+        np.testing.assert_array_equal(f(a, v), np.searchsorted(a, v, "right"))
+
+
+def test_wrong_use_is_an_error() -> None:
+    x, scalar = uopc.param("x", (4, 5)), uopc.param("s")
+    wrong = {
+        "sort: a scalar has no axis": scalar.sort,
+        "argsort: .*axis": lambda: x.argsort(2),
+        "descending": lambda: x.sort(descending="no"),
+        "stable": lambda: x.argsort(stable=2),
+        "top_k: k must be at most the length of axis 1": lambda: x.top_k(6),
+        "top_k: k must be an int, got 2.0": lambda: x.top_k(2.0),
+        "side must be left or right, got 'up'": lambda: x[0].searchsorted(1, "up"),
+        r"needs a vector to search in, got \(4, 5\)": lambda: x.searchsorted(1),
+        "sorter": lambda: x[0].searchsorted(1, sorter=x[1]),
+        "sorter must have": lambda: x[0].searchsorted(1, sorter=x.argsort()),
+    }
+    for message, call in wrong.items():
+        with pytest.raises(uopc.Error, match=message):
+            call()

@@ -1,0 +1,145 @@
+"""A stable sort of rows by digits, as a kernel: its time grows with the length of a row.
+
+    count   for i: for each digit d of key(x[i]): counts[d + 1] += 1     all digits in one loop
+    place   for d: counts[d + 1] += counts[d]                            where each digit begins
+    move    for i: to[counts[d]] = from[i]; counts[d] += 1               a loop for each digit
+
+The loops that move go from the lowest digit to the highest; each keeps the order of equal digits.
+They move the values, and with them the places they had, between two sets of arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from uopc.ir.builder import kernel, leaves
+from uopc.ir.builder.fold import cast
+from uopc.ir.builder.movement import index
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import creation, elementwise
+
+_DIGIT = 8  # bits: the counters of all digits of 64 bits are 8 KiB, which the nearest cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of a sort: by key, an unsigned integer of `bits` bits for each value."""
+
+    bits: int
+    key: Callable[[UOp], UOp]
+
+    @property
+    def digits(self) -> int:
+        """The number of digits of a key."""
+        return -(-self.bits // _DIGIT)
+
+    @property
+    def width(self) -> int:
+        """The number of counters of one digit: of each digit, and one more."""
+        return (1 << min(self.bits, _DIGIT)) + 1
+
+    def digit(self, value: UOp, number: int) -> UOp:
+        """A digit of the key of a value, the lowest first."""
+        return cast((self.key(value) >> number * _DIGIT) & (self.width - 2), dtypes.index)
+
+
+def place_dtype(n: Dim) -> DType:
+    """The dtype of places in an axis of length n."""
+    return dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64
+
+
+def radix_sort(x: UOp, order: Order) -> tuple[UOp, UOp]:
+    """The sorted rows of an array of two dimensions, and the place that each element had."""
+    made = _Sort(x, order, places=True)
+    return made.result(0), made.result(1)
+
+
+def radix_sort_values(x: UOp, order: Order) -> UOp:
+    """The sorted rows of an array of two dimensions."""
+    return _Sort(x, order, places=False).result(0)
+
+
+class _Sort:
+    """The kernel, and the storage it is called with."""
+
+    def __init__(self, x: UOp, order: Order, places: bool) -> None:
+        self.order = order
+        self.rows, self.n = row = shapes.shape(x)
+        self.storage: list[UOp] = []  # by slot
+        self.axes = itertools.count()
+        kinds = [x.dtype, place_dtype(self.n)][: 1 + places]
+        sets = [[self._param(creation.buffer(row, t)) for t in kinds] for _ in range(2)]
+        sets = sets[: order.digits]
+        counter = dtypes.uint32 if bounds.max_dim(self.n) < 1 << 32 else dtypes.uint64
+        self.counts = self._param(creation.buffer((order.digits * order.width,), counter))
+        self.x = self._param(elementwise.contiguous(x))
+        sink = self._sink(sets)
+        self.call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
+
+    def result(self, number: int) -> UOp:
+        """The values, or the places."""
+        return kernel.after(self.storage[number], self.call)
+
+    def _param(self, storage: UOp) -> UOp:
+        """The parameter of the kernel that stands for storage."""
+        self.storage.append(storage)
+        return creation.kernel_param(len(self.storage) - 1, shapes.shape(storage), storage.dtype)
+
+    def _range(self, end: Dim) -> UOp:
+        return kernel.range(end, next(self.axes))
+
+    # ------------------------------------------------------------ the kernel
+    def _sink(self, sets: list[list[UOp]]) -> UOp:
+        """For each row: count, place, and move digit by digit; the last loop fills sets[0]."""
+        self.row = self._range(self.rows)
+        effect = self._placed(self._counted())
+        source = [self.x]
+        for d in range(self.order.digits):
+            target = sets[(self.order.digits - 1 - d) % 2]
+            effect = self._moved(d, source, target, effect)
+            source = target
+        return kernel.sink(kernel.end(effect, self.row), name=f"sort_{self.x.dtype.short}")
+
+    def _counted(self) -> UOp:
+        """counts[d + 1] is how often digit d occurs."""
+        width, zeros = self.order.width, self._range(self.order.digits * self.order.width)
+        begin = kernel.after(self.counts, self.row)
+        cleared = kernel.end(kernel.store(index(begin, zeros), 0), zeros)
+        counts, i = kernel.after(self.counts, cleared), self._range(self.n)
+        stores = []
+        for d in range(self.order.digits):
+            place = index(counts, self.order.digit(index(self.x, self.row, i), d) + d * width + 1)
+            stores.append(kernel.store(place, place + 1))
+        return kernel.end(kernel.group(*stores), i)
+
+    def _placed(self, counted: UOp) -> UOp:
+        """counts[d] is how many digits are less than d."""
+        width, counts = self.order.width, kernel.after(self.counts, counted)
+        d, stores = self._range(width - 2), []
+        for k in range(self.order.digits):
+            first = k * width + d + 1
+            total = index(counts, first) + index(counts, first + 1)
+            stores.append(kernel.store(index(counts, first + 1), total))
+        return kernel.end(kernel.group(*stores), d)
+
+    def _moved(self, d: int, source: list[UOp], target: list[UOp], before: UOp) -> UOp:
+        """Each element to the place of its digit, and the place to the next one."""
+        i, counts = self._range(self.n), kernel.after(self.counts, before)
+        given = source if d == 0 else [kernel.after(s, before) for s in source]
+        values = [index(s, self.row, i) for s in given]
+        if len(values) < len(target):  # places before the first move
+            values.append(cast(i, target[1].dtype))
+        count = index(counts, self.order.digit(values[0], d) + d * self.order.width)
+        to = cast(count, dtypes.index)
+        stores = [
+            kernel.store(index(kernel.after(t, before), self.row, to), v)
+            for t, v in zip(target, values)
+        ]
+        following = index(kernel.after(counts, *stores), *count.src[1:])
+        return kernel.end(kernel.store(following, count + 1), i)
