@@ -129,6 +129,8 @@ def linspace(
     """`num` numbers from start to stop at equal distances; float64 by default."""
     _on_cpu(device)
     t = as_dtype(dtype, dtypes.float64)
+    if type(num) is not int or num < 0:
+        raise UserError(f"linspace: num must be 0 or more, got {num!r}")
     gaps = num - 1 if endpoint else num
     i = leaves.iota(num)
     step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0

@@ -6,7 +6,9 @@ from typing import Any
 
 from uopc.errors import UserError
 from uopc.ir.builder import fold, leaves
+from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.movement import normal_axes, normal_axis
+from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import promoted, same_kind, uop_of
@@ -131,10 +133,15 @@ def _diagonal(u: UOp, offset: int) -> UOp:
         raise UserError(f"diagonal: needs 2 dimensions, got {shapes.show(dims)}")
     *rest, n, m = dims
     row, column = max(-offset, 0), max(offset, 0)
-    count = max(0, min(n - row, m - column))
+    count = _least(n - row, m - column)
     places = leaves.iota(count) * (m + 1) + (row * m + column)
     flat = u.reshape(*rest, n * m)
     return flat[(*(slice(None),) * len(rest), fold.cast(places, dtypes.int64))]
+
+
+def _least(a: shapes.Dim, b: shapes.Dim) -> shapes.Dim:
+    """The smaller size, at least 0."""
+    return as_dim(dim_uop(a).minimum(dim_uop(b)).maximum(0))
 
 
 def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from uopc.errors import UserError
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import fold, leaves
 from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import applied, promoted, same_kind, uop_of
+from uopc.numpy.array import Array, applied, promoted, same_kind, uop_of
 from uopc.tensor import indexing
 
 __all__ = [
@@ -108,13 +110,19 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return same_kind(_rolled(u.reshape(-1), shift, 0).reshape(dims), (x,))
     axes = axis if isinstance(axis, tuple) else (axis,)
-    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
-    for s, a in zip(shifts, axes, strict=True):
+    shifts = shift if isinstance(shift, tuple) else (shift,)
+    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
+    axes = axes * len(shifts) if len(axes) == 1 else axes
+    if len(shifts) != len(axes):
+        raise UserError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+    for s, a in zip(shifts, axes):
         u = _rolled(u, s, normal_axis(a, len(dims), "roll"))
     return same_kind(u, (x,))
 
 
 def _rolled(u: UOp, shift: int, axis: int) -> UOp:
+    if type(shift) is not int:
+        raise UserTypeError(f"roll: expected an int or a tuple of them, got {shift!r}")
     n = shapes.shape(u)[axis]
     if n == 0 or (back := shift % n) == 0:
         return u
@@ -143,6 +151,8 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
     axis = normal_axis(axis, len(shapes.shape(u)), "unstack")
     before = (slice(None),) * axis
     count = shapes.shape(u)[axis]
+    if not isinstance(count, int):
+        raise UserError(f"unstack: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
     return tuple(same_kind([u[(*before, i)] for i in range(count)], (x,)))
 
 
@@ -161,9 +171,12 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
     return [broadcast_to(a, shape) for a in arrays]
 
 
-def tile(x: Any, repetitions: Sequence[int], /) -> Any:
-    """x, repeated along each axis."""
+def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
+    """x, repeated along each axis; by one number, along the last."""
     u = uop_of(x)
+    repetitions = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    if any(type(t) is not int or t < 0 for t in repetitions):
+        raise UserError(f"tile: expected numbers of 0 or more, got {repetitions}")
     dims = shapes.shape(u)
     rank = max(len(dims), len(repetitions))
     dims = (*(1,) * (rank - len(dims)), *dims)
@@ -173,15 +186,27 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Any:
     return same_kind(wide.reshape([d * t for d, t in zip(dims, times)]), (x,))
 
 
-def repeat(x: Any, repeats: int, /, axis: int | None = None) -> Any:
-    """Each element `repeats` times. UserError for a number of its own for each element."""
-    if not isinstance(repeats, int):
-        raise UserError("repeat: a number for each element makes a shape that depends on values")
+def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
+    """Each element `repeats` times, or as often as an array or list of numbers says for each.
+
+    UserError for a UOp or traced Array: the shape of the result would depend on values.
+    """
+    if isinstance(repeats, UOp) or (isinstance(repeats, Array) and repeats.tracing is not None):
+        raise UserError("repeat: the repeats are not known, and the shape would depend on them")
+    times = np.asarray(repeats)
+    if times.dtype.kind not in "iu" or times.ndim > 1 or (times < 0).any():
+        raise UserError(f"repeat: expected numbers of 0 or more, got {repeats!r}")
     u = uop_of(x)
     if axis is None:
         u, axis = u.reshape(-1), 0
     dims = shapes.shape(u)
     axis = normal_axis(axis, len(dims), "repeat")
+    if times.size != 1:
+        if times.size != dims[axis]:
+            raise UserError(f"repeat: {times.size} numbers for {shapes.show(dims)}, axis {axis}")
+        places = np.repeat(np.arange(times.size), times)
+        return same_kind(indexing.take(u, places, axis), (x,))
+    repeats = int(times.item())
     behind = axis + 1
     split = u.reshape((*dims[:behind], 1, *dims[behind:]))
     wide = split.expand((*dims[:behind], repeats, *dims[behind:]))
@@ -218,6 +243,8 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     u = uop_of(x)
     dims = shapes.shape(u)
     widths = _widths(pad_width, len(dims))
+    if isinstance(constant_values, (tuple, list)):
+        raise UserError(f"pad: constant_values must be one number, got {constant_values!r}")
     if mode == "constant":
         return same_kind(u.pad(widths, fold.cast(uop_of(constant_values), u.dtype)), (x,))
     if mode not in ("edge", "reflect", "wrap"):
@@ -233,7 +260,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
 
 def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
     if isinstance(given, int):
-        return [(given, given)] * rank
+        given = ((given, given),)
     pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in given]
     if len(pairs) == 2 and all(isinstance(p, int) for p in given):
         pairs = [tuple(given)]

@@ -12,7 +12,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import same_kind, uop_of
+from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.tensor import nn, reductions
 
@@ -162,13 +162,19 @@ def diff(
     x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
 ) -> Any:
     """The n-th differences of neighbours along an axis."""
-    given = [v for v in (prepend, x, append) if v is not None]
-    uops = [uop_of(v, "diff") for v in given]
-    axis = normal_axis(axis, len(shapes.shape(uop_of(x))), "diff")
+    if type(n) is not int or n < 0:
+        raise UserError(f"diff: n must be 0 or more, got {n!r}")
+    given = [v for v in (prepend, x, append) if v is not None] if n else [x]
+    dims = shapes.shape(uop_of(x, "diff"))
+    axis = normal_axis(axis, len(dims), "diff")
+    edge = tuple([1 if i == axis else d for i, d in enumerate(dims)])
+    uops = [u if shapes.shape(u) else u.expand(edge) for u in promoted("diff", *given)[0]]
     u = uops[0].cat(*uops[1:], axis=axis)
     before = (slice(None),) * axis
     for _ in range(n):
-        later, earlier = u[(*before, slice(1, None))], u[(*before, slice(0, -1))]
+        later = u[(*before, slice(1, None))]
+        left = [(0, d) for d in shapes.shape(later)]
+        earlier = u.shrink(left)
         differ = u.dtype.kind == "bool"
         u = alu.alu(later, Ops.CMPNE if differ else Ops.SUB, earlier)
     return same_kind(u, given)

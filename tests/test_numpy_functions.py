@@ -1,0 +1,165 @@
+"""Functions of `uopc.numpy` that move or combine elements, against NumPy; symbolic sizes too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import uopc
+import uopc.numpy as unp
+
+A = np.random.default_rng(0).normal(size=(3, 4, 5))
+V = np.random.default_rng(1).normal(size=7)
+EMPTY = np.zeros((0, 3))
+ONE = np.full((1, 1), 2.0)
+SIGNED = np.array([5, -5, 0, 7, -7, 127, -128, 3], "i1")
+DIVISORS = np.array([2, 2, 0, -2, -2, -1, -1, 0], "i1")
+
+
+def check(got, want):
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.dtype == want.dtype and got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def same(f, *arrays):
+    """The function of NumPy and of ours gives the same."""
+    with np.errstate(all="ignore"):
+        want = f(np, *arrays)
+    got = f(unp, *[unp.asarray(a) for a in arrays])
+    if isinstance(want, (list, tuple)):
+        assert len(got) == len(want)
+        for g, w in zip(got, want):
+            check(g, w)
+    else:
+        check(got, want)
+
+
+@pytest.mark.parametrize("shift", (0, 1, -1, 2, 7, -13, (1, 2), (3,)))
+@pytest.mark.parametrize("axis", (None, 0, -1, (0, 1), (0, 0)))
+def test_roll(shift, axis):
+    if isinstance(shift, tuple) and axis is None:
+        axis = 1
+    same(lambda m, a: m.roll(a, shift, axis=axis), A)
+    if axis in (0, -1):
+        same(lambda m, a: m.roll(a, shift, axis=axis), EMPTY)
+
+
+@pytest.mark.parametrize("times", (2, (2,), (2, 3), (1, 2, 3, 2), (0,), ()))
+def test_tile(times):
+    same(lambda m, a: m.tile(a, times), A)
+    same(lambda m, a: m.tile(a, times), EMPTY)
+
+
+@pytest.mark.parametrize("times", (0, 1, 3, [2]))
+@pytest.mark.parametrize("axis", (None, 0, -1))
+def test_repeat(times, axis):
+    same(lambda m, a: m.repeat(a, times, axis=axis), A)
+
+
+def test_repeat_by_a_number_for_each():
+    same(lambda m, a: m.repeat(a, [1, 0, 3], axis=0), A)
+    same(lambda m, a: m.repeat(a, np.arange(5), axis=-1), A)
+    same(lambda m, a: m.repeat(a, m.arange(5), axis=-1), A)
+
+
+@pytest.mark.parametrize("n", (0, 1, 2, 3, 6))
+def test_diff(n):
+    same(lambda m, a: m.diff(a, n=n), A)
+    same(lambda m, a: m.diff(a, n=n, axis=0), EMPTY)
+    same(lambda m, a: m.diff(a, n=n, prepend=a[:1], append=a[-1:]), V)
+    same(lambda m, a: m.diff(a, n=n), A > 0)
+    check(unp.diff(unp.asarray(V), n=n, prepend=0.0), np.diff(V, n=n, prepend=0.0))
+
+
+@pytest.mark.parametrize("mode", ("constant", "edge", "reflect", "wrap"))
+@pytest.mark.parametrize("width", (0, 1, 9, (2, 1), ((1, 2),), ((1, 2), (0, 0), (9, 13))))
+def test_pad(mode, width):
+    same(lambda m, a: m.pad(a, width, mode=mode), A)
+    if not isinstance(width, tuple) or len(width) < 3:
+        same(lambda m, a: m.pad(a, width, mode=mode), ONE)
+
+
+@pytest.mark.parametrize("offset", (-5, -2, 0, 1, 3, 9))
+def test_diagonals(offset):
+    def of(m, name, a):
+        if m is np:
+            return getattr(np.linalg, name)(a, offset=offset)
+        return getattr(unp.linalg, name)(a, offset=offset)
+
+    for name in ("diagonal", "trace"):
+        same(lambda m, a, name=name: of(m, name, a), A)
+
+
+@pytest.mark.parametrize("axes", (0, 1, 2, 3, ((0,), (0,)), ((0, 2), (0, 2)), (1, 1)))
+def test_tensordot(axes):
+    b = A.transpose(2, 1, 0).copy() if axes in (1, 2) else A
+    if axes == 2:
+        b = A.transpose(1, 2, 0).copy()
+    same(lambda m, a, b: m.tensordot(a, b, axes=axes), A, b)
+
+
+@pytest.mark.parametrize("t", ("i1", "i8", "u4", "f4", "f8"))
+@pytest.mark.parametrize("name", ("floor_divide", "remainder"))
+def test_divisions(name, t):
+    same(lambda m, a, b: getattr(m, name)(a, b), SIGNED.astype(t), DIVISORS.astype(t))
+
+
+def test_meshgrid_and_broadcast_arrays():
+    same(lambda m, a, b: list(m.meshgrid(a, b)), V, A[0, 0])
+    same(lambda m, a, b: list(m.meshgrid(a, b, a, indexing="ij")), V, A[0, 0])
+    same(lambda m, a, b: list(m.broadcast_arrays(a, b)), A, A[0])
+
+
+@pytest.mark.parametrize(
+    "f, problem",
+    [
+        (lambda x: unp.roll(x, (1, 2, 3), axis=(0, 1)), "roll: 3 shifts for 2 axes"),
+        (lambda x: unp.roll(x, 1.5, axis=0), "roll: expected an int"),
+        (lambda x: unp.roll(x, 1, axis=5), "roll"),
+        (lambda x: unp.tile(x, (-1,)), r"tile: expected numbers of 0 or more, got \(-1,\)"),
+        (lambda x: unp.repeat(x, -1), "repeat: expected numbers of 0 or more, got -1"),
+        (lambda x: unp.repeat(x, [1, 2]), "repeat: 2 numbers for"),
+        (lambda x: unp.repeat(x, uopc.param("n", (3,), uopc.dtypes.int64)), "the repeats are not"),
+        (lambda x: unp.diff(x, n=-1), "diff: n must be 0 or more, got -1"),
+        (lambda x: unp.linspace(0, 1, -1), "linspace: num must be 0 or more, got -1"),
+        (lambda x: unp.pad(x, -1, mode="edge"), "pad: expected"),
+        (lambda x: unp.pad(x, 1, constant_values=(1, 2)), "constant_values must be one number"),
+    ],
+)
+def test_errors_name_the_function(f, problem):
+    with pytest.raises(uopc.UserError, match=problem):
+        f(unp.asarray(A))
+
+
+SYMBOLIC = {
+    "roll": lambda m, a: m.roll(a, 3, axis=0), "roll flat": lambda m, a: m.roll(a, -7),
+    "tile": lambda m, a: m.tile(a, (2, 3)), "repeat": lambda m, a: m.repeat(a, 3, axis=0),
+    "diff": lambda m, a: m.diff(a, axis=0), "diff 3": lambda m, a: m.diff(a, axis=0, n=3),
+    "flip": lambda m, a: m.flip(a), "unstack": lambda m, a: m.unstack(a, axis=1)[2],
+    "tensordot": lambda m, a: m.tensordot(a, a, axes=((0,), (0,))),
+    "outer": lambda m, a: m.outer(a[:, 0], a[:, 1]), "trace": lambda m, a: m.linalg.trace(a),
+    "diagonal": lambda m, a: m.linalg.diagonal(a, offset=-1),
+    "cross": lambda m, a: m.linalg.cross(a, a[:, ::-1]),
+    "pad": lambda m, a: m.pad(a, ((9, 1), (0, 2)), mode="wrap"),
+    "pad edge": lambda m, a: m.pad(a, ((2, 1), (0, 2)), mode="edge"),
+    "pad reflect": lambda m, a: m.pad(a, ((2, 9), (0, 0)), mode="reflect"),
+    "meshgrid": lambda m, a: m.meshgrid(a[:, 0], a[:, 1])[1],
+    "cumulative_prod": lambda m, a: m.cumulative_prod(a, axis=0, include_initial=True),
+    "einsum": lambda m, a: m.einsum("ij,kj->ik", a, a),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_sizes(name):
+    x = uopc.param("x", (uopc.variable("n", 1, 40), 3), uopc.dtypes.float64)
+    program = uopc.compile(SYMBOLIC[name](unp, x))
+    for n in (1, 2, 5, 40):
+        a = np.random.default_rng(n).normal(size=(n, 3))
+        np.testing.assert_allclose(program(a), SYMBOLIC[name](np, a), rtol=1e-12, atol=1e-12)
+
+
+def test_unstack_of_a_symbolic_axis_is_refused():
+    x = uopc.param("x", (uopc.variable("n", 1, 40), 3))
+    with pytest.raises(uopc.UserError, match=r"unstack: the size of axis 0 of \(n, 3\)"):
+        unp.unstack(x)
