@@ -32,7 +32,7 @@ class Order:
     """The order of a sort: by key, an unsigned integer of `bits` bits for each value."""
 
     bits: int
-    key: Callable[[UOp], UOp]
+    key: Callable[[UOp], UOp] = lambda v: v
 
     @property
     def digits(self) -> int:
@@ -119,14 +119,16 @@ class _Sort:
         return kernel.end(kernel.group(*stores), i)
 
     def _placed(self, counted: UOp) -> UOp:
-        """counts[d] is how many digits are less than d."""
-        width, counts = self.order.width, kernel.after(self.counts, counted)
-        d, stores = self._range(width - 2), []
+        """counts[d] is how many digits are less than d: a loop for each digit, as the processor
+        takes the loads of a joined one for too early and begins again."""
+        effect = counted
         for k in range(self.order.digits):
-            first = k * width + d + 1
+            counts = kernel.after(self.counts, effect)
+            d = self._range(self.order.width - 2)
+            first = k * self.order.width + d + 1
             total = index(counts, first) + index(counts, first + 1)
-            stores.append(kernel.store(index(counts, first + 1), total))
-        return kernel.end(kernel.group(*stores), d)
+            effect = kernel.end(kernel.store(index(counts, first + 1), total), d)
+        return effect
 
     def _moved(self, d: int, source: list[UOp], target: list[UOp], before: UOp) -> UOp:
         """Each element to the place of its digit, and the place to the next one."""

@@ -113,8 +113,10 @@ def _sorted(
     order = _order(x.dtype, descending)
     if bounds.max_dim(n) <= _SHORT:
         found = _by_ranks(flat, order, values, places)
-    elif places:
-        found = list(radix_sort(flat, order))[not values :]
+    elif values and places:
+        found = list(radix_sort(flat, order))
+    elif places:  # the keys move, computed once
+        found = [radix_sort(order.key(flat), Order(order.bits))[1]]
     else:
         found = [radix_sort_values(flat, order)]
     back = (*range(axis), len(dims) - 1, *range(axis, len(dims) - 1))
