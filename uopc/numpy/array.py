@@ -85,7 +85,7 @@ class Array:
         if self.tracing is not None:
             raise UserTypeError(
                 f"{who} is not known: {self!r} depends on an argument. Use where() for a choice by"
-                " value, or name the argument in static_argnames" + made_at(self.uop)
+                " value, or name the argument in static_argnames"
             )
         if self._value is None:
             self._value = _computed(self.uop, who)

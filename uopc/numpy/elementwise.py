@@ -96,7 +96,7 @@ _UNARY = {  # name -> (operands it takes, formula, function)
     "isnan": ("any", "True for NaN.", float_functions.isnan),
     "logical_not": ("bool", "not x.", elementwise.invert),
     "negative": ("number", "-x.", elementwise.negative),
-    "positive": ("any", "x.", elementwise.positive),
+    "positive": ("number", "x.", elementwise.positive),
     "sign": ("number", "-1, 0 or 1 with the sign of x; NaN for NaN.", _signed),
     "signbit": ("any", "True where the sign is minus.", float_functions.signbit),
     "square": ("number", "x * x.", lambda x: alu.alu(x, Ops.MUL, x)),
