@@ -1,176 +1,142 @@
-"""Programs that update parts of arrays in place, in any order, against NumPy doing it in turn."""
+"""`a.at[key]`: updates of elements against NumPy's assignment and ufunc.at."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import uopc
-from tests.effort import calls
+import uopc.numpy as unp
 from uopc import dtypes
-from uopc.backends import detect
-from uopc.driver import lower_only
-from uopc.ir.core.ops import Ops
-from uopc.ir.interpret import interpreter
-from uopc.passes.analysis.versions import NEW, Spans, Versions, Writers
-from uopc.passes.canonicalize.canonicalize import canonicalize
-from uopc.passes.contract import Context
 
-N = 8
-PART = st.integers(0, N - 2)
-# Which array, where the part begins, and of what is read: array, how many versions ago, where.
-UPDATE = st.tuples(st.booleans(), PART, st.booleans(), st.integers(0, 2), PART)
-
-
-def run(updates, apart):
-    """The program's arrays and NumPy's after some updates. `apart`: stores to the params
-    themselves, which only what reads a version puts in order."""
-    params = [uopc.param(name, (N,), dtypes.int32) for name in "ab"]
-    versions = [[(p, np.arange(N, dtype="i4") * (10 + 90 * i))] for i, p in enumerate(params)]
-    for i, (target, begin, source, ago, place) in enumerate(updates):
-        value, data = versions[source][max(-1 - ago, -len(versions[source]))]
-        value, data = value[place : place + 2] * 3 + i, data[place : place + 2] * 3 + i
-        u, now = versions[target][-1]
-        written = now.copy()
-        written[begin : begin + 2] = data
-        base = params[target] if apart else u
-        versions[target].append((u.after(base[begin : begin + 2].store(value)), written))
-    got = [v[0][1].copy() for v in versions]
-    uopc.compile(tuple(v[-1][0] for v in versions), verify=True)(a=got[0], b=got[1])
-    return got, [v[-1][1] for v in versions]
+UFUNCS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+I = np.array  # noqa: E741
+KEYS: dict[str, tuple[Any, Any]] = {  # name -> shape, key
+    "int": ((5,), 2), "negative int": ((5, 3), -1), "slice": ((5,), np.s_[1:4]),
+    "all": ((2, 3), np.s_[:]), "ellipsis": ((2, 3), ...), "empty slice": ((5,), np.s_[3:1]),
+    "steps": ((7, 5), np.s_[1::2, ::3]), "backwards": ((7, 5), np.s_[::-1, 4:0:-2]),
+    "new axis": ((4, 5), np.s_[None, 1:3, None, 2]), "ints": ((4, 5), (1, 2)),
+    "scalar": ((), ()), "no elements": ((0, 3), np.s_[:, 1]), "behind": ((2, 3, 4), np.s_[..., 1]),
+    "array": ((5,), I([3, 0, 4])), "again": ((5,), I([1, 1, 1, 3, 1])), "ends": ((5,), I([-1, 0])),
+    "rows": ((4, 3), I([2, 2, 0])), "columns": ((3, 4), np.s_[:, [1, 3, 1]]),
+    "both": ((4, 5), (I([0, 0, 3]), I([1, 1, 2]))), "grid": ((4, 5), (I([[0], [3]]), I([[1, 4]]))),
+    "int and array": ((3, 4, 5), np.s_[1, :, [0, 2, 0]]), "part": ((6, 4), np.s_[1:5:2, [3, 1, 3]]),
+    "block": ((5, 6), I([[0, 1], [1, 4]])), "no updates": ((4,), I([], dtype=int)),
+    "apart": ((3, 4, 5), np.s_[[1, 2, 1], :, [0, 2, 0]]),
+}  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(UPDATE, min_size=1, max_size=6))
-def test_updates_in_turn_are_what_numpy_makes_of_them(updates):
-    got, wanted = run(updates, apart=False)
-    for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
+def expected(how: str, x: Any, key: Any, value: Any) -> Any:
+    out = x.copy()
+    if how == "set":
+        out[key] = value
+    else:
+        UFUNCS[how].at(out, key, value)
+    return out
 
 
-def test_parts_updated_apart_keep_the_order_they_were_found_in():
-    parts = [(False, 0, True, 0, 0), (False, 1, True, 0, 2), (False, 1, True, 0, 4)]
-    got, wanted = run(parts, apart=True)
-    for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
+@pytest.mark.parametrize("how", ["set", *UFUNCS])
+@pytest.mark.parametrize("name", KEYS)
+def test_keys(name: str, how: str) -> None:
+    shape, key = KEYS[name]
+    rng = np.random.default_rng(3)
+    x = rng.integers(1, 9, shape).astype(np.float64)
+    p = uopc.param("x", shape, dtypes.float64)
+    for value in (rng.integers(2, 6, x[key].shape).astype(np.float64), 7.0):
+        want = expected(how, x, key, value)
+        for options in ({}, {"optimize": False}):
+            got = uopc.compile(getattr(p.at[key], how)(value), inputs=[p], **options)(x)
+            np.testing.assert_array_equal(got, want)
 
 
-def test_a_version_does_not_name_what_an_earlier_one_has():
-    x = uopc.param("x", (64,))
-    for i in range(30):
-        x = x.after(x[2 * i : 2 * i + 2].store(x[2 * i + 2 : 2 * i + 4] + 1.0))
-    runs = {r.name: r for r in lower_only(x).runs}
-    versions = [u for u in runs["rangeify"].after[0].toposort() if u.op is Ops.AFTER]
-    assert len(versions) == 30 and all(len(u.src) == 2 for u in versions)
+@pytest.mark.parametrize("t", [t for t in dtypes.ARRAY_TYPES if t.name[:2] != "fp"])
+def test_dtypes(t: Any) -> None:
+    x, v = np.arange(1, 7).astype(t.numpy), np.arange(2, 5).astype(t.numpy)
+    key = np.array([1, 4, 1])
+    p = uopc.param("x", (6,), t)
+    for how in ("set", *UFUNCS):
+        want = x.copy()
+        for k, n in zip(key, v):
+            want[k] = n if how == "set" else UFUNCS[how](want[k], n)
+        got = uopc.compile(getattr(p.at[key], how)(v))(x)
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
-def test_a_reader_waits_for_the_first_of_a_chain_of_updates():
-    x = uopc.param("x", (4,))
-    versions, seen = Versions(), NEW
-    stores = [x.store(x + float(i)) for i in range(5)]
-    for s in stores:
-        seen = versions.after(s, seen)
-    assert all(versions.sees(seen, s) for s in stores)
-    beside = x.store(x * 2.0)
-    apart = versions.after(beside, NEW)
-    both = versions.joined(x.after(*stores), [seen, apart])
-    assert versions.sees(both, beside) and not versions.sees(apart, stores[0])
-    writers = Writers(versions, [(s, (0.0, 4.0)) for s in (*stores, beside)])
-    assert list(writers.following(0, 4, NEW.effects)) == [stores[0], beside]
-    assert list(writers.following(0, 4, apart.effects)) == [stores[0]]
-    assert list(writers.following(0, 4, seen.effects)) == [beside]
-    assert not list(writers.following(0, 4, both.effects))
+@given(st.data())
+def test_random_keys(data: Any) -> None:
+    shape = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+    key = []
+    for n in shape[: data.draw(st.integers(1, len(shape)))]:
+        ends = st.none() | st.integers(-5, 5)
+        slices = st.builds(slice, ends, ends, st.none() | st.sampled_from([1, 2, -1, -3]))
+        arrays = st.lists(st.integers(-n, n - 1), max_size=3).map(lambda v: I(v, dtype=int))
+        kinds = [slices, arrays.filter(lambda v: len(v) == 2), st.integers(-n, n - 1)] if n else [
+            slices]  # fmt: skip
+        key.append(data.draw(st.one_of(kinds)))
+    how = data.draw(st.sampled_from(["set", *UFUNCS]))
+    x = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+    p = uopc.param("x", tuple(shape), dtypes.float64)
+    value = np.arange(2.0, 2 + x[tuple(key)].size).reshape(x[tuple(key)].shape)
+    made = getattr(p.at[tuple(key)], how)(value)
+    got = uopc.compile(made, inputs=[p], optimize=False)(x)
+    np.testing.assert_array_equal(got, expected(how, x, tuple(key), value))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=20),
-    st.integers(0, 20), st.integers(0, 25), st.integers(1, 9),
-)  # fmt: skip
-def test_the_first_span_that_meets_another(pairs, place, begin, length):
-    spans = [(float(a), float(a + n)) for a, n in pairs]
-    met = [i for i, (a, b) in enumerate(spans) if i >= place and a < begin + length and begin < b]
-    assert Spans(spans).first(place, begin, begin + length) == (met[0] if met else None)
+def test_indices_from_data() -> None:
+    """Those out of range update nothing."""
+    x, i = uopc.param("x", (5,)), uopc.param("i", (4,), dtypes.int32)
+    f = uopc.compile(x.at[i].add(1))
+    a = np.zeros(5, "f4")
+    np.testing.assert_array_equal(f(a, np.int32([0, 7, -1, -9])), [1, 0, 0, 0, 1])
+    g = uopc.compile(x.at[i].set(np.float32([1, 2, 3, 4])))
+    np.testing.assert_array_equal(g(a, np.int32([2, 2, 9, 2])), [0, 0, 4, 0, 0])
 
 
-# ---------------------------------------------------------------- nested and needless stores
-def kernels(graph, **arrays):
-    """Compiled, it does what the interpreter does; the number of kernels."""
-    outputs = graph if isinstance(graph, tuple) else (graph,)
-    want = {name: a.copy() for name, a in arrays.items()}
-    expected = interpreter.evaluate(list(outputs), want)
-    for optimize in (True, False):
-        got = {name: a.copy() for name, a in arrays.items()}
-        out = uopc.compile(outputs, verify=True, optimize=optimize)(**got)
-        for a, b in zip(out, expected, strict=True):
-            np.testing.assert_array_equal(a, b)
-        for name, a in got.items():
-            np.testing.assert_array_equal(a, want[name])
-    return len(lower_only(outputs).calls)
+def test_masks() -> None:
+    x = uopc.param("x", (2, 3))
+    a = np.float32([[1, -2, 3], [-4, 5, -6]])
+    np.testing.assert_array_equal(uopc.compile(x.at[x < 0].set(0))(a), np.maximum(a, 0))
+    np.testing.assert_array_equal(uopc.compile(x.at[a > 0].mul(2))(a), np.where(a > 0, a * 2, a))
+    with pytest.raises(uopc.UserError, match="must have the shape"):
+        x.at[np.array([True, False])].set(1)
 
 
-X, B = uopc.param("x", (4,)), uopc.param("b", (4,))
-HELD = np.arange(4, dtype="f4"), np.arange(4, dtype="f4") * 10 + 5
+def test_symbolic_sizes() -> None:
+    n = uopc.variable("n", 1, 9)
+    x = uopc.param("x", (n, 3))
+    f = uopc.compile((x.at[0].set(7), x.at[:, 1].add(1)))
+    for size in (1, 2, 9):
+        a = np.ones((size, 3), "f4")
+        first, second = f(a)
+        np.testing.assert_array_equal(first, expected("set", a, 0, 7))
+        np.testing.assert_array_equal(second, expected("add", a, np.s_[:, 1], 1))
 
 
-@pytest.mark.parametrize(
-    ("graph", "count"),
-    [
-        (X.assign(X.assign(B + 1)), 1),
-        (X.assign(X.assign(B) * 2), 2),
-        (X.assign(X.assign((B + 1).contiguous()) * 2), 3),
-        (X.assign(X.assign((B + 1).contiguous()).contiguous()), 3),
-        (X.assign(X.assign(X.assign(B + 1))), 1),
-        (X.assign(B).assign(B), 1),
-        (X.assign(B + 1).assign(B + 1).assign(B + 1), 1),
-        ((X.assign(B), X.assign(B)), 2),  # the second output is a copy
-        (X.assign(B).assign(X), 3),
-        (X[1:3].assign(B[1:3]).assign(B[1:3]), 2),
-    ],
-)
-def test_nested_and_repeated_stores(graph, count):
-    assert kernels(graph, x=HELD[0], b=HELD[1]) <= count
+def test_arrays_of_jit_and_of_the_namespace() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    f = uopc.jit(lambda x, i, v: x.at[i, 1:].add(v).at[0, 0].set(9))
+    want = expected("set", expected("add", x, np.s_[[1, 1], 1:], 2.0), (0, 0), 9)
+    np.testing.assert_array_equal(f(x, np.array([1, 1]), 2.0), want)
+    assert unp.zeros(3).at[unp.asarray(1)].set(5).tolist() == [0, 5, 0]
+    assert unp.zeros(3, dtype="i2").at[1].set(5).dtype is dtypes.int16
 
 
-@pytest.mark.parametrize("view", [lambda a: a, lambda a: a[1:3], lambda a: a.flip(0)[2:]])
-def test_a_store_of_what_is_there_is_no_kernel(view):
-    part = view(X)
-    assert kernels(X.after(part.store(part)), x=HELD[0]) == 0
-    assert kernels(X.assign(X), x=HELD[0]) == 0
-    assert kernels((X.assign(X), B.assign(X * 2)), x=HELD[0], b=HELD[1]) == 1
+@pytest.mark.parametrize("wrong", [
+    lambda x: x.at[0, 0, 0].set(1), lambda x: x.at[9].set(1), lambda x: x.at["a"].set(1),
+    lambda x: x.at[0].set(np.ones(2)), lambda x: x.at[0].set("a"), lambda x: x.at[[0, 1]].set(
+        np.ones((3, 3))), lambda x: x.at[1.5].set(1), lambda x: x.__setitem__(0, 1),
+])  # fmt: skip
+def test_bad_updates(wrong: Any) -> None:
+    for x in (uopc.param("x", (2, 3)), unp.zeros((2, 3))):
+        with pytest.raises(uopc.UserError):
+            wrong(x)
 
 
-def test_a_store_of_an_old_value_is_a_kernel():
-    assert kernels(X.assign(B).assign(X * 1), x=HELD[0], b=HELD[1]) >= 2
-
-
-@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint8, dtypes.uint16, dtypes.float64])
-@pytest.mark.parametrize(
-    "view", [lambda a: a, lambda a: a[1:], lambda a: a.flip(0), lambda a: a[::2], lambda a: a[1:1]]
-)
-def test_a_store_to_a_bitcast_view(dtype, view):
-    target = view(X.bitcast(dtype))
-    count = int(np.prod(target.shape))
-    new = np.arange(100, 100 + count).astype(dtype.numpy)
-    assert kernels(target.assign(new), x=HELD[0]) <= 2
-    assert kernels(X.after(target.store(uopc.constant(new))), x=HELD[0]) <= 1
-
-
-def test_a_store_to_a_bitcast_of_a_part():
-    rows = uopc.param("x", (3, 4), dtypes.int32)
-    held = np.arange(12, dtype="i4").reshape(3, 4)
-    target = rows[1:, 2:].bitcast(dtypes.int16).transpose()[1:3]
-    assert kernels(target.assign(target * 3 + 1), x=held) <= 3
-    assert kernels(rows.bitcast(dtypes.float32)[2].assign(np.ones(4, "f4")), x=held) <= 2
-
-
-def test_a_chain_of_stores_to_bitcast_views_is_walked_once():
-    def calls_for(n):
-        x = uopc.param("x", (4 * n + 4,), dtypes.int32).bitcast(dtypes.float32)
-        for i in range(0, 4 * n, 4):
-            x = x.after(x[i + 4 : i + 8].store(x[i : i + 4] * 0.5))
-        graph, context = uopc.UOp.sink(x), Context(detect.host(), True, 1)
-        return calls(lambda: canonicalize(graph, context))
-
-    assert calls_for(200) < 4.4 * calls_for(50)
+def test_assignment_is_refused_with_the_way_out() -> None:
+    x = uopc.param("x", (3,))
+    with pytest.raises(uopc.UserError, match=r"x = x\.at\[i\]\.set\(v\)"):
+        x[0] = 1

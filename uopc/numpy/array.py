@@ -21,6 +21,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
+from uopc.tensor import updates
 from uopc.tensor.creation import param
 
 Scalar = bool | int | float
@@ -136,8 +137,14 @@ class Array:
             raise UserError("np.asarray(copy=False): the value of an Array is computed")
         return np.array(value, dtype=dtype)
 
-    def __dlpack__(self, **how: Any) -> Any:
-        return self.__array__().__dlpack__(**how)
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:  # fmt: skip
+        if stream is not None:
+            raise UserError(f"__dlpack__: the CPU has no streams, got {stream!r}")
+        value = self.__array__()
+        return value.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the CPU
@@ -153,10 +160,17 @@ class Array:
         found: Array = same_kind(self.uop[_index(key)], (self, *_arrays_in(key)))
         return found
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise UserTypeError(
-            "an Array is not written: x = x.at[i].set(v) makes the array in which x[i] is v"
-        )
+    __setitem__ = updates.refused
+
+    @property
+    def at(self) -> updates.Indexed:
+        """Updates of elements: `x.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new Array."""
+
+        def updated(key: Any, how: str, value: Any) -> Any:
+            made = updates.updated(self.uop, _index(key), how, uop_of(value, "at", self.dtype))
+            return same_kind(made, (self, value, *_arrays_in(key)))
+
+        return updates.Indexed(updated)
 
 
 def _index(key: Any) -> Any:

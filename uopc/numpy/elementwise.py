@@ -28,24 +28,31 @@ def _named(function: Function, name: str, doc: str) -> Function:
     return function
 
 
-def _made(name: str, takes: str, doc: str, build: Callable[..., UOp], arity: int) -> Function:
-    """A function of `arity` operands: `takes` is the kind that `build` needs, or any."""
+def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:
+    """The value of a function that takes floats, bools, bits, numbers or any operands."""
+    uops, weak = promoted(name, *values)
+    t = uops[0].dtype.scalar
+    if takes == "float" and not t.is_float:
+        uops = [fold.cast(u, dtypes.float64) for u in uops]
+    elif takes == "bool" and t.kind != "bool":
+        uops = [fold.cast(u, dtypes.bool_) for u in uops]
+    elif takes == "bits" and t.is_float:
+        raise UserTypeError(f"{name} needs integers or bool, got {t.name}")
+    elif takes == "number" and t.kind == "bool":
+        raise UserTypeError(f"{name} needs numbers, got bool")
+    return same_kind(build(*uops), values, weak)
 
-    def function(*values: Any) -> Any:
-        if len(values) != arity:
-            plural = "argument" if arity == 1 else "arguments"
-            raise UserTypeError(f"{name} takes {arity} {plural}, got {len(values)}")
-        uops, weak = promoted(name, *values)
-        t = uops[0].dtype.scalar
-        if takes == "float" and not t.is_float:
-            uops = [fold.cast(u, dtypes.float64) for u in uops]
-        elif takes == "bool" and t.kind != "bool":
-            uops = [fold.cast(u, dtypes.bool_) for u in uops]
-        elif takes == "bits" and t.is_float:
-            raise UserTypeError(f"{name} needs integers or bool, got {t.name}")
-        elif takes == "number" and t.kind == "bool":
-            raise UserTypeError(f"{name} needs numbers, got bool")
-        return same_kind(build(*uops), values, weak)
+
+def _unary(name: str, takes: str, doc: str, build: Callable[[UOp], UOp]) -> Function:
+    def function(x: Any, /) -> Any:
+        return _applied(name, takes, build, (x,))
+
+    return _named(function, name, doc)
+
+
+def _binary(name: str, takes: str, doc: str, build: Callable[[UOp, UOp], UOp]) -> Function:
+    def function(x1: Any, x2: Any, /) -> Any:
+        return _applied(name, takes, build, (x1, x2))
 
     return _named(function, name, doc)
 
@@ -59,6 +66,15 @@ def _signed(x: UOp) -> UOp:
     """The sign; NaN stays NaN."""
     found = elementwise.sign(x)
     return alu.where(alu.alu(x, Ops.CMPNE, x), x, found) if x.dtype.is_float else found
+
+
+def _floor_divided(x: UOp, y: UOp) -> UOp:
+    """The standard's quotient: of infinities it is that of floats, rounded down."""
+    found: UOp = _OPERATOR["floordiv"](x, y)
+    if not found.dtype.is_float:
+        return found
+    infinite = float_functions.isinf(x) | float_functions.isinf(y)
+    return alu.where(infinite, elementwise.divide(x, y).floor(), found)
 
 
 def _op(op: Any) -> Callable[[UOp, UOp], UOp]:
@@ -87,6 +103,9 @@ _FLOAT = {  # name -> formula
 _UNARY = {  # name -> (operands it takes, formula, function)
     "abs": ("any", "The magnitude.", elementwise.absolute),
     "bitwise_invert": ("bits", "Every bit flipped; not x for bool.", elementwise.invert),
+    "conj": ("number", "x: there are no complex numbers.", elementwise.positive),
+    "real": ("number", "x: there are no complex numbers.", elementwise.positive),
+    "imag": ("number", "0: there are no complex numbers.", lambda x: leaves.const_like(x, 0)),
     "ceil": ("number", "The least integer from x up, in its dtype.", _whole(UOp.ceil)),
     "floor": ("number", "The greatest integer up to x, in its dtype.", _whole(UOp.floor)),
     "round": ("number", "The nearest integer, ties to even, in its dtype.", _whole(UOp.round)),
@@ -110,7 +129,7 @@ _BINARY = {
     "bitwise_xor": ("bits", "x ^ y.", _OPERATOR["xor"]),
     "divide": ("float", "x / y.", _OPERATOR["truediv"]),
     "equal": ("any", "x == y by value.", _op(Ops.CMPEQ)),
-    "floor_divide": ("number", "The greatest integer up to x / y.", _OPERATOR["floordiv"]),
+    "floor_divide": ("number", "The greatest integer up to x / y.", _floor_divided),
     "greater": ("any", "x > y.", _swapped(_op(Ops.CMPLT))),
     "greater_equal": ("any", "x >= y.", _swapped(_op(Ops.CMPLE))),
     "less": ("any", "x < y.", _op(Ops.CMPLT)),
@@ -133,10 +152,10 @@ _FLOAT_BINARY = {
     "nextafter": "The float next to x in the direction of y.",
 }  # fmt: skip
 FUNCTIONS: dict[str, Function] = {
-    **{n: _made(n, "float", doc, getattr(Methods, n), 1) for n, doc in _FLOAT.items()},
-    **{n: _made(n, "float", doc, getattr(Methods, n), 2) for n, doc in _FLOAT_BINARY.items()},
-    **{n: _made(n, kind, doc, f, 1) for n, (kind, doc, f) in _UNARY.items()},
-    **{n: _made(n, kind, doc, f, 2) for n, (kind, doc, f) in _BINARY.items()},
+    **{n: _unary(n, "float", doc, getattr(Methods, n)) for n, doc in _FLOAT.items()},
+    **{n: _binary(n, "float", doc, getattr(Methods, n)) for n, doc in _FLOAT_BINARY.items()},
+    **{n: _unary(n, kind, doc, f) for n, (kind, doc, f) in _UNARY.items()},
+    **{n: _binary(n, kind, doc, f) for n, (kind, doc, f) in _BINARY.items()},
 }
 # NumPy's other names, by which its functions reach a UOp or an Array too.
 NUMPY_NAMES = {

@@ -127,9 +127,9 @@ def _shaped(name: str) -> Callable[..., Any]:
 
 
 _METHODS: dict[str, Any] = {n: _same(n) for n in (
-    "all", "any", "argmax", "argmin", "astype", "clip", "cumprod", "cumsum", "diagonal", "dot",
-    "max", "mean", "min", "prod", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take",
-    "trace", "var",
+    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumprod", "cumsum",
+    "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "sort", "squeeze", "std",
+    "sum", "swapaxes", "take", "trace", "var",
 )} | {n: _shaped(n) for n in ("reshape", "transpose")}  # fmt: skip
 _METHODS |= elementwise.OPERATORS | {
     "__array_ufunc__": array_ufunc,

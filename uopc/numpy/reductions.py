@@ -36,8 +36,8 @@ def _total(name: str, doc: str) -> Function:
 
     def function(x: Any, /, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         u = uop_of(x, name)
-        made = method(fold.cast(u, as_dtype(dtype, _whole_dtype(u.dtype))), axis, keepdims)
-        return same_kind(made, (x,))
+        t = as_dtype(dtype, _whole_dtype(u.dtype))
+        return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc

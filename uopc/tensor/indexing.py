@@ -26,14 +26,14 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.tensor.reductions import along
 
-_NEW: Final = -1  # a new axis, in a layout
+NEW: Final = -1  # a new axis, in a layout
 _GAP: Final = -2  # an ellipsis that stands for no axis: it still separates index arrays
-_BLOCK: Final = -3  # the axes of the index arrays, in a layout
+BLOCK: Final = -3  # the axes of the index arrays, in a layout
 _NO_MASK = "a mask as index: use where; the result's size would depend on values"
 
 
 @dataclass(slots=True)
-class _Axis:
+class Axis:
     """The part of one axis that a key selects: a window, and in it `count` elements, `step` apart
     (backwards if negative), or those at `index`. `dropped`: one element, and no axis for it."""
 
@@ -54,21 +54,24 @@ def getitem(a: UOp, key: Any) -> UOp:
     any other is clipped, as in NumPy. Masks are Unsupported.
     """
     dims = shapes.shape(a)
-    axes, layout = _parse(key, dims)
-    begins, sizes = [x.begin for x in axes], [x.size for x in axes]
-    out = movement.window(a, begins, sizes)
+    axes, layout = parse(key, dims)
+    out = windowed(a, axes)
+    blocks = [x.index for x in axes if x.index is not None]
+    block = shapes.broadcast([shapes.shape(i) for i in blocks], "index") if blocks else ()
+    layout = result_layout(axes, layout)
+    if blocks:
+        out = _indexed(out, axes, layout, block)
+    groups = [(1,) if i == NEW else block if i == BLOCK else (axes[i].count,) for i in layout]
+    return movement.reshape(out, tuple([d for group in groups for d in group]))
+
+
+def windowed(a: UOp, axes: list[Axis]) -> UOp:
+    """The window of each axis, flipped and stepped as the key says."""
+    out = movement.window(a, [x.begin for x in axes], [x.size for x in axes])
     mirrored = tuple([i for i, x in enumerate(axes) if x.step < 0])
     if mirrored:
         out = movement.flip(out, mirrored)
-    if any(x.step not in (1, -1) for x in axes):
-        out = _stepped(out, axes)
-    blocks = [x.index for x in axes if x.index is not None]
-    block = shapes.broadcast([shapes.shape(i) for i in blocks], "index") if blocks else ()
-    layout = _result_layout(axes, layout)
-    if blocks:
-        out = _indexed(out, axes, layout, block)
-    groups = [(1,) if i == _NEW else block if i == _BLOCK else (axes[i].count,) for i in layout]
-    return movement.reshape(out, tuple([d for group in groups for d in group]))
+    return _stepped(out, axes) if any(x.step not in (1, -1) for x in axes) else out
 
 
 def iterate(a: UOp) -> Iterator[UOp]:
@@ -81,8 +84,8 @@ def iterate(a: UOp) -> Iterator[UOp]:
     return iter([getitem(a, i) for i in range(dims[0])])
 
 
-def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
-    """The part of each axis, and the axes in the order of the key, with _NEW and _GAP."""
+def parse(key: Any, dims: Shape) -> tuple[list[Axis], list[int]]:
+    """The part of each axis, and the axes in the order of the key, with NEW and _GAP."""
     items = list(key) if isinstance(key, tuple) else [key]
     used = len([i for i in items if i is not None and i is not Ellipsis])
     if used > len(dims):
@@ -91,22 +94,22 @@ def _parse(key: Any, dims: Shape) -> tuple[list[_Axis], list[int]]:
         raise UserError("an index may hold one ellipsis (...)")
     if not any(i is Ellipsis for i in items):
         items.append(Ellipsis)
-    axes: list[_Axis] = []
+    axes: list[Axis] = []
     layout: list[int] = []
     for item in items:
         if item is None:
-            layout.append(_NEW)
+            layout.append(NEW)
         elif item is Ellipsis:
             whole = range(len(axes), len(axes) + len(dims) - used)
             layout += whole or [_GAP]
-            axes += [_Axis(0, dims[i], dims[i]) for i in whole]
+            axes += [Axis(0, dims[i], dims[i]) for i in whole]
         else:
             layout.append(len(axes))
             axes.append(_taken(item, dims[len(axes)], len(axes)))
     return axes, layout
 
 
-def _taken(item: Any, n: Dim, axis: int) -> _Axis:
+def _taken(item: Any, n: Dim, axis: int) -> Axis:
     if isinstance(item, slice):
         return _sliced(item, n)
     if isinstance(item, np.ndarray) and not item.ndim:
@@ -134,25 +137,25 @@ def _check_index_dtype(t: DType) -> None:
         raise UserTypeError(f"an index must be of integers, got {t.name}")
 
 
-def _picked(index: UOp, n: Dim) -> _Axis:
-    return _Axis(0, n, n, index=index, dropped=not shapes.shape(index))
+def _picked(index: UOp, n: Dim) -> Axis:
+    return Axis(0, n, n, index=index, dropped=not shapes.shape(index))
 
 
-def _single(i: Dim, n: Dim, axis: int) -> _Axis:
+def _single(i: Dim, n: Dim, axis: int) -> Axis:
     """One element, known when the graph is built or computed from variables."""
     if isinstance(i, int) and isinstance(n, int):
         if not -n <= i < n:
             raise UserIndexError(f"index {i} is out of range for axis {axis} of size {n}")
-        return _Axis(i % n, 1, 1, dropped=True)
+        return Axis(i % n, 1, 1, dropped=True)
     place = dim_uop(_bound(i, n, 0, 0))
     inside = affine.at_most(affine.const(0), place)
     if inside and affine.at_most(affine.plus(place, 1), dim_uop(n)):
-        return _Axis(as_dim(place), 1, 1, dropped=True)
+        return Axis(as_dim(place), 1, 1, dropped=True)
     return _picked(place, n)  # that it is inside is checked when the variables have values
 
 
 # ---------------------------------------------------------------- slices
-def _sliced(s: slice, n: Dim) -> _Axis:
+def _sliced(s: slice, n: Dim) -> Axis:
     step = 1 if s.step is None else as_dim(s.step)
     if not isinstance(step, int) or step == 0:
         got = step.render() if isinstance(step, UOp) else repr(s.step)
@@ -173,12 +176,12 @@ def _sliced(s: slice, n: Dim) -> _Axis:
             "narrow the bounds of its variables"
         )
     if isinstance(size, int) and size <= 1:
-        return _Axis(begin, size, size)
+        return Axis(begin, size, size)
     count = size if abs(step) == 1 else as_dim((size + (abs(step) - 1)) // abs(step))
-    return _Axis(begin, size, count, step)
+    return Axis(begin, size, count, step)
 
 
-def _sliced_now(s: slice, n: int, step: int) -> _Axis:
+def _sliced_now(s: slice, n: int, step: int) -> Axis:
     """A slice with known bounds of an axis of known size, by Python's own rules."""
     try:
         start, stop, _ = s.indices(n)
@@ -186,14 +189,14 @@ def _sliced_now(s: slice, n: int, step: int) -> _Axis:
         raise UserTypeError(f"a bound of a slice must be an int or a variable: {s}") from None
     count = len(range(start, stop, step))
     if count <= 1:
-        return _Axis(start if count else 0, count, count)
+        return Axis(start if count else 0, count, count)
     span = count * abs(step)
     if span > (n - start if step > 0 else start + 1):
         span -= abs(step) - 1  # the last step is cut off; `_stepped` fills it up
-    return _Axis(start if step > 0 else start - span + 1, span, count, step)
+    return Axis(start if step > 0 else start - span + 1, span, count, step)
 
 
-def _stepped(a: UOp, axes: list[_Axis]) -> UOp:
+def _stepped(a: UOp, axes: list[Axis]) -> UOp:
     """The first of every |step| elements: column 0 of rows of |step|."""
     wide = [(x.count, abs(x.step)) for x in axes]
     padded = movement.pad(a, [(0, as_dim(n * k - x.size)) for (n, k), x in zip(wide, axes)])
@@ -300,38 +303,39 @@ def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
 
 
 # ---------------------------------------------------------------- the result of a[key]
-def _result_layout(axes: list[_Axis], layout: list[int]) -> list[int]:
-    """The layout without dropped axes, with the index arrays, and ints beside them, as one _BLOCK.
+def result_layout(axes: list[Axis], layout: list[int]) -> list[int]:
+    """The layout without dropped axes, with the index arrays, and ints beside them, as one BLOCK.
 
     As in NumPy the block is in the place of the arrays if they are neighbours, else first.
     """
     if not any(x.index is not None and not x.dropped for x in axes):
-        return [i for i in layout if i == _NEW or (i >= 0 and not axes[i].dropped)]
-    places = [p for p, i in enumerate(layout) if i >= 0 and _advanced(axes[i])]
+        return [i for i in layout if i == NEW or (i >= 0 and not axes[i].dropped)]
+    places = [p for p, i in enumerate(layout) if i >= 0 and advanced(axes[i])]
     together = places[-1] - places[0] == len(places) - 1
-    kept = [i for i in layout if i == _NEW or (i >= 0 and not _advanced(axes[i]))]
+    kept = [i for i in layout if i == NEW or (i >= 0 and not advanced(axes[i]))]
     before = [i for i in layout[: places[0]] if i != _GAP] if together else []
-    kept.insert(len(before), _BLOCK)
+    kept.insert(len(before), BLOCK)
     return kept
 
 
-def _advanced(x: _Axis) -> bool:
+def advanced(x: Axis) -> bool:
+    """True for an array of indices, and for an int, which is one beside arrays."""
     return x.dropped or x.index is not None
 
 
-def _indexed(a: UOp, axes: list[_Axis], layout: list[int], block: Shape) -> UOp:
+def _indexed(a: UOp, axes: list[Axis], layout: list[int], block: Shape) -> UOp:
     """INDEX of the window `a`: every axis up to the last that needs it gets an index."""
     last = max(i for i, x in enumerate(axes) if x.index is not None)
     behind = 0  # axes of the result after this one, of those that indices make
     places: dict[int, int] = {}
     for i in reversed(layout):
-        if i == _BLOCK or 0 <= i <= last:
+        if i == BLOCK or 0 <= i <= last:
             places[i] = behind
-            behind += len(block) if i == _BLOCK else 1
+            behind += len(block) if i == BLOCK else 1
     indices = []
     for i, x in enumerate(axes[: last + 1]):
         if x.index is not None:
-            indices.append(along(x.index, places.get(_BLOCK, 0)))
+            indices.append(along(x.index, places.get(BLOCK, 0)))
         elif x.dropped:
             indices.append(affine.const(0))
         else:

@@ -26,6 +26,7 @@ from uopc.tensor import (
     numpy_protocols,
     reductions,
     sorting,
+    updates,
 )  # fmt: skip
 
 Operator = Callable[[UOp, Operand], UOp]
@@ -229,6 +230,8 @@ class Methods:
     stack = movement.stack
     cat = movement.cat
     __getitem__ = indexing.getitem
+    __setitem__ = updates.refused
+    at = property(updates.at)
     __iter__ = indexing.iterate
     transpose = indexing.transpose
     T = property(indexing.transpose)

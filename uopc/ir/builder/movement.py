@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import UserError, UserIndexError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.builder.leaves import located, split_dims
 from uopc.ir.builder.operands import as_dim
@@ -181,11 +181,11 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
 
 
 def normal_axis(axis: Any, rank: int, who: str) -> int:
-    """`axis` counted from the front; UserError when it is out of range."""
+    """`axis` counted from the front; UserIndexError when it is out of range."""
     if isinstance(axis, bool) or not isinstance(axis, int):
         raise UserTypeError(f"{who}: an axis must be an int, got {axis!r}")
     if not -max(rank, 1) <= axis < max(rank, 1):
-        raise UserError(f"{who}: axis {axis} is out of range for {rank} dimensions")
+        raise UserIndexError(f"{who}: axis {axis} is out of range for {rank} dimensions")
     return axis % rank if rank else 0
 
 

@@ -1,0 +1,38 @@
+"""Sorting and searching functions of the Array API: places are int64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uopc.ir.builder import fold
+from uopc.ir.core import dtypes
+from uopc.numpy.array import promoted, same_kind, uop_of
+from uopc.tensor import sorting
+
+__all__ = ["argsort", "searchsorted", "sort", "top_k"]
+
+
+def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """The elements along an axis in order, NaN last; equal ones keep theirs."""
+    return same_kind(sorting.sort(uop_of(x, "sort"), axis, descending, stable), (x,))
+
+
+def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """The places that the elements of `sort(x)` had."""
+    made = sorting.argsort(uop_of(x, "argsort"), axis, descending, stable)
+    return same_kind(fold.cast(made, dtypes.int64), (x,))
+
+
+def top_k(x: Any, k: int, /, axis: int = -1) -> tuple[Any, Any]:
+    """The k greatest elements along an axis, the greatest first, and their places."""
+    values, places = sorting.top_k(uop_of(x, "top_k"), k, axis)
+    return tuple(same_kind([values, fold.cast(places, dtypes.int64)], (x,)))
+
+
+def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Any:
+    """Where each element of x2 fits into the sorted vector x1: before equal elements (`left`) or
+    behind them (`right`)."""
+    (a, v), _ = promoted("searchsorted", x1, x2)
+    order = None if sorter is None else uop_of(sorter, "searchsorted")
+    made = sorting.searchsorted(a, v, side, order)
+    return same_kind(fold.cast(made, dtypes.int64), (x1, x2, sorter))

@@ -1,0 +1,208 @@
+"""`a.at[key].set(v)`: an array with some elements replaced or combined; `a` stays as it is.
+
+Ints and slices put the values in place by movement ops. For arrays of indices each element looks
+for the updates that name it, which takes (number of updates) x (size of the indexed axes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import alu, fold, leaves, movement, operands
+from uopc.ir.builder.movement import ReduceOp
+from uopc.ir.core import dtypes, semantics, shapes
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.uop import UOp
+from uopc.tensor.indexing import BLOCK, NEW, Axis, advanced, parse, result_layout, windowed
+
+_COMBINED: dict[str, tuple[Op, ReduceOp]] = {
+    "add": (Ops.ADD, "add"), "mul": (Ops.MUL, "mul"), "min": (Ops.MIN, "min"),
+    "max": (Ops.MAX, "max"),
+}  # fmt: skip
+
+
+class At:
+    """The elements of an array that a key names, to be updated: `a.at[key]`."""
+
+    def __init__(self, update: Callable[[str, Any], Any]) -> None:
+        self._update = update
+
+    def set(self, value: Any) -> Any:
+        """The array with these elements replaced; of several values for one the last counts."""
+        return self._update("set", value)
+
+    def add(self, value: Any) -> Any:
+        """The array with the values added, all of them where several are for one element."""
+        return self._update("add", value)
+
+    def mul(self, value: Any) -> Any:
+        """The array with these elements multiplied by the values."""
+        return self._update("mul", value)
+
+    def min(self, value: Any) -> Any:
+        """The array with the least of each of these elements and its values."""
+        return self._update("min", value)
+
+    def max(self, value: Any) -> Any:
+        """The array with the greatest of each of these elements and its values."""
+        return self._update("max", value)
+
+
+class Indexed:
+    """`a.at`: takes a key in brackets."""
+
+    def __init__(self, updated: Callable[[Any, str, Any], Any]) -> None:
+        self._updated = updated
+
+    def __getitem__(self, key: Any) -> At:
+        return At(lambda how, value: self._updated(key, how, value))
+
+
+def at(a: UOp) -> Indexed:
+    """Updates of elements: `a.at[key].set(v)`, `add`, `mul`, `min`, `max` give a new array.
+
+    The key is an int, a slice, None, an ellipsis, an array of indices, a tuple of these, or a mask
+    of the array's shape. The values have the dtype of the array and broadcast to `a[key]`. An index
+    from data that is out of range updates nothing.
+
+        >>> x = uopc.param("x", (4,))
+        >>> uopc.compile(x.at[1:3].add(10))(np.zeros(4, "f4"))
+        array([ 0., 10., 10.,  0.], dtype=float32)
+    """
+    return Indexed(lambda key, how, value: updated(a, key, how, value))
+
+
+def refused(a: Any, key: Any, value: Any) -> NoReturn:
+    """`a[key] = value` is refused: an array of a graph is a value."""
+    raise UserTypeError("x[i] = v: a value is not written; x = x.at[i].set(v) is the array with it")
+
+
+def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
+    """`a` with the elements that `key` names combined with the values."""
+    new = fold.cast(operands.as_uop(value, a.dtype, f"at[].{how}"), a.dtype)
+    mask = _mask(a, key)
+    if mask is not None:
+        return alu.where(mask, _combined(a, how, new), a)
+    axes, layout = parse(key, shapes.shape(a))
+    layout = result_layout(axes, layout)
+    blocks = [x.index for x in axes if x.index is not None]
+    block = shapes.broadcast([shapes.shape(i) for i in blocks], "index") if blocks else ()
+    groups = [(1,) if i == NEW else block if i == BLOCK else (axes[i].count,) for i in layout]
+    shape = tuple([d for group in groups for d in group])
+    new = _broadcast(new, shape, how)
+    if not blocks:
+        counts = tuple([x.count for x in axes])
+        return _put(a, movement.reshape(new, counts), axes, how)
+    part = [Axis(0, n, n) if advanced(x) else x for x, n in zip(axes, shapes.shape(a))]
+    first = sum([len(group) for group in groups[: layout.index(BLOCK)]])
+    order = [*range(first, first + len(block))]
+    new = movement.permute(new, (*order, *[i for i in range(len(shape)) if i not in order]))
+    kept = tuple([x.count for x in axes if not advanced(x)])
+    new = movement.reshape(new, (shapes.size(block), *kept))
+    return _put(a, _scattered(windowed(a, part), axes, block, new, how), part, "set")
+
+
+def _mask(a: UOp, key: Any) -> UOp | None:
+    """The mask of the array's shape that a key is, if it is one."""
+    if isinstance(key, np.ndarray) and key.dtype == np.bool_:
+        key = operands.constant(key)
+    if not isinstance(key, UOp) or key.dtype is not dtypes.bool_:
+        return None
+    if shapes.shape(key) != shapes.shape(a):
+        found, wanted = shapes.show(shapes.shape(key)), shapes.show(shapes.shape(a))
+        raise UserError(f"at[]: the mask {found} must have the shape {wanted}")
+    return key
+
+
+def _broadcast(value: UOp, shape: shapes.Shape, how: str) -> UOp:
+    given = shapes.shape(value)
+    if shapes.broadcast([given, shape], f"at[].{how}") != shape:
+        shown = f"{shapes.show(given)} do not fit {shapes.show(shape)}"
+        raise UserError(f"at[].{how}: values of the shape {shown}")
+    ones = (1,) * (len(shape) - len(given))
+    return movement.expand(movement.reshape(value, (*ones, *given)), shape)
+
+
+def _combined(a: UOp, how: str, value: UOp) -> UOp:
+    return value if how == "set" else alu.alu(a, _COMBINED[how][0], value)
+
+
+def _put(a: UOp, value: UOp, axes: list[Axis], how: str) -> UOp:
+    """`a` with a value, which has an axis for each of `a`, in the windows of the axes."""
+    placed = _placed(_combined(windowed(a, axes), how, value), axes, a)
+    everywhere = leaves.full(leaves.const(dtypes.bool_, True), shapes.shape(value))
+    return alu.where(_placed(everywhere, axes, a), placed, a)
+
+
+def _placed(value: UOp, axes: list[Axis], a: UOp) -> UOp:
+    """The value at its places among the elements of `a`, and 0 around it."""
+    for i, x in enumerate(axes):
+        step = abs(x.step)
+        if step > 1:
+            dims = list(shapes.shape(value))
+            apart = movement.reshape(value, (*dims[: i + 1], 1, *dims[i + 1 :]))
+            widths = [(0, step - 1 if p == i + 1 else 0) for p in range(len(dims) + 1)]
+            dims[i] = dims[i] * step
+            joined = movement.reshape(movement.pad(apart, widths), dims)
+            value = movement.shrink(
+                joined, [(0, x.size if p == i else d) for p, d in enumerate(dims)]
+            )
+    mirrored = tuple([i for i, x in enumerate(axes) if x.step < 0])
+    if mirrored:
+        value = movement.flip(value, mirrored)
+    ends = [n - x.begin - x.size for x, n in zip(axes, shapes.shape(a))]
+    return movement.pad(value, [(x.begin, end) for x, end in zip(axes, ends)])
+
+
+def _scattered(
+    a: UOp, axes: list[Axis], block: shapes.Shape, value: UOp, how: str
+) -> UOp:
+    """`a` with the rows of the value combined with the elements that the index arrays name."""
+    dims = shapes.shape(a)
+    picked = [i for i, x in enumerate(axes) if advanced(x)]
+    kept = [i for i in range(len(dims)) if i not in picked]
+    rows, *rest = shapes.shape(value)
+    size = shapes.size(tuple([dims[i] for i in picked]))
+    flat = movement.reshape(movement.permute(a, (*picked, *kept)), (size, *rest))
+    hits = leaves.full(leaves.const(dtypes.bool_, True), (rows, *[dims[i] for i in picked]))
+    for p, i in enumerate(picked):
+        shape = [1] * len(picked)
+        shape[p] = dims[i]
+        place = movement.reshape(leaves.iota(dims[i]), (1, *shape))
+        index = movement.reshape(_rows(axes[i], block), (rows, *[1] * len(picked)))
+        hits = alu.alu(hits, Ops.AND, alu.alu(index, Ops.CMPEQ, place))
+    hits = movement.reshape(hits, (rows, size))
+    if how == "set":
+        made = _last(flat, hits, value)
+    else:
+        op, reduce = _COMBINED[how]
+        neutral = leaves.const(a.dtype, semantics.reduce_identity(reduce, a.dtype))
+        wide = movement.reshape(hits, (rows, size, *[1] * len(rest)))
+        given = alu.where(wide, movement.reshape(value, (rows, 1, *rest)), neutral)
+        made = alu.alu(flat, op, movement.reduce(given, reduce, 0))
+    back = movement.reshape(made, [dims[i] for i in (*picked, *kept)])
+    return movement.permute(back, [(*picked, *kept).index(i) for i in range(len(dims))])
+
+
+def _rows(x: Axis, block: shapes.Shape) -> UOp:
+    """The index of each update on an axis; one that is out of range equals no place."""
+    if x.index is None:
+        return movement.expand(leaves.dim_uop(x.begin), block)
+    index = x.index
+    if index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
+        index = index.src[1]
+    return _broadcast(index, block, "index")
+
+
+def _last(a: UOp, hits: UOp, value: UOp) -> UOp:
+    """The value of the last update that names an element, or the element."""
+    rows, size = shapes.shape(hits)
+    count = movement.reshape(leaves.iota(rows) + 1, (rows, 1))
+    found = movement.reduce(alu.where(hits, count, leaves.const(dtypes.index, 0)), "max", 0)
+    named = movement.reshape(found > 0, (size, *[1] * (len(shapes.shape(a)) - 1)))
+    chosen = movement.index(value, (found > 0).where(found - 1, 0)) if rows else a
+    return alu.where(named, chosen, a)
