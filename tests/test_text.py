@@ -207,6 +207,14 @@ def test_index_stands_inside_its_user_once_it_is_plain() -> None:
     assert "index %1, 0 tag=5" in round_trip(wide.rtag(5).load())
 
 
+def test_a_size_that_is_computed_first_and_a_node_later():
+    """A type was remembered with the expression that stood for the size before it had a name."""
+    n = UOp.variable("n", 1, 64)
+    a, b = creation.param("a", (n,)), creation.param("b", (1,))
+    graph = a.cat(b) + creation.param("c", (n + 1,))
+    assert parse(print_graph(graph)) is graph
+
+
 def test_a_dimension_that_is_not_in_the_graph_is_an_expression() -> None:
     x = creation.param("x", (UOp.variable("n", 1, 64), 3))
     assert round_trip(x.cat(x, axis=0)).endswith("cat %2, %2 axis=0 : f32[(n*2), 3]")

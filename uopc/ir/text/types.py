@@ -45,7 +45,9 @@ class TypeText:
         dims = self._shape(u)
         written = self._written.get((u.dtype, dims))
         if written is None:
-            written = self._written[u.dtype, dims] = self._write(u.dtype, dims)
+            written = self._write(u.dtype, dims)
+            if all([type(d) is int or d in self._names for d in dims or ()]):  # else it gets a name
+                self._written[u.dtype, dims] = written
         text, is_fixed = written
         if mark:
             text += mark
