@@ -105,6 +105,23 @@ def test_divisions(name, t):
     same(lambda m, a, b: getattr(m, name)(a, b), SIGNED.astype(t), DIVISORS.astype(t))
 
 
+def test_floor_divide_of_infinities_is_that_of_the_standard():
+    inf = np.inf
+    a, b = np.array([inf, -inf, inf, 5, -5, inf, 0.0]), np.array([2, 2, -2, -inf, inf, inf, -inf])
+    got = np.asarray(unp.floor_divide(unp.asarray(a), unp.asarray(b)))
+    np.testing.assert_array_equal(got, [inf, -inf, -inf, 0, 0, np.nan, 0])
+    np.testing.assert_array_equal(np.signbit(got[3:5]), [True, True])
+    np.testing.assert_array_equal(unp.asarray(a) // unp.asarray(b), got)
+
+
+@pytest.mark.parametrize("name", ("sum", "prod", "cumulative_sum", "cumulative_prod"))
+@pytest.mark.parametrize("t", ("u1", "i2", "f4", "i8"))
+def test_totals_have_the_dtype_that_is_asked_for(name, t):
+    a = np.arange(1, 9, dtype="i8")
+    got = getattr(unp, name)(unp.asarray(a), dtype=np.dtype(t))
+    check(got, getattr(np, name)(a, dtype=t))
+
+
 def test_meshgrid_and_broadcast_arrays():
     same(lambda m, a, b: list(m.meshgrid(a, b)), V, A[0, 0])
     same(lambda m, a, b: list(m.meshgrid(a, b, a, indexing="ij")), V, A[0, 0])

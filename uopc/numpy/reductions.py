@@ -123,7 +123,8 @@ def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> 
                 raise UserError(f"{name}: axis is needed for {len(dims)} dimensions")
             axis = 0
         axis = normal_axis(axis, len(dims), name)
-        made = method(fold.cast(u, as_dtype(dtype, _whole_dtype(u.dtype))), axis)
+        t = as_dtype(dtype, _whole_dtype(u.dtype))
+        made = fold.cast(method(fold.cast(u, t), axis), t)
         if include_initial:
             made = made.pad([(int(i == axis), 0) for i in range(len(dims))], first)
         return same_kind(made, (x,))
