@@ -136,7 +136,8 @@ def test_top_k(n: int, k: int) -> None:
 
 def test_values_and_places_come_from_one_kernel() -> None:
     values, found = uopc.param("x", (1000,)).top_k(1000)
-    assert len(uopc.compile((values, found)).launches) == 1
+    kernels = [v.kernel.name for v in uopc.compile((values, found)).launches]
+    assert len([name for name in kernels if name.startswith("sort")]) == 1
 
 
 def test_a_sorted_expression_is_used_further() -> None:

@@ -6,6 +6,8 @@ elements keep their order, also with `descending`.
 
 from __future__ import annotations
 
+import numpy as np
+
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import bitcast, cast
@@ -24,28 +26,61 @@ _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.u
 
 
 # ---------------------------------------------------------------- the order of values
-def _order(t: DType, descending: bool) -> Order:
-    """Keys of values of a dtype; the complement of a key gives the other direction."""
-    if t.kind == "bool":
-        return Order(1, lambda v: cast(v, dtypes.uint8) ^ int(descending))
-    key = _float_key if t.is_float else _int_key
-    return Order(t.bits, (lambda v: ~key(v)) if descending else key)
+class _Codes:
+    """Unsigned integers that stand for the values of a dtype: each value has its own, in the order
+    of the values. Values that are equal (zeros, NaNs) have different codes and the same key.
 
+    A negative float has its bits inverted, a positive one gets the sign bit. NaNs with a sign come
+    first then; less the code of -infinity they wrap to the end. NaNs of 8 bits are elsewhere, so
+    the codes of these floats are their bits, and only the keys have the order.
+    """
 
-def _int_key(v: UOp) -> UOp:
-    """The integer without its sign bit, or with it if it was without: the least becomes 0."""
-    bits = bitcast(v, _UNSIGNED[v.dtype.bits])
-    return bits ^ (1 << (v.dtype.bits - 1)) if v.dtype.is_signed else bits
+    def __init__(self, t: DType, descending: bool) -> None:
+        self.dtype, self.descending = t, descending
+        self.unsigned = _UNSIGNED[max(t.bits, 8)]
+        self.order = Order(1 if t.kind == "bool" else t.bits, self._key)
+        self.sign = 0 if t.kind in ("bool", "uint") else 1 << (t.bits - 1)
+        self.wraps = t.is_float and t.bits > 8
+        infinity = np.array(np.inf if self.wraps else 0, t.numpy).tobytes()
+        self.infinity = int.from_bytes(infinity, "little")
+        self.low = self.sign - 1 - self.infinity  # the inverted bits of -infinity
 
+    def code(self, v: UOp) -> UOp:
+        """The code of a value."""
+        if self.dtype.kind == "bool":
+            return cast(v, self.unsigned)
+        bits = bitcast(v, self.unsigned)
+        if self.wraps:
+            return alu.where(bits < self.sign, bits ^ self.sign, ~bits) - self.low
+        return bits if self.dtype.is_float else bits ^ self.sign
 
-def _float_key(v: UOp) -> UOp:
-    """The bits of a positive float with the sign bit, of a negative one inverted."""
-    wide = cast(v, dtypes.float32) if v.dtype.bits < 32 else v
-    bits = bitcast(v, _UNSIGNED[v.dtype.bits])
-    bits = alu.where(wide.eq(0), leaves.const(bits.dtype, 0), bits)
-    sign = 1 << (v.dtype.bits - 1)
-    key = alu.where(bits < sign, bits ^ sign, ~bits)
-    return alu.where(wide.ne(wide), leaves.const(bits.dtype, bits.dtype.bounds[1]), key)
+    def value(self, code: UOp) -> UOp:
+        """The value with a code."""
+        if self.dtype.kind == "bool":
+            return cast(code, self.dtype)
+        if self.wraps:
+            code = code + self.low
+            code = alu.where(code < self.sign, ~code, code ^ self.sign)
+        return bitcast(code if self.dtype.is_float else code ^ self.sign, self.dtype)
+
+    def keys(self, v: UOp) -> UOp:
+        """The keys of values."""
+        return self._key(self.code(v))
+
+    def _key(self, code: UOp) -> UOp:
+        """The integer that orders a code; its complement gives the other direction."""
+        if self.wraps:
+            zero = self.sign - self.low
+            code = alu.where(code.eq(zero - 1), leaves.const(code.dtype, zero), code)
+            code = code.minimum(zero + self.infinity + 1)
+        elif self.dtype.is_float:
+            wide = cast(bitcast(code, self.dtype), dtypes.float32)
+            bits = alu.where(wide.eq(0), leaves.const(code.dtype, 0), code)
+            key = alu.where(bits < self.sign, bits ^ self.sign, ~bits)
+            code = alu.where(wide.ne(wide), leaves.const(code.dtype, 255), key)
+        if self.descending:
+            return code ^ 1 if self.dtype.kind == "bool" else ~code
+        return code
 
 
 # ---------------------------------------------------------------- sort
@@ -110,39 +145,36 @@ def _sorted(
     others = [i for i in range(len(dims)) if i != axis]
     rows = movement.permute(x, (*others, axis))
     flat = movement.reshape(rows, (shapes.size(tuple([dims[i] for i in others])), n))
-    order = _order(x.dtype, descending)
+    codes = _Codes(x.dtype, descending)
     if bounds.max_dim(n) <= _SHORT:
-        found = _by_ranks(flat, order, values, places)
+        found = _by_ranks(flat, codes, values, places)
     elif values and places:
-        found = list(radix_sort(flat, order))
-    elif places:  # the keys move, computed once
-        found = [radix_sort(order.key(flat), Order(order.bits))[1]]
+        found = list(radix_sort(codes.code(flat), codes.order))
+    elif values:
+        found = [radix_sort_values(codes.code(flat), codes.order)]
     else:
-        found = [radix_sort_values(flat, order)]
+        found = [radix_sort(codes.keys(flat), Order(codes.order.bits))[1]]
+    if values:
+        found[0] = codes.value(found[0])
     back = (*range(axis), len(dims) - 1, *range(axis, len(dims) - 1))
     whole = [movement.reshape(f, shapes.shape(rows)) for f in found]
     return [movement.permute(w, back) for w in whole]
 
 
-def _by_ranks(x: UOp, order: Order, values: bool, places: bool) -> list[UOp]:
-    """Each element has as rank the number of those before it; the element of each rank follows."""
+def _by_ranks(x: UOp, codes: _Codes, values: bool, places: bool) -> list[UOp]:
+    """The codes and the places. Each element has as rank the number of those before it; the element
+    of each rank follows."""
     rows, n = shapes.shape(x)
-    key, i = elementwise.contiguous(order.key(x)), leaves.iota(n)
+    key, i = elementwise.contiguous(codes.keys(x)), leaves.iota(n)
     mine, its = movement.reshape(key, (rows, n, 1)), movement.reshape(key, (rows, 1, n))
     column = movement.reshape(i, (n, 1))
     before = (its < mine) | (its.eq(mine) & (i < column))
     rank = movement.reduce(cast(before, dtypes.int32), "add", 2)
     rank = movement.reshape(elementwise.contiguous(rank), (rows, 1, n))
     here = rank.eq(cast(column, dtypes.int32))
-    found = []
-    if values:
-        truth = x.dtype.kind == "bool"
-        bits = x if truth else bitcast(x, _UNSIGNED[x.dtype.bits])
-        chosen = _only(here, movement.reshape(bits, (rows, 1, n)))
-        found.append(chosen if truth else bitcast(chosen, x.dtype))
-    if places:
-        found.append(_only(here, cast(i, place_dtype(n))))
-    return found
+    chosen = [movement.reshape(codes.code(x), (rows, 1, n))] * values
+    chosen += [cast(i, place_dtype(n))] * places
+    return [_only(here, v) for v in chosen]
 
 
 def _only(here: UOp, value: UOp) -> UOp:
