@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
     from uopc.program.program import Program
+    from uopc.tensor import random
     from uopc.tracing.jit import jit
     from uopc.tracing.pytrees import register_pytree
 
@@ -37,8 +38,8 @@ __all__ = [
     "PatternMatcher", "Program", "UOp", "UPat", "Unsupported", "UserError", "__version__",
     "arange", "cache", "cat", "compile", "constant", "dtypes", "errors", "eye", "fast_zeros",
     "full", "function", "graph_rewrite", "jit", "kernel_param", "load_schedule", "ones", "options",
-    "param", "parse", "print_graph", "register_pytree", "save_schedule", "stack", "variable",
-    "where", "zeros",
+    "param", "parse", "print_graph", "random", "register_pytree", "save_schedule", "stack",
+    "variable", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -48,6 +49,7 @@ _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= {"register_pytree": "uopc.tracing.pytrees"}
+_LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.tensor.random"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 
@@ -56,8 +58,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "cache":
-        return importlib.import_module("uopc.cache")
+    if name in _LAZY_MODULES:
+        return importlib.import_module(_LAZY_MODULES[name])
     if name not in _LAZY:
         raise AttributeError(f"module 'uopc' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
