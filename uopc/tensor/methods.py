@@ -25,6 +25,7 @@ from uopc.tensor import (
     nn,
     numpy_protocols,
     reductions,
+    scatter,
     sorting,
     updates,
 )  # fmt: skip
@@ -232,6 +233,7 @@ class Methods:
     __getitem__ = indexing.getitem
     __setitem__ = updates.refused
     at = property(updates.at)
+    bincount = scatter.bincount
     __iter__ = indexing.iterate
     transpose = indexing.transpose
     T = property(indexing.transpose)

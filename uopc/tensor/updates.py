@@ -1,28 +1,26 @@
 """`a.at[key].set(v)`: an array with some elements replaced or combined; `a` stays as it is.
 
-Ints and slices put the values in place by movement ops. For arrays of indices each element looks
-for the updates that name it, which takes (number of updates) x (size of the indexed axes).
+Ints and slices put the values in place by movement ops. For arrays of indices a kernel makes the
+updates in a copy, in row-major order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, fold, leaves, movement, operands
-from uopc.ir.builder.movement import ReduceOp
-from uopc.ir.core import dtypes, semantics, shapes
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.index import affine
+from uopc.tensor import scatter
 from uopc.tensor.indexing import BLOCK, NEW, Axis, advanced, parse, result_layout, windowed
 
-_COMBINED: dict[str, tuple[Op, ReduceOp]] = {
-    "add": (Ops.ADD, "add"), "mul": (Ops.MUL, "mul"), "min": (Ops.MIN, "min"),
-    "max": (Ops.MAX, "max"),
-}  # fmt: skip
+_COMBINED: Final = {"add": Ops.ADD, "mul": Ops.MUL, "min": Ops.MIN, "max": Ops.MAX}
 
 
 class At:
@@ -128,7 +126,7 @@ def _broadcast(value: UOp, shape: shapes.Shape, how: str) -> UOp:
 
 
 def _combined(a: UOp, how: str, value: UOp) -> UOp:
-    return value if how == "set" else alu.alu(a, _COMBINED[how][0], value)
+    return value if how == "set" else alu.alu(a, _COMBINED[how], value)
 
 
 def _put(a: UOp, value: UOp, axes: list[Axis], how: str) -> UOp:
@@ -168,22 +166,14 @@ def _scattered(
     rows, *rest = shapes.shape(value)
     size = shapes.size(tuple([dims[i] for i in picked]))
     flat = movement.reshape(movement.permute(a, (*picked, *kept)), (size, *rest))
-    hits = leaves.full(leaves.const(dtypes.bool_, True), (rows, *[dims[i] for i in picked]))
-    for p, i in enumerate(picked):
-        shape = [1] * len(picked)
-        shape[p] = dims[i]
-        place = movement.reshape(leaves.iota(dims[i]), (1, *shape))
-        index = movement.reshape(_rows(axes[i], block), (rows, *[1] * len(picked)))
-        hits = alu.alu(hits, Ops.AND, alu.alu(index, Ops.CMPEQ, place))
-    hits = movement.reshape(hits, (rows, size))
-    if how == "set":
-        made = _last(flat, hits, value)
-    else:
-        op, reduce = _COMBINED[how]
-        neutral = leaves.const(a.dtype, semantics.reduce_identity(reduce, a.dtype))
-        wide = movement.reshape(hits, (rows, size, *[1] * len(rest)))
-        given = alu.where(wide, movement.reshape(value, (rows, 1, *rest)), neutral)
-        made = alu.alu(flat, op, movement.reduce(given, reduce, 0))
+    place, valid = affine.const(0), leaves.const(dtypes.bool_, True)
+    for i in picked:
+        index = movement.reshape(_rows(axes[i], block), (rows,))
+        place = alu.binary(Ops.ADD, alu.binary(Ops.MUL, place, leaves.dim_uop(dims[i])), index)
+        valid = alu.alu(scatter.inside(index, dims[i]), Ops.AND, valid)
+    place = alu.where(valid, place, affine.const(-1))
+    op = None if how == "set" else _COMBINED[how]
+    made = scatter.scatter(flat, place, value, op)
     back = movement.reshape(made, [dims[i] for i in (*picked, *kept)])
     return movement.permute(back, [(*picked, *kept).index(i) for i in range(len(dims))])
 
@@ -196,13 +186,3 @@ def _rows(x: Axis, block: shapes.Shape) -> UOp:
     if index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
         index = index.src[1]
     return _broadcast(index, block, "index")
-
-
-def _last(a: UOp, hits: UOp, value: UOp) -> UOp:
-    """The value of the last update that names an element, or the element."""
-    rows, size = shapes.shape(hits)
-    count = movement.reshape(leaves.iota(rows) + 1, (rows, 1))
-    found = movement.reduce(alu.where(hits, count, leaves.const(dtypes.index, 0)), "max", 0)
-    named = movement.reshape(found > 0, (size, *[1] * (len(shapes.shape(a)) - 1)))
-    chosen = movement.index(value, (found > 0).where(found - 1, 0)) if rows else a
-    return alu.where(named, chosen, a)

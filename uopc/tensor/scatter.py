@@ -1,0 +1,83 @@
+"""Updates of rows at computed places, by a kernel whose time grows with the number of updates.
+
+    for i: for j: out[place[i], j] = combine(out[place[i], j], value[i, j])
+
+The loop over i keeps its order, so that the result does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import alu, kernel, leaves, movement, operands
+from uopc.ir.builder.fold import cast
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.shapes import show
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
+from uopc.tensor import creation, elementwise, indexing
+from uopc.tensor.radix_sort import place_dtype
+
+
+def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
+    """`a` with rows combined, one after another, with those of the value (replaced without op).
+
+    Update i is for row places[i], which is skipped if it is outside. The value is a number, or has
+    the shape of the places and that of a row of `a`.
+    """
+    dims, (updates,) = shapes.shape(a), shapes.shape(places)
+    rows, width = dims[0], shapes.size(dims[1:])
+    if 0 in (rows, width, updates):
+        return a
+    form = (rows, width)
+    storage = creation.buffer(form, a.dtype)
+    filled = kernel.after(storage, kernel.store(storage, movement.reshape(a, form)))
+    given = [elementwise.contiguous(cast(places, place_dtype(rows)))]
+    if value.op is not Ops.CONST:
+        given.append(elementwise.contiguous(movement.reshape(value, (updates, width))))
+    out, place, *values = [
+        creation.kernel_param(n, shapes.shape(g), g.dtype) for n, g in enumerate([storage, *given])
+    ]
+    i, j = kernel.range(updates, 0), kernel.range(width, 1)
+    row = indexing.between(cast(movement.index(place, i), dtypes.index), rows)
+    element = movement.index(out, row, j)
+    new = movement.index(values[0], i, j) if values else value
+    stored = kernel.store(element, new if op is None else alu.binary(op, element, new))
+    name = f"scatter_{op.name if op else 'set'}_{a.dtype.short}"
+    sink = kernel.sink(kernel.end(stored, i, j), name=name)
+    call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, filled, *given)))
+    return movement.reshape(kernel.after(storage, call), dims)
+
+
+def inside(place: UOp, n: shapes.Dim) -> UOp:
+    """Whether 0 <= place < n."""
+    low = alu.binary(Ops.CMPLE, affine.const(0), place)
+    return alu.alu(low, Ops.AND, alu.binary(Ops.CMPLT, place, leaves.dim_uop(n)))
+
+
+def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:
+    """How often each of 0 … length - 1 occurs in an array of integers, as int64; with weights of
+    the array's shape, their sums, in the dtype of the weights. Other integers are not counted.
+
+        >>> x = uopc.param("x", (4,), dtypes.int32)
+        >>> uopc.compile(x.bincount(length=3))(np.array([2, 0, 2, 7], "i4"))
+        array([1, 0, 2])
+    """
+    if a.dtype.kind not in ("int", "uint", "index"):
+        raise UserTypeError(f"bincount: needs integers, got {a.dtype.name}")
+    dims, n = shapes.shape(a), operands.as_dim(length)
+    v = operands.constant(np.int64(1)) if weights is None else operands.as_uop(weights)
+    if weights is not None and shapes.shape(v) != dims:
+        raise UserError(f"bincount: weights {show(shapes.shape(v))} for integers {show(dims)}")
+    most = dtypes.index.bounds[1]
+    if bounds.bounds(a)[1] > most:
+        a = alu.binary(Ops.MIN, a, leaves.const(a.dtype, most))
+    size = shapes.size(dims)
+    place = cast(movement.reshape(a, (size,)), dtypes.index)
+    place = alu.where(inside(place, n), place, affine.const(-1))
+    value = v if weights is None else movement.reshape(v, (size,))
+    return scatter(leaves.full(leaves.const(v.dtype, 0), (n,)), place, value, Ops.ADD)
