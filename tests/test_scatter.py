@@ -162,8 +162,10 @@ def test_bincount() -> None:
         b.bincount(length=3)
 
 
-def test_on_a_gpu_one_thread_keeps_the_order_of_a_column() -> None:
+def test_on_a_gpu_one_thread_makes_all_updates() -> None:
     x, i = uopc.param("x", (10, 6)), uopc.param("i", (7,), dtypes.int32)
     f = uopc.compile(x.at[i].add(1.0), device="cuda:sm_90")
     assert f.kernels[-1].name == "scatter_add_f32"
+    assert not {o.op for o in f.kernels[-1].opts} & {"GLOBAL", "LOCAL", "THREAD"}
     assert "atom" not in f.kernels[-1].asm
+    assert "%tid" not in f.kernels[-1].asm and "%ctaid" not in f.kernels[-1].asm
