@@ -461,3 +461,17 @@ def test_a_call_that_finds_its_program_goes_straight_to_it() -> None:
     f._kind = lambda *given: calls.append(given)  # type: ignore[method-assign]
     np.testing.assert_array_equal(f(X, Y), X + Y)
     assert not calls
+
+
+def test_random_numbers_in_a_traced_function() -> None:
+    @uopc.jit
+    def noisy(key: Any, x: Any) -> Any:
+        first, _ = uopc.random.split(key)
+        own = uopc.random.uniform(uopc.random.key(7), (3,), dtypes.float64)
+        return uopc.random.split(key), x + uopc.random.normal(first, (3,), dtypes.float64) + own
+
+    key = np.uint32([0, 42])
+    keys, y = noisy(key, X)
+    assert keys.shape == (2, 2) and keys.dtype == np.uint32
+    np.testing.assert_array_equal(noisy(key, X)[1], y)
+    assert (noisy(keys[1], X)[1] != y).all()

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.rewrite.engine import BottomUpGate
     from uopc.ir.text.printer import parse, print_graph
+    from uopc.numpy import random
     from uopc.program.program import Program
-    from uopc.tensor import random
     from uopc.tracing.jit import jit
     from uopc.tracing.pytrees import register_pytree
 
@@ -49,7 +49,7 @@ _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
 _LAZY |= {"register_pytree": "uopc.tracing.pytrees"}
-_LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.tensor.random"}
+_LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 
 

@@ -1,0 +1,28 @@
+"""The functions of `uopc.tensor.random` for Arrays too: with an Array among the arguments, as the
+key in a function of `jit`, they give Arrays, else UOps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from uopc.numpy.array import Array, same_kind, uop_of
+from uopc.tensor import random
+from uopc.tensor.random import __all__ as __all__
+
+
+def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def lifted(*args: Any, **named: Any) -> Any:
+        given = (*args, *named.values())
+        if not any(isinstance(v, Array) for v in given):
+            return function(*args, **named)
+        plain = [uop_of(v) if isinstance(v, Array) else v for v in args]
+        rest = {k: uop_of(v) if isinstance(v, Array) else v for k, v in named.items()}
+        return same_kind(function(*plain, **rest), given)
+
+    return lifted
+
+
+globals().update({name: _lifted(getattr(random, name)) for name in __all__})
