@@ -75,8 +75,13 @@ def check(a: Array, dtype: Any, axis: int, descending: bool) -> None:
         assert result.tobytes() == ordered.tobytes()  # also -0.0 and NaN as they came
 
 
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("t", TYPES)
+QUICK = {("bool_", True), ("int8", False), ("uint16", True), ("float32", False), ("int32", True)}
+
+
+@pytest.mark.parametrize("t, descending", [
+    pytest.param(t, d, marks=() if (t, d) in QUICK else pytest.mark.slow)
+    for t in TYPES for d in (False, True)
+])  # fmt: skip
 def test_every_dtype(t: str, descending: bool) -> None:
     for shape, axis in (((40,), 0), ((2, 70), -1), ((2, 300), -1)):
         check(numbers(t, shape), getattr(dtypes, t), axis, descending)
@@ -106,7 +111,7 @@ def test_any_floats(numbers: list[float], descending: bool) -> None:
 
 
 @pytest.mark.parametrize("most", [50, 300])
-@pytest.mark.parametrize("n", [0, 1, 37, 50])
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) for n in (1, 50)] + [0, 37])
 def test_a_symbolic_length(n: int, most: int) -> None:
     v = uopc.variable("n", 0, most)
     a = numbers("float32", (3, n))
@@ -153,7 +158,9 @@ def test_a_sorted_expression_is_used_further() -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("t", ["bool_", "int8", "uint64", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("t", ["bool_", "uint64", "float32", *[
+    pytest.param(t, marks=pytest.mark.slow) for t in ("int8", "int64", "float16", "float64")
+]])  # fmt: skip
 def test_searchsorted(t: str, side: str) -> None:
     for n in LENGTHS:
         a, v = np.sort(numbers(t, (n,))), numbers(t, (4, 9), 1)
