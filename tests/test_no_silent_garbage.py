@@ -1,12 +1,15 @@
 """Habits of NumPy that would give wrong numbers: an error, or the right number."""
 
+import copy
 import mmap
 import operator
+import pickle
 
 import numpy as np
 import pytest
 
 import uopc
+import uopc.numpy as unp
 from uopc import dtypes
 
 X = np.float32([0, 1, 2])
@@ -46,6 +49,87 @@ def test_bools_are_values_where_no_comparison_can_be_meant():
     flag = uopc.compile(uopc.where(x > 0, True, False).eq(True))
     np.testing.assert_array_equal(flag(X), X > 0)
     np.testing.assert_array_equal(uopc.compile((x > 0) & uopc.constant(True))(X), X > 0)
+
+
+def graphs_of_comparisons():
+    """Functions of the raw UOp `x` that use `x == 0` or `x != 0`, False and True, as values."""
+    return {
+        "np.where": lambda x: np.where(x == 0, 9, x),
+        "where of the namespace": lambda x: unp.where(x != 0, 9, x),
+        "a value of where": lambda x: uopc.where(x > 1, x == 0, x),
+        "logical_and": lambda x: np.logical_and(x == 0, x > 0),
+        "bitwise_or": lambda x: np.bitwise_or(x > 0, x != 0),
+        "maximum": lambda x: np.maximum(x == 0, x),
+        "np.stack": lambda x: np.stack([x[0] == 0, x[1]]),
+        "stack": lambda x: uopc.stack(x[0] == 0, x[1]),
+        "stack of comparisons": lambda x: uopc.stack(x[0] == 0, x[1] == 0),
+        "np.add": lambda x: np.add(x == 0, x),
+        "alu": lambda x: x.alu(uopc.Ops.ADD, x == 0),
+        "assign": lambda x: x.assign(x == 0),
+        "at.set": lambda x: x.at[0].set(x[0] == 0),
+        "at.add": lambda x: x.at[0].add(x[0] != 0),
+        "clip": lambda x: x.clip(x == 0, 1),
+        "matmul": lambda x: x @ (x == 0),
+        "if": lambda x: x if x.eq(0) else -x,
+        "and": lambda x: x and x,
+        "chain": lambda x: 0 < x < 1,
+        "in": lambda x: x * 2 if 1 in x else x,
+        "not in": lambda x: x * 2 if 1 not in x else x,
+        "sorted": lambda x: uopc.stack(*sorted(x)),
+        "max": lambda x: max(x[0], x[1]),
+        "float": lambda x: x * float(x[0]),
+        "int": lambda x: x[int(x[0])],
+        "np.array": lambda x: uopc.constant(np.array(x)) + 1,
+        "np.array of elements": lambda x: x + np.array([x[0], x[1], 1]),
+        "np.float32": lambda x: np.float32(x) + x,
+        "len": lambda x: x * len(x),
+        "an index of an array": lambda x: x + X[x.cast(dtypes.int32)],
+        "a write to an array": lambda x: operator.setitem(X.copy(), slice(None), x),
+        "a sum in an array": lambda x: operator.iadd(X.copy(), x),
+        "np.testing": lambda x: np.testing.assert_array_equal(x, x * 2),
+    }
+
+
+@pytest.mark.parametrize("name", graphs_of_comparisons())
+def test_a_habit_is_an_error(name):
+    with pytest.raises(TypeError if name not in ("float", "int") else uopc.UserError):
+        graphs_of_comparisons()[name](param())
+
+
+def test_a_bool_beside_arrays_is_a_number():
+    f = uopc.jit(lambda x: (unp.where(True, x + True, x), x.at[0].set(True)))
+    first, second = f(X)
+    np.testing.assert_array_equal(first, X + 1)
+    np.testing.assert_array_equal(second, [1, 1, 2])
+
+
+def test_dots_and_elements_are_numpys():
+    x = param()
+    dot, total = uopc.compile((np.dot(x, x), sum(x)))(X)
+    assert dot == X @ X and total == X.sum()
+
+
+def test_an_attribute_of_arrays_names_the_way_out():
+    x = param()
+    with pytest.raises(uopc.UserError, match=r"has no astype: write x\.cast\(dtype\)"):
+        x.astype("f4")
+    for name in ("astype", "dot", "item", "tolist", "view", "ravel", "mT", "real"):
+        assert not hasattr(x, name)
+    with pytest.raises(AttributeError, match="nowhere"):
+        x.nowhere  # noqa: B018
+
+
+def test_a_flip_names_its_axes():
+    x = param()
+    with pytest.raises(uopc.UserError, match=r"name the axes"):
+        x.flip()
+    assert x.flip(()) is x and x.flip(0) is x.flip((0,))
+
+
+def test_nodes_are_keys_copies_and_pickles():
+    x = param()
+    assert copy.copy(x) is x and copy.deepcopy([x])[0] is x and pickle.loads(pickle.dumps(x)) is x
+    assert {x + 1: 2}[x + 1] == 2 and len({x, x * 1, x + 1, x + 1}) == 2
 
 
 # ---------------------------------------------------------------- arrays that change

@@ -19,6 +19,10 @@ class UserIndexError(UserError, IndexError):
     """An index known when the graph is built is out of range (so unpacking and loops end)."""
 
 
+class UserAttributeError(UserError, AttributeError):
+    """An attribute that arrays of other libraries have, and UOps under another name."""
+
+
 class InvalidIR(Error):
     """A graph breaks an invariant of its level, or text does not parse."""
 

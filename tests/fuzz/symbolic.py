@@ -592,7 +592,7 @@ def assign(b: Builder) -> Value:
         window += [(0, d.node) for d in value.dims[1:]]
         u = target.node.shrink(window)
         if flips:
-            u = u.flip(*[f + len(extra) for f in flips])
+            u = u.flip(tuple([f + len(extra) for f in flips]))
         return u.assign(value.node)
 
     v = value if value.dims else Value(value.node, (), value.results)

@@ -232,10 +232,16 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
         return value.uop
     if type(value) in (bool, int, float):
         kind = (bool, int, float).index(type(value))
-        return operands.as_uop(value, _DEFAULTS[kind] if like is None else like)
+        return _number(value, _DEFAULTS[kind] if like is None else like)
     if isinstance(value, complex):
         raise UserTypeError(f"{who and who + ': '}complex numbers are not supported")
     return operands.as_uop(value, None, who)
+
+
+def _number(value: Scalar, like: DType) -> UOp:
+    """A Python number beside Arrays, among whose numbers a bool is 0 or 1."""
+    as_int = type(value) is bool and like is not dtypes.bool_
+    return operands.as_uop(int(value) if as_int else value, like)
 
 
 def same_kind(made: Any, values: Iterable[Any], weak: bool = False) -> Any:
@@ -276,11 +282,12 @@ def promoted(who: str, *values: Any) -> tuple[list[UOp], bool]:
     for v in values:
         if isinstance(v, complex):
             raise UserTypeError(f"{who}: complex numbers are not supported")
+    operands.check_truth(who, *values)
     common = common_dtype(values)
     made = []
     for v in values:
         if type(v) in (bool, int, float):
-            made.append(leaves.const(common, operands.as_uop(v, common).arg))
+            made.append(leaves.const(common, _number(v, common).arg))
         else:
             made.append(fold.cast(uop_of(v, who), common))
     arrays = [v for v in values if type(v) not in (bool, int, float)]

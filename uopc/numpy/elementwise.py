@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from uopc.errors import UserTypeError
-from uopc.ir.builder import alu, fold, leaves
+from uopc.ir.builder import alu, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -171,6 +171,7 @@ FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items(
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y."""
     if type(condition) is bool:
+        operands.check_truth("where", condition, x, y)
         condition = leaves.const(dtypes.bool_, condition)
     (c,), _ = promoted("where", condition)
     uops, weak = promoted("where", x, y)

@@ -479,7 +479,7 @@ def assign(a: UOp, value: Any) -> UOp:
     The value broadcasts to the shape of `a`; UserTypeError when its dtype differs.
     """
     _check_target(a)
-    v = operands.as_uop(value, a.dtype)
+    v = operands.as_uop(value, a.dtype, "assign")
     if v.dtype is not a.dtype:
         raise UserTypeError(f"assign: the target is {a.dtype.name}, the value {v.dtype.name}")
     dims = shapes.shape(a)

@@ -64,8 +64,14 @@ def _evaluate(u: UOp) -> Scalar:
     """The value of a scalar graph of constants. UserError when it depends on anything else."""
     value = _simplify(u)
     if value.op is not Ops.CONST or type(value.arg) is tuple:
-        raise UserError(f"{_render(u)} is not a constant")
+        raise UserError(f"{_described(u)} is not a constant: its value is known in a call")
     return value.arg  # type: ignore[no-any-return]
+
+
+def _described(u: UOp) -> str:
+    if u.op is Ops.PARAM:
+        return str(u.arg.name)
+    return _render(u) if u.dtype is dtypes.index else f"{u.dtype.name}{shapes.show(u.shape)}"
 
 
 def _int(u: UOp) -> int:
@@ -235,6 +241,7 @@ class Methods:
     at = property(updates.at)
     bincount = scatter.bincount
     __iter__ = indexing.iterate
+    __contains__ = numpy_protocols.contains
     transpose = indexing.transpose
     T = property(indexing.transpose)
     flatten = indexing.flatten
@@ -320,3 +327,5 @@ for _name, _function in _NAMED.items():
 _OF_EVERY_CLASS = vars(type("", (), {})).keys()
 for _name in vars(Methods).keys() - _OF_EVERY_CLASS | {"__doc__"}:
     setattr(UOp, _name, vars(Methods)[_name])
+for _name, _instead in numpy_protocols.OF_ARRAYS.items():
+    setattr(UOp, _name, numpy_protocols.missing(_name, _instead))

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from uopc.errors import UserTypeError
+from uopc.errors import UserAttributeError, UserTypeError
 from uopc.ir.core.uop import UOp
 
 _FUNCTIONS = "uopc.numpy.protocols"
@@ -34,3 +34,29 @@ def array_namespace(a: UOp, /, *, api_version: str | None = None) -> Any:
 def array(a: UOp, dtype: Any = None, copy: Any = None) -> NoReturn:
     """Refused: a graph has no value before it is compiled and called."""
     raise UserTypeError("a UOp has no value: compile the graph, and call the program with arrays")
+
+
+def contains(a: UOp, value: Any) -> NoReturn:
+    """Refused: `value in a` would compare UOps as objects."""
+    raise UserTypeError("v in x: UOps have no values to search; x.eq(v).any() is their answer")
+
+
+# Names of NumPy's arrays (and PyTorch's) that a UOp lacks, and what to write instead.
+OF_ARRAYS: Final = {
+    "astype": "x.cast(dtype)", "view": "x.bitcast(dtype)", "dot": "x @ y",
+    "item": "float(program(...))", "tolist": "program(...).tolist()",
+    "numpy": "program(...), which gives NumPy arrays", "fill": "uopc.full(x.shape, value)",
+    "ravel": "x.flatten()", "swapaxes": "x.transpose(i, j)", "mT": "x.transpose(-2, -1)",
+    "repeat": "numpy.repeat(x, n)", "trace": "numpy.trace(x)", "diagonal": "numpy.diagonal(x)",
+    "real": "x: there are no complex numbers", "conj": "x: there are no complex numbers",
+    "nbytes": "x.size * x.dtype.itemsize", "itemsize": "x.dtype.itemsize",
+}  # fmt: skip
+
+
+def missing(name: str, instead: str) -> property:
+    """An attribute that a UOp lacks: UserAttributeError, so that `hasattr` is False."""
+
+    def refuse(a: UOp) -> NoReturn:
+        raise UserAttributeError(f"a UOp has no {name}: write {instead}")
+
+    return property(refuse)

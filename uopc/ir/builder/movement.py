@@ -122,7 +122,12 @@ def permute(a: UOp, *axes: Any) -> UOp:
 
 
 def flip(a: UOp, *axes: Any) -> UOp:
-    """Reverses the axes."""
+    """Reverses the axes: a tuple, or several ints; `flip(())` reverses none.
+
+    UserTypeError without an argument: NumPy reverses all axes then, and other libraries none.
+    """
+    if not axes:
+        raise UserTypeError("flip: name the axes; x.flip(*range(x.ndim)) reverses all")
     dims = shapes.shape(a)
     rank = len(dims)
     chosen = tuple(sorted({normal_axis(x, rank, "flip") for x in flat_args(axes)}))
@@ -255,7 +260,9 @@ def _promoted(who: str, values: tuple[Any, ...]) -> list[UOp]:
     typed = [v for v in values if isinstance(v, UOp)]
     if any(isinstance(v, (list, tuple)) for v in values):
         raise UserTypeError(f"{who}: pass the values one by one: {who}(a, b)")
-    nodes = [operands.as_uop(v, typed[0].dtype if typed else None) for v in values]
+    if not typed and bool in map(type, values):
+        raise UserTypeError(f"{who}: a Python bool {operands.COMPARED}")
+    nodes = [operands.as_uop(v, typed[0].dtype if typed else None, who) for v in values]
     common = nodes[0].dtype
     for v in nodes[1:]:
         common = dtypes.promote(common, v.dtype)

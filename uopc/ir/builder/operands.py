@@ -51,16 +51,21 @@ def as_uop(value: Operand, like: DType | None = None, who: str = "") -> UOp:
     if isinstance(value, UOp):
         return value
     if isinstance(value, (bool, int, float)) and type(value) in (bool, int, float):
-        return const(_weak_dtype(value, like), value)
+        return const(_weak_dtype(value, like, who), value)
     if isinstance(value, (np.ndarray, np.generic)):
         return constant(value)
     wanted = "expected a UOp, a number or a NumPy array"
-    raise UserTypeError(f"{who and who + ': '}{wanted}, got {type(value).__name__}")
+    got = type(value).__name__
+    if hasattr(value, "__array_namespace__"):
+        got += ": uopc.numpy has the functions of arrays"
+    raise UserTypeError(f"{who and who + ': '}{wanted}, got {got}")
 
 
-def _weak_dtype(value: Scalar, like: DType | None) -> DType:
+def _weak_dtype(value: Scalar, like: DType | None, who: str) -> DType:
     if type(value) is bool:
-        return dtypes.bool_ if like is None else like
+        if like is not None and like.kind != "bool":
+            raise UserTypeError(f"{who and who + ': '}a Python bool beside a UOp {COMPARED}")
+        return dtypes.bool_
     if type(value) is int:
         if like is None:
             return dtypes.int32 if -(1 << 31) <= value < 1 << 31 else dtypes.int64
@@ -78,8 +83,8 @@ def paired(a: Operand, b: Operand, who: str = "") -> tuple[UOp, UOp]:
     """Two operands of `who` in their common dtype."""
     if isinstance(a, UOp) and isinstance(b, UOp) and a.dtype.scalar is b.dtype.scalar:
         return a, b
-    if type(a) is bool or type(b) is bool:
-        _check_truth(a if isinstance(a, UOp) else b, who)
+    if who in ("&", "|", "^"):
+        check_truth(who, a, b)
     x = as_uop(a, b.dtype.scalar if isinstance(b, UOp) else None, who)
     y = as_uop(b, x.dtype.scalar, who)
     if x.dtype.scalar is not y.dtype.scalar:
@@ -90,12 +95,10 @@ def paired(a: Operand, b: Operand, who: str = "") -> tuple[UOp, UOp]:
     return x, y
 
 
-def _check_truth(other: Operand, who: str) -> None:
-    """A Python bool beside a UOp is no value that a comparison by `==` gave."""
-    if who == "where" or not isinstance(other, UOp):
-        return
-    if who in ("&", "|", "^") or other.dtype.kind != "bool":
-        raise UserTypeError(f"{who and who + ': '}a Python bool beside a UOp {COMPARED}")
+def check_truth(who: str, *values: Operand) -> None:
+    """UserTypeError for a Python bool beside a UOp: a comparison by `==` may have given it."""
+    if bool in map(type, values) and any(isinstance(v, UOp) for v in values):
+        raise UserTypeError(f"{who}: a Python bool beside a UOp {COMPARED}")
 
 
 COMPARED = "is refused: `==` and `!=` compare UOps as objects; values are compared by `a.eq(b)`"
