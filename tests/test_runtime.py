@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,23 @@ import numpy as np
 import pytest
 
 import uopc
-from uopc import config
+from uopc import config, dtypes
 from uopc.backends import detect
 from uopc.backends.cpu import callables, layout, native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable
 from uopc.backends.cpu.elf_loader import Image, _load_with_orc, load
 from uopc.backends.llvm.jit import assembly, compile_object
-from uopc.backends.plan import Argument, Launch, Plan, Pointer, Result, Scalar, Structure, Variable
+from uopc.backends.plan import (
+    Argument,
+    DimValue,
+    Launch,
+    Plan,
+    Pointer,
+    Result,
+    Scalar,
+    Structure,
+    Variable,
+)  # fmt: skip
 from uopc.errors import InvalidIR, Unsupported, UserError, UserTypeError
 from uopc.passes.optimize.schedule import thresholds
 
@@ -122,22 +132,9 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random(shape).astype("f4")
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A symbolic dimension for tests: a variable, or any function of the variables."""
-
-    text: str
-    function: Callable[[Mapping[str, int]], int] | None = None
-
-    @property
-    def variable(self) -> str | None:
-        return self.text if self.function is None else None
-
-    def evaluate(self, values: Mapping[str, int]) -> int:
-        return values[self.text] if self.function is None else self.function(values)
-
-    def __str__(self) -> str:
-        return self.text
+def times(name: str, factor: int) -> DimValue:
+    """The size `name*factor`."""
+    return DimValue((("variable", name, ()), ("const", factor, ()), ("mul", None, (0, 1))))
 
 
 # --- compiling and loading ------------------------------------------------------------------------
@@ -638,7 +635,7 @@ def test_empty_and_scalar_arrays(plain: bool) -> None:
         result = f(value)
         assert type(result) is np.ndarray and result.shape == () and result == 6
     with pytest.raises(UserTypeError, match=r"expected an array, got float; .* np.float64\("):
-        f(3.0)
+        program(muladd_plan(), plain)(3.0, 3.0, 3.0)
     with pytest.raises(UserError, match=r"expected float32\[\], got float32\[1\]"):
         f(np.zeros(1, "f4"))
     nothing = program(Plan((), (), (), structure="tuple"), plain)
@@ -707,8 +704,8 @@ def test_many_arguments(plain: bool) -> None:
 
 
 def symbolic_plan() -> Plan:
-    n = Expression("n")
-    twice = Expression("n*2", lambda values: 2 * values["n"])
+    n = DimValue((("variable", "n", ()),))
+    twice = times("n", 2)
     return Plan(
         arguments=(
             Argument("x", F4, (n, 4)),
@@ -724,14 +721,14 @@ def symbolic_plan() -> Plan:
             Launch(
                 "add",
                 (
-                    Pointer(1, Expression("k*16", lambda values: 16 * values["k"])),
+                    Pointer(1, times("k", 16)),
                     Pointer(4),
                     Pointer(3),
                     Scalar(4),
                 ),
             ),
         ),
-        arena_bytes=Expression("n*64", lambda values: 64 * values["n"]),
+        arena_bytes=times("n", 64),
         name="rows",
     )
 
@@ -780,28 +777,83 @@ def rows_of(x: np.ndarray, y: np.ndarray, z: np.ndarray, k: int) -> np.ndarray:
     return expected
 
 
-def test_sizes_that_come_again_are_not_bound_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, bound = program(symbolic_plan()), []
-    bind = f._runner.bind
-    monkeypatch.setattr(f._runner, "bind", lambda *args: bound.append(args) or bind(*args))
+class Counted:
+    """Counts the calls of a program that Python does."""
+
+    def __init__(self, f: ProgramBase, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, bind = 0, f._runner.bind
+
+        def counted(*args: Any) -> Any:
+            self.calls += 1
+            return bind(*args)
+
+        monkeypatch.setattr(f._runner, "bind", counted)
+
+
+def test_calls_of_any_sizes_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = program(symbolic_plan())
+    counted = Counted(f, monkeypatch)
 
     def python_calls(*args: Any, **named: Any) -> int:
-        bound.clear()
-        np.testing.assert_array_equal(f(*args, **named), rows_of(*args, named["k"]))
-        return len(bound)
+        counted.calls = 0
+        np.testing.assert_array_equal(f(*args, **named), rows_of(*args[:3], named["k"]))
+        return counted.calls
 
     one, other = row_arguments(3), row_arguments(7, seed=3)
-    assert [python_calls(*one, k=1) for _ in range(4)] == [1, 1, 0, 0]
-    assert [python_calls(*row_arguments(3, seed=9), k=1, out=np.empty_like(one[0]))] == [0]
-    assert [python_calls(*one, k=0), python_calls(*one, k=1)] == [1, 0]
-    assert [python_calls(*one, k=1, n=3), python_calls(*one, k=np.int64(1))] == [1, 1]
-    # Once more memory is needed, the states before it are made again.
-    assert [python_calls(*other, k=2) for _ in range(3)] == [1, 1, 0]
-    assert [python_calls(*one, k=1) for _ in range(3)] == [1, 1, 0]
+    # The first call, and one that needs more scratch memory than all before it, go to Python.
+    assert [python_calls(*one, k=1), python_calls(*other, k=0)] == [1, 1]
+    assert [python_calls(*row_arguments(n), k=n % 4) for n in (1, 7, 2, 6, 3)] == [0] * 5
+    assert python_calls(*one, k=0, n=3) == 0
+    assert python_calls(*one, k=np.int64(1)) == 0
+    assert python_calls(*one, k=1, out=np.empty_like(one[0])) == 0
+    x, y, z = row_arguments(6)
+    assert python_calls(x[::2], y[::-2][:6], np.asfortranarray(z)[1:4], k=1) == 0
     with pytest.raises(UserTypeError, match="needs variable 'k' by name"):
         f(*one)
     with pytest.raises(UserTypeError, match="takes 3 arrays"):
         f(*one, 1)
+    assert python_calls(*one, k=1) == 0
+
+
+NUMBERS = [
+    True, False, 0, 1, -1, 127, 128, 255, 256, -129, 65504, 65520, 1 << 24, (1 << 24) + 1,
+    (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 53) + 1, (1 << 62) + 3, (1 << 63) - 1, 1 << 63,
+    -(1 << 63), (1 << 64) - 1, 1 << 64, 1 << 200, 1 << 2000, 0.0, -0.0, 0.1, 1e300, -1e39,
+    3.4028236e38, 5e-324, 1e-46, float("inf"), float("nan"), 1j, np.float32(0.1), np.float64(0.1),
+    np.int64(-3), np.int32(5), np.uint8(200), np.bool_(True), np.float16(2.5), None, "1",
+]  # fmt: skip
+NUMBER_TYPES = [
+    "bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+    "bfloat16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
+def test_numbers_as_arguments(dtype: str) -> None:
+    """A number is taken where the dtype holds it, as NumPy rounds it; both calls agree."""
+    t = uopc.param("x", (), dtypes.by_name(dtype))
+    f = uopc.compile(t.reshape(1).expand(3))
+    for value in NUMBERS:
+        outcomes = []
+        for call in (f, lambda v: f._runner.call((v,), {})):
+            try:
+                outcomes.append(call(value)[1:2].tobytes())
+            except UserError as error:
+                outcomes.append((type(error), str(error)))
+        assert outcomes[0] == outcomes[1], value
+        kind, own = np.dtype(dtypes.by_name(dtype).numpy), type(value)
+        held = {bool: dtype == "bool", int: dtype != "bool", float: "float" in dtype}.get(own)
+        if own is int and held and "float" not in dtype:
+            held = np.iinfo(kind).min <= value <= np.iinfo(kind).max
+        if held is None:
+            held = isinstance(value, np.generic) and value.dtype == kind
+        if own is int and value == 1 << 2000:
+            held = False
+        assert held == isinstance(outcomes[0], bytes), value
+        if held:
+            with np.errstate(over="ignore"):
+                exact = float(value) if own is int and "float" in dtype else value
+                assert outcomes[0] == np.array(exact, kind).tobytes(), value
 
 
 def test_fuzz_sizes_against_plain_call() -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import uopc
 from tests.conformance import compare, corpus, loader, perturb, tally
 from tests.conformance.corpus import Array, Case, Place
+from uopc.backends.plan import DimValue
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.program.planner import DimValue
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"

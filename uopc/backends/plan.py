@@ -8,27 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.ir.index import closed
+from uopc.ir.index.closed import Instruction
 
 AnyDtype: TypeAlias = np.dtype[Any]
 AnyArray: TypeAlias = npt.NDArray[Any]
 
 
-class SymbolicDim(Protocol):
-    """A number known only at the call: a variable, or an expression over variables."""
+@dataclass(frozen=True)
+class DimValue:
+    """A number known at the call: an index expression over variables, as a list of instructions."""
 
-    @property
+    instructions: tuple[Instruction, ...]
+
+    @staticmethod
+    def of(u: UOp) -> DimValue:
+        """The value of an index expression."""
+        return DimValue(closed.instructions(u))
+
+    @cached_property
     def variable(self) -> str | None:
         """The variable's name when this is just a variable, else None."""
+        op, known, _ = self.instructions[-1]
+        return str(known) if op == Ops.VARIABLE.name else None
+
+    @property
+    def variables(self) -> set[str]:
+        """The names of the variables in it."""
+        return {str(known) for op, known, _ in self.instructions if op == Ops.VARIABLE.name}
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The number, given every variable's value."""
+        return values[self.variable] if self.variable else closed.value(self.instructions, values)
+
+    def __str__(self) -> str:
+        return closed.show(self.instructions)
 
 
-Dim: TypeAlias = int | SymbolicDim
+Dim: TypeAlias = int | DimValue
 Dims3: TypeAlias = tuple[Dim, Dim, Dim]
 Shape: TypeAlias = tuple[Dim, ...]
 

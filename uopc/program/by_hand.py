@@ -14,7 +14,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp
-from uopc.program.planner import DimValue, dim
+from uopc.program.planner import dim
 
 
 class Buffer(Protocol):
@@ -78,7 +78,7 @@ def _related(conditions: Sequence[Condition], used: set[str]) -> tuple[Condition
 
 
 def _variables(d: Dim) -> set[str]:
-    return d.variables if isinstance(d, DimValue) else set()
+    return set() if isinstance(d, int) else d.variables
 
 
 def check_addresses(name: str, kernel: UOp, args: Sequence[UOp], written: set[str]) -> None:

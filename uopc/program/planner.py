@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +14,7 @@ from uopc.backends.plan import (
     Argument,
     Condition,
     Dim,
+    DimValue,
     GpuLaunch,
     Launch,
     Plan,
@@ -23,7 +22,6 @@ from uopc.backends.plan import (
     Result,
     Scalar,
     Shape,
-    SymbolicDim,
     Variable,
     Word,
 )  # fmt: skip
@@ -31,42 +29,12 @@ from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import closed
-from uopc.ir.index.closed import Instruction
 from uopc.ir.index.size_conditions import SizeCondition, relying, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.request import Request
 
 # Launches that do less than this many element operations keep the GIL: releasing it costs 30 ns.
 GIL_WORK = 1 << 16
-
-
-@dataclass(frozen=True)
-class DimValue(SymbolicDim):
-    """A number known at the call: an index expression over variables, as a list of instructions."""
-
-    instructions: tuple[Instruction, ...]
-
-    @staticmethod
-    def of(u: UOp) -> DimValue:
-        """The value of an index expression."""
-        return DimValue(closed.instructions(u))
-
-    @cached_property
-    def variable(self) -> str | None:
-        op, known, _ = self.instructions[-1]
-        return str(known) if op == Ops.VARIABLE.name else None
-
-    @property
-    def variables(self) -> set[str]:
-        """The names of the variables in it."""
-        return {str(known) for op, known, _ in self.instructions if op == Ops.VARIABLE.name}
-
-    def evaluate(self, values: Mapping[str, int]) -> int:
-        return values[self.variable] if self.variable else closed.value(self.instructions, values)
-
-    def __str__(self) -> str:
-        return closed.show(self.instructions)
 
 
 def dim(d: Any) -> Dim:

@@ -23,7 +23,6 @@ from uopc.backends.plan import AnyArray, AnyDtype
 from uopc.cache.disk import Unusable
 from uopc.ir.core import dtypes
 from uopc.program.key import Key
-from uopc.program.planner import DimValue
 
 T = TypeVar("T")
 Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the blobs
@@ -109,7 +108,7 @@ def _parts(content: bytes) -> tuple[Head, list[bytes], Any]:
 
 
 # Classes of fields whose type is a base class or a protocol.
-_SUBCLASSES = (plan.GpuLaunch, DimValue)
+_SUBCLASSES = (plan.GpuLaunch,)
 
 
 @cache

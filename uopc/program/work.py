@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from uopc.backends.plan import DimValue
 from uopc.dump.table import source_lines
 from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.loops import with_loops
@@ -20,7 +21,6 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.program.planner import DimValue
 
 
 @dataclass(frozen=True)

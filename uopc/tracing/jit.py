@@ -65,7 +65,10 @@ class _Compiled:
 
     program: Program | None
     structure: Any
-    direct: bool  # a call by position with arrays alone may go to the program unseen
+    # Where a call by position may go to the program unseen: of each argument without dimensions its
+    # number and the classes that it may have, as the program takes numbers for arrays and arrays
+    # for numbers. None where it may not.
+    direct: tuple[tuple[int, tuple[type, ...]], ...] | None
 
     def call(self, arrays: Sequence[Any]) -> Any:
         if self.program is None:
@@ -96,19 +99,24 @@ class Jitted:
                     f"jit: {self._name} has no argument {name!r}; it has {', '.join(known)}"
                 )
         self._compiled: dict[Any, _Compiled] = {}
-        self._last: tuple[Any, Callable[..., Any]] | None = None  # options, program
+        # Of the last direct call: the options, the program, the number of arguments, `direct`.
+        self._last: tuple[Any, Callable[..., Any], int, Any] | None = None
         self._hits = self._misses = 0
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         last = self._last
-        if last is not None and not named and _chosen() is last[0]:
-            try:
-                found = last[1](*args)
-            except (TypeError, ValueError):  # arguments of another kind, or wrong: see below
-                pass
+        if last is not None and not named and len(args) == last[2] and _chosen() is last[0]:
+            for number, classes in last[3]:
+                if type(args[number]) not in classes:
+                    break
             else:
-                self._hits += 1
-                return found
+                try:
+                    found = last[1](*args)
+                except (TypeError, ValueError):  # arguments of another kind, or wrong: see below
+                    pass
+                else:
+                    self._hits += 1
+                    return found
         kind = self._kind(args, named)
         if kind.inline:
             return self._inlined(kind, args, named)
@@ -219,15 +227,15 @@ class Jitted:
             while len(self._compiled) >= _MOST_PROGRAMS:
                 self._compiled.pop(next(iter(self._compiled)), None)
             found = self._compiled[kind.key] = self._made(kind, args, named)
-        if found.direct and not kind.static and not named:
+        if found.direct is not None and not kind.static and not named:
             assert found.program is not None
-            self._last = kind.key[-1], found.program
+            self._last = kind.key[-1], found.program, len(kind.arrays), found.direct
         return found
 
     def _made(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
         params, leaves, structure = self._traced(kind, args, named)
         if not leaves:
-            return _Compiled(None, structure, False)
+            return _Compiled(None, structure, None)
         plain = structure == LEAF or (
             structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
         )
@@ -235,9 +243,12 @@ class Jitted:
         how = self._how | {"name": self._how["name"] or _identifier(self._name)}
         program = driver.compile(graph, inputs=params, **how)
         flat = all(p == LEAF for p in kind.structure.parts)
-        strong = not any(weak or not dims for _, dims, weak in kind.specs)
-        direct = plain and flat and strong
-        return _Compiled(program, None if plain else structure, direct)
+        direct = tuple(
+            [(i, _classes(t, weak)) for i, (t, dims, weak) in enumerate(kind.specs) if not dims]
+        )
+        return _Compiled(
+            program, None if plain else structure, direct if plain and flat else None
+        )
 
     # ------------------------------------------------------------ tracing
     def _traced(
@@ -359,6 +370,13 @@ def jit(
     if not callable(function):
         raise UserTypeError(f"jit: expected a function, got {function!r}")
     return Jitted(function, static, donated, dims or {}, how)
+
+
+def _classes(t: dtypes.DType, weak: bool) -> tuple[type, ...]:
+    """The classes of an argument without dimensions: of Python's numbers, or of NumPy's."""
+    if weak:
+        return tuple([c for c, own in _OF_NUMBERS.items() if own == t.numpy])
+    return np.ndarray, t.numpy.type
 
 
 def _is_graph(leaf: Any) -> bool:

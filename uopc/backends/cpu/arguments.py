@@ -26,14 +26,11 @@ EXACT_WORK: Any = 10_000
 class Bound:
     """One call's arrays. `outs` has one entry per result, None where memory is still to be made.
 
-    `integers`: the variables that the call named. `sizes`: those, and the shapes of the arguments.
     `values`: of all variables.
     """
 
     objects: list[object]
     arrays: list[AnyArray]
-    integers: dict[str, int]
-    sizes: Hashable
     values: dict[str, int]
     outs: list[AnyArray | None]
     out_objects: list[object]
@@ -92,7 +89,7 @@ def bind(
     key = (*[array.shape for array in arrays], *integers.items())
     values = known.obtain(key, lambda: _bind_variables(plan, arrays, integers))
     count = len(plan.results)
-    bound = Bound(objects, arrays, integers, key, values, [None] * count, [None] * count)
+    bound = Bound(objects, arrays, values, [None] * count, [None] * count)
     if out is not None:
         _bind_outs(plan, out, bound)
     _check_overlaps(plan, bound)
@@ -160,13 +157,30 @@ def _as_array(label: str, value: object) -> AnyArray:
         raise UserTypeError(f"{label}: expected an array, got {kind}{reason}") from None
 
 
+# The kinds of dtypes that hold a number of Python's. Of others than NumPy's own, all are floats.
+_NUMBERS = {bool: "b", int: "iufV", float: "fV"}
+
+
+def _as_number(label: str, argument: Argument, value: Any) -> AnyArray:
+    """A number of Python's as the array that a 0-d argument takes; a float type rounds it."""
+    dtype = argument.dtype
+    if dtype.kind not in _NUMBERS[type(value)]:
+        raise UserTypeError(f"{label}: expected {dtype.name}, got {type(value).__name__} {value!r}")
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(value if dtype.kind in "biu" else float(value), dtype)
+    except OverflowError:
+        raise UserError(f"{label}: {value} does not fit in {dtype.name}") from None
+
+
 def _label(argument: Argument) -> str:
     return f"argument {argument.name!r}"
 
 
 def _as_input(argument: Argument, value: object) -> AnyArray:
     label = _label(argument)
-    array = _as_array(label, value)
+    is_number = type(value) in _NUMBERS and not argument.shape and not argument.writable
+    array = _as_number(label, argument, value) if is_number else _as_array(label, value)
     _check_dtype(label, argument, array)
     if argument.writable:
         _check_writable(label, array)

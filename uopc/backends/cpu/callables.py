@@ -10,30 +10,25 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import itertools
-import math
 import struct
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from uopc.backends.cpu.arguments import Bound, shape_of
-from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, function_address
-from uopc.backends.cpu.layout import data_address, is_layout_known
-from uopc.backends.cpu.native import FUNCTIONS, RECORD, STATE, STRUCTURES, install
-from uopc.backends.cpu.runner import Runner
-from uopc.backends.plan import Argument, Plan, Result
+from uopc.backends.cpu.entry_state import State
+from uopc.backends.cpu.layout import is_layout_known, scalar_class
+from uopc.backends.cpu.native import FUNCTIONS, install
+from uopc.backends.cpu.runner import NOTHING, Runner
+from uopc.backends.plan import Plan
 
 # The entry keeps its bases on the machine stack; programs beyond this use the plain call.
 BASES_LIMIT = 4096
-_C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 
 class ProgramBase:
@@ -114,7 +109,7 @@ def _numpy_function(index: int) -> int:
     return int(address)
 
 
-_NEW_FROM_DESCR = 94
+_NEW_FROM_DESCR, _NEW_COPY = 94, 85
 _OUT = sys.intern("out")
 
 
@@ -127,8 +122,13 @@ def native_calls_work() -> bool:
     for name, function in FUNCTIONS.items():
         runtime.set_global(name, function_address(ctypes.pythonapi, function))
     runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
+    runtime.set_global("new_copy", _numpy_function(_NEW_COPY))
+    runtime.set_global("nothing", NOTHING)
     runtime.set_global("instance", ProgramBase.__basicsize__)
-    known = {"ndarray": np.ndarray, "tuple": tuple, "list": list, "int": int, "out": _OUT}
+    known = {
+        "ndarray": np.ndarray, "tuple": tuple, "list": list, "int": int, "float": float,
+        "numpy_int": scalar_class(np.dtype(np.int64)), "out": _OUT,
+    }  # fmt: skip
     for name, value in known.items():
         runtime.set_global(name, id(value))
     return _subtype_is_sound()
@@ -153,102 +153,7 @@ def _fits_native_entry(plan: Plan) -> bool:
     bases = plan.arena_base + 2 + len(plan.constants)
     widest = max((len(launch.words) for launch in plan.launches), default=0)
     whole = all(r.source is None or r.shape == plan.arguments[r.source].shape for r in plan.results)
-    # `Runner.call` gives arrays without elements memory that a kernel may read in vain.
-    arrays: list[Argument | Result] = [*plan.arguments, *plan.results]
-    empty = any([0 in array.shape for array in arrays])
-    fits = max(bases, widest, len(plan.results)) <= BASES_LIMIT
-    return fits and whole and not empty
-
-
-class _State(NamedTuple):
-    """The address of the words that the entry reads, and the objects that it needs.
-
-    They are tuples, arrays and methods, which stay whole while the garbage collector takes a cycle
-    apart; none refers to the program.
-    """
-
-    address: int
-    owned: tuple[object, ...]
-
-
-# The words of a program whose variables have no values yet.
-_UNBOUND_WORDS = np.array([-1 if name == "integers" else 0 for name in STATE], np.int64)
-_UNBOUND = _State(data_address(_UNBOUND_WORDS), (_UNBOUND_WORDS,))
-
-
-def _encode_state(
-    runner: Runner, values: Mapping[str, int], integers: Mapping[str, int]
-) -> _State | None:
-    """The state of a program for the values of its variables, and for calls that name `integers`.
-
-    None for sizes that the entry does not handle: `Runner.run` gives arrays without elements memory
-    that a kernel may read in vain.
-    """
-    plan, sizes = runner.plan, runner.sizes(values)
-    outer: list[Argument | Result] = [*plan.arguments, *plan.fresh]
-    shapes = [shape_of(shaped.shape, values) for shaped in outer]
-    memory = runner.arena.memory(sizes.arena_bytes)
-    if memory is None or any([0 in shape for shape in shapes]):
-        return None
-    arena, arena_owned = memory
-    owned: list[object] = []
-
-    def store_words(words: Sequence[int]) -> int:
-        array = np.array(words or [0], np.int64)
-        owned.append(array)
-        return data_address(array)
-
-    shapes_at = cache(store_words)
-    records: list[int] = []
-    for shaped, shape in zip(outer, shapes):
-        records += _encode_record(shaped, shape, shapes_at(shape))
-    fresh = itertools.count(len(plan.arguments))
-    sources = [next(fresh) if r.source is None else r.source for r in plan.results]
-    # Names in calls are interned, so that one object stands for each.
-    names = tuple([sys.intern(argument.name) for argument in plan.arguments])
-    written_arguments = [i for i, arg in enumerate(plan.arguments) if arg.writable]
-    integer_names, known = tuple(integers), tuple(map(int, integers.values()))
-    bases = [0] * plan.arena_base + runner.base_template(arena)
-    state = {
-        "arguments": len(plan.arguments),
-        "takes_out": int(len(plan.fresh) == len(plan.results) and plan.structure != "dict"),
-        "fresh": len(plan.fresh),
-        "results": len(plan.results),
-        "structure": STRUCTURES[plan.structure],
-        "nogil": int(plan.nogil),
-        "bases": len(bases),
-        "table": sizes.table_address,
-        "records": store_words(records),
-        "base_template": store_words(bases),
-        "sources": store_words(sources),
-        # With out= the outputs, which follow the arguments, are written as well.
-        "written": store_words([*written_arguments, *range(len(plan.arguments), plan.arena_base)]),
-        "written_count": len(written_arguments),
-        "arena_flag": runner.arena.flag_address if sizes.arena_bytes else 0,
-        "argument_names": store_words([id(name) for name in names]),
-        "keys": store_words([id(key) for key in plan.keys]),
-        "integers": len(integers),
-        "integer_names": store_words([id(name) for name in integer_names]),
-        "integer_values": store_words([id(value) for value in known]),
-    }
-    assert tuple(state) == STATE
-    address = store_words(list(state.values()))
-    owned += [names, plan.keys, sizes, *arena_owned, plan.constants, integer_names, known]
-    return _State(address, (*owned, *[shaped.dtype for shaped in outer], runner.image.memory))
-
-
-def _encode_record(shaped: Argument | Result, shape: tuple[int, ...], dims: int) -> list[int]:
-    written = isinstance(shaped, Result) or shaped.writable
-    record = {
-        "dtype": id(shaped.dtype),
-        "type_number": shaped.dtype.num,
-        "ndim": len(shape),
-        "flags": _C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0),
-        "nbytes": math.prod(shape) * shaped.dtype.itemsize,
-        "dims": dims,
-    }
-    assert tuple(record) == RECORD
-    return list(record.values())
+    return whole and max(bases, widest, len(plan.results)) <= BASES_LIMIT
 
 
 def make_callable(
@@ -260,61 +165,41 @@ def make_callable(
     """
     runner = Runner(plan, image)
     native = not plain and _fits_native_entry(plan) and native_calls_work()
-    made: Any = _native_subtype(cast(Any, cls)) if native else cls
+    try:
+        state = State(runner) if native else None
+    except OverflowError:  # a number needs more than 64 bits
+        state = None
+    made: Any = _native_subtype(cast(Any, cls)) if state else cls
     program: AnyProgram = object.__new__(made)
     program._runner = runner
-    if native and plan.variables:
-        calls = _SizedCalls(weakref.ref(program), runner)
-        _set_native_fields(program, "entry_sized", calls.slow, _UNBOUND)
-    elif native:
-        state = _encode_state(runner, {}, {})
-        assert state is not None
-        _set_native_fields(program, "entry", runner.slow, state)
+    if state:
+        _SlowCalls(program, runner, state)
     return program
 
 
-def _set_native_fields(
-    program: ProgramBase, entry: str, slow: Callable[..., object], state: _State
-) -> None:
-    """Let a program's calls go to a function of the runtime, with a state, or to `slow`."""
-    fields = (ctypes.c_int64 * 3).from_address(id(program) + ProgramBase.__basicsize__)
-    owned, before = (slow, *state.owned), fields[1]
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
-    fields[0:3] = [install().image.symbols[entry], id(owned), state.address]
-    if before:
-        ctypes.pythonapi.Py_DecRef(ctypes.cast(before, ctypes.py_object))
+class _SlowCalls:
+    """The calls of a program that Python does."""
 
-
-class _SizedCalls:
-    """The calls of a program with variables that Python does.
-
-    Sizes that come twice in a row get a state, with which machine code does the calls that follow.
-    """
-
-    def __init__(self, program: weakref.ref[ProgramBase], runner: Runner) -> None:
-        self._program, self._runner = program, runner
-        self._states: BoundedMap[Hashable, _State | None] = BoundedMap()
-        self._arena = runner.arena.address
-        self._last: Hashable = None
+    def __init__(self, program: ProgramBase, runner: Runner, state: State) -> None:
+        self._program, self._runner, self._state = weakref.ref(program), runner, state
+        self._set_native_fields(program)
 
     def slow(self, /, *positional: object, **named: object) -> object:
         """A call that machine code does not handle."""
-        bound = self._runner.bind(positional, named)
-        answer = self._runner.run(bound)
-        self._remember(bound)
+        runner = self._runner
+        answer = runner.call(positional, named)
+        program = self._program()
+        if runner.arena.memory is not self._memory and program is not None:
+            self._set_native_fields(program)
         return answer
 
-    def _remember(self, bound: Bound) -> None:
-        arena = self._runner.arena.address
-        if arena != self._arena:  # no state keeps smaller memory alive
-            self._arena = arena
-            self._states.clear()
-        if bound.sizes != self._last:
-            self._last = bound.sizes
-            return
-        state = self._states.obtain(
-            bound.sizes, lambda: _encode_state(self._runner, bound.values, bound.integers)
-        )
-        program = self._program()
-        if state is not None and program is not None:
-            _set_native_fields(program, "entry_sized", self.slow, state)
+    def _set_native_fields(self, program: ProgramBase) -> None:
+        """Let a program's calls go to machine code, which goes to `slow` for some of them. The
+        program owns the memory that they use, so that it is as long there as they are."""
+        self._memory = self._runner.arena.memory
+        fields = (ctypes.c_int64 * 3).from_address(id(program) + ProgramBase.__basicsize__)
+        owned, before = (self.slow, *self._state.owned, self._memory), fields[1]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
+        fields[0:3] = [install().image.symbols["entry"], id(owned), self._state.address]
+        if before:
+            ctypes.pythonapi.Py_DecRef(ctypes.cast(before, ctypes.py_object))

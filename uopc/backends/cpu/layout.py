@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from uopc.backends.plan import AnyArray
+from uopc.backends.plan import AnyArray, AnyDtype
 
 _HEAD = object.__basicsize__
 OFFSETS = {
@@ -23,6 +23,7 @@ OFFSETS = {
     "data": _HEAD,
     "ndim": _HEAD + 8,
     "dims": _HEAD + 16,
+    "strides": _HEAD + 24,
     "dtype": _HEAD + 40,
     "flags": _HEAD + 48,
     "byte_order": _HEAD + 10,
@@ -55,7 +56,10 @@ def is_layout_known() -> bool:
         and field(array.dtype, "type_number", half) == array.dtype.num
         and ctypes.c_char.from_address(id(array.dtype) + OFFSETS["byte_order"]).value == b"="
     )
-    return agrees and tuple((word * 2).from_address(field(array, "dims", word))) == array.shape
+    both = {"dims": array.shape, "strides": array.strides}
+    return agrees and all(
+        [tuple((word * 2).from_address(field(array, f, word))) == both[f] for f in both]
+    )
 
 
 def data_address(array: AnyArray) -> int:
@@ -64,3 +68,11 @@ def data_address(array: AnyArray) -> int:
         return ctypes.c_int64.from_address(id(array) + OFFSETS["data"]).value
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+@cache
+def scalar_class(dtype: AnyDtype) -> type | None:
+    """NumPy's class of single numbers of a dtype, if they have their value after the head."""
+    one = dtype.type(1)
+    content = ctypes.string_at(id(one) + OFFSETS["head"], dtype.itemsize)
+    return type(one) if content == np.ones((), dtype).tobytes() else None

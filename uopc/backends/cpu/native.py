@@ -1,7 +1,6 @@
 """The machine code of the runtime: written as LLVM IR, compiled once per process.
 
     entry         the function of a program that CPython calls (vectorcall)
-    entry_sized   the same for a program with variables
     run           walks the launch table of one program
     spread        one parallel launch: the caller and the pool's workers claim chunks
     worker        the loop of one worker thread
@@ -37,6 +36,7 @@ from uopc.backends.cpu.elf_loader import Image, load
 from uopc.backends.cpu.entry_ir import ENTRY
 from uopc.backends.cpu.launch_ir import LAUNCH
 from uopc.backends.cpu.layout import OFFSETS
+from uopc.backends.cpu.size_code import CODE, UNKNOWN
 from uopc.backends.llvm.jit import compile_object
 
 # Functions of the interpreter that the code calls.
@@ -45,20 +45,34 @@ FUNCTIONS = {
     "incref": "Py_IncRef", "decref": "Py_DecRef", "compare_text": "PyUnicode_Compare",
     "save_thread": "PyEval_SaveThread", "restore_thread": "PyEval_RestoreThread",
     "new_tuple": "PyTuple_New", "new_list": "PyList_New", "new_dict": "PyDict_New",
-    "set_dict": "PyDict_SetItem", "compare": "PyObject_RichCompareBool",
+    "set_dict": "PyDict_SetItem", "as_integer": "PyLong_AsLongLongAndOverflow",
 }  # fmt: skip
 # Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call takes the
-# slow path. `instance`: the offset of a program object's native fields.
-GLOBALS = ("stale", "instance", "ndarray", "tuple", "list", "int", "out", "new_array", *FUNCTIONS)
+# slow path. `instance`: the offset of a program object's native fields. `nothing`: the memory of
+# arrays without elements, where a kernel may read in vain.
+GLOBALS = (
+    "stale", "instance", "nothing", "ndarray", "tuple", "list", "int", "float", "numpy_int", "out",
+    "new_array", "new_copy", *FUNCTIONS,
+)  # fmt: skip
 
 # Words of a program's state, as the entry reads it. `records` has one record per argument, then one
-# per fresh result. `integers`: the variables that calls of this state name, -1 where no call is.
+# per fresh result. `flag` is 0 where calls share nothing. Words from `variables` on are of sizes
+# (see `size_code.py`); `dim_inputs`: argument, axis and variable of each that a shape gives.
 STATE = (
-    "arguments", "takes_out", "fresh", "results", "structure", "nogil", "bases", "table",
-    "records", "base_template", "sources", "written", "written_count", "arena_flag",
-    "argument_names", "keys", "integers", "integer_names", "integer_values",
+    "arguments", "takes_out", "arrays", "room", "results", "structure", "nogil", "bases", "table",
+    "records", "base_template", "sources", "written", "written_count", "flag", "arena",
+    "arena_bytes", "argument_names", "keys",
+    "variables", "variable_names", "inputs", "defaults", "dim_inputs", "dim_inputs_count",
+    "evaluated", "registers", "instructions", "instructions_count", "required", "required_count",
+    "patches", "patches_count",
 )  # fmt: skip
-RECORD = ("dtype", "type_number", "ndim", "flags", "nbytes", "dims")
+# Of a 0-d argument: `scalar`, NumPy's class of numbers of its dtype; `number`, one of NUMBERS if it
+# takes Python's.
+RECORD = (
+    "dtype", "type_number", "ndim", "flags", "nbytes", "itemsize", "dims", "scalar", "number",
+)  # fmt: skip
+NUMBERS = {"wide_float": 1, "narrow_float": 2, "wide_int": 3, "narrow_int": 4}
+WRITEABLE = 0x400
 STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 
 # Offsets in a pool's memory. Fields that are written often have cache lines of their own; each
@@ -82,7 +96,8 @@ def _names() -> dict[str, object]:
     """The values of `{name}` in the text."""
     names: dict[str, object] = {"pause": _PAUSES.get(platform.machine(), ""), **OFFSETS}
     names |= {"line": POOL_LINE, "closed": CLOSED, "record_words": len(RECORD)}
-    names |= {name: STRUCTURES[name] for name in ("list", "dict")}
+    names |= {name: STRUCTURES[name] for name in ("list", "dict")} | NUMBERS
+    names |= {"unknown": UNKNOWN, "writeable": WRITEABLE, "again": "inttoptr (i64 1 to ptr)"}
     for prefix, table in (("g", GLOBALS), ("s", STATE), ("r", RECORD)):
         names |= {f"{prefix}.{name}": 8 * index for index, name in enumerate(table)}
     return names | {f"p.{name}": offset for name, offset in POOL.items()}
@@ -135,7 +150,7 @@ def _loop(found: re.Match[str]) -> str:
 
 def source() -> str:
     """The runtime's LLVM IR, which depends only on the architecture and the struct layout."""
-    text = f"@globals = global [{len(GLOBALS)} x i64] zeroinitializer{ENTRY}{LAUNCH}"
+    text = f"@globals = global [{len(GLOBALS)} x i64] zeroinitializer{ENTRY}{CODE}{LAUNCH}"
     text = _LOOP.sub(_loop, text)
     numbers = itertools.count()
     for pattern, lines in _ABBREVIATIONS.items():
@@ -148,7 +163,7 @@ def source() -> str:
     return re.sub(r"\{([a-z_.]+)\}", lambda match: str(names[match[1]]), text)
 
 
-EXPORTS = ("globals", "entry", "entry_sized", "run", "spread", "worker", "try_acquire", "relax")
+EXPORTS = ("globals", "entry", "run", "spread", "worker", "try_acquire", "relax")
 
 
 class Runtime:

@@ -20,7 +20,7 @@ from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.tracing import PREFIX, Log, Slice
-from uopc.backends.plan import Launch, Plan, Pointer
+from uopc.backends.plan import Dim, Launch, Plan, Pointer
 from uopc.errors import DeviceMemoryError, InvalidIR, UserError
 
 
@@ -71,48 +71,49 @@ def _scratch(nbytes: int) -> mmap.mmap:
 # first element of an array in vain.
 _nothing = np.zeros(64, np.int64)
 _nothing.flags.writeable = False
-_NOTHING = data_address(_nothing)
+NOTHING = data_address(_nothing)
+# What begins at the end of the arena has no elements, either.
+_PADDING = 64
 
 
 class Arena:
-    """A program's scratch memory, and the flag that keeps two calls from sharing it."""
+    """A program's scratch memory, and the flag that keeps two calls from sharing it.
+
+    `words`, for machine code: the flag, the memory's address, and its size.
+    """
 
     def __init__(self, nbytes: int) -> None:
-        self._memory = _scratch(nbytes) if nbytes else None
-        self._size = nbytes
-        self.address = address_of(self._memory) if self._memory is not None else _NOTHING
-        self._flag = np.zeros(1, np.int64)
-        self.flag_address = data_address(self._flag)
+        self.words = np.array([0, NOTHING, 0], np.int64)
+        self.words_address = data_address(self.words)
+        self.memory: mmap.mmap | None = None
+        if nbytes:
+            self._grow(nbytes)
         _arenas.add(self)
 
-    def memory(self, nbytes: int) -> tuple[int, tuple[object, ...]] | None:
-        """The address of memory for calls that hold the flag, and what it lives in. None before a
-        call has needed that much."""
-        memory = self._memory
-        if nbytes and (memory is None or len(memory) < nbytes):
-            return None
-        return address_of(memory) if memory is not None else _NOTHING, (self._flag, memory)
+    def _grow(self, nbytes: int) -> None:
+        memory = _scratch(nbytes + _PADDING)
+        self.words[1:] = address_of(memory), nbytes
+        self.memory = memory
 
     def acquire(self, nbytes: int) -> tuple[int, object]:
         """The address of memory for one call, and its owner: this arena if no other call has it."""
         if not nbytes:
-            return _NOTHING, None
-        if not install().try_acquire(self.flag_address):
-            memory = _scratch(nbytes)
+            return NOTHING, None
+        if not install().try_acquire(self.words_address):
+            memory = _scratch(nbytes + _PADDING)
             return address_of(memory), memory
-        if nbytes > self._size:
-            try:
-                self._memory = _scratch(nbytes)
-            except BaseException:
-                self.release(self)
-                raise
-            self.address, self._size = address_of(self._memory), nbytes
-        return self.address, self
+        try:
+            if nbytes > self.words[2]:
+                self._grow(nbytes)
+        except BaseException:
+            self.release(self)
+            raise
+        return int(self.words[1]), self
 
     def release(self, owner: object) -> None:
         """End the use of memory that `acquire` gave with this owner."""
         if owner is self:
-            self._flag[0] = 0
+            self.words[0] = 0
 
 
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
@@ -146,7 +147,7 @@ class Runner:
         parallel = plan.threads > 1 and any(launch.parallel for launch in plan.launches)
         self._pool = pool.shared_pool(plan.threads - 1) if parallel else None
         self.arena = Arena(0 if plan.variables else value_of(plan.arena_bytes, {}))
-        self._constants = [data_address(c) if c.size else _NOTHING for c in plan.constants]
+        self._constants = [data_address(c) if c.size else NOTHING for c in plan.constants]
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], Sizes] = BoundedMap()
 
@@ -165,33 +166,37 @@ class Runner:
     ) -> npt.NDArray[np.int64]:
         """The table of launches that native code walks (see launch_ir.py), with sizes known. With
         a log, each chunk writes a record to it."""
+        words = self.table_words(launches, log)
+        return np.array([value_of(w, values) for w in words], np.int64)
+
+    def table_words(
+        self, launches: tuple[Launch, ...], log: Log | None = None
+    ) -> list[Dim]:
+        """The words of that table."""
         plan, workers = self.plan, self._pool
-        arena, arena_bytes = plan.arena_base, value_of(plan.arena_bytes, values)
-        zero = arena + 1 + len(plan.constants)
+        zero = plan.arena_base + 1 + len(plan.constants)
         extra = len(PREFIX) if log else 0
         widest = extra + max((len(launch.words) for launch in launches), default=0)
-        words = [len(launches), widest, workers.address if workers else 0, plan.threads - 1]
+        words: list[Dim] = [
+            len(launches), widest, workers.address if workers else 0, plan.threads - 1
+        ]  # fmt: skip
         for number, launch in enumerate(launches):
             spread = launch.parallel and workers is not None
-            chunks = value_of(launch.chunks, values)
             kernel = self.image.symbols[launch.kernel]
             count = extra + len(launch.words)
-            words += [log.traced if log else kernel, chunks, int(spread), count]
+            words += [log.traced if log else kernel, launch.chunks, int(spread), count]
             for own in log.prefix(number, kernel) if log else ():
                 words += [zero, own]
             for word in launch.words:
                 if isinstance(word, Pointer):
-                    offset = value_of(word.offset, values)
-                    # What begins at the end of the arena has no elements.
-                    beyond = word.base == arena and offset == arena_bytes
-                    words += [word.base, 0 if beyond else offset]
+                    words += [word.base, word.offset]
                 else:
-                    words += [zero, value_of(word.value, values)]
-        return np.array(words, np.int64)
+                    words += [zero, word.value]
+        return words
 
-    def base_template(self, arena_address: int) -> list[int]:
-        """The bases after the arrays of a call; against the last, an offset is a plain number."""
-        return [arena_address, *self._constants, 0]
+    def fixed_bases(self) -> list[int]:
+        """The bases after the arena; against the last, an offset is a plain number."""
+        return [*self._constants, 0]
 
     def slow(self, /, *positional: object, **named: object) -> object:
         """A call that machine code does not handle."""
@@ -225,10 +230,10 @@ class Runner:
         arena_address, owner = self.arena.acquire(sizes.arena_bytes)
         try:
             addresses = [
-                data_address(array) if array.size else _NOTHING
+                data_address(array) if array.size else NOTHING
                 for array in (*bound.arrays, *outs)
             ]
-            bases = packed("q", addresses + self.base_template(arena_address))
+            bases = packed("q", [*addresses, arena_address, *self.fixed_bases()])
             bases_address, _ = bases.buffer_info()
             if through is None:
                 run = runtime.run if plan.nogil else runtime.run_holding
