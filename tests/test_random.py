@@ -195,21 +195,6 @@ def test_bernoulli() -> None:
     assert found.tolist() == [[False, True, False]] * 4
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 65, 1000])
-def test_permutation(n: int) -> None:
-    found = everywhere(random.permutation(KEY, n)) if n < 100 else run(random.permutation(KEY, n))
-    assert sorted(found.tolist()) == list(range(n))
-
-
-def test_every_permutation_is_equally_likely() -> None:
-    keys = random.split(KEY, 1200)
-    key = uopc.param("key", (2,), dtypes.uint32)
-    f = uopc.compile(random.permutation(key, 4))
-    drawn = [tuple(f(k).tolist()) for k in run(keys)]
-    counts = [drawn.count(order) for order in sorted(set(drawn))]
-    assert len(counts) == 24 and stats.chisquare(counts).pvalue > 0.001
-
-
 # ---------------------------------------------------------------- bad arguments
 @pytest.mark.parametrize(
     ("make", "message"),

@@ -1,5 +1,5 @@
-"""The functions of `uopc.tensor.random` for Arrays too: with an Array among the arguments, as the
-key in a function of `jit`, they give Arrays, else UOps."""
+"""The functions of `uopc.tensor.random` and `distributions` for Arrays too: with an Array among the
+arguments, as the key in a function of `jit`, they give Arrays, else UOps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from uopc.numpy.array import Array, same_kind, uop_of
-from uopc.tensor import random
-from uopc.tensor.random import __all__ as __all__
+from uopc.tensor import distributions, random
+
+__all__ = sorted([*random.__all__, *distributions.__all__])
 
 
 def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,4 +26,4 @@ def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
-globals().update({name: _lifted(getattr(random, name)) for name in __all__})
+globals().update({n: _lifted(getattr(m, n)) for m in (random, distributions) for n in m.__all__})

@@ -23,10 +23,9 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.tensor.creation import full
-from uopc.tensor.sorting import argsort
 
 __all__ = [
-    "bernoulli", "bits", "fold_in", "key", "normal", "permutation", "randint", "split", "uniform"
+    "bernoulli", "bits", "fold_in", "key", "normal", "randint", "split", "uniform"
 ]  # fmt: skip
 _WORDS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
@@ -48,7 +47,7 @@ def key(seed: Any) -> UOp:
 
 def split(key: UOp, num: Any = 2) -> UOp:
     """`num` new keys, one per row: a uint32 array of shape (num, 2)."""
-    (count,) = _dims("split", num)
+    (count,) = dims_of("split", num)
     return _halves(_blocks("split", key, (count,)), high_first=False)
 
 
@@ -63,7 +62,7 @@ def bits(key: UOp, shape: Any = (), dtype: DType = dtypes.uint32) -> UOp:
     """Integers of which every bit is random, of an unsigned dtype. UserTypeError for another."""
     if not isinstance(dtype, DType) or dtype not in _WORDS.values():
         raise UserTypeError(f"bits: the dtype must be an unsigned integer, got {_name(dtype)}")
-    return _bits("bits", key, _dims("bits", shape), dtype)
+    return bits_of("bits", key, dims_of("bits", shape), dtype)
 
 
 def uniform(
@@ -77,7 +76,7 @@ def uniform(
         k = uopc.random.key(0)
         uopc.compile(uopc.random.uniform(k, (2, 3)))()    # six float32 in [0, 1)
     """
-    _check_float("uniform", dtype)
+    check_float("uniform", dtype)
     first, last = checks.number("uniform", low), checks.number("uniform", high)
     # Of the dtype, so that a bound that it rounds is respected too.
     as_dtype = np.array([first, last]).astype(dtype.numpy)
@@ -90,7 +89,7 @@ def uniform(
             f"uniform: expected low < high, and a finite distance in {dtype.name}, "
             f"got {low!r} and {high!r}"
         )
-    u = _unit("uniform", key, _dims("uniform", shape), dtype)
+    u = _unit("uniform", key, dims_of("uniform", shape), dtype)
     if (first, last) == (0.0, 1.0):
         return u
     scaled = cast(cast(u, wide).mulacc(width, least), dtype)
@@ -105,8 +104,8 @@ def normal(key: UOp, shape: Any = (), dtype: DType = dtypes.float32) -> UOp:
     No float32 or narrower one is farther than 6.7 from 0, no float64 farther than 8.6.
     UserTypeError for a dtype that is not a float of 16 to 64 bits.
     """
-    _check_float("normal", dtype)
-    dims = _dims("normal", shape)
+    check_float("normal", dtype)
+    dims = dims_of("normal", shape)
     if dtype is dtypes.float64:
         pair = split(key)
         radius = 1.0 - _unit("normal", _row(pair, 0), dims, dtype)
@@ -127,7 +126,7 @@ def bernoulli(key: UOp, p: Any = 0.5, shape: Any = ()) -> UOp:
     """
     if not isinstance(p, UOp) and not 0 <= checks.number("bernoulli", p) <= 1:
         raise UserError(f"bernoulli: p must be from 0 to 1, got {p!r}")
-    drawn = _unit("bernoulli", key, _dims("bernoulli", shape), dtypes.float32)
+    drawn = _unit("bernoulli", key, dims_of("bernoulli", shape), dtypes.float32)
     return alu.binary(Ops.CMPLT, drawn, p)
 
 
@@ -152,30 +151,23 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DType = dtypes.int
             f"randint: expected {least} <= low < high <= {most + 1} for {dtype.name}, "
             f"got {low} and {high}"
         )
-    dims, count = _dims("randint", shape), last - first + 1
+    dims, count = dims_of("randint", shape), last - first + 1
     if count <= 1 << 32:
-        offset = _high_product(_bits("randint", key, dims, dtypes.uint64), count)
+        offset = below("randint", key, dims, count)
     elif count == 1 << 64:
-        offset = _bits("randint", key, dims, dtypes.uint64)
+        offset = bits_of("randint", key, dims, dtypes.uint64)
     else:  # of 128 bits
         pair = split(key)
-        high_bits = _bits("randint", _row(pair, 0), dims, dtypes.uint64)
-        carried = _high_product(_bits("randint", _row(pair, 1), dims, dtypes.uint64), count)
+        high_bits = bits_of("randint", _row(pair, 0), dims, dtypes.uint64)
+        carried = _high_product(bits_of("randint", _row(pair, 1), dims, dtypes.uint64), count)
         low_part = high_bits * count + carried
         offset = _high_product(high_bits, count) + cast(low_part < carried, dtypes.uint64)
     return cast(offset + full((), first % (1 << 64), dtypes.uint64), dtype)
 
 
-def permutation(key: UOp, n: Any) -> UOp:
-    """The numbers from 0 to n - 1 in random order: `x[permutation(k, len)]` is a shuffled x.
-
-    int32, or int64 where n needs it.
-    """
-    return argsort(_bits("permutation", key, _dims("permutation", n), dtypes.uint64))
-
-
 # ---------------------------------------------------------------- words
-def _dims(who: str, shape: Any) -> shapes.Shape:
+def dims_of(who: str, shape: Any) -> shapes.Shape:
+    """The shape that a size or several are."""
     dims = tuple(as_dim(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     if any((d if isinstance(d, int) else bounds.bounds(d)[0]) < 0 for d in dims):
         raise UserError(f"{who}: a dimension must not be negative: {shapes.show(dims)}")
@@ -187,7 +179,8 @@ def _name(dtype: Any) -> str:
     return dtype.name if isinstance(dtype, DType) else repr(dtype)
 
 
-def _check_float(who: str, dtype: DType) -> None:
+def check_float(who: str, dtype: DType) -> None:
+    """UserTypeError for a dtype of which no random numbers are made."""
     if not isinstance(dtype, DType) or dtype not in _PRECISION:
         raise UserTypeError(
             f"{who}: the dtype must be a float of 16 to 64 bits, got {_name(dtype)}"
@@ -250,21 +243,28 @@ def _blocks(who: str, key: UOp, dims: shapes.Shape) -> UOp:
     return _threefry(_swapped(places), word)
 
 
-def _bits(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
+def bits_of(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
+    """A random unsigned integer for each element."""
     block = _blocks(who, key, dims)
     return _swapped(block) if dtype.bits == 64 else cast(block ^ (block >> 32), dtype)
+
+
+def below(who: str, key: UOp, dims: shapes.Shape, count: int | UOp) -> UOp:
+    """A random uint64 below a count of at most 2**32 for each element."""
+    limit = cast(count, dtypes.uint64) if isinstance(count, UOp) else count
+    return _high_product(bits_of(who, key, dims, dtypes.uint64), limit)
 
 
 def _unit(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
     """Multiples of 2**-p in [0, 1), where a float of the dtype has p bits."""
     precision, word = _PRECISION[dtype], _WORDS[dtype.bits]
-    whole = _bits(who, key, dims, word) >> (dtype.bits - precision)
+    whole = bits_of(who, key, dims, word) >> (dtype.bits - precision)
     wide = dtype if dtype.bits > 16 else dtypes.float32
     return cast(cast(whole, wide) * 2.0**-precision, dtype)
 
 
-def _high_product(a: UOp, b: int) -> UOp:
-    """The upper 64 bits of the product of a uint64 and a number below 2**64."""
+def _high_product(a: UOp, b: int | UOp) -> UOp:
+    """The upper 64 bits of the product of a uint64 and a number below 2**64, or another."""
     mask = (1 << 32) - 1
     a_low, a_high, b_low, b_high = a & mask, a >> 32, b & mask, b >> 32
     middle = a_high * b_low + ((a_low * b_low) >> 32)
