@@ -157,6 +157,14 @@ ROWS = {
         (lambda a, i: np.take(a, i, 0), lambda a, i: a.take(i, 0), (A, ROWS_OF_A)),
         (lambda a, i: np.take_along_axis(a, i, 1), lambda a, i: a.gather(1, i), (A, K - 1)),
     ],
+    "`np.bincount": [
+        (lambda i, w: np.bincount(i[0], w[0], 9), lambda i, w: i[0].bincount(w[0], length=9),
+         (K, A)),
+    ],
+    "`np.histogram": [
+        (lambda a, w: np.histogram(a, 3, (-1, 2), weights=w, density=True)[0],
+         lambda a, w: a.histogram(3, (-1, 2), w, density=True)[0], (A, B)),
+    ],
     "`np.tril`": each("tril triu", M),
     '`a.astype("f4")`': [
         (lambda a: a.astype("f4"), lambda a: a.cast(dtypes.float32), (N,)),

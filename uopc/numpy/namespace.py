@@ -30,6 +30,7 @@ from uopc.numpy.manipulation import *
 from uopc.numpy.reductions import *
 from uopc.numpy.reductions import data_dependent as _data_dependent
 from uopc.numpy.sorting import *
+from uopc.numpy.statistics import *
 
 __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None

@@ -24,7 +24,7 @@ __all__ = [
 Function = Callable[..., Any]
 
 
-def _whole_dtype(t: DType) -> DType:
+def whole_dtype(t: DType) -> DType:
     """Sums of bool and integers have 64 bits."""
     if t.is_float:
         return t
@@ -36,7 +36,7 @@ def _total(name: str, doc: str) -> Function:
 
     def function(x: Any, /, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         u = uop_of(x, name)
-        t = as_dtype(dtype, _whole_dtype(u.dtype))
+        t = as_dtype(dtype, whole_dtype(u.dtype))
         return same_kind(fold.cast(method(fold.cast(u, t), axis, keepdims), t), (x,))
 
     function.__name__ = function.__qualname__ = name
@@ -123,7 +123,7 @@ def _cumulative(name: str, doc: str, method: Callable[..., UOp], first: int) -> 
                 raise UserError(f"{name}: axis is needed for {len(dims)} dimensions")
             axis = 0
         axis = normal_axis(axis, len(dims), name)
-        t = as_dtype(dtype, _whole_dtype(u.dtype))
+        t = as_dtype(dtype, whole_dtype(u.dtype))
         made = fold.cast(method(fold.cast(u, t), axis), t)
         if include_initial:
             made = made.pad([(int(i == axis), 0) for i in range(len(dims))], first)

@@ -27,6 +27,7 @@ from uopc.tensor import (
     reductions,
     scatter,
     sorting,
+    statistics,
     updates,
 )  # fmt: skip
 
@@ -240,6 +241,7 @@ class Methods:
     __setitem__ = updates.refused
     at = property(updates.at)
     bincount = scatter.bincount
+    histogram = statistics.histogram
     __iter__ = indexing.iterate
     __contains__ = numpy_protocols.contains
     transpose = indexing.transpose
