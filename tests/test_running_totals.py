@@ -8,13 +8,16 @@ from scipy import special
 
 import uopc
 import uopc.numpy as unp
-from uopc import dtypes
+from uopc import Ops, UOp, dtypes
+from uopc.driver import lower_only
+from uopc.ir.core.args import ReduceArg
+from uopc.ir.interpret.interpreter import evaluate
 
 RUNNING = {
     "cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate,
     "cummin": np.minimum.accumulate,
 }  # fmt: skip
-SIZES = (0, 1, 2, 31, 64, 65, 97, 1024, 2081)
+SIZES = (0, 1, 2, 31, 32, 33, 64, 65, 97, 1024, 2081)
 
 
 def compiled(f, *arrays):
@@ -65,6 +68,57 @@ def test_running_along_a_symbolic_axis(name):
     for n in (0, 1, 7, 211):
         a = np.random.default_rng(n).uniform(0.9, 1.1, (n, 2)).astype("f4")
         np.testing.assert_allclose(program(a), RUNNING[name](a, axis=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_along_an_inner_axis_of_variable_sizes(name):
+    n, m = uopc.variable("n", 0, 90), uopc.variable("m", 0, 20)
+    x = uopc.param("x", (m, n, 3))
+    for optimize in (True, False):
+        program = uopc.compile(getattr(x, name)(1), optimize=optimize, verify=True)
+        for shape in ((0, 0, 3), (2, 0, 3), (0, 5, 3), (1, 1, 3), (20, 90, 3), (7, 41, 3)):
+            a = np.random.default_rng(1).uniform(0.9, 1.1, shape).astype("f4")
+            np.testing.assert_allclose(program(a), RUNNING[name](a, axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape, axis", (((300,), 0), ((5, 40), 1), ((40, 5), 0), ((3, 50, 4), 1)))
+@pytest.mark.parametrize("name", RUNNING)
+def test_one_kernel_in_order(name, shape, axis):
+    """Sums are those of NumPy, bit for bit, compiled and interpreted."""
+    x = uopc.param("x", shape)
+    graph = getattr(x, name)(axis)
+    assert uopc.parse(uopc.print_graph(graph)) is graph
+    a = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype("f4")
+    want = RUNNING[name](a, axis=axis)
+    for options in ({}, {"optimize": False}, {"threads": 2}, {"threads": 1}):
+        program = uopc.compile(graph, verify=True, **options)
+        assert len(program.kernels) == 1
+        np.testing.assert_array_equal(program(a), want)
+    np.testing.assert_array_equal(evaluate(graph, {"x": a}), want)
+
+
+def test_threads_share_the_rows():
+    program = uopc.compile(uopc.param("x", (512, 1024)).cumsum(1), threads=2)
+    assert program.kernels[0].opts == (uopc.Opt("THREAD", 0, 2),)
+    a = np.random.default_rng(0).random((512, 1024), "f4")
+    np.testing.assert_array_equal(program(a), np.cumsum(a, 1))
+
+
+def test_no_thread_of_a_gpu_adds_up_a_long_axis():
+    lowered = lower_only(uopc.param("x", (1 << 20,)).cumsum(), device="cuda:sm_80")
+    assert len(lowered.kernels) > 1
+    for kernel in lowered.kernels:
+        assert "thread" in str(kernel.arg.opts).lower() or "LOCAL" in str(kernel.arg.opts)
+
+
+def test_malformed_nodes_are_refused():
+    x = uopc.param("x", (4, 5))
+    for arg in (ReduceArg("add", ()), ReduceArg("add", (0, 1)), ReduceArg("add", (2,)),
+                ReduceArg("sub", (0,)), None):  # fmt: skip
+        with pytest.raises(uopc.Error):
+            uopc.compile(UOp(Ops.ACCUMULATE, dtypes.float32, (x,), arg))
+    with pytest.raises(uopc.Error):
+        uopc.compile(UOp(Ops.ACCUMULATE, dtypes.int32, (x,), ReduceArg("add", (0,))))
 
 
 @pytest.mark.parametrize("name", RUNNING)

@@ -14,18 +14,12 @@ from uopc.errors import UserError
 from uopc.ir.builder import alu, checks, leaves, movement
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import ReduceOp, normal_axes, normal_axis
-from uopc.ir.core import bounds, dtypes, semantics, shapes
+from uopc.ir.core import bounds, dtypes, shapes
+from uopc.ir.core.args import ReduceArg
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape, show
-from uopc.ir.core.uop import UOp
-
-# A running sum costs one masked addition per element and element of a block, so blocks are short.
-_BLOCK = 32
-_DIRECT = 64
-_COMBINES: dict[ReduceOp, Op] = {
-    "add": Ops.ADD, "mul": Ops.MUL, "max": Ops.MAX, "min": Ops.MIN,
-}  # fmt: skip
+from uopc.ir.core.uop import UOp, intern
 
 
 def _reduction(
@@ -177,42 +171,7 @@ def _cumulative(
         a, dims, axis = movement.reshape(a, (shapes.size(dims),)), (shapes.size(dims),), 0
     if not dims:
         raise UserError(f"{who}: a scalar has no axis")
-    axis = normal_axis(axis, len(dims), who)
-    order = [i for i in range(len(dims)) if i != axis]
-    x = movement.permute(cast(a, computed_in(a.dtype)), (*order, axis))
-    place = (*range(axis), len(dims) - 1, *range(axis, len(dims) - 1))
-    total = movement.permute(_running(x, op), place)
+    axis, computed = normal_axis(axis, len(dims), who), cast(a, computed_in(a.dtype))
+    made = intern(Ops.ACCUMULATE, computed.dtype, (computed,), ReduceArg(op, (axis,)))
+    total = leaves.located(made)
     return cast(total, a.dtype) if a.dtype.is_float else total
-
-
-def _running(x: UOp, op: ReduceOp) -> UOp:
-    """Running totals along the last axis. A long axis is cut into blocks: the totals inside each
-    block, combined with the running total of the blocks before it."""
-    *rest, n = shapes.shape(x)
-    if isinstance(n, int) and n <= 1:
-        return x
-    if not isinstance(n, int) or n <= _DIRECT:
-        return _short_running(x, op)
-    nothing = semantics.reduce_identity(op, x.dtype)
-    blocks = -(-n // _BLOCK)
-    still = [(0, 0)] * len(rest)
-    padded = movement.pad(x, [*still, (0, blocks * _BLOCK - n)], nothing)
-    split = movement.reshape(padded, (*rest, blocks, _BLOCK))
-    totals = _running(movement.reduce(split, op, len(rest) + 1), op)
-    nothing_first = [*still, (1, 0)]
-    last_dropped = movement.shrink(totals, [*((0, d) for d in rest), (0, blocks - 1)])
-    before = movement.pad(last_dropped, nothing_first, nothing)
-    inside = _short_running(split, op)
-    whole = alu.binary(_COMBINES[op], inside, movement.reshape(before, (*rest, blocks, 1)))
-    flat = movement.reshape(whole, (*rest, blocks * _BLOCK))
-    return movement.shrink(flat, [*((0, d) for d in rest), (0, n)])
-
-
-def _short_running(x: UOp, op: ReduceOp) -> UOp:
-    """Each total computed separately, from the elements up to it."""
-    *rest, n = shapes.shape(x)
-    i = leaves.iota(n)
-    taken = alu.alu(i, Ops.CMPLE, along(i, 1))
-    row = movement.reshape(x, (*rest, 1, n))
-    kept = alu.where(taken, row, leaves.const(x.dtype, semantics.reduce_identity(op, x.dtype)))
-    return movement.reduce(kept, op, len(rest) + 1)

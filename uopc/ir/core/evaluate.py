@@ -66,6 +66,11 @@ def compute(u: UOp, sources: Sequence[Array]) -> Array:
     return move(u, sources[0]) if u.op.movement else elementwise(u, sources)
 
 
+_ACCUMULATED: dict[str, np.ufunc] = {
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
 def elementwise(u: UOp, sources: Sequence[Array]) -> Array:
     """The value of an elementwise node, a CAST or a BITCAST."""
     if u.op is Ops.CAST:
@@ -174,6 +179,16 @@ def fold(op: str, a: Array, axes: Sequence[int], dtype: DType) -> Array:
         rest = combine(op, rest[:half], rest[half : 2 * half], dtype)
         rest = np.concatenate([rest, odd]) if len(odd) else rest
     return np.asarray(rest[0])
+
+
+def accumulate(op: str, a: Array, axis: int, dtype: DType) -> Array:
+    """Combine the elements up to each along an axis, in order; narrow floats in float32, converted
+    at the end as by CAST."""
+    if dtype.is_float and dtype.bits < 32:
+        wide = accumulate(op, a.astype(np.float32), axis, dtypes.float32)
+        return semantics.cast(wide, dtypes.float32, dtype)
+    function = _ACCUMULATED[op]
+    return np.asarray(function.accumulate(a, axis=axis, dtype=a.dtype))
 
 
 def combine(op: str, a: Array, b: Array, dtype: DType) -> Array:

@@ -35,7 +35,7 @@ DTypeRule = Literal[
 ]  # fmt: skip
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
-    "flip", "window", "stack", "cat", "reduce", "index", "store", "bitcast", "slice", "part",
+    "flip", "window", "stack", "cat", "reduce", "accumulate", "index", "store", "bitcast", "slice", "part",
     "stage", "product",
 ]  # fmt: skip
 # The kind of arg: how the verifier checks it, and how the text form shows it and the operands.
@@ -212,6 +212,7 @@ class Ops:
 
     # Reduction and access
     REDUCE = Op("reduce", "a *ranges", "Combines the values along tensor axes (dropped), or over the ranges given as sources, in any order. No values: the identity.", arg=(args.ReduceArg,), shape="reduce", levels=TENSOR | INDEXED | KERNEL | VECTOR, kind="reduce", bounds=intervals.reduce)
+    ACCUMULATE = Op("accumulate", "a", "At each place of the axis in the arg, the elements up to it combined, in any grouping.", arg=(args.ReduceArg,), shape="accumulate", levels=TENSOR, kind="reduce")
     HREDUCE = Op("hreduce", "a", "Combines the lanes of a vector.", arg=(str,), dtype="hreduce", shape="scalar", levels=VECTOR | LINEAR, kind="hreduce", pure=True)
     LANE = Op("lane", "a", "One lane of a vector.", arg=(int,), dtype="lane", shape="scalar", levels=VECTOR | LINEAR, bounds=intervals.same, kind="lane", field="at", pure=True)
     SHUFFLE = Op("shuffle", "a b", "The lanes in the arg, in its order. The lanes of b are numbered after those of a.", arg=(tuple,), dtype="shuffle", shape="scalar", levels=VECTOR | LINEAR, kind="shuffle", field="lanes", pure=True)

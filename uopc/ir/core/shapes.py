@@ -172,6 +172,14 @@ def _reduce(u: UOp) -> Shape:
     return tuple([d for i, d in enumerate(dims) if i not in axes])
 
 
+def _accumulate(u: UOp) -> Shape:
+    dims = shape(u.src[0])
+    _check_axes(u.arg.axes, len(dims))
+    if len(u.arg.axes) != 1:
+        raise UserError(f"the axes are {u.arg.axes}, expected one")
+    return dims
+
+
 def _index(u: UOp) -> Shape:
     rest = shape(u.src[0])[len(u.src) - 1 :]
     return (*broadcast([shape(s) for s in u.src[1:]], "indices"), *rest) if len(u.src) > 1 else rest
@@ -218,6 +226,7 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "stack": _stack,
     "cat": _cat,
     "reduce": _reduce,
+    "accumulate": _accumulate,
     "index": _index,
     "store": _store,
     "bitcast": _bitcast,

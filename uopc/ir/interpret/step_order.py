@@ -114,14 +114,25 @@ def _in_axis_order(loops: Sequence[UOp]) -> list[UOp]:
     return sorted(loops, key=lambda r: (r.arg.axis, content(r)))
 
 
-def _groups(loops: Sequence[UOp]) -> list[list[UOp]]:
-    """Ranges, outer first, in groups: no end depends on another range of its group."""
+def _groups(closer: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
+    """Ranges, outer first, in groups: no end depends on another range of its group, and no effect
+    stands inside some ranges of a group, and outside of others."""
+    order = _in_axis_order(loops)
+    last = {max(map(order.index, e)) for e in _inside(closer, frozenset(loops))}
     out: list[list[UOp]] = [[]]
-    for r in _in_axis_order(loops):
-        if any(other in ranges.ranges(r) for other in out[-1]):
+    for number, r in enumerate(order):
+        if number - 1 in last or any(other in ranges.ranges(r) for other in out[-1]):
             out.append([])
         out[-1].append(r)
     return out
+
+
+def _inside(closer: UOp, loops: Ranges) -> set[Ranges]:
+    """For each effect below those that a closer closes: the loops that it stands inside."""
+    if len(loops) < 2:
+        return set()
+    nodes = graph_order(sources(closer), sources, lambda u: ranges.ranges(u).isdisjoint(loops))
+    return {ranges.ranges(u) & loops for u in nodes if u.op in _EFFECTS} - {frozenset()}
 
 
 # ---------------------------------------------------------------- planning
@@ -178,7 +189,7 @@ class BlockBuilder:
         for r in closed:
             if r in opened:
                 raise InvalidIR(f"{u.op!r} closes range {r.arg.axis}, which is open around it")
-        return self._loop(u, _groups(closed), opened) if closed or u.op is Ops.END else u
+        return self._loop(u, _groups(u, closed), opened) if closed or u.op is Ops.END else u
 
     def _loop(self, u: UOp, groups: list[list[UOp]], opened: Ranges) -> Loop:
         """The nest of a closer: one Loop per group of ranges, the first one outermost."""

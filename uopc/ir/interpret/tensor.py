@@ -136,6 +136,11 @@ class TensorRun:
             self._after(u)
         elif u.op is Ops.REDUCE:
             self._set(u, *self.reduced(u))
+        elif u.op is Ops.ACCUMULATE:
+            ok = self.masks.get(u.src[0])
+            value = evaluate.accumulate(u.arg.op, self.values[u.src[0]], u.arg.axes[0], u.dtype)
+            before = None if ok is None else np.logical_and.accumulate(ok, axis=u.arg.axes[0])
+            self._set(u, value, before)
         elif u.op.is_alu or u.op in _COMPUTED:
             self._compute(u)
         elif u.op in _LATER:

@@ -20,16 +20,41 @@ from uopc.ir.index import affine
 from uopc.passes.analysis.loops import by_axis, is_overwritten, kernel_nodes
 
 
-def is_ordered(kernel: UOp, r: UOp) -> bool:
-    """True if an iteration of the range may touch an element of a PARAM, or of storage that it
-    indexes by r, that another one writes: they may not change places or run at the same time."""
-    for u in kernel_nodes(kernel).stores:
-        if is_overwritten(u, r) and storage_root(u.src[0]).op is Ops.PARAM:
-            return True
+def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
+    """True if an iteration of the range may touch an element that another one writes: they may not
+    change places or run at the same time. With `own_storage`, iterations that run at the same time
+    have BUFFERs of their own: one that each of them fills before it reads it does not count."""
+    own = _filled_first(kernel, r) if own_storage else frozenset()
+    stored = [u for u in kernel_nodes(kernel).stores if storage_root(u.src[0]) not in own]
+    if any(is_overwritten(u, r) for u in stored):
+        return True
     return any(
         r in ranges.ranges(target) and r in ranges.ranges(access) and not _apart(target, access, r)
         for target, access in _meetings(kernel)
+        if storage_root(target) not in own
     )
+
+
+def _filled_first(kernel: UOp, r: UOp) -> frozenset[UOp]:
+    """The BUFFERs of which each iteration of r reads only places that it has stored to before."""
+    found = {u for u in walk.order(kernel) if u.op is Ops.BUFFER}
+    targets = {u.src[0] for u in kernel_nodes(kernel).stores}
+    for u in walk.order(kernel) if found else ():
+        if u.op is Ops.INDEX and u not in targets and not _comes_after_store(u, r):
+            found.discard(storage_root(u))
+    return frozenset(found)
+
+
+def _comes_after_store(access: UOp, r: UOp) -> bool:
+    """True if an AFTER below the access has a STORE to the same place, in the same iteration."""
+    u = access.src[0]
+    while u.op is Ops.AFTER:
+        for effect in u.src[1:]:
+            inside = effect.op is Ops.STORE and r in ranges.ranges(effect)
+            if inside and before_effects(effect.src[0]).src[1:] == access.src[1:]:
+                return True
+        u = u.src[0]
+    return False
 
 
 @memo

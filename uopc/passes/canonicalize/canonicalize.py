@@ -9,8 +9,8 @@ Before (tensor)                          After (tensor)
   sink %5
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, an index of a STACK is one of
-its parts, a reduce over nothing is its identity, and a large reduce to few elements is cut in two,
-so that its first half runs in parallel.
+its parts, a reduce over nothing is its identity, a large reduce to few elements is cut in two, so
+that its first half runs in parallel, and running totals become a loop or, on a GPU, sums in blocks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import fixed_reduces, has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
+from uopc.passes.canonicalize.running_totals import RunningTotals
+from uopc.passes.canonicalize.slots import Slots
 from uopc.passes.canonicalize.split_reduces import SplitReduces
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
@@ -39,7 +41,9 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
     plain: set[UOp] = set()  # AFTERs without a BITCAST below
     fixed = fixed_reduces(graph)
     splits = SplitReduces(context)
-    calls = FunctionCalls(graph, context.schedule)
+    slots = Slots(graph)
+    calls = FunctionCalls(context.schedule, slots)
+    totals = RunningTotals(context, slots)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op.is_storage or not reads.isdisjoint(u.src):
@@ -48,6 +52,8 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
             return src[0]
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0], splits if u in reads and u not in fixed else None)
+        if u.op is Ops.ACCUMULATE:
+            return totals.lowered(u, src[0])
         if u.op is Ops.GETTUPLE:
             return calls.value(u, src[0])
         if u.op is Ops.STORE:

@@ -9,8 +9,6 @@ stored.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.builder import index_maps, movement, rebuild
@@ -22,6 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root, whole_root, written_slots
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.canonicalize.slots import Slots
 from uopc.passes.contract import Schedule, Scheduled
 
 _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Ops.IOTA))
@@ -30,13 +29,12 @@ _NO_KERNEL_TAKES = frozenset((Ops.CONST, Ops.INVALID, Ops.VARIABLE, Ops.BIND, Op
 class FunctionCalls:
     """The calls in a graph; `schedule` gives the program of a function, or there is none."""
 
-    def __init__(self, graph: UOp, schedule: Schedule | None) -> None:
-        self.graph, self.schedule = graph, schedule
+    def __init__(self, schedule: Schedule | None, slots: Slots) -> None:
+        self.schedule, self.slots = schedule, slots
         self._params: dict[UOp, list[UOp]] = {}  # of a FUNCTION
         self._buffers: dict[UOp, dict[UOp, None]] = {}  # those in its body, in order
         self._outputs: dict[UOp, tuple[UOp, ...] | None] = {}  # of a CALL
         self._replaced: dict[UOp, dict[UOp, UOp]] = {}  # of an inlined CALL: what stands for what
-        self._new = itertools.count()  # BUFFERs made here
 
     def value(self, u: UOp, called: UOp) -> UOp:
         """The value that a GETTUPLE of a call, or of a TUPLE, stands for.
@@ -86,7 +84,7 @@ class FunctionCalls:
             # Calls in the body write to storage that was made here: each inlining has its own.
             mapping |= {
                 b: self._own_buffer(b, function)
-                for b in self._buffers[function] if b.arg.slot >= self._first
+                for b in self._buffers[function] if b.arg.slot >= self.slots.first
             }  # fmt: skip
             self._replaced[call] = mapping
         value = rebuild.rebuild(function.src[number], self._replaced[call])
@@ -138,16 +136,10 @@ class FunctionCalls:
 
     def _own_buffer(self, buffer: UOp, function: UOp) -> UOp:
         """Storage of this call in place of that of the function, unless it is the caller's."""
-        if buffer.arg.slot < self._first and buffer in self._buffers[function]:
+        if buffer.arg.slot < self.slots.first and buffer in self._buffers[function]:
             return buffer
-        arg = dataclasses.replace(buffer.arg, slot=self._first + next(self._new))
+        arg = dataclasses.replace(buffer.arg, slot=self.slots())
         return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)
-
-    @functools.cached_property
-    def _first(self) -> int:
-        """The first slot after those of the graph's own BUFFERs."""
-        order = walk.toposort(self.graph, walk.outside_kernels(self.graph))
-        return 1 + max([u.arg.slot for u in order if u.op is Ops.BUFFER], default=-1)
 
 
 @memo

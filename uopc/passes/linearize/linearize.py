@@ -19,7 +19,7 @@ Before (vector)                            After (linear)
 
 `blocks.py` says in which loop or branch each value stands. Inside a block the order is that of a
 depth-first walk from the stores: an operand stands shortly before its first use. A loop of at most
-one iteration becomes a branch.
+one iteration becomes a branch. `registers.py` says which storage becomes registers, too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.passes.contract import Context, Pass
 from uopc.passes.linearize.blocks import Blocks
+from uopc.passes.linearize.registers import Element, elements
 from uopc.passes.linearize.wmma_chains import accumulating
 
 _NO_STATEMENTS = frozenset((Ops.END, Ops.GROUP, Ops.SINK, Ops.BRANCH))  # of their own
@@ -43,7 +44,7 @@ _DONE_AGAIN = frozenset((Ops.LOAD, Ops.STORE, Ops.TILE_LOAD, *_BARRIERS))
 
 
 class _Emitter:
-    """Makes the ordered list, with reduces as carried registers."""
+    """Makes the ordered list, with reduces and a thread's storage as carried registers."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -56,11 +57,24 @@ class _Emitter:
             for r in closed if u.op is Ops.REDUCE else ():
                 self.reduces[r].append(u)
         self.carried: dict[tuple[UOp, UOp | None], UOp] = {}
+        self.elements = elements(blocks.order)
+        self.held: dict[Element, UOp] = {}  # the value in each
+        self.changed: defaultdict[UOp, dict[Element, UOp]] = defaultdict(dict)  # block -> at first
+        self._find_changed()
         self.adding = accumulating(blocks.order)  # WMMAs, and sums of them -> their REDUCE
         self.latest: dict[UOp, UOp] = {}  # such a REDUCE -> its sum so far
         self.opened: dict[UOp, UOp] = {}  # block that is a branch -> its IF
         self.scope: dict[UOp, UOp | None] = {}  # statement -> the loop it stands in
         self.ended: set[UOp | None] = set()
+
+    def _find_changed(self) -> None:
+        """The elements that each block stores to, with the 0 that no kernel may rely on."""
+        for u, element in self.elements.items():
+            block = self.blocks.home[u] if u.op is Ops.STORE else None
+            while element is not None and block is not None:
+                if block.op is not Ops.RANGE or block.arg.kind != "thread":  # they share nothing
+                    self.changed[block][element] = leaves.const(u.src[1].dtype, 0)
+                block = self.blocks.loops.parent[block]
 
     def run(self) -> list[UOp]:
         """Walk the blocks with a stack of iterators: loops may nest deeper than Python's stack."""
@@ -97,9 +111,20 @@ class _Emitter:
             if r in self.opened:
                 self.carried[(u, r)] = initial
                 continue
-            self.number += 1
-            made = intern(Ops.CARRY, u.dtype, (initial, self.made[r]), self.number)
-            self.carried[(u, r)] = self._append(made)
+            self.carried[(u, r)] = self._carry(initial, r)
+        for element, unset in self.changed[r].items():
+            if element not in self.held:
+                self.held[element] = self._constant(unset)
+            initial = self.changed[r][element] = self.held[element]
+            if r not in self.opened:
+                carry = self._carry(initial, r)
+                self.changed[r][element] = self.held[element] = carry
+
+    def _carry(self, initial: UOp, r: UOp) -> UOp:
+        """A register of a loop."""
+        self.number += 1
+        made = intern(Ops.CARRY, initial.dtype, (initial, self.made[r]), self.number)
+        return self._append(made)
 
     def _open_branch(self, r: UOp) -> None:
         """Open a branch, or a loop of at most one iteration as a branch: its counter is 0."""
@@ -145,12 +170,18 @@ class _Emitter:
                 pair = (value, carry) if op in (Ops.MAX, Ops.MIN) else (carry, value)
                 following = self._append(intern(op, u.dtype, pair))
             pairs += [carry, following]
+        before = self.changed[r]
         if r not in self.opened:
+            for element, carry in before.items():
+                pairs += [carry, self.held[element]]
+            self.held |= before
             self._append(intern(Ops.END, dtypes.void, (self.made[r], *pairs)))
             return
         self._append(intern(Ops.ENDIF, dtypes.void, (self.opened[r],)))
-        for u, before, inside in zip(self.reduces[r], pairs[::2], pairs[1::2]):
-            self.carried[(u, r)] = self._joined(before, r, inside)
+        for u, outside, inside in zip(self.reduces[r], pairs[::2], pairs[1::2]):
+            self.carried[(u, r)] = self._joined(outside, r, inside)
+        for element, outside in before.items():
+            self.held[element] = self._joined(outside, r, self.held[element])
         for u in self.blocks.joined.get(r, ()):
             self.made[u] = self._joined(self.made[u.src[0]], r, self.made[u.src[2]])
             self.made[u].origin = u.origin
@@ -164,12 +195,15 @@ class _Emitter:
         op, operands, made_of = u.op, u.src, self.made
         if op in _NO_STATEMENTS:
             return
+        if u in self.elements:
+            self._access(u, self.elements[u])
+            return
         if op is Ops.REDUCE:
             outer = min(operands[1:], key=lambda r: self.blocks.loops.depth[r])
             made_of[u] = self.carried[(u, outer)]
             return
         if op in _BARRIERS:  # the ends of loops and groups are known now
-            operands = tuple([s for s in operands if s.op not in (Ops.END, Ops.GROUP)])
+            operands = tuple([s for s in operands if s in made_of])
         elif op is Ops.AFTER:
             operands = (operands[0], *_loops_entered(u))
             if len(operands) == 1:
@@ -197,6 +231,17 @@ class _Emitter:
             made.origin = u.origin
             made_of[made] = made
         made_of[u] = made
+
+    def _access(self, u: UOp, element: Element | None) -> None:
+        """Load from or store to an element that a register holds."""
+        if element is None:
+            return
+        if u.op is Ops.STORE:
+            self.held[element] = self.made[u.src[1]]
+            return
+        if element not in self.held:
+            self.held[element] = self._constant(leaves.const(u.dtype, 0))
+        self.made[u] = self.held[element]
 
 
 def _is_branch(block: UOp) -> bool:

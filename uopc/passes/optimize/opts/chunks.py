@@ -33,7 +33,7 @@ def thread(kernel: UOp, r: UOp, chunks: int) -> UOp:
     if any(q.arg.kind == "thread" for q in kernel_axes(kernel)):
         raise Refused("the kernel is shared among threads already")
     check_outermost(kernel, r)
-    check_parallel(kernel, loops_to(kernel, r))
+    check_parallel(kernel, loops_to(kernel, r), own_storage=True)
     most = bounds.bounds(r.src[0])[1]
     multiple = CHUNK_MULTIPLE
     while multiple > 1 and multiple * chunks * MOST_UNEVEN > most:

@@ -62,10 +62,9 @@ def check_unordered(kernel: UOp, r: UOp) -> None:
     check_parallel(kernel, [r])
 
 
-def check_parallel(kernel: UOp, loops: Iterable[UOp]) -> None:
-    """Refused if the iterations of one of these loops must keep their order in what they write to
-    the caller's arrays."""
-    if any(is_ordered(kernel, q) for q in loops):
+def check_parallel(kernel: UOp, loops: Iterable[UOp], own_storage: bool = False) -> None:
+    """Refused if the iterations of one of these loops must keep their order; see `is_ordered`."""
+    if any(is_ordered(kernel, q, own_storage) for q in loops):
         raise Refused("its iterations keep their order: one may touch what another one writes")
 
 
