@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from uopc.ir.text.printer import parse, print_graph
     from uopc.numpy import random
     from uopc.program.program import Program
+    from uopc.tracing.branches import cond
     from uopc.tracing.jit import jit
     from uopc.tracing.pytrees import register_pytree
 
@@ -36,10 +37,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AxisType", "BottomUpGate", "Error", "GroupOp", "InvalidIR", "KernelInfo", "Ops", "Opt",
     "PatternMatcher", "Program", "UOp", "UPat", "Unsupported", "UserError", "__version__",
-    "arange", "cache", "cat", "compile", "constant", "dtypes", "errors", "eye", "fast_zeros",
-    "full", "function", "graph_rewrite", "jit", "kernel_param", "load_schedule", "ones", "options",
-    "param", "parse", "print_graph", "random", "register_pytree", "save_schedule", "stack",
-    "variable", "where", "zeros",
+    "arange", "cache", "cat", "compile", "cond", "constant", "dtypes", "errors", "eye",
+    "fast_zeros", "full", "function", "graph_rewrite", "jit", "kernel_param", "load_schedule",
+    "ones", "options", "param", "parse", "print_graph", "random", "register_pytree",
+    "save_schedule", "stack", "variable", "where", "zeros",
 ]  # fmt: skip
 
 # What costs time to import is imported when it is first used.
@@ -48,7 +49,7 @@ _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"Program": "uopc.program.program", "jit": "uopc.tracing.jit"}
-_LAZY |= {"register_pytree": "uopc.tracing.pytrees"}
+_LAZY |= {"cond": "uopc.tracing.branches", "register_pytree": "uopc.tracing.pytrees"}
 _LAZY_MODULES = {"cache": "uopc.cache", "random": "uopc.numpy.random"}
 at_import()  # UOPC_SPEC=2 verifies every node from the first one on
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from uopc.errors import UserTypeError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
@@ -18,7 +18,7 @@ from uopc.numpy.array import is_operand, promoted, same_kind
 from uopc.tensor import elementwise, float_functions
 from uopc.tensor.methods import Methods
 
-__all__ = ["clip", "where"]
+__all__ = ["clip", "select", "where"]
 Function = Callable[..., Any]
 
 
@@ -176,6 +176,26 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     (c,), _ = promoted("where", condition)
     uops, weak = promoted("where", x, y)
     return same_kind(alu.where(fold.cast(c, dtypes.bool_), *uops), (condition, x, y), weak)
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """The first choice whose condition holds, of each element, else the default.
+
+    UserError unless there are as many choices as conditions, and at least one.
+    """
+    conditions, choices = list(condlist), list(choicelist)
+    if not conditions or len(conditions) != len(choices):
+        given = f"{len(conditions)} and {len(choices)}"
+        raise UserError(f"select: needs as many choices as conditions, got {given}")
+    operands.check_truth("select", *conditions, *choices, default)
+    uops, _ = promoted("select", *choices, default)
+    found = uops[-1]
+    for condition, choice in zip(reversed(conditions), reversed(uops[:-1])):
+        (c,), _ = promoted("select", condition)
+        if c.dtype.scalar is not dtypes.bool_:
+            raise UserTypeError(f"select: conditions must be bool, got {c.dtype.name}")
+        found = alu.where(c, choice, found)
+    return same_kind(found, (*conditions, *choices, default), False)
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
