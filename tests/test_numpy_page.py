@@ -165,6 +165,10 @@ ROWS = {
         (lambda a, w: np.histogram(a, 3, (-1, 2), weights=w, density=True)[0],
          lambda a, w: a.histogram(3, (-1, 2), w, density=True)[0], (A, B)),
     ],
+    "`np.quantile": [
+        (lambda a: np.quantile(a, 0.3, 1), lambda a: a.quantile(0.3, 1), (A,)),
+        (lambda a: np.median(a, 1), lambda a: a.median(1), (M,)),
+    ],
     "`np.tril`": each("tril triu", M),
     '`a.astype("f4")`': [
         (lambda a: a.astype("f4"), lambda a: a.cast(dtypes.float32), (N,)),

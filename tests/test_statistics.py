@@ -1,4 +1,4 @@
-"""Histograms, against NumPy; bad calls."""
+"""Histograms, quantiles and reductions without NaN, against NumPy; bad calls."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import uopc
 import uopc.numpy as unp
 from uopc import UOp, dtypes
 from uopc.ir.interpret.interpreter import evaluate
+from uopc.tensor import statistics
 
 Array = Any
 RNG = np.random.default_rng(0)
@@ -157,3 +158,161 @@ def test_bad_histograms(options: dict[str, Any], error: type, message: str) -> N
         with pytest.raises(error, match=f"histogram: .*{message}") as found:
             function(uopc.param("x", (4,)), **options)
         assert isinstance(found.value, uopc.Error)
+
+
+# ---------------------------------------------------------------- quantiles
+SHARES = (0, 1.0, 0.5, 0.3, [0.25, 0.75, 1], np.array([[0, 0.1], [0.999, 0.5]]))
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def some(t: str, *shape: int, nan: float = 0.0) -> Array:
+    a = RNG.normal(size=shape) * 50
+    if t[0] == "u":
+        a = abs(a)
+    a = a.astype(t)
+    if nan:
+        a[RNG.random(shape) < nan] = np.nan
+    return a
+
+
+def close(got: Any, want: Any) -> None:
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.shape == want.shape
+    if want.dtype.kind == "f" and got.dtype.kind == "f":
+        rtol, top = (1e-6, 1e-5) if got.dtype == "f4" else (1e-13, 1e-13)
+        np.testing.assert_allclose(got, want, rtol, top)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("method", INTERPOLATIONS)
+@pytest.mark.parametrize("t", ("f4", "f8", "i4", "u1"))
+def test_quantiles(t: str, method: str) -> None:
+    a = some(t, 4, 7, 5)
+    for axis in (None, 0, -1, (0, 2), (2, 1)):
+        for q in SHARES:
+            for keep in (False, True):
+                wide = np.float64(a) if t[0] != "f" else a
+                want = np.quantile(wide, q, axis, method=method, keepdims=keep)
+                close(unp.quantile(unp.asarray(a), q, axis, method=method, keepdims=keep), want)
+    hundred = np.percentile(wide, [3, 50, 99.5], 1, method=method)
+    close(unp.percentile(unp.asarray(a), [3, 50, 99.5], 1, method=method), hundred)
+    f = uopc.compile(param("a", a).quantile([0.03, 0.5, 0.995], 1, method=method))
+    assert f(a).dtype == (t if t[0] == "f" else "f4")
+    np.testing.assert_allclose(f(a), hundred, 1e-5, 1e-4)
+
+
+@pytest.mark.parametrize("n", (1, 2, 3, 64, 65, 1000))
+def test_medians(n: int) -> None:
+    for t in ("f8", "i2", "u8"):
+        a = some(t, 3, n)
+        for axis in (None, 0, 1):
+            close(unp.median(unp.asarray(a), axis), np.median(a, axis))
+            close(unp.median(unp.asarray(a), axis, True), np.median(a, axis, keepdims=True))
+            f = uopc.compile(param("a", a).median(axis))
+            close(f(a), np.median(a, axis).astype(f(a).dtype))
+    a = np.array([3, 1, 2, 4], "f2")
+    assert uopc.compile(param("a", a).median())(a) == np.float16(2.5)
+
+
+def test_quantiles_of_what_is_no_number() -> None:
+    inf, big = np.inf, 1.5e308
+    for row, q, wanted in (
+        ([1.0, np.nan], 0.0, np.nan), ([inf, 1.0], 0.0, 1.0), ([inf, 1.0], 0.7, inf),
+        ([-inf, 1.0], 0.3, -inf), ([-inf, 1.0], 1, 1.0), ([-inf, inf], 0.5, np.nan),
+        ([inf, inf], 0.5, inf), ([big, -big], 0.5, 0.0), ([big, big, big], 0.5, big),
+        ([1.0], np.nan, np.nan), ([1.0, 2.0], 1.5, np.nan), ([0.1, 0.1], 0.3, 0.1),
+    ):  # fmt: skip
+        a, share = np.array(row), uopc.param("q", (), dtypes.float64)
+        f = uopc.compile(param("a", a).quantile(share))
+        np.testing.assert_equal(f(a=a, q=q), wanted)
+    a = np.array([big, big])
+    assert uopc.compile(param("a", a).median())(a) == big
+
+
+def test_quantiles_of_symbolic_sizes_and_shares_from_data() -> None:
+    n, q = uopc.variable("n", 0, 300), uopc.param("q", (3,))
+    f = uopc.compile([uopc.param("x", (n, 2)).quantile(q, 0), uopc.param("x", (n, 2)).median()])
+    for size in (1, 2, 5, 64, 65, 300):
+        a, shares = some("f4", size, 2), np.array([0.25, 0.5, 1], "f4")
+        of_shares, middle = f(x=a, q=shares)
+        close(of_shares, np.quantile(a, shares, 0))
+        close(middle, np.median(a))
+    assert np.isnan(f(x=np.zeros((0, 2), "f4"), q=shares)[0]).all()
+    x = uopc.constant(some("f4", 9, nan=0.2))
+    for value in (x.quantile([0.2, 0.5]), statistics.nanquantile(x, 0.4)):
+        np.testing.assert_array_equal(evaluate(value, {}), uopc.compile(value)())
+        np.testing.assert_array_equal(
+            uopc.compile(value, optimize=False)(), uopc.compile(value)()
+        )
+
+
+# ---------------------------------------------------------------- without NaN
+REDUCTIONS = "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanmedian nancumsum nancumprod"
+
+
+@pytest.mark.parametrize("name", REDUCTIONS.split())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_reductions_without_nan(name: str) -> None:
+    ours, theirs = getattr(unp, name), getattr(np, name)
+    spoiled = some("f8", 4, 5, 6, nan=0.3)
+    spoiled[1, :, 2] = np.nan
+    with_inf = np.array([[np.inf, 1, np.nan], [-np.inf, np.inf, 3], [np.nan, 2, -np.inf]])
+    alone = np.array([[np.nan, 2.0], [np.nan, np.nan]])
+    for a in (spoiled, with_inf, alone, some("i4", 3, 4), some("u1", 3, 2), some("f4", 0, 3)):
+        for axis in (None, 0, -1) if "cum" in name else (None, 0, -1, (0, 1)):
+            if a.size == 0 and name in ("nanmax", "nanmin", "nanmedian"):
+                continue
+            want = theirs(a, axis=axis)
+            assert np.asarray(ours(unp.asarray(a), axis=axis)).dtype == want.dtype
+            close(ours(unp.asarray(a), axis=axis), want)
+            close(theirs(unp.asarray(a), axis), want)  # NumPy's function calls ours
+            if "cum" not in name:
+                kept = theirs(a, axis=axis, keepdims=True)
+                close(ours(unp.asarray(a), axis=axis, keepdims=True), kept)
+    if name in ("nanvar", "nanstd"):
+        close(ours(unp.asarray(spoiled), 0, correction=2), theirs(spoiled, 0, ddof=2))
+        close(theirs(unp.asarray(spoiled), 0, ddof=2), theirs(spoiled, 0, ddof=2))
+    if name in ("nansum", "nanprod", "nancumsum", "nancumprod"):
+        assert ours(unp.asarray(some("f4", 3)), dtype=unp.float64).dtype is dtypes.float64
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_quantiles_and_places_without_nan() -> None:
+    a, b = some("f8", 5, 40, nan=0.4), some("f8", 50, 40, nan=0.4)
+    for axis in (None, 0, 1):
+        for method in INTERPOLATIONS:
+            for q in (0.5, [0.1, 0.9]):
+                want = np.nanquantile(a, q, axis, method=method)
+                close(unp.nanquantile(unp.asarray(a), q, axis, method=method), want)
+        close(np.nanpercentile(unp.asarray(a), 30, axis), np.nanpercentile(a, 30, axis))
+        for name in ("nanargmax", "nanargmin"):
+            close(getattr(unp, name)(unp.asarray(b), axis), getattr(np, name)(b, axis))
+    a[2] = np.nan
+    close(unp.nanquantile(unp.asarray(a), [0.1, 0.9], 1), np.nanquantile(a, [0.1, 0.9], 1))
+    assert int(unp.nanargmax(unp.asarray(a), 1)[2]) == 0
+
+
+BAD_QUANTILES = [
+    (lambda x: x.quantile(1.5), "quantile: q must be from 0 to 1, got 1.5"),
+    (lambda x: x.quantile([0.5, np.nan]), "quantile: q must be from 0 to 1"),
+    (lambda x: x.quantile(True), "quantile: q must be numbers from 0 to 1, got True"),
+    (lambda x: x.quantile("0.5"), "quantile: "),
+    (lambda x: x.quantile(0.5, 2), "quantile: axis 2"),
+    (lambda x: x.quantile(0.5, (0, 0)), "quantile: axis given twice"),
+    (lambda x: x.quantile(0.5, method="hazen"), "one of linear, lower, .*, got 'hazen'"),
+    (lambda x: x.median(keepdims=1), "median: keepdims must be True or False, got 1"),
+    (lambda x: x[:, :0].median(), r"median: over no elements of \(3, 0\)"),
+    (lambda x: x[:, :0].quantile(0.5, 1), r"quantile: over no elements of \(3, 0\)"),
+    (lambda x: unp.percentile(x, 101), "^percentile: q must be from 0 to 100, got 101"),
+    (lambda x: unp.nanpercentile(x, True), "nanpercentile: q must be numbers from 0 to 100"),
+    (lambda x: unp.nanmax(x[:0]), r"nanmax over no elements of \(0, 4\)"),
+    (lambda x: unp.nanvar(x, correction="1"), "nanvar: expected a finite number, got '1'"),
+    (lambda x: np.median(x, overwrite_input=True), "overwrite_input"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD_QUANTILES)
+def test_bad_quantiles(make: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError, IndexError), match=message):
+        make(uopc.param("x", (3, 4)))

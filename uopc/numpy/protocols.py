@@ -64,7 +64,8 @@ def _size(a: Any, axis: int | None = None) -> Any:
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
     "round": _round, "shape": lambda a: uop_of(a).shape, "size": _size,
-    "ndim": lambda a: uop_of(a).ndim, "std": _variance("std"), "var": _variance("var"),
+    "ndim": lambda a: uop_of(a).ndim,
+    **{n: _variance(n) for n in ("nanstd", "nanvar", "std", "var")},
 }  # fmt: skip
 # Options that ask for nothing that a graph has not, with their usual values.
 _USUAL = {

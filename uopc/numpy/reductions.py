@@ -49,9 +49,8 @@ def _choice(name: str, doc: str) -> Function:
 
     def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
         u = uop_of(x, name)
-        dims = shapes.shape(u)
-        if name in ("max", "min") and _none_of(dims, axis):
-            raise UserError(f"{name} over no elements of {shapes.show(dims)}")
+        if name in ("max", "min"):
+            check_some(u, axis, name)
         return same_kind(method(u, axis, keepdims), (x,))
 
     function.__name__ = function.__qualname__ = name
@@ -59,9 +58,11 @@ def _choice(name: str, doc: str) -> Function:
     return function
 
 
-def _none_of(dims: shapes.Shape, axis: Any) -> bool:
-    axes = movement.normal_axes(axis, len(dims), "axis")
-    return 0 in [dims[a] for a in axes if isinstance(dims[a], int)]
+def check_some(u: UOp, axis: Any, who: str) -> None:
+    """UserError for axes without elements."""
+    dims = shapes.shape(u)
+    if 0 in [dims[i] for i in movement.normal_axes(axis, len(dims), who)]:
+        raise UserError(f"{who} over no elements of {shapes.show(dims)}")
 
 
 sum = _total("sum", "The sum; of bool and integers in 64 bits.")

@@ -1,18 +1,25 @@
-"""Statistics by NumPy's names: counts of integers, histograms."""
+"""Statistics by NumPy's names: counts, histograms, quantiles, reductions without the NaNs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from uopc.errors import UserTypeError
 from uopc.ir.builder import checks, fold
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
+from uopc.numpy import reductions
 from uopc.numpy.array import Array, same_kind, uop_of
-from uopc.numpy.reductions import whole_dtype
 from uopc.tensor import scatter, statistics
 
-__all__ = ["bincount", "histogram", "histogram_bin_edges"]
+__all__ = [
+    "bincount", "histogram", "histogram_bin_edges", "median", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile",
+    "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "percentile", "quantile",
+]  # fmt: skip
+
+Function = Callable[..., Any]
 
 
 def _unwrapped(value: Any, who: str) -> Any:
@@ -43,7 +50,7 @@ def histogram(
     u, w = uop_of(a, "histogram"), None
     if weights is not None:
         w = uop_of(weights, "histogram")
-        w = fold.cast(w, whole_dtype(w.dtype))
+        w = fold.cast(w, reductions.whole_dtype(w.dtype))
     edges_given = _unwrapped(bins, "histogram")
     counts, edges = statistics.histogram(u, edges_given, range, w)
     if checks.flag("histogram", "density", False if density is None else density):
@@ -57,3 +64,92 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
         uop_of(a, "histogram_bin_edges"), _unwrapped(bins, "histogram"), range
     )
     return same_kind(made, (a, bins, weights))
+
+
+# ---------------------------------------------------------------- quantiles
+def _as_float(x: Any, who: str) -> UOp:
+    u = uop_of(x, who)
+    return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
+
+
+def _quantile(name: str, doc: str, most: int = 1) -> Function:
+    def function(
+        a: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    ) -> Any:
+        u, shares, skip = _as_float(a, name), _unwrapped(q, name), name.startswith("nan")
+        made = statistics.quantile_of(name, u, shares, axis, keepdims, method, skip, most)
+        return same_kind(made, (a, q))
+
+    return _named(function, name, f"{doc} See `UOp.quantile`; integers give float64.")
+
+
+def _named(function: Function, name: str, doc: str) -> Function:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+_NUMBERS = "of the elements that are not NaN"
+quantile = _quantile("quantile", "The value below which the share q of the elements lies.")
+percentile = _quantile("percentile", "`quantile`, with q from 0 to 100.", 100)
+nanquantile = _quantile("nanquantile", f"`quantile` {_NUMBERS}.")
+nanpercentile = _quantile("nanpercentile", f"`percentile` {_NUMBERS}.", 100)
+
+
+# ---------------------------------------------------------------- without NaN
+def _of_floats(name: str, doc: str) -> Function:
+    method = getattr(statistics, name)
+
+    def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+        return same_kind(method(_as_float(x, name), axis, keepdims), (x,))
+
+    return _named(function, name, doc)
+
+
+median = _of_floats("median", "The middle element, or the mean of the two in the middle.")
+nanmedian = _of_floats("nanmedian", f"The median {_NUMBERS}; NaN where there is none.")
+nanmean = _of_floats("nanmean", f"The mean {_NUMBERS}; NaN where there is none.")
+
+
+def nanvar(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """The variance of the elements that are not NaN; NaN where none is free."""
+    made = statistics.nanvar(_as_float(x, "nanvar"), axis, keepdims, correction)
+    return same_kind(made, (x,))
+
+
+def nanstd(x: Any, /, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """The square root of `nanvar`."""
+    made = statistics.nanstd(_as_float(x, "nanstd"), axis, keepdims, correction)
+    return same_kind(made, (x,))
+
+
+def _filled(name: str, doc: str, total: Function, value: float) -> Function:
+    def function(x: Any, /, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+        given = same_kind(statistics.filled(uop_of(x, name), value), (x,))
+        return total(given, axis, dtype, **options)
+
+    return _named(function, name, f"{doc} {_NUMBERS}: see `{total.__name__}`.")
+
+
+nansum = _filled("nansum", "The sum", reductions.sum, 0.0)
+nanprod = _filled("nanprod", "The product", reductions.prod, 1.0)
+nancumsum = _filled("nancumsum", "Running sums", reductions.cumsum, 0.0)
+nancumprod = _filled("nancumprod", "Running products", reductions.cumprod, 1.0)
+
+
+def _extreme(name: str, doc: str) -> Function:
+    method = getattr(statistics, name)
+
+    def function(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+        u = uop_of(x, name)
+        reductions.check_some(u, axis, name)
+        made = method(u, axis, keepdims)
+        return same_kind(fold.cast(made, dtypes.int64) if "arg" in name else made, (x,))
+
+    return _named(function, name, doc)
+
+
+nanmax = _extreme("nanmax", f"The greatest {_NUMBERS}; NaN where there is none.")
+nanmin = _extreme("nanmin", f"The least {_NUMBERS}; NaN where there is none.")
+nanargmax = _extreme("nanargmax", f"The first place of the greatest {_NUMBERS}, or 0.")
+nanargmin = _extreme("nanargmin", f"The first place of the least {_NUMBERS}, or 0.")

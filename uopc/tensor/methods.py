@@ -242,6 +242,8 @@ class Methods:
     at = property(updates.at)
     bincount = scatter.bincount
     histogram = statistics.histogram
+    median = statistics.median
+    quantile = statistics.quantile
     __iter__ = indexing.iterate
     __contains__ = numpy_protocols.contains
     transpose = indexing.transpose

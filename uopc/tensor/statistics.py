@@ -1,7 +1,8 @@
-"""Statistics of elements: histograms."""
+"""Statistics of elements: histograms, quantiles, reductions without the NaNs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.tensor import elementwise, scatter, sorting
+from uopc.tensor import elementwise, indexing, reductions, scatter, sorting
+from uopc.tensor.radix_sort import place_dtype
+
+METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 # ---------------------------------------------------------------- histogram
@@ -121,3 +125,203 @@ def _counted(a: UOp, edges: UOp, weights: Operand | None) -> UOp:
     if weights is None or not counts.dtype.is_float:
         return counts
     return cast(counts, given.dtype)
+
+
+# ---------------------------------------------------------------- quantiles
+def quantile(
+    a: UOp, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear"
+) -> UOp:
+    """The value below which the share q of the elements lies, over the axes; NaN if one is NaN.
+
+    Its place among the sorted elements is q * (count - 1). Between two places `method` chooses:
+    linear interpolation, the `lower` or `higher` element, the `midpoint` of both, or the `nearest`
+    (of equally near ones the even place). The axes of an array q come first. Floats keep their
+    dtype; integers and bool give float32. UserError for a number q outside [0, 1] (from data it
+    gives NaN), another method, and over no elements.
+
+        x = uopc.param("x", (1000, 3))
+        x.quantile([0.05, 0.95], axis=0)      # shape (2, 3)
+    """
+    return quantile_of("quantile", a, q, axis, keepdims, method, False)
+
+
+def nanquantile(
+    a: UOp, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear"
+) -> UOp:
+    """`quantile` of the elements that are numbers; NaN where there is none."""
+    return quantile_of("nanquantile", a, q, axis, keepdims, method, True)
+
+
+def median(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The middle element of the sorted ones, or the mean of the two in the middle: see `quantile`,
+    whose dtypes it has."""
+    return quantile_of("median", a, 0.5, axis, keepdims, "midpoint", False)
+
+
+def nanmedian(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """`median` of the elements that are numbers; NaN where there is none."""
+    return quantile_of("nanmedian", a, 0.5, axis, keepdims, "midpoint", True)
+
+
+def quantile_of(
+    who: str, a: UOp, q: Any, axis: Any, keepdims: bool, method: str, skip: bool, most: int = 1
+) -> UOp:
+    """The quantile of the shares q / most; with `skip`, of the elements that are numbers."""
+    dims = shapes.shape(a)
+    axes = movement.normal_axes(axis, len(dims), who)
+    keepdims = checks.flag(who, "keepdims", keepdims)
+    if method not in METHODS:
+        raise UserError(f"{who}: the method must be one of {', '.join(METHODS)}, got {method!r}")
+    share = _share(who, q, most)
+    others = [i for i in range(len(dims)) if i not in axes]
+    kept, n = tuple([dims[i] for i in others]), shapes.size(tuple([dims[i] for i in axes]))
+    if n == 0:
+        raise UserError(f"{who}: over no elements of {shapes.show(dims)}")
+    given = a.dtype if a.dtype.is_float else dtypes.float32
+    rows = movement.reshape(movement.permute(a, (*others, *axes)), (shapes.size(kept), n))
+    found = _at_shares(cast(rows, given), share, method, skip)
+    back = tuple([1 if i in axes else d for i, d in enumerate(dims)]) if keepdims else kept
+    by_share = movement.permute(cast(found, given), (1, 0))
+    return movement.reshape(by_share, (*shapes.shape(share), *back))
+
+
+def _share(who: str, q: Any, most: int) -> UOp:
+    """Shares q / most as float64."""
+    plain = isinstance(q, (list, tuple, bool, int, float))
+    share = operands.as_uop(np.asarray(q) if plain else q, None, who)
+    if share.dtype.kind == "bool":
+        raise UserTypeError(f"{who}: q must be numbers from 0 to {most}, got {q!r}")
+    if share.op in (Ops.DATA, Ops.CONST):
+        known = np.asarray(share.arg.array if share.op is Ops.DATA else share.arg)
+        if not ((known >= 0) & (known <= most)).all():
+            raise UserError(f"{who}: q must be from 0 to {most}, got {q!r}")
+        return operands.constant(known.astype(np.float64) / most)
+    return cast(share, dtypes.float64) / most
+
+
+def _at_shares(x: UOp, share: UOp, method: str, skip: bool) -> UOp:
+    """For each row the quantile of each share, in the dtype in which floats are computed."""
+    rows, n = shapes.shape(x)
+    count = cast(leaves.dim_uop(n), dtypes.float64)
+    ordered = sorting.sort(x, 1)
+    if skip:
+        numbers = cast(x.eq(x), place_dtype(n))
+        count = cast(movement.reduce(numbers, "add", 1, keepdims=True), dtypes.float64)
+    size = shapes.size(shapes.shape(share))
+    wide = dtypes.accumulator(x.dtype)
+    flat = movement.reshape(share, (1, size))
+    place = movement.expand(flat * (count - 1.0).maximum(0.0), (rows, size))
+
+    def element(at: UOp) -> UOp:
+        known = (at >= 0) & (at < count)  # not of a share that is NaN, say
+        whole = cast(alu.where(known, at, 0.0), place_dtype(n))
+        return cast(indexing.gather(ordered, 1, whole), wide)
+
+    value = _between(place, method, element)
+    right = (flat >= 0.0) & (flat <= 1.0) & (count > 0.0)
+    if not skip:
+        last = element(movement.expand(movement.reshape(count - 1.0, (1, 1)), (rows, size)))
+        right = right & last.eq(last)  # NaNs are last
+    return alu.where(right, value, leaves.const(wide, float("nan")))
+
+
+def _between(place: UOp, method: str, element: Callable[[UOp], UOp]) -> UOp:
+    """The value at a place, which may be between two elements."""
+    low, high = place.floor(), place.ceil()
+    single = {"lower": low, "higher": high, "nearest": place.round()}
+    if method in single:
+        return element(single[method])
+    below, above = element(low), element(high)
+    part: Any = 0.5 if method == "midpoint" else cast(place - low, below.dtype)
+    value = (below * (1.0 - part) + above * part).maximum(below).minimum(above)
+    return alu.where(low.eq(high) | below.eq(above), below, value)
+
+
+# ---------------------------------------------------------------- without NaN
+def filled(a: UOp, value: float) -> UOp:
+    """`a` with a value instead of each NaN."""
+    return alu.where(a.eq(a), a, leaves.const(a.dtype, value)) if a.dtype.is_float else a
+
+
+def nansum(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The sum of the elements that are not NaN; 0 where there is none."""
+    return reductions.METHODS["sum"](filled(a, 0.0), axis, keepdims)
+
+
+def nanprod(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The product of the elements that are not NaN; 1 where there is none."""
+    return reductions.METHODS["prod"](filled(a, 1.0), axis, keepdims)
+
+
+def nanmax(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The greatest of the elements that are not NaN; NaN where there is none."""
+    return _extreme("max", a, axis, keepdims)
+
+
+def nanmin(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The least of the elements that are not NaN; NaN where there is none."""
+    return _extreme("min", a, axis, keepdims)
+
+
+def _extreme(op: movement.ReduceOp, a: UOp, axis: Any, keepdims: bool) -> UOp:
+    best = reductions.METHODS[op](filled(a, _WORST[op]), axis, keepdims)
+    if not a.dtype.is_float:
+        return best
+    known = reductions.METHODS["any"](a.eq(a), axis, keepdims)
+    return alu.where(known, best, leaves.const(a.dtype, float("nan")))
+
+
+_WORST = {"max": float("-inf"), "min": float("inf")}
+
+
+def nanargmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
+    """The place of the first greatest element that is not NaN; 0 where there is none."""
+    return _extreme_place("max", a, axis, keepdims)
+
+
+def nanargmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
+    """The place of the first least element that is not NaN; 0 where there is none."""
+    return _extreme_place("min", a, axis, keepdims)
+
+
+def _extreme_place(
+    op: movement.ReduceOp, a: UOp, axis: int | None, keepdims: bool
+) -> UOp:
+    place = reductions.argmax if op == "max" else reductions.argmin
+    return place(filled(a, _WORST[op]), axis, keepdims)
+
+
+def nanmean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
+    """The mean of the elements that are not NaN; NaN where there is none."""
+    if not a.dtype.is_float:
+        return reductions.mean(a, axis, keepdims)
+    x = cast(a, dtypes.accumulator(a.dtype))
+    return cast(nansum(x, axis, keepdims) / _numbers(x, axis, keepdims), a.dtype)
+
+
+def _numbers(x: UOp, axis: Any, keepdims: bool) -> UOp:
+    """How many elements are not NaN, as floats."""
+    return reductions.METHODS["sum"](cast(x.eq(x), x.dtype), axis, keepdims)
+
+
+def nanvar(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
+    """The variance of the elements that are not NaN: squared distances from their mean over
+    (count - correction); NaN where that is not positive."""
+    if not a.dtype.is_float:
+        return reductions.var(a, axis, keepdims, correction)
+    return cast(_nanvar("nanvar", a, axis, keepdims, correction), a.dtype)
+
+
+def nanstd(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
+    """The square root of `nanvar`."""
+    if not a.dtype.is_float:
+        return reductions.std(a, axis, keepdims, correction)
+    return cast(_nanvar("nanstd", a, axis, keepdims, correction).sqrt(), a.dtype)
+
+
+def _nanvar(who: str, a: UOp, axis: Any, keepdims: bool, correction: float) -> UOp:
+    x, correction = cast(a, dtypes.accumulator(a.dtype)), checks.number(who, correction)
+    away = alu.where(x.eq(x), x - nanmean(x, axis, keepdims=True), 0.0)
+    total = reductions.METHODS["sum"](away * away, axis, keepdims)
+    free = _numbers(x, axis, keepdims) - correction
+    return alu.where(free > 0, total / free, leaves.const(x.dtype, float("nan")))
