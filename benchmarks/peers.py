@@ -47,6 +47,16 @@ def _numpy_max_pool2(x: Any) -> Any:
     return x.reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5))
 
 
+def _numpy_top_k(x: Any, k: int) -> Any:
+    return np.sort(np.partition(x, len(x) - k)[-k:])[::-1]
+
+
+def _numpy_scatter_add(table: Any, index: Any, value: Any) -> Any:
+    out = table.copy()
+    np.add.at(out, index, value)
+    return out
+
+
 NUMPY = SimpleNamespace(
     exp=np.exp, log=np.log, sin=np.sin, tanh=np.tanh, floor=np.floor, where=np.where,
     matmul=np.matmul, clip=np.clip, reshape=np.reshape, sum=np.sum, max=np.max,
@@ -58,6 +68,9 @@ NUMPY = SimpleNamespace(
     gather_sum=lambda table, index: table[index].sum(1),
     softmax=_numpy_softmax, layer_norm=_numpy_layer_norm,
     conv2d=_numpy_conv2d, max_pool2=_numpy_max_pool2,
+    sort=np.sort, argsort=np.argsort, top_k=_numpy_top_k,
+    histogram=lambda x, bins, ends: np.histogram(x, bins, ends)[0],
+    bincount=lambda x, n: np.bincount(x, minlength=n), scatter_add=_numpy_scatter_add,
 )  # fmt: skip
 
 
@@ -109,6 +122,10 @@ class Uopc(Peer):
             layer_norm=lambda x, w, b: x.layer_norm(w, b, eps=1e-5),
             conv2d=lambda x, w, *given: x.conv2d(w, None, *given),
             max_pool2=lambda x: x.max_pool2d(2),
+            sort=UOp.sort, argsort=UOp.argsort, top_k=lambda x, k: x.top_k(k)[0],
+            histogram=lambda x, bins, ends: x.histogram(bins, ends)[0],
+            bincount=lambda x, n: x.bincount(length=n),
+            scatter_add=lambda table, index, value: table.at[index].add(value),
         )  # fmt: skip
         uopc.compile(uopc.param("x", (8,)) + 1)  # LLVM is loaded once a process
 
@@ -153,6 +170,11 @@ class Torch(Peer):
             layer_norm=lambda x, w, b: functions.layer_norm(x, (x.shape[-1],), w, b),
             conv2d=lambda x, w, *given: functions.conv2d(x, w, None, *given),
             max_pool2=lambda x: functions.max_pool2d(x, 2),
+            sort=lambda x: x.sort().values, argsort=torch.argsort,
+            top_k=lambda x, k: x.topk(k).values,
+            histogram=lambda x, bins, ends: torch.histc(x, bins, *ends),
+            bincount=lambda x, n: torch.bincount(x, minlength=n),
+            scatter_add=lambda table, index, value: table.index_add(0, index, value),
         )  # fmt: skip
 
     def prepare(self, w: Workload) -> Callable[[], Any]:
@@ -210,6 +232,10 @@ class Jax(Peer):
             gather_sum=lambda table, index: table[index].sum(1),
             softmax=lambda x: jax.nn.softmax(x, -1),
             layer_norm=layer_norm, conv2d=conv2d, max_pool2=max_pool2,
+            sort=jnp.sort, argsort=jnp.argsort, top_k=lambda x, k: jax.lax.top_k(x, k)[0],
+            histogram=lambda x, bins, ends: jnp.histogram(x, bins, ends)[0],
+            bincount=lambda x, n: jnp.bincount(x, length=n),
+            scatter_add=lambda table, index, value: table.at[index].add(value),
         )  # fmt: skip
 
     def prepare(self, w: Workload) -> Callable[[], Any]:
