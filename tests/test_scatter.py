@@ -171,3 +171,24 @@ def test_on_a_gpu_one_thread_makes_all_updates() -> None:
     assert not {o.op for o in f.kernels[-1].opts} & {"GLOBAL", "LOCAL", "THREAD"}
     assert "atom" not in f.kernels[-1].asm
     assert "%tid" not in f.kernels[-1].asm and "%ctaid" not in f.kernels[-1].asm
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 3), (2,), (3, 2)])
+def test_rows_in_a_row_and_places_outside(shape: tuple[int, ...]) -> None:
+    """One row is at one place in all iterations; what is outside leaves -0.0 and NaN as they are."""
+    i = np.array([0, -5, 0, 7, 0, 99, -99], "i8")
+    x = np.full(shape, -0.0, "f4")
+    x[-1] = np.nan if len(x) > 1 else -0.0
+    n = len(x)
+    for how in ("add", "max", "set"):
+        wanted = x.copy()
+        for k, place in enumerate(i):
+            if -n <= place < n:
+                old, new = wanted[place], np.float32(k + 1)
+                wanted[place] = {"add": old + new, "max": np.maximum(old, new), "set": new}[how]
+        values = np.arange(1, 8, dtype="f4").reshape(7, *(1,) * (len(shape) - 1))
+        value = np.broadcast_to(values, (7, *shape[1:])).copy()
+        made = getattr(param("x", x).at[param("i", i)], how)(param("v", value))
+        for options in ({"threads": 2}, {"optimize": False}):
+            got = uopc.compile(made, **options)(x=x, i=i, v=value)
+            assert got.tobytes() == wanted.tobytes()

@@ -19,15 +19,16 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.tensor import creation, elementwise, indexing
+from uopc.tensor import creation, elementwise
 from uopc.tensor.radix_sort import place_dtype
 
 
 def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     """`a` with rows combined, one after another, with those of the value (replaced without op).
 
-    Update i is for row places[i], which is skipped if it is outside. The value is a number, or has
-    the shape of the places and that of a row of `a`.
+    Update i is for row places[i]; where that is -1, a row is written with what it holds, which
+    costs less than a branch. The value is a number, or has the shape of the places and that of a
+    row of `a`.
     """
     dims, (updates,) = shapes.shape(a), shapes.shape(places)
     rows, width = dims[0], shapes.size(dims[1:])
@@ -36,17 +37,21 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     form = (rows, width)
     storage = creation.buffer(form, a.dtype)
     filled = kernel.after(storage, kernel.store(storage, movement.reshape(a, form)))
-    given = [elementwise.contiguous(cast(places, place_dtype(rows)))]
+    # As an unsigned number -1 is behind the last row.
+    t = dtypes.uint32 if place_dtype(rows) is dtypes.int32 else dtypes.int64
+    given = [elementwise.contiguous(cast(places, t))]
     if value.op is not Ops.CONST:
         given.append(elementwise.contiguous(movement.reshape(value, (updates, width))))
     out, place, *values = [
         creation.kernel_param(n, shapes.shape(g), g.dtype) for n, g in enumerate([storage, *given])
     ]
     i, j = kernel.range(updates, 0), kernel.range(width, 1)
-    row = indexing.between(cast(movement.index(place, i), dtypes.index), rows)
-    element = movement.index(out, row, j)
+    row = cast(movement.index(place, i), dtypes.index)
+    at = row.maximum(0).minimum(rows - 1)
+    old = movement.index(kernel.after(out, i), at, j)  # in the loop, also where `at` is not
     new = movement.index(values[0], i, j) if values else value
-    stored = kernel.store(element, new if op is None else alu.binary(op, element, new))
+    new = new if op is None else alu.binary(op, old, new)
+    stored = kernel.store(movement.index(out, at, j), alu.where(inside(row, rows), new, old))
     name = f"scatter_{op.name if op else 'set'}_{a.dtype.short}"
     sink = kernel.sink(kernel.end(stored, i, j), name=name)
     call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, filled, *given)))
