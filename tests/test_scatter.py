@@ -175,7 +175,7 @@ def test_on_a_gpu_one_thread_makes_all_updates() -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (1, 3), (2,), (3, 2)])
 def test_rows_in_a_row_and_places_outside(shape: tuple[int, ...]) -> None:
-    """One row is at one place in all iterations; what is outside leaves -0.0 and NaN as they are."""
+    """One row is at one place in all iterations; places outside leave -0.0 and NaN as they are."""
     i = np.array([0, -5, 0, 7, 0, 99, -99], "i8")
     x = np.full(shape, -0.0, "f4")
     x[-1] = np.nan if len(x) > 1 else -0.0
