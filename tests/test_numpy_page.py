@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import linalg, special
 
 import uopc
 from uopc import dtypes
@@ -15,6 +15,7 @@ from uopc import dtypes
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "numpy.md"
 A = np.array([[0.5, -2.0, 3.25], [1.0, 0.25, -0.75]], "f4")
 B = np.array([[1.5, 2.0, 0.5], [3.0, 1.25, 2.5]], "f4")
+SQUARE = A.T @ A + np.eye(3, dtype="f4")
 P = np.array([0.5, 1.5, 2.5, 4.0], "f4")
 M = np.arange(12, dtype="f4").reshape(3, 4) - 5
 N, K = np.array([[7, -7, 3], [2, 9, -4]], "i4"), np.array([[2, 3, 1], [1, 2, 3]], "i4")
@@ -120,6 +121,19 @@ ROWS = {
     "`scipy.special.logsumexp": [
         (lambda a: special.logsumexp(a, 1), lambda a: a.logsumexp(1), (A,)),
         (lambda a: np.convolve(a[0], a[1], "same"), lambda a: a[0].convolve(a[1], "same"), (A,)),
+    ],
+    "`np.linalg.cholesky(a)`": [
+        (np.linalg.cholesky, lambda a: a.cholesky(), (SQUARE,)),
+        (lambda a: np.linalg.qr(a)[1], lambda a: a.qr()[1], (SQUARE,)),
+        (np.linalg.inv, lambda a: a.inv(), (SQUARE,)),
+        (np.linalg.det, lambda a: a.det(), (SQUARE,)),
+        (lambda a: np.linalg.slogdet(a)[1], lambda a: a.slogdet()[1], (SQUARE,)),
+        (lambda a: np.linalg.matrix_power(a, 3), lambda a: a.matrix_power(3), (SQUARE,)),
+    ],
+    "`np.linalg.solve(a, b)`": [
+        (np.linalg.solve, lambda a, b: a.solve(b), (SQUARE, B.T)),
+        (lambda a, b: linalg.solve_triangular(a, b, lower=True),
+         lambda a, b: a.solve_triangular(b, lower=True), (SQUARE, B.T)),
     ],
     "`np.einsum": alike(lambda a, b: np.einsum("ij,kj->ik", a, b), on=(A, B)),
     "`a.argmax": alike(lambda a: a.argmax(axis=1), lambda a: a.argmin(axis=0)),

@@ -1,8 +1,11 @@
-"""Products and norms of the Array API (`uopc.numpy.linalg`)."""
+"""`linalg` of the Array API (`uopc.numpy.linalg`): products, norms, factors, equations.
+
+Left out are eigenvalues and singular values, and the norms and ranks that need them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import fold, leaves
@@ -14,12 +17,13 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.numpy.manipulation import matrix_transpose
 from uopc.numpy.reductions import sum as _sum
-from uopc.tensor import nn
+from uopc.tensor import linear_algebra, nn
 from uopc.tensor.einsum import einsum as _einsum
 
 __all__ = [
-    "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "outer", "tensordot",
-    "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power",
+    "matrix_transpose", "outer", "qr", "slogdet", "solve", "solve_triangular", "tensordot", "trace",
+    "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -186,3 +190,69 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     else:
         raise UserError(f"matrix_norm: ord {ord!r} needs singular values, which uopc has not")
     return same_kind(made, (x,))
+
+
+# ---------------------------------------------------------------- factors and equations
+class QRResult(NamedTuple):
+    """The factors of `qr`: q has orthonormal columns, r is an upper triangle."""
+
+    Q: Any
+    R: Any
+
+
+class SlogdetResult(NamedTuple):
+    """The sign of a determinant, and the logarithm of its magnitude."""
+
+    sign: Any
+    logabsdet: Any
+
+
+def cholesky(x: Any, /, *, upper: bool = False) -> Any:
+    """The lower triangles L of x = L·Lᵀ, or the upper ones of x = Uᵀ·U, of which x has the same
+    triangle. A matrix that is not positive definite gives NaN."""
+    return same_kind(linear_algebra.cholesky(uop_of(x, "cholesky"), upper), (x,))
+
+
+def qr(x: Any, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
+    """q with orthonormal columns, and upper triangles r, of x = q·r."""
+    made = linear_algebra.qr(uop_of(x, "qr"), mode)
+    return QRResult(*same_kind(list(made), (x,)))
+
+
+def solve(x1: Any, x2: Any, /) -> Any:
+    """x of x1·x = x2. x2 is one vector, or holds matrices; batches broadcast. A singular matrix
+    gives infinities or NaN."""
+    (a, b), _ = promoted("solve", x1, x2)
+    return same_kind(linear_algebra.solve(a, b), (x1, x2))
+
+
+def solve_triangular(
+    a: Any, b: Any, /, *, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False
+) -> Any:
+    """x of a·x = b for triangles a, as `jax.scipy.linalg.solve_triangular`: the other triangle is
+    not read. `trans` (1 or "T") solves aᵀ·x = b; batches broadcast."""
+    (left, right), _ = promoted("solve_triangular", a, b)
+    made = linear_algebra.solve_triangular(left, right, lower, trans, unit_diagonal)
+    return same_kind(made, (a, b))
+
+
+def inv(x: Any, /) -> Any:
+    """The inverse matrices. A singular matrix gives infinities or NaN."""
+    return same_kind(linear_algebra.inv(uop_of(x, "inv")), (x,))
+
+
+def det(x: Any, /) -> Any:
+    """The determinants of matrices."""
+    return same_kind(linear_algebra.det(uop_of(x, "det")), (x,))
+
+
+def slogdet(x: Any, /) -> SlogdetResult:
+    """The signs of the determinants and the logarithms of their magnitudes: 0 and -inf for a
+    singular matrix."""
+    made = linear_algebra.slogdet(uop_of(x, "slogdet"))
+    return SlogdetResult(*same_kind(list(made), (x,)))
+
+
+def matrix_power(x: Any, n: int, /) -> Any:
+    """The n-th power of matrices; of the inverse for a negative n."""
+    return same_kind(linear_algebra.matrix_power(uop_of(x, "matrix_power"), n), (x,))

@@ -22,6 +22,7 @@ from uopc.tensor import (
     float_functions,
     functions,
     indexing,
+    linear_algebra,
     nn,
     numpy_protocols,
     reductions,
@@ -300,6 +301,16 @@ class Methods:
     assign = indexing.assign
     bind = elementwise.bind
     unbind = elementwise.unbind
+
+    # ------------------------------------------------------------ linear algebra
+    cholesky = linear_algebra.cholesky
+    qr = linear_algebra.qr
+    solve = linear_algebra.solve
+    solve_triangular = linear_algebra.solve_triangular
+    inv = linear_algebra.inv
+    det = linear_algebra.det
+    slogdet = linear_algebra.slogdet
+    matrix_power = linear_algebra.matrix_power
 
     # ------------------------------------------------------------ functions
     call = functions.call

@@ -1,0 +1,256 @@
+"""Factors of matrices, and equations: cholesky, qr, solve, inv, det and the like, for batches.
+
+The last two dimensions are a matrix, those before them a batch. Integers are taken as float64;
+float16 and bfloat16 are computed in float32 and rounded once. No program raises an error for the
+values of a matrix: where IEEE arithmetic gives infinities and NaN, the result has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import alu, checks, movement, operands
+from uopc.ir.builder.fold import cast
+from uopc.ir.builder.leaves import dim_uop
+from uopc.ir.builder.operands import Operand, as_dim
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Shape, show
+from uopc.ir.core.uop import UOp
+from uopc.tensor import creation, elementwise, indexing, matrix_kernels, nn
+
+
+# ---------------------------------------------------------------- arguments
+def _matrices(who: str, a: UOp, square: bool = True) -> tuple[UOp, DType]:
+    """The matrices in a dtype to compute in, and the dtype of the result."""
+    dims = shapes.shape(a)
+    if len(dims) < 2:
+        raise UserError(f"{who}: needs matrices, 2 dimensions or more, got {show(dims)}")
+    if square and dims[-1] != dims[-2]:
+        raise UserError(f"{who}: the matrices must be square, got {show(dims)}")
+    x = a if a.dtype.is_float else cast(a, dtypes.float64)
+    return cast(x, dtypes.accumulator(x.dtype)), x.dtype
+
+
+def _flat(a: UOp, rank: int = 2) -> UOp:
+    """The array with one dimension for all of its batch."""
+    dims = shapes.shape(a)
+    kept = len(dims) - rank
+    return movement.reshape(a, (shapes.size(dims[:kept]), *dims[kept:]))
+
+
+def _mirrored(a: UOp) -> UOp:
+    """The transposed matrices."""
+    return indexing.transpose(a, -1, -2)
+
+
+def _system(who: str, a: UOp, b: Operand, vector: bool) -> tuple[UOp, UOp, Shape, DType]:
+    """The matrices and right-hand sides of equations in one dtype, as batches of one dimension; the
+    shape of the solution, and its dtype."""
+    left, right = operands.paired(a, b, who)
+    left, t = _matrices(who, left)
+    right = cast(right, left.dtype)
+    *batch, n, _ = dims = shapes.shape(left)
+    given = shapes.shape(right)
+    if vector:
+        right = movement.reshape(right, (*given, 1))
+    *others, rows, m = shapes.shape(right) if len(given) else (0, 0)
+    if not given or rows != n:
+        raise UserError(f"{who}: matrices {show(dims)}, right-hand sides {show(given)}")
+    both = shapes.broadcast([tuple(batch), tuple(others)], who)
+    left = movement.expand(left, (*both, n, n))
+    right = movement.expand(right, (*both, n, m))
+    return _flat(left), _flat(right), (*both, n) if vector else (*both, n, m), t
+
+
+def _is_empty(dims: Shape) -> bool:
+    return 0 in dims
+
+
+# ---------------------------------------------------------------- Cholesky, QR
+def cholesky(a: UOp, upper: bool = False) -> UOp:
+    """The lower triangles L of a = L·Lᵀ, or with `upper` the upper ones of a = Uᵀ·U; a has shape
+    (..., n, n). Only the lower (upper) triangle of a is read.
+
+    A matrix that is not positive definite gives NaN in the rest of its factor. UserError for shapes
+    that are not square. Method: Golub and Van Loan, Matrix Computations, 4.2.
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> uopc.compile(x.cholesky())(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        array([[2., 0.],
+               [1., 2.]])
+    """
+    checks.flag("cholesky", "upper", upper)
+    x, t = _matrices("cholesky", a)
+    dims = shapes.shape(x)
+    if _is_empty(dims):
+        return cast(x, t)
+    lower = matrix_kernels.cholesky(_flat(_mirrored(x) if upper else x))
+    made = movement.reshape(lower, dims)
+    return cast(_mirrored(made) if upper else made, t)
+
+
+def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, UOp]:
+    """Orthonormal columns q and upper triangles r of a = q·r, for a of shape (..., m, n).
+
+    "reduced": q has k = min(m, n) columns and r as many rows; "complete": both have m. Signs are
+    LAPACK's: the diagonal of r may be negative. UserError for another mode or fewer dimensions.
+    Method: Householder reflections (Golub and Van Loan, 5.2).
+
+        >>> x = uopc.param("x", (2, 1), dtypes.float64)
+        >>> q, r = uopc.compile(list(x.qr()))(np.array([[3.0], [4.0]]))
+        >>> q.ravel().round(12).tolist(), r.round(12).tolist()
+        ([-0.6, -0.8], [[-5.0]])
+    """
+    if mode not in ("reduced", "complete"):
+        raise UserError(f"qr: the mode must be reduced or complete, got {mode!r}")
+    x, t = _matrices("qr", a, square=False)
+    *batch, m, n = shapes.shape(x)
+    least = as_dim(dim_uop(m).minimum(dim_uop(n)))
+    columns = m if mode == "complete" else least
+    q_dims, r_dims = (*batch, m, columns), (*batch, columns, n)
+    if _is_empty((*batch, least)):
+        eye = creation.eye(m, columns, dtype=t)
+        return movement.expand(eye, q_dims), creation.zeros(r_dims, t)
+    q, r = matrix_kernels.qr(_flat(x), mode == "complete")
+    return cast(movement.reshape(q, q_dims), t), cast(movement.reshape(r, r_dims), t)
+
+
+# ---------------------------------------------------------------- equations
+def solve_triangular(
+    a: UOp, b: Operand, lower: bool = False, trans: Any = 0, unit_diagonal: bool = False
+) -> UOp:
+    """x of a·x = b for triangles a of shape (..., n, n); b has shape (n,) or (..., n, m), and their
+    batches broadcast. `trans` (1 or "T") solves aᵀ·x = b; with `unit_diagonal` the diagonals count
+    as 1. The other triangle of a and such a diagonal are not read.
+
+    A zero on a diagonal gives infinities or NaN. UserError for shapes that do not fit, another
+    `trans`, or flags that are no bools. Method: substitution (Golub and Van Loan, 3.1).
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> solved = x.solve_triangular(np.array([2.0, 5.0]), lower=True)
+        >>> uopc.compile(solved)(np.array([[2.0, 0.0], [1.0, 4.0]]))
+        array([1., 1.])
+    """
+    who = "solve_triangular"
+    is_lower = checks.flag(who, "lower", lower)
+    unit = checks.flag(who, "unit_diagonal", unit_diagonal)
+    if type(trans) not in (int, str) or trans not in (0, 1, 2, "N", "T", "C"):
+        raise UserError(f"{who}: trans must be 0, 1, 2, N, T or C, got {trans!r}")
+    right = operands.as_uop(b, a.dtype)
+    left, right, dims, t = _system(who, a, right, len(shapes.shape(right)) == 1)
+    if trans not in (0, "N"):
+        left, is_lower = _mirrored(left), not is_lower
+    if _is_empty(dims):
+        return creation.zeros(dims, t)
+    if not is_lower:  # rows and columns backwards are a lower triangle
+        left, right = movement.flip(left, (1, 2)), movement.flip(right, 1)
+    made = matrix_kernels.forward_substitution(left, right, unit)
+    if not is_lower:
+        made = movement.flip(made, 1)
+    return cast(movement.reshape(made, dims), t)
+
+
+def solve(a: UOp, b: Operand) -> UOp:
+    """x of a·x = b for matrices a of shape (..., n, n); b has shape (n,) or (..., n, m), and their
+    batches broadcast.
+
+    A singular matrix gives infinities or NaN. UserError for shapes that do not fit. Method:
+    Gaussian elimination with partial pivoting (Golub and Van Loan, 3.4).
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> solved = x.solve(np.array([2.0, 3.0]))
+        >>> uopc.compile(solved)(np.array([[0.0, 1.0], [1.0, 1.0]]))
+        array([1., 2.])
+    """
+    right = operands.as_uop(b, a.dtype)
+    left, right, dims, t = _system("solve", a, right, len(shapes.shape(right)) == 1)
+    if _is_empty(dims):
+        return creation.zeros(dims, t)
+    return cast(movement.reshape(matrix_kernels.solve(left, right), dims), t)
+
+
+def inv(a: UOp) -> UOp:
+    """The inverse matrices of a, of shape (..., n, n): the solution of a·x = 1, see `solve`.
+
+    A singular matrix gives infinities or NaN. UserError for shapes that are not square.
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> uopc.compile(x.inv())(np.array([[0.0, 2.0], [1.0, 0.0]]))
+        array([[0. , 1. ],
+               [0.5, 0. ]])
+    """
+    x, t = _matrices("inv", a)
+    return cast(solve(x, creation.eye(shapes.shape(x)[-1], dtype=x.dtype)), t)
+
+
+# ---------------------------------------------------------------- determinants
+def _pivots(who: str, a: UOp) -> tuple[UOp, DType]:
+    """Numbers along the last axis whose product is the determinant; the dtype of the result."""
+    x, t = _matrices(who, a)
+    *batch, n, _ = dims = shapes.shape(x)
+    if _is_empty(dims):
+        return creation.zeros((*batch, n), x.dtype), t
+    return movement.reshape(matrix_kernels.signed_pivots(_flat(x)), (*batch, n)), t
+
+
+def det(a: UOp) -> UOp:
+    """The determinants of matrices of shape (..., n, n): the products of the pivots of `solve`.
+
+    1 for n = 0. UserError for shapes that are not square.
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> float(uopc.compile(x.det())(np.array([[0.0, 2.0], [3.0, 1.0]])))
+        -6.0
+    """
+    pivots, t = _pivots("det", a)
+    return cast(movement.reduce(pivots, "mul", -1), t)
+
+
+def slogdet(a: UOp) -> tuple[UOp, UOp]:
+    """The signs of the determinants and the logarithms of their magnitudes, which do not overflow.
+
+    A singular matrix gives 0 and -inf. UserError for shapes that are not square.
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> sign, log = uopc.compile(list(x.slogdet()))(np.array([[0.0, 1.0], [1.0, 0.0]]))
+        >>> float(sign), float(log)
+        (-1.0, 0.0)
+    """
+    pivots, t = _pivots("slogdet", a)
+    signs = movement.reduce(elementwise.sign(pivots), "mul", -1)
+    sizes = alu.alu(elementwise.absolute(pivots), Ops.LOG)
+    return cast(signs, t), cast(movement.reduce(sizes, "add", -1), t)
+
+
+# ---------------------------------------------------------------- powers
+def matrix_power(a: UOp, n: int) -> UOp:
+    """The n-th power of matrices of shape (..., k, k) by repeated squaring; of the inverse for a
+    negative n, the identity for 0. Integers stay integers for n ≥ 0.
+
+    UserTypeError unless n is an int; UserError for shapes that are not square.
+
+        >>> x = uopc.param("x", (2, 2), dtypes.float64)
+        >>> uopc.compile(x.matrix_power(3))(np.array([[1.0, 1.0], [0.0, 1.0]]))
+        array([[1., 3.],
+               [0., 1.]])
+    """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise UserTypeError(f"matrix_power: the exponent must be an int, got {n!r}")
+    _matrices("matrix_power", a)
+    dims = shapes.shape(a)
+    if n == 0:
+        return movement.expand(creation.eye(dims[-1], dtype=a.dtype), dims)
+    square = inv(a) if n < 0 else a
+    made: UOp | None = None
+    left = abs(n)
+    while left:
+        if left & 1:
+            made = square if made is None else cast(nn.matmul(made, square), square.dtype)
+        left >>= 1
+        if left:
+            square = cast(nn.matmul(square, square), square.dtype)
+    assert made is not None  # left was not 0
+    return made

@@ -1,0 +1,326 @@
+"""Kernels that factor matrices of a batch and solve with them: ordered loops for each matrix.
+
+    for b < batch: for k < n: for i: for block of columns: lanes j: w[b, i, j] -= ...
+
+Every matrix is copied into storage whose rows are whole blocks of lanes, so that no vector needs
+a mask; the length of the code does not depend on n. The loop over the batch has no order: threads
+share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from uopc.ir.builder import alu, kernel, leaves, movement
+from uopc.ir.builder.leaves import dim_uop
+from uopc.ir.builder.operands import as_dim
+from uopc.ir.core import dtypes, shapes
+from uopc.ir.core.dtypes import DType
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim
+from uopc.ir.core.uop import UOp, intern
+from uopc.tensor import creation, elementwise, float_functions
+
+_LINE = 64  # bytes of a block of lanes: a line of a cache, and the widest vector
+_FEW = 4  # columns that are solved one by one, their sums in lanes
+
+Read = Callable[[UOp, UOp], UOp]
+
+
+class MatrixKernel:
+    """A kernel in the making: statements run in the order in which they are made."""
+
+    def __init__(self, a: UOp) -> None:
+        self.batch, *_ = shapes.shape(a)
+        self.dtype = a.dtype
+        self.width = _LINE // a.dtype.itemsize
+        self.storage: list[UOp] = []  # by slot
+        self._params: dict[UOp, UOp] = {}
+        self._axes = itertools.count()
+        self.b = self._range(self.batch)
+        self._now: tuple[UOp, ...] = (self.b,)  # what a statement comes after
+
+    # ------------------------------------------------------------ storage
+    def given(self, a: UOp) -> UOp:
+        """The storage of a value."""
+        return self._used(elementwise.contiguous(a))
+
+    def new(self, *dims: Dim, dtype: DType | None = None) -> UOp:
+        """New storage, of so many elements for each matrix."""
+        return self._used(creation.buffer((self.batch, *dims), dtype or self.dtype))
+
+    def _used(self, storage: UOp) -> UOp:
+        slot = len(self.storage)
+        self.storage.append(storage)
+        self._params[storage] = creation.kernel_param(slot, shapes.shape(storage), storage.dtype)
+        return storage
+
+    def padded(self, n: Dim) -> Dim:
+        """The least multiple of the lanes that is not below n."""
+        return as_dim(self._blocks(dim_uop(n)) * self.width)
+
+    def _blocks(self, n: UOp) -> UOp:
+        return (n + (self.width - 1)) // self.width
+
+    # ------------------------------------------------------------ loops
+    def _range(self, end: Dim, kind: Any = "loop") -> UOp:
+        return kernel.range(end, next(self._axes), kind)
+
+    @contextlib.contextmanager
+    def each(self, n: Any) -> Iterator[UOp]:
+        """A loop: its statements run for every i < n, in order."""
+        i = self._range(as_dim(n))
+        self._now = (*self._now, i)
+        yield i
+        self._now = (kernel.end(self._now[0], i),)
+
+    @contextlib.contextmanager
+    def lanes(self, end: Dim, first: UOp | None = None) -> Iterator[UOp]:
+        """Blocks of lanes, from the block of `first` to that of the last one before the end."""
+        begin = None if first is None else first // self.width
+        count = self._blocks(dim_uop(end))
+        block = self._range(as_dim(count if begin is None else count - begin))
+        lane = self._range(self.width, "lane")
+        self._now = (*self._now, block)
+        yield (block if begin is None else block + begin) * self.width + lane
+        self._now = (kernel.end(self._now[0], block, lane),)
+
+    # ------------------------------------------------------------ elements
+    def at(self, storage: UOp, *indices: Any) -> UOp:
+        """An element of this matrix, as it is now."""
+        return movement.index(kernel.after(self._params[storage], *self._now), self.b, *indices)
+
+    def set(self, storage: UOp, *indices: Any, to: Any) -> None:
+        """The statement that stores an element of this matrix."""
+        self._now = (kernel.store(self.at(storage, *indices), to),)
+
+    def sum(self, n: Any, term: Callable[[UOp], UOp]) -> UOp:
+        """The sum of the terms of all i < n."""
+        i = self._range(as_dim(n))
+        return movement.reduce(term(i), Ops.ADD, i)
+
+    def best(self, n: Any, op: Any, term: Callable[[UOp], UOp]) -> UOp:
+        """The terms of all i < n, combined by MAX or MIN."""
+        i = self._range(as_dim(n))
+        return movement.reduce(term(i), op, i)
+
+    # ------------------------------------------------------------ the call
+    def called(self, name: str, *results: UOp) -> tuple[UOp, ...]:
+        """What is in storage after the kernel has run."""
+        short = f"{name}_{self.dtype.short}"
+        sink = kernel.sink(kernel.end(self._now[0], self.b), name=short)
+        call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
+        return tuple([kernel.after(s, call) for s in results])
+
+
+def below(i: UOp, n: Dim) -> UOp:
+    """The index, or none if it is not below n: nothing is read or stored there."""
+    return alu.where(alu.binary(Ops.CMPLT, i, dim_uop(n)), i, UOp.invalid(dtypes.index))
+
+
+# ---------------------------------------------------------------- Cholesky
+def cholesky(a: UOp) -> UOp:
+    """The lower factors L of a = L·Lᵀ, of which the lower triangle is read.
+
+    Row k of U = Lᵀ is what the rows above leave of it, over the root of its diagonal (Golub and Van
+    Loan, Matrix Computations, 4.2): sums in lanes along rows.
+    """
+    n = shapes.shape(a)[-1]
+    s = MatrixKernel(a)
+    wide = s.padded(n)
+    out, given = s.new(n, n), s.given(a)
+    u, row = s.new(n, wide), s.new(wide)
+    with s.each(n) as i, s.lanes(n) as j:
+        s.set(u, i, j, to=s.at(given, below(j, n), i))
+    with s.each(n) as k:
+        with s.lanes(n, k) as j:
+            above = s.sum(k, lambda i: s.at(u, i, k) * s.at(u, i, j))
+            s.set(row, j, to=s.at(u, k, j) - above)
+        diagonal = s.at(row, k).sqrt()
+        with s.lanes(n, k) as j:
+            s.set(u, k, j, to=s.at(row, j) / diagonal)
+    with s.each(n) as i, s.each(n) as j:
+        s.set(out, i, j, to=alu.where(j <= i, s.at(u, j, i), 0))
+    return s.called("cholesky", out)[0]
+
+
+# ---------------------------------------------------------------- triangles
+def _substitute(
+    s: MatrixKernel, out: UOp, a: Read, rhs: Read, divided: bool, backward: bool
+) -> None:
+    """out = the solution of a triangular system, row after row from the first (or the last one, for
+    an upper triangle): out[i] = (rhs[i] - Σ a[i, k]·out[k] over the rows before) / a[i, i]."""
+    _, n, m = shapes.shape(out)
+
+    def place(i: UOp) -> UOp:
+        return dim_uop(n) - 1 - i if backward else i
+
+    def solved(step: UOp, r: UOp) -> None:
+        i = place(step)
+        known = s.sum(step, lambda k: a(i, place(k)) * s.at(out, place(k), r))
+        left = rhs(i, r) - known
+        s.set(out, i, r, to=left / a(i, i) if divided else left)
+
+    with s.each(n) as step:
+        if isinstance(m, int) and m <= _FEW:
+            with s.each(m) as r:
+                solved(step, r)
+        else:
+            with s.lanes(m) as r:
+                solved(step, below(r, m))
+
+
+def forward_substitution(a: UOp, b: UOp, unit: bool) -> UOp:
+    """x of a·x = b for lower triangles a (Golub and Van Loan, 3.1); `unit`: their diagonals are 1,
+    whatever is stored there."""
+    s = MatrixKernel(a)
+    out = s.new(*shapes.shape(b)[1:])
+    left, right = s.given(a), s.given(b)
+    _substitute(
+        s, out, lambda i, k: s.at(left, i, k), lambda i, r: s.at(right, i, r), not unit, False
+    )
+    return s.called("solve_triangular", out)[0]
+
+
+# ---------------------------------------------------------------- elimination
+def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
+    """Storage of [a | b] after Gaussian elimination with partial pivoting (Golub and Van Loan,
+    3.4): a is an upper triangle; and of its pivots, with a minus sign for each exchange of rows.
+
+    A column of zeros has pivot 0 and eliminates nothing; a NaN is a pivot before any number, so
+    that the result shows it. `column` is the next one to eliminate.
+    """
+    n = shapes.shape(a)[-1]
+    m = 0 if b is None else shapes.shape(b)[-1]
+    all_columns = as_dim(dim_uop(n) + dim_uop(m))
+    w, pivots = s.new(n, s.padded(all_columns)), s.new(n)
+    column, factors, row = s.new(s.padded(n)), s.new(s.padded(n)), s.new(s.padded(all_columns))
+    given = s.given(a)
+    right = None if b is None else s.given(b)
+    with s.each(n) as i, s.lanes(n) as j:
+        s.set(w, i, j, to=s.at(given, i, below(j, n)))
+    if right is not None:
+        with s.each(n) as i, s.each(m) as r:
+            s.set(w, i, r + n, to=s.at(right, i, r))
+    with s.lanes(n) as i:
+        s.set(column, i, to=s.at(given, below(i, n), below(dim_uop(0), n)))
+    with s.each(n) as k:
+
+        def size(i: UOp) -> UOp:
+            magnitude = abs(s.at(column, i))
+            known = alu.where(float_functions.isnan(magnitude), math.inf, magnitude)
+            return alu.where(i >= k, known, -1)
+
+        most = s.best(n, Ops.MAX, size)
+        last = dim_uop(n) - 1
+        p = s.best(n, Ops.MIN, lambda i: alu.where(size(i).eq(most), i, last))
+        pivot = s.at(column, p)
+        s.set(pivots, k, to=alu.where(p.eq(k), pivot, -pivot))
+        with s.lanes(n, k) as i:
+            left = alu.where(i.eq(p), s.at(column, k), s.at(column, i))
+            s.set(factors, i, to=alu.where(pivot.eq(0), 0, left / pivot))
+        with s.lanes(all_columns, k) as j:
+            s.set(row, j, to=alu.where(j >= k, s.at(w, p, j), 0))
+        with s.lanes(all_columns, k) as j:
+            s.set(w, p, j, to=s.at(w, k, j))
+        with s.lanes(all_columns, k) as j:
+            s.set(w, k, j, to=s.at(row, j))
+        with s.each(last - k) as rest:
+            i = rest + k + 1
+            with s.lanes(all_columns, k) as j:
+                s.set(w, i, j, to=s.at(w, i, j) - s.at(factors, i) * s.at(row, j))
+            s.set(column, i, to=s.at(w, i, k + 1))
+    return w, pivots
+
+
+def solve(a: UOp, b: UOp) -> UOp:
+    """x of a·x = b."""
+    n = shapes.shape(a)[-1]
+    s = MatrixKernel(a)
+    out = s.new(*shapes.shape(b)[1:])
+    w, _ = _eliminated(s, a, b)
+    _substitute(s, out, lambda i, k: s.at(w, i, k), lambda i, r: s.at(w, i, r + n), True, True)
+    return s.called("solve", out)[0]
+
+
+def signed_pivots(a: UOp) -> UOp:
+    """Numbers for each matrix whose product is its determinant."""
+    s = MatrixKernel(a)
+    _, pivots = _eliminated(s, a, None)
+    return s.called("pivots", pivots)[0]
+
+
+# ---------------------------------------------------------------- Householder
+def _find_reflection(
+    s: MatrixKernel, w: UOp, c: UOp, vectors: UOp, factors: UOp, divisor: UOp
+) -> None:
+    """The vector v of the reflection 1 - t·v·vᵀ that makes column c of w zero below row c, as row c
+    of `vectors`; and t, which is 0 where the column is zero there already (Golub and Van Loan, 5.1;
+    the signs are LAPACK's). The column is scaled, so that its squares neither overflow nor vanish.
+    """
+    m = shapes.shape(w)[1]
+    with s.lanes(m) as i:
+        read = s.at(w, below(i, m), c)
+        s.set(vectors, c, i, to=alu.where(i >= c, read, 0))
+    most = s.best(m, Ops.MAX, lambda i: abs(s.at(vectors, c, i)))
+    rest = s.best(m, Ops.MAX, lambda i: alu.where(i > c, abs(s.at(vectors, c, i)), 0))
+    scale = alu.where(most.eq(0), 1, most)
+
+    def square(i: UOp) -> UOp:
+        x = s.at(vectors, c, i) / scale
+        return x * x
+
+    norm, first = s.sum(m, square).sqrt(), s.at(vectors, c, c) / scale
+    beta = alu.where(first < 0, norm, -norm)
+    is_zero = rest.eq(0)
+    s.set(factors, c, to=alu.where(is_zero, 0, (beta - first) / beta))
+    s.set(divisor, 0, to=alu.where(is_zero, 1, first - beta) * scale)
+    with s.lanes(m) as i:
+        rounded = s.at(vectors, c, i) / s.at(divisor, 0)
+        s.set(vectors, c, i, to=alu.where(i.eq(c), 1, rounded))
+
+
+def _reflect(
+    s: MatrixKernel, w: UOp, columns: Dim, vectors: UOp, row: UOp, factor: UOp, c: UOp
+) -> None:
+    """w = (1 - t·v·vᵀ)·w for the columns from c on, with v from row c of `vectors`, 0 above c."""
+    m = shapes.shape(w)[1]
+    with s.lanes(columns, c) as j:
+        product = s.sum(dim_uop(m) - c, lambda i: s.at(vectors, c, i + c) * s.at(w, i + c, j))
+        s.set(row, j, to=factor * product)
+    with s.each(dim_uop(m) - c) as step, s.lanes(columns, c) as j:
+        i = step + c
+        s.set(w, i, j, to=s.at(w, i, j) - s.at(vectors, c, i) * s.at(row, j))
+
+
+def qr(a: UOp, complete: bool) -> tuple[UOp, UOp]:
+    """Orthonormal columns q and upper triangles r of a = q·r (Golub and Van Loan, 5.2)."""
+    _, m, n = shapes.shape(a)
+    least = as_dim(dim_uop(m).minimum(dim_uop(n)))
+    columns = m if complete else least
+    s = MatrixKernel(a)
+    q_out, r_out = s.new(m, columns), s.new(columns, n)
+    w, q = s.new(m, s.padded(n)), s.new(m, s.padded(columns))
+    vectors, factors, divisor = s.new(least, s.padded(m)), s.new(least), s.new(1)
+    row = s.new(as_dim(dim_uop(s.padded(n)).maximum(dim_uop(s.padded(m)))))
+    given = s.given(a)
+    with s.each(m) as i, s.lanes(n) as j:
+        s.set(w, i, j, to=s.at(given, i, below(j, n)))
+    with s.each(least) as c:
+        _find_reflection(s, w, c, vectors, factors, divisor)
+        _reflect(s, w, n, vectors, row, s.at(factors, c), c)
+    with s.each(m) as i, s.lanes(columns) as j:
+        s.set(q, i, j, to=alu.where(i.eq(j), 1, leaves.const(s.dtype, 0)))
+    with s.each(least) as step:
+        c = dim_uop(least) - 1 - step
+        _reflect(s, q, columns, vectors, row, s.at(factors, c), c)
+    with s.each(m) as i, s.each(columns) as j:
+        s.set(q_out, i, j, to=s.at(q, i, j))
+    with s.each(columns) as i, s.each(n) as j:
+        s.set(r_out, i, j, to=alu.where(i <= j, s.at(w, i, j), 0))
+    made = s.called("qr", q_out, r_out)
+    return made[0], made[1]
