@@ -28,6 +28,7 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, Trace
 from uopc.program.program import Program
 from uopc.tensor.creation import param
+from uopc.tracing import tree_code
 from uopc.tracing.pytrees import LEAF, flatten, unflatten
 
 _chosen = config.chosen
@@ -35,6 +36,7 @@ _MOST_PROGRAMS = 1024
 _MOST_SIZE = 1 << 28  # of a dimension that has a name and no bounds
 _OF_NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
 # The functions that are being traced in this thread, with the kinds of their arguments.
+_NO_CALL: tuple[Any, Any, Any, Any] = (object(), None, None, None)
 _tracing: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("jit", default=())
 
 
@@ -65,16 +67,16 @@ class _Compiled:
 
     program: Program | None
     structure: Any
-    # Where a call by position may go to the program unseen: of each argument without dimensions its
-    # number and the classes that it may have, as the program takes numbers for arrays and arrays
-    # for numbers. None where it may not.
-    direct: tuple[tuple[int, tuple[type, ...]], ...] | None
+    # For calls by position: what gives the program's arguments, or None for other values. It is
+    # None itself where they are the arguments of the call.
+    read: Callable[[tuple[Any, ...]], tuple[Any, ...] | None] | None
+    write: Callable[[Any], Any] | None  # makes the results of the program's
 
     def call(self, arrays: Sequence[Any]) -> Any:
         if self.program is None:
             return unflatten(self.structure, ())
         found = self.program(*arrays)
-        return found if self.structure is None else unflatten(self.structure, found)
+        return found if self.write is None else self.write(found)
 
 
 class Jitted:
@@ -90,8 +92,9 @@ class Jitted:
         self._signature = inspect.signature(function)
         self._static, self._donated = frozenset(static), frozenset(donated)
         self._dims = {path: tuple(d) for path, d in dims.items()}
-        variadic = [p.name for p in self._signature.parameters.values()
-                    if p.kind is inspect.Parameter.VAR_KEYWORD]  # fmt: skip
+        kinds = [p.kind for p in self._signature.parameters.values()]
+        variadic = inspect.Parameter.VAR_KEYWORD in kinds
+        self._takes_any_number = inspect.Parameter.VAR_POSITIONAL in kinds
         known = self._signature.parameters.keys()
         for name in (*self._static, *self._donated, *[p.split(".")[0] for p in self._dims]):
             if name not in known and not variadic:
@@ -99,24 +102,21 @@ class Jitted:
                     f"jit: {self._name} has no argument {name!r}; it has {', '.join(known)}"
                 )
         self._compiled: dict[Any, _Compiled] = {}
-        # Of the last direct call: the options, the program, the number of arguments, `direct`.
-        self._last: tuple[Any, Callable[..., Any], int, Any] | None = None
+        self._last = _NO_CALL  # the last call by position: options, and its `_Compiled` in parts
         self._hits = self._misses = 0
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
-        last = self._last
-        if last is not None and not named and len(args) == last[2] and _chosen() is last[0]:
-            for number, classes in last[3]:
-                if type(args[number]) not in classes:
-                    break
-            else:
+        options, program, read, write = self._last
+        if options is _chosen() and not named:
+            arrays = args if read is None else read(args)
+            if arrays is not None:
                 try:
-                    found = last[1](*args)
+                    found = program(*arrays)
                 except (TypeError, ValueError):  # arguments of another kind, or wrong: see below
                     pass
                 else:
                     self._hits += 1
-                    return found
+                    return found if write is None else write(found)
         kind = self._kind(args, named)
         if kind.inline:
             return self._inlined(kind, args, named)
@@ -154,7 +154,7 @@ class Jitted:
     def clear_cache(self) -> None:
         """Forget all programs of this function."""
         self._compiled.clear()
-        self._last, self._hits, self._misses = None, 0, 0
+        self._last, self._hits, self._misses = _NO_CALL, 0, 0
 
     # ------------------------------------------------------------ a call
     def _kind(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Kind:
@@ -227,28 +227,27 @@ class Jitted:
             while len(self._compiled) >= _MOST_PROGRAMS:
                 self._compiled.pop(next(iter(self._compiled)), None)
             found = self._compiled[kind.key] = self._made(kind, args, named)
-        if found.direct is not None and not kind.static and not named:
-            assert found.program is not None
-            self._last = kind.key[-1], found.program, len(kind.arrays), found.direct
+        if found.program is not None and not (kind.static or named or self._takes_any_number):
+            self._last = kind.key[-1], found.program, found.read, found.write
         return found
 
     def _made(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
         params, leaves, structure = self._traced(kind, args, named)
         if not leaves:
-            return _Compiled(None, structure, None)
+            return _Compiled(None, structure, None, None)
         plain = structure == LEAF or (
             structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
         )
         graph = unflatten(structure, leaves) if plain else tuple(leaves)
         how = self._how | {"name": self._how["name"] or _identifier(self._name)}
         program = driver.compile(graph, inputs=params, **how)
-        flat = all(p == LEAF for p in kind.structure.parts)
-        direct = tuple(
-            [(i, _classes(t, weak)) for i, (t, dims, weak) in enumerate(kind.specs) if not dims]
-        )
-        return _Compiled(
-            program, None if plain else structure, direct if plain and flat else None
-        )
+        parts = kind.structure.parts
+        classes = {
+            i: _classes(t, weak) for i, (t, dims, weak) in enumerate(kind.specs) if not dims
+        }
+        flat = not classes and all(p == LEAF for p in parts)
+        read = None if flat else tree_code.reader(parts, classes)
+        return _Compiled(program, structure, read, None if plain else tree_code.writer(structure))
 
     # ------------------------------------------------------------ tracing
     def _traced(

@@ -61,16 +61,21 @@ def flatten(value: Any) -> tuple[list[tuple[str, Any]], Any]:
 
 
 def _taken_apart(value: Any, path: str, leaves: list[tuple[str, Any]]) -> Any:
-    split = _split(value)
-    if split is None:
+    found = split(value)
+    if found is None:
         leaves.append((path, value))
         return LEAF
-    detail, names, children = split
+    detail, names, children = found
     parts = [_taken_apart(c, f"{path}.{n}", leaves) for n, c in zip(names, children)]
     return Structure(type(value), detail, tuple(names), tuple(parts))
 
 
-def _split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
+def is_registered(kind: type) -> bool:
+    """True for classes that `register_pytree` knows."""
+    return kind in _registered
+
+
+def split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
     """What a container needs besides its parts, their names, and they; None for a leaf."""
     kind = type(value)
     if value is None:
@@ -93,14 +98,19 @@ def _split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
     """The value with this structure and these leaves."""
-    return _put_together(structure, iter(leaves))
+    return _unflattened(structure, iter(leaves))
 
 
-def _put_together(structure: Any, leaves: Iterator[Any]) -> Any:
+def _unflattened(structure: Any, leaves: Iterator[Any]) -> Any:
     if structure == LEAF:
         return next(leaves)
-    kind, detail, names, parts = structure
-    made = [_put_together(p, leaves) for p in parts]
+    return put_together(structure, [_unflattened(p, leaves) for p in structure.parts])
+
+
+def put_together(structure: Structure, made: list[Any]) -> Any:
+    """A container with this structure, of values for its parts."""
+    kind, names = structure.kind, structure.names
+    detail: Any = structure.detail
     if kind in _registered:
         return _registered[kind][1](detail, made)
     if kind is type(None):
