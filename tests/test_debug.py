@@ -369,3 +369,21 @@ def test_a_whole_compile_passes_the_node_checks():
         f = uopc.compile({"a": x.softmax(), "b": x.cumsum(axis=1), "c": x.sin().argmax(axis=1)})
     a = np.random.default_rng(1).random((8, 32), "f4")
     np.testing.assert_array_equal(f(a)["c"], np.sin(a).argmax(1))
+
+
+def test_the_logger_gets_compiles(caplog: pytest.LogCaptureFixture) -> None:
+    x = uopc.param("x", (17,))
+    with caplog.at_level("DEBUG", logger="uopc"), uopc.options(cache_dir=""):
+        f = uopc.compile(x * 3.0, name="thrice")
+        uopc.compile(x * 3.0, name="thrice")
+        f(np.ones(17, "f4"))
+    assert [r.levelname for r in caplog.records] == ["INFO", "DEBUG"]
+    made, cached = [r.getMessage() for r in caplog.records]
+    assert made.startswith("thrice for cpu ")
+    assert "1 kernel in 1 launch" in made
+    assert "cached in memory" in cached
+
+
+def test_nothing_is_logged_unasked(caplog: pytest.LogCaptureFixture) -> None:
+    uopc.compile(uopc.param("x", (19,)) * 3.0)
+    assert not caplog.records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -69,11 +70,21 @@ def compile(
         from uopc.program import page
 
         page.write(program)
+    if _is_logged():
+        from uopc.program import debug
+
+        debug.log_compile(program)
     if options.debug:
         from uopc.program import debug
 
         return debug.report_compile(program, options.debug)
     return program
+
+
+def _is_logged() -> bool:
+    """True if a handler gets records of compiles. Without the module nobody has asked for them."""
+    logging = sys.modules.get("logging")
+    return logging is not None and logging.getLogger("uopc").isEnabledFor(logging.INFO)
 
 
 def make_program(request: Request, verify: Verify | None = None) -> Program:

@@ -17,6 +17,7 @@ count.
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -31,9 +32,17 @@ from uopc.program.work import Work
 TIMES, OPTS, SOURCE, GRAPHS, LINEAR, ASSEMBLY = 2, 3, 4, 5, 6, 7
 
 
+def log_compile(program: Program) -> None:
+    """A record of the logger `uopc`: INFO for a compile, DEBUG for a program that was cached."""
+    level = logging.DEBUG if program.stats["cache"] else logging.INFO
+    logger = logging.getLogger("uopc")
+    if logger.isEnabledFor(level):
+        logger.log(level, _summary(program))
+
+
 def report_compile(program: Program, level: int) -> Program:
     """Print the output of a level. Returns the program, which from level 2 on times its calls."""
-    _print(_summary(program))
+    _print(f"uopc: {_summary(program)}")
     if level >= OPTS and "lowered" not in vars(program._stages):
         _print("uopc: the program or a kernel of it is cached; lowered again to be shown")
     for text in splits(program) if level >= OPTS else ():
@@ -66,7 +75,7 @@ def _summary(program: Program) -> str:
         cached = len(program.kernels) - stats["compiled"]
         how += f"; {plural(cached, 'kernel')} cached" if cached else ""
     return (
-        f"uopc: {request.name or 'program'} for {machine.device} {machine.cpu},"
+        f"{request.name or 'program'} for {machine.device} {machine.cpu},"
         f" {request.threads} threads: {plural(len(program.kernels), 'kernel')} in"
         f" {plural(stats['launches'], 'launch', 'launches')}; {how}"
     )
