@@ -17,7 +17,8 @@ import locale
 import os
 from pathlib import Path
 
-_SETTINGS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLUMNS", "LINES", "XDG_CACHE_HOME")
+_SETTINGS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLUMNS", "LINES", "XDG_CACHE_HOME",
+             "OMP_NUM_THREADS")  # fmt: skip
 for _name in [n for n in os.environ if n.startswith("UOPC_") or n in _SETTINGS]:
     del os.environ[_name]  # before uopc looks
 # Files and output of other processes are UTF-8 here, in workers and in processes of tests, whatever

@@ -353,3 +353,18 @@ def test_no_color_may_have_any_value():
 def test_an_unknown_option_is_named():
     with pytest.raises(UserError, match="unknown option 'debg'"), uopc.options(debg=1):
         pass
+
+
+@pytest.mark.parametrize("text, wanted", (
+    ("3", 3), (" 5 ", 5), ("2,4", 2), ("4096", 4096), ("", 0), ("0", 0), ("-2", 0), ("4097", 0),
+    ("many", 0), (",2", 0), ("9" * 5000, 0),
+))  # fmt: skip
+def test_threads_as_openmp_was_told(text, wanted, monkeypatch):
+    assert config.from_environment({"OMP_NUM_THREADS": text}).threads == wanted
+    for own in ("0", "7"):
+        both = {"OMP_NUM_THREADS": text, "UOPC_THREADS": own}
+        assert config.from_environment(both).threads == int(own)
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    program = uopc.compile(rows())
+    assert wanted == 0 or program._request.threads == wanted
+    assert uopc.compile(rows(), threads=1)._request.threads == 1

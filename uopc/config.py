@@ -103,16 +103,21 @@ def variable(name: str) -> str:
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
     """The options that environment variables ask for. UserError names one with a bad value."""
     given = os.environ if environment is None else environment
-    return _parsed(tuple([given.get(v) for v in _VARIABLES]))
+    return _parsed(tuple([given.get(v) for v in _VARIABLES]), given.get("OMP_NUM_THREADS") or "")
 
 
 _VARIABLES = tuple(map(variable, _KINDS))
 
 
 @functools.lru_cache(16)
-def _parsed(texts: tuple[str | None, ...]) -> Options:
-    """The options of the values of all variables."""
+def _parsed(texts: tuple[str | None, ...], openmp_threads: str) -> Options:
+    """The options of the values of all variables. As many threads as OpenMP was told to take, a
+    number for each level of nesting, if no variable of ours says more."""
     fields: dict[str, Any] = {}
+    outermost = openmp_threads.split(",")[0].strip()
+    with contextlib.suppress(ValueError):
+        if 0 < int(outermost) <= MOST_THREADS:
+            fields["threads"] = int(outermost)
     for (name, kind), text in zip(_KINDS.items(), texts):
         if text or (name == "cache_dir" and text is not None):  # set and empty turns it off
             fields[name] = text
