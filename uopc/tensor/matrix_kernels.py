@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from uopc.ir.builder import alu, kernel, leaves, movement
+from uopc.ir.builder.fold import bitcast
 from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
@@ -23,7 +23,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
-from uopc.tensor import creation, elementwise, float_functions
+from uopc.tensor import creation, elementwise
 
 _LINE = 64  # bytes of a block of lanes: a line of a cache, and the widest vector
 _FEW = 4  # columns that are solved one by one, their sums in lanes
@@ -187,6 +187,12 @@ def forward_substitution(a: UOp, b: UOp, unit: bool) -> UOp:
 
 
 # ---------------------------------------------------------------- elimination
+def _order(x: UOp) -> UOp:
+    """An integer that is greater for a greater magnitude, and the greatest for a NaN."""
+    t = dtypes.int32 if x.dtype.itemsize == 4 else dtypes.int64
+    return bitcast(x, t) & ((1 << (t.itemsize * 8 - 1)) - 1)
+
+
 def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
     """Storage of [a | b] after Gaussian elimination with partial pivoting (Golub and Van Loan,
     3.4): a is an upper triangle; and of its pivots, with a minus sign for each exchange of rows.
@@ -208,28 +214,27 @@ def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
             s.set(w, i, r + n, to=s.at(right, i, r))
     with s.lanes(n) as i:
         s.set(column, i, to=s.at(given, below(i, n), below(dim_uop(0), n)))
+    last = dim_uop(n) - 1
     with s.each(n) as k:
+        left = last + 1 - k
+        most = s.best(left, Ops.MAX, lambda i: _order(s.at(column, i + k)))
 
-        def size(i: UOp) -> UOp:
-            magnitude = abs(s.at(column, i))
-            known = alu.where(float_functions.isnan(magnitude), math.inf, magnitude)
-            return alu.where(i >= k, known, -1)
+        def place(i: UOp, k: UOp = k, most: UOp = most) -> UOp:
+            return alu.where(_order(s.at(column, i + k)).eq(most), i + k, last)
 
-        most = s.best(n, Ops.MAX, size)
-        last = dim_uop(n) - 1
-        p = s.best(n, Ops.MIN, lambda i: alu.where(size(i).eq(most), i, last))
+        p = s.best(left, Ops.MIN, place)
         pivot = s.at(column, p)
         s.set(pivots, k, to=alu.where(p.eq(k), pivot, -pivot))
         with s.lanes(n, k) as i:
-            left = alu.where(i.eq(p), s.at(column, k), s.at(column, i))
-            s.set(factors, i, to=alu.where(pivot.eq(0), 0, left / pivot))
+            value = alu.where(i.eq(p), s.at(column, k), s.at(column, i))
+            s.set(factors, i, to=alu.where(pivot.eq(0), 0, value / pivot))
         with s.lanes(all_columns, k) as j:
             s.set(row, j, to=alu.where(j >= k, s.at(w, p, j), 0))
         with s.lanes(all_columns, k) as j:
             s.set(w, p, j, to=s.at(w, k, j))
         with s.lanes(all_columns, k) as j:
             s.set(w, k, j, to=s.at(row, j))
-        with s.each(last - k) as rest:
+        with s.each(left - 1) as rest:
             i = rest + k + 1
             with s.lanes(all_columns, k) as j:
                 s.set(w, i, j, to=s.at(w, i, j) - s.at(factors, i) * s.at(row, j))
