@@ -3,7 +3,7 @@
     python benchmarks/kernels.py [--threads 2,1] [--workloads a,b] [--peers a,b] [--rounds 5]
                                  [--out FOLDER]
 
-A workload is a name, or a group of them: anchors, odd, more, places. Without the option it is all.
+A workload is a name, or a group of them: anchors, odd, more, places, matrices. Without it: all.
 One warm process for each peer; they take turns, and whoever's turn it is not is stopped, so that
 idle threads that spin take nothing from the others. A row is judged by the least of its rounds'
 medians; one whose rounds differ by more than 30% is measured again. With --out: `kernels.json`,
@@ -35,13 +35,15 @@ sys.path.insert(0, str(HERE))
 
 from kernel_report import markdown, plot
 from limits import limit_seconds
+from matrix_workloads import MATRICES
 from more_workloads import MORE
 from peers import NUMPY, PEERS, installed
 from place_workloads import PLACES
 from workloads import ANCHORS, ODD, WORKLOADS, Workload
 
 # Names that stand for several workloads.
-GROUPS = {"anchors": ANCHORS, "odd": ODD, "more": MORE, "places": PLACES}
+GROUPS = {"anchors": ANCHORS, "odd": ODD, "more": MORE, "places": PLACES,
+          "matrices": MATRICES}  # fmt: skip
 
 SPREAD = 0.30  # (greatest - least) / median of the rounds above which a row is measured again
 TRIES = 3

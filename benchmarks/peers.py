@@ -71,6 +71,7 @@ NUMPY = SimpleNamespace(
     sort=np.sort, argsort=np.argsort, top_k=_numpy_top_k,
     histogram=lambda x, bins, ends: np.histogram(x, bins, ends)[0],
     bincount=lambda x, n: np.bincount(x, minlength=n), scatter_add=_numpy_scatter_add,
+    cholesky=np.linalg.cholesky, solve=np.linalg.solve,
 )  # fmt: skip
 
 
@@ -126,6 +127,7 @@ class Uopc(Peer):
             histogram=lambda x, bins, ends: x.histogram(bins, ends)[0],
             bincount=lambda x, n: x.bincount(length=n),
             scatter_add=lambda table, index, value: table.at[index].add(value),
+            cholesky=UOp.cholesky, solve=UOp.solve,
         )  # fmt: skip
         uopc.compile(uopc.param("x", (8,)) + 1)  # LLVM is loaded once a process
 
@@ -175,6 +177,7 @@ class Torch(Peer):
             histogram=lambda x, bins, ends: torch.histc(x, bins, *ends),
             bincount=lambda x, n: torch.bincount(x, minlength=n),
             scatter_add=lambda table, index, value: table.index_add(0, index, value),
+            cholesky=torch.linalg.cholesky, solve=torch.linalg.solve,
         )  # fmt: skip
 
     def prepare(self, w: Workload) -> Callable[[], Any]:
@@ -236,6 +239,7 @@ class Jax(Peer):
             histogram=lambda x, bins, ends: jnp.histogram(x, bins, ends)[0],
             bincount=lambda x, n: jnp.bincount(x, length=n),
             scatter_add=lambda table, index, value: table.at[index].add(value),
+            cholesky=jnp.linalg.cholesky, solve=jnp.linalg.solve,
         )  # fmt: skip
 
     def prepare(self, w: Workload) -> Callable[[], Any]:

@@ -2,7 +2,7 @@
 
 `ANCHORS` are those of which other peers' times are recorded; `ODD` are the same at sizes that fit
 nothing; `more_workloads.py` has networks and shapes that are in neither, `place_workloads.py`
-sorts, counts and updates.
+sorts, counts and updates, `matrix_workloads.py` factors of matrices.
 
 A workload has inputs from a fixed seed, a body, and what any program must spend on it at least:
 bytes read and written, floating-point operations, and elements that need a function.
