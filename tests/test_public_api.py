@@ -16,7 +16,7 @@ CONTRACT = [
     "Unsupported", "dtypes", "UOp", "Ops", "UPat", "PatternMatcher", "graph_rewrite", "Program",
     "cache", "errors", "__version__", "function", "kernel_param", "KernelInfo", "fast_zeros",
     "load_schedule", "save_schedule", "AxisType", "BottomUpGate", "GroupOp", "Opt", "jit",
-    "random", "register_pytree",
+    "random", "register_pytree", "cond",
 ]  # fmt: skip
 
 

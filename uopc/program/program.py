@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import keyword
 import os
@@ -75,6 +76,7 @@ class ArraySpec:
         return f"ArraySpec(name={self.name!r}, shape={shapes.show(self.shape)}, dtype={self.dtype})"
 
 
+_MOST_SHOWN = 64  # kernels of a program whose loop nests a notebook shows
 # Parameters of a signature: by position alone, by position or name, by name alone.
 _POSITION = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_ONLY)
 _EITHER = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -180,7 +182,18 @@ class Program(ProgramBase):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v.name}: {v.dtype.short}{shapes.show(v.shape)}" for v in self.inputs)
-        return f"<uopc.Program ({inputs}), {len(self.kernels)} kernels>"
+        count = len(self.kernels)
+        return f"<uopc.Program ({inputs}), {count} kernel{'s' * (count != 1)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the loop nests of the kernels, for which the graph of a program from a
+        cache is lowered again. A program of many kernels shows its name alone."""
+        if len(self.kernels) > _MOST_SHOWN:
+            return html.escape(f"{self!r}: see program.report(file)")
+        from uopc.dump.report.notebook import nests_html
+
+        stages, cpu = self._stages, self._request.options.target_cpu
+        return nests_html(repr(self), self._backend.dump(stages.lowered, cpu))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return self._make, (self._request,)

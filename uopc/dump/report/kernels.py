@@ -102,10 +102,21 @@ class Kernels:
                 names.setdefault(slot, set()).add(self.storage.get(storage_root(a), ""))
         return {slot: next(iter(found)) for slot, found in names.items() if len(found) == 1}
 
+    def nest(self, kernel: UOp) -> list[Line]:
+        """The loop nest of a linear kernel, before its copies and lanes are spelled out."""
+        return self._whole_nest(kernel) or loop_nest(kernel, self.dump.names, {})
+
+    def _whole_nest(self, kernel: UOp) -> list[Line]:
+        """The nest with all statements; none of a kernel that is too long, or skipped."""
+        split = self.split.get(kernel, kernel)
+        stages = [s for s in self.dump.stages if s.run.level is KERNEL and split in s.kernels]
+        if not stages:
+            return []
+        return loop_nest(stages[-1].kernels[split], self.dump.names, self._slots(kernel))
+
     def _shown(self, kernel: UOp) -> dict[str, Any]:
         slots, split = self._slots(kernel), self.split.get(kernel, kernel)
-        stages = [s for s in self.dump.stages if s.run.level is KERNEL and split in s.kernels]
-        nest = loop_nest(stages[-1].kernels[split], self.dump.names, slots) if stages else []
+        nest = self._whole_nest(kernel)
         places = {self.sources.of(u) for u in self.run.located(kernel)} - {0}
         return {
             "nodes": len(kernel.src),
