@@ -139,6 +139,33 @@ def test_top_k(n: int, k: int) -> None:
         np.testing.assert_array_equal(result, wanted)
 
 
+@pytest.mark.parametrize("t", [
+    pytest.param(t, marks=() if t in ("uint8", "float32", "int64") else pytest.mark.slow)
+    for t in ("bool", "uint8", "int8", "float16", "bfloat16", "float32", "int64", "uint64")
+])  # fmt: skip
+@pytest.mark.parametrize(("shape", "axis", "k"), [
+    ((1000,), 0, 1), ((257, 3), 0, 5), ((2, 5, 331), -1, 3), ((70_001,), 0, 32),
+])  # fmt: skip
+def test_few_of_many(t: str, shape: tuple[int, ...], axis: int, k: int) -> None:
+    """Of blocks with the greatest elements: equal ones in their order, the least beside padding."""
+    dtype, n = getattr(dtypes, t), shape[axis]
+    for a in (numbers(t, shape, n), np.zeros(shape, dtype.numpy)):
+        wanted = places(a, axis, True).take(range(k), axis)
+        f = uopc.compile(uopc.param("x", shape, dtype).top_k(k, axis), verify=True)
+        values, found = f(a)
+        np.testing.assert_array_equal(found, wanted)
+        assert values.tobytes() == np.take_along_axis(a, wanted, axis).tobytes()
+
+
+def test_the_greatest_of_a_product() -> None:
+    """Elements are computed once."""
+    a, b = (np.random.default_rng(s).normal(size=(40, 40)).astype("f4") for s in (0, 1))
+    x, y = uopc.param("x", (40, 40)), uopc.param("y", (40, 40))
+    f = uopc.compile((x @ y).flatten().top_k(3))
+    np.testing.assert_allclose(f(a, b)[0], np.sort((a @ b).ravel())[:-4:-1], 1e-5)
+    assert len([k for k in f.kernels if k.name.endswith("_40")]) == 1
+
+
 def test_values_and_places_come_from_one_kernel() -> None:
     values, found = uopc.param("x", (1000,)).top_k(1000)
     kernels = [v.kernel.name for v in uopc.compile((values, found)).launches]

@@ -6,6 +6,9 @@ elements keep their order, also with `descending`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
@@ -17,11 +20,13 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
-from uopc.tensor import elementwise
+from uopc.tensor import elementwise, indexing
 from uopc.tensor.radix_sort import Order, place_dtype, radix_sort, radix_sort_values
 
 # Rows up to this length are sorted by comparing all pairs, in lanes; longer ones digit by digit.
 _SHORT = 64
+# For the k greatest of more than _FEW * k elements not all are sorted.
+_FEW = 16
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
@@ -115,8 +120,33 @@ def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:
         limit = f"at most the length of axis {axis} of {show(dims)}"
         raise UserError(f"top_k: k must be {limit}, got {k}")
     window = [(0, k if i == axis else d) for i, d in enumerate(dims)]
+    if k and isinstance(dims[axis], int) and dims[axis] > _FEW * k:
+        x = cast(a, dtypes.int64) if a.dtype is dtypes.index else a
+        flat, unflatten = _flat_rows(elementwise.contiguous(x), axis)
+        places = _first(_Codes(x.dtype, True).keys(flat), k)
+        return unflatten(indexing.gather(flat, 1, places)), unflatten(places)
     values, places = _sorted("top_k", a, axis, True, values=True, places=True)
     return movement.shrink(values, window), movement.shrink(places, window)
+
+
+def _first(key: UOp, k: int) -> UOp:
+    """The places of the k least of each row of unsigned integers, equal ones in their order.
+
+    Of the blocks of a row, those with the k least minima hold them all. In blocks of sqrt(n / k)
+    there are as many minima to choose from as then elements: sqrt(n * k).
+    """
+    rows, n = shapes.shape(key)
+    if n <= _FEW * k:
+        return movement.shrink(argsort(key, 1), [(0, rows), (0, k)])
+    size = math.isqrt(n // k)
+    blocks = -(-n // size)
+    padded = movement.pad(key, [(0, 0), (0, blocks * size - n)], key.dtype.bounds[1])
+    least = movement.reduce(movement.reshape(padded, (rows, blocks, size)), "min", 2)
+    chosen = sort(_first(least, k), 1)  # so that the elements in them are in order, too
+    first = movement.reshape(cast(chosen, place_dtype(n)) * size, (rows, k, 1))
+    inside = movement.reshape(first + cast(leaves.iota(size), first.dtype), (rows, k * size))
+    order = _first(indexing.gather(padded, 1, inside), k)
+    return indexing.gather(inside, 1, order)
 
 
 def _check_flags(who: str, descending: bool, stable: bool) -> None:
@@ -142,9 +172,7 @@ def _sorted(
     if isinstance(n, int) and (n <= 1 or shapes.size(dims) == 0):
         zeros = leaves.full(leaves.const(place_dtype(n), 0), dims)
         return [x] * values + [zeros] * places
-    others = [i for i in range(len(dims)) if i != axis]
-    rows = movement.permute(x, (*others, axis))
-    flat = movement.reshape(rows, (shapes.size(tuple([dims[i] for i in others])), n))
+    flat, unflatten = _flat_rows(x, axis)
     codes = _Codes(x.dtype, descending)
     if bounds.max_dim(n) <= _SHORT:
         found = _by_ranks(flat, codes, values, places)
@@ -156,9 +184,21 @@ def _sorted(
         found = [radix_sort(codes.keys(flat), Order(codes.order.bits))[1]]
     if values:
         found[0] = codes.value(found[0])
+    return [unflatten(f) for f in found]
+
+
+def _flat_rows(x: UOp, axis: int) -> tuple[UOp, Callable[[UOp], UOp]]:
+    """The lines along an axis as rows of two dimensions, and how results of rows go back."""
+    dims = shapes.shape(x)
+    kept = tuple([d for i, d in enumerate(dims) if i != axis])
+    order = (*[i for i in range(len(dims)) if i != axis], axis)
     back = (*range(axis), len(dims) - 1, *range(axis, len(dims) - 1))
-    whole = [movement.reshape(f, shapes.shape(rows)) for f in found]
-    return [movement.permute(w, back) for w in whole]
+
+    def unflatten(rows: UOp) -> UOp:
+        whole = movement.reshape(rows, (*kept, shapes.shape(rows)[1]))
+        return movement.permute(whole, back)
+
+    return movement.reshape(movement.permute(x, order), (shapes.size(kept), dims[axis])), unflatten
 
 
 def _by_ranks(x: UOp, codes: _Codes, values: bool, places: bool) -> list[UOp]:
