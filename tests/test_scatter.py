@@ -164,6 +164,19 @@ def test_bincount() -> None:
         b.bincount(length=3)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "u4", "i8", "u8"])
+def test_bincount_of_the_least_and_greatest_integers(dtype: str) -> None:
+    facts = np.iinfo(dtype)
+    x = np.array([facts.min, facts.max, facts.max // 2 + 1, 0, 1, 4, 5, 5], dtype)
+    for n in (1, 5, 200):
+        wanted = [(x == k).sum() for k in range(n)]
+        check(param("x", x).bincount(length=n), np.array(wanted), x=x)
+    n = uopc.variable("n", 0, 200)
+    f = uopc.compile(param("x", x).bincount(length=n))
+    for size in (0, 1, 6, 200):
+        np.testing.assert_array_equal(f(x=x, n=size), [(x == k).sum() for k in range(size)])
+
+
 def test_on_a_gpu_one_thread_makes_all_updates() -> None:
     x, i = uopc.param("x", (10, 6)), uopc.param("i", (7,), dtypes.int32)
     f = uopc.compile(x.at[i].add(1.0), device="cuda:sm_90")

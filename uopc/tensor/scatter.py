@@ -13,7 +13,7 @@ import numpy as np
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, kernel, leaves, movement, operands
-from uopc.ir.builder.fold import cast
+from uopc.ir.builder.fold import bitcast, cast
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import show
@@ -26,7 +26,7 @@ from uopc.tensor.radix_sort import place_dtype
 def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     """`a` with rows combined, one after another, with those of the value (replaced without op).
 
-    Update i is for row places[i]; where that is -1, a row is written with what it holds, which
+    Update i is for row places[i]; where that is outside, a row is written with what it holds, which
     costs less than a branch. The value is a number, or has the shape of the places and that of a
     row of `a`.
     """
@@ -37,25 +37,33 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
     form = (rows, width)
     storage = creation.buffer(form, a.dtype)
     filled = kernel.after(storage, kernel.store(storage, movement.reshape(a, form)))
-    # As an unsigned number -1 is behind the last row.
-    t = dtypes.uint32 if place_dtype(rows) is dtypes.int32 else dtypes.int64
-    given = [elementwise.contiguous(cast(places, t))]
+    known = cast(places, place_dtype(rows)) if places.dtype is dtypes.index else places
+    given = [elementwise.contiguous(known)]
     if value.op is not Ops.CONST:
         given.append(elementwise.contiguous(movement.reshape(value, (updates, width))))
     out, place, *values = [
         creation.kernel_param(n, shapes.shape(g), g.dtype) for n, g in enumerate([storage, *given])
     ]
     i, j = kernel.range(updates, 0), kernel.range(width, 1)
-    row = cast(movement.index(place, i), dtypes.index)
-    at = row.maximum(0).minimum(rows - 1)
+    row = _row(movement.index(place, i), rows)
+    at = row.minimum(rows - 1)
     old = movement.index(kernel.after(out, i), at, j)  # in the loop, also where `at` is not
     new = movement.index(values[0], i, j) if values else value
     new = new if op is None else alu.binary(op, old, new)
-    stored = kernel.store(movement.index(out, at, j), alu.where(inside(row, rows), new, old))
+    stored = kernel.store(movement.index(out, at, j), alu.where(row < rows, new, old))
     name = f"scatter_{op.name if op else 'set'}_{a.dtype.short}"
     sink = kernel.sink(kernel.end(stored, i, j), name=name)
     call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, filled, *given)))
     return movement.reshape(kernel.after(storage, call), dims)
+
+
+def _row(place: UOp, rows: shapes.Dim) -> UOp:
+    """The row at a place, as an index; one behind the last row for a place outside."""
+    if place.dtype.bits < 64 and bounds.max_dim(rows) <= 1 << 31:
+        # As an unsigned number a negative one is behind the last row.
+        return cast(bitcast(cast(place, dtypes.int32), dtypes.uint32), dtypes.index)
+    number = bitcast(cast(place, dtypes.int64), dtypes.uint64)
+    return cast(number.minimum(cast(leaves.dim_uop(rows), dtypes.uint64)), dtypes.index)
 
 
 def inside(place: UOp, n: shapes.Dim) -> UOp:
@@ -78,11 +86,7 @@ def bincount(a: UOp, weights: Any = None, *, length: Any) -> UOp:
     v = operands.constant(np.int64(1)) if weights is None else operands.as_uop(weights)
     if weights is not None and shapes.shape(v) != dims:
         raise UserError(f"bincount: weights {show(shapes.shape(v))} for integers {show(dims)}")
-    most = dtypes.index.bounds[1]
-    if bounds.bounds(a)[1] > most:
-        a = alu.binary(Ops.MIN, a, leaves.const(a.dtype, most))
     size = shapes.size(dims)
-    place = cast(movement.reshape(a, (size,)), dtypes.index)
-    place = alu.where(inside(place, n), place, affine.const(-1))
+    place = movement.reshape(cast(a, dtypes.int64) if a.dtype is dtypes.index else a, (size,))
     value = v if weights is None else movement.reshape(v, (size,))
     return scatter(leaves.full(leaves.const(v.dtype, 0), (n,)), place, value, Ops.ADD)
