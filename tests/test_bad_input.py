@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import uopc
+import uopc.numpy as uopc_numpy
 from uopc import Ops, PatternMatcher, UOp, UPat, dtypes, graph_rewrite
 from uopc.tensor.creation import kernel_param
 
@@ -466,3 +467,22 @@ def test_rules_of_the_user_that_never_end(case):
         uopc.compile(x + y, rules=PatternMatcher(rules))
     for name in names:
         assert name in str(caught.value)
+
+
+RAGGED = [[1], [0, 1]]
+
+
+@pytest.mark.parametrize(("name", "make"), [
+    ("index", lambda x: x[RAGGED]), ("index", lambda x: x.take(RAGGED)),
+    ("gather", lambda x: x.gather(0, RAGGED)), ("constant", lambda x: uopc.constant(RAGGED)),
+    ("asarray", lambda x: uopc_numpy.asarray(RAGGED)),
+    ("repeat", lambda x: uopc_numpy.repeat(x, RAGGED)),
+    ("histogram", lambda x: x.histogram(RAGGED)), ("quantile", lambda x: x.quantile(RAGGED)),
+    ("choice", lambda x: uopc.random.choice(uopc.random.key(0), RAGGED)),
+    ("choice", lambda x: uopc.random.choice(uopc.random.key(0), 2, p=RAGGED)),
+    ("categorical", lambda x: uopc.random.categorical(uopc.random.key(0), RAGGED)),
+    ("permutation", lambda x: uopc.random.permutation(uopc.random.key(0), RAGGED)),
+])  # fmt: skip
+def test_rows_of_unlike_lengths(name, make):
+    with pytest.raises(uopc.UserError, match=f"^{name}: .*inhomogeneous"):
+        make(uopc.param("x", (3, 4)))

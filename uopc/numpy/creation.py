@@ -39,7 +39,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         from uopc.numpy.manipulation import stack
 
         return asarray(stack([asarray(v) for v in obj]), dtype=dtype)
-    found = np.asarray(obj)
+    found = checks.array("asarray", obj)
     if found.dtype.kind not in "biuf" and "float" not in found.dtype.name:
         raise UserTypeError(f"asarray: no dtype for {found.dtype} ({type(obj).__name__})")
     made = operands.constant(found)

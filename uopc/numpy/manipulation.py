@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import fold, leaves
+from uopc.ir.builder import checks, fold, leaves
 from uopc.ir.builder.movement import normal_axes, normal_axis
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
@@ -193,7 +193,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     """
     if isinstance(repeats, UOp) or (isinstance(repeats, Array) and repeats.tracing is not None):
         raise UserError("repeat: the repeats are not known, and the shape would depend on them")
-    times = np.asarray(repeats)
+    times = checks.array("repeat", repeats)
     if times.dtype.kind not in "iu" or times.ndim > 1 or (times < 0).any():
         raise UserError(f"repeat: expected numbers of 0 or more, got {repeats!r}")
     u = uop_of(x)

@@ -211,7 +211,7 @@ def _drawn(key: UOp, dims: shapes.Shape, n: shapes.Dim, weights: UOp | None) -> 
 
 def _weights(p: Any, n: shapes.Dim) -> UOp:
     """The chances of n elements, as floats of 32 or 64 bits."""
-    chances = operands.as_uop(np.asarray(p) if isinstance(p, (list, tuple)) else p)
+    chances = operands.as_uop(checks.array("choice", p) if isinstance(p, (list, tuple)) else p)
     if shapes.shape(chances) != (n,) or not chances.dtype.is_float:
         got = f"{chances.dtype.name}{shapes.show(shapes.shape(chances))}"
         raise UserError(f"choice: p must be floats of shape {shapes.show((n,))}, got {got}")
@@ -229,7 +229,8 @@ def categorical(key: UOp, logits: UOp, axis: int = -1, shape: Any = None) -> UOp
     `shape` (that of the logits without the axis by default) may have more dimensions in front: so
     many draws of each. int32, or int64 where the axis needs it. UserError for another shape.
     """
-    given = logits if isinstance(logits, UOp) else operands.as_uop(np.asarray(logits))
+    known = logits if isinstance(logits, UOp) else checks.array("categorical", logits)
+    given = operands.as_uop(known)
     if not given.dtype.is_float:
         raise UserTypeError(f"categorical: logits must be floats, got {given.dtype.name}")
     full = shapes.shape(given)
@@ -300,7 +301,7 @@ def _order(key: UOp, dims: shapes.Shape, axis: int) -> UOp:
 def _array(who: str, a: Any) -> UOp | None:
     """An array, or None for a size."""
     if isinstance(a, (np.ndarray, list)):
-        a = operands.as_uop(np.asarray(a))
+        a = operands.as_uop(checks.array(who, a))
     if isinstance(a, UOp) and shapes.shape(a):
         return a
     if isinstance(a, bool) or not isinstance(a, (int, np.integer, UOp)):

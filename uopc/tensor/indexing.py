@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from uopc.errors import Unsupported, UserError, UserIndexError, UserTypeError
-from uopc.ir.builder import alu, kernel, leaves, movement, operands
+from uopc.ir.builder import alu, checks, kernel, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import dim_uop
 from uopc.ir.builder.operands import as_dim
@@ -252,7 +252,7 @@ def _length(begin: Dim, end: Dim) -> Dim:
 # ---------------------------------------------------------------- indices from arrays
 def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
     """An array of indices known now, counted from the front where the size is known."""
-    array = np.asarray(value)
+    array = checks.array("index", value)
     if array.size == 0 and isinstance(value, list):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iub":
@@ -367,7 +367,7 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
     off the axis. Negative indices count from the end, out of range gives 0.
     """
     dims = shapes.shape(a)
-    i = operands.as_uop(np.asarray(index) if isinstance(index, list) else index)
+    i = operands.as_uop(checks.array("gather", index) if isinstance(index, list) else index)
     _check_index_dtype(i.dtype)
     wanted = shapes.shape(i)
     if len(wanted) != len(dims) or not dims:

@@ -18,6 +18,8 @@ from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise, indexing, reductions, scatter, sorting
 from uopc.tensor.radix_sort import place_dtype
 
+# Their edges are a constant of the graph.
+_MOST_BINS = 1 << 30
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -67,14 +69,14 @@ def bin_edges(a: UOp, bins: Any, range: Any = None) -> UOp:
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)):
         wanted = "a number of bins, or a vector of edges"
         raise UserTypeError(f"histogram: expected {wanted}, got {bins!r}")
-    if bins < 1:
-        raise UserError(f"histogram: needs a bin or more, got {bins}")
+    if not 1 <= bins <= _MOST_BINS:
+        raise UserError(f"histogram: needs 1 to 2**30 bins, got {bins}")
     t = a.dtype if a.dtype.is_float else dtypes.float64
     return _equal_bins(a, int(bins), range, dtypes.accumulator(t))
 
 
 def _given_edges(given: Any) -> UOp:
-    edges = given if isinstance(given, UOp) else operands.as_uop(np.asarray(given))
+    edges = given if isinstance(given, UOp) else operands.as_uop(checks.array("histogram", given))
     dims = shapes.shape(edges)
     if len(dims) != 1 or bounds.bounds(leaves.dim_uop(dims[0]))[0] < 2:
         raise UserError(f"histogram: needs a vector of two edges or more, got {shapes.show(dims)}")
@@ -188,7 +190,7 @@ def quantile_of(
 def _share(who: str, q: Any, most: int) -> UOp:
     """Shares q / most as float64."""
     plain = isinstance(q, (list, tuple, bool, int, float))
-    share = operands.as_uop(np.asarray(q) if plain else q, None, who)
+    share = operands.as_uop(checks.array(who, q) if plain else q, None, who)
     if share.dtype.kind == "bool":
         raise UserTypeError(f"{who}: q must be numbers from 0 to {most}, got {q!r}")
     if share.op in (Ops.DATA, Ops.CONST):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core import dtypes
@@ -52,6 +53,14 @@ def number(who: str, value: Any) -> float:
     if not math.isfinite(found):
         raise UserTypeError(f"{who}: expected a finite number, got {value!r}")
     return found
+
+
+def array(who: str, value: Any) -> npt.NDArray[Any]:
+    """The value as a NumPy array; UserError for rows of unlike lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise UserError(f"{who}: {error}") from None
 
 
 def pairs(who: str, given: Any, rank: int) -> Sequence[tuple[Any, Any]]:

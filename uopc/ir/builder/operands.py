@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import leaves
+from uopc.ir.builder import checks, leaves
 from uopc.ir.builder.checks import element_dtype
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.leaves import Scalar, const, located
@@ -111,7 +111,7 @@ def constant(value: Any, dtype: DType | None = None) -> UOp:
         return as_uop(value) if dtype is None else leaves.const(element_dtype(dtype), value)
     if isinstance(value, np.ma.MaskedArray):
         raise UserTypeError("constant: a masked array is not accepted; pass its data")
-    array = np.asarray(value)
+    array = checks.array("constant", value)
     try:
         found = dtypes.from_numpy(array.dtype)
     except UserTypeError as error:
