@@ -8,7 +8,7 @@ import pytest
 
 import uopc
 from uopc import Ops, UOp, dtypes
-from uopc.ir.core.args import ParamArg
+from uopc.ir.core.args import DataArg, KernelArg, NumberArg, ParamArg, RangeArg
 
 f32 = dtypes.float32
 x = uopc.param("x", (8,))
@@ -82,8 +82,50 @@ WRONG = {
         "\n%4 = store %3, 1.0:f32\n%5 = after %2, %4\nsink %5"
     ),
     "vectors of vectors": lambda: uopc.parse(vectors(":f32x8", "", " opts=(VECTOR(0, 8),)")),
+    "a value after effects": lambda: UOp(Ops.AFTER, f32, (x * 2,)),
+    "a value after a store to another": lambda: UOp(
+        Ops.AFTER, f32, (x * 2, UOp(Ops.STORE, dtypes.void, (x, x * 3)))
+    ),
+    "a store to nothing": lambda: UOp(
+        Ops.SINK, dtypes.void, (UOp(Ops.STORE, dtypes.void, (UOp(Ops.INVALID, f32), x)),)
+    ),
+    "a store to a load": lambda: stored(lambda o, i: o.index(i).load()),
+    "a store to a square root": lambda: stored(lambda o, i: o.index(i).sqrt()),
+    "a store to an exchange": lambda: stored(
+        lambda o, i: UOp(Ops.EXCHANGE, None, (o.index(i),), 1)
+    ),
+    "a store to an index after nothing": lambda: stored(
+        lambda o, i: UOp(Ops.AFTER, f32, (o.index(i),))
+    ),
+    "a number that no call gives": lambda: stored(
+        lambda o, i: o.index(i), UOp(Ops.NUMBER, f32, (), NumberArg(1 << 31))
+    ),
+    "an index that is a float": lambda: UOp(Ops.INDEX, f32, (x, x)) + 1,
+    "a part that a tuple lacks": lambda: UOp(
+        Ops.GETTUPLE, f32, (UOp(Ops.TUPLE, dtypes.void, (x, x)),), 5
+    ) + 1,
+    "data that is no array": lambda: UOp(Ops.DATA, f32, (), DataArg("a", (8,), None)) + 1,
+    "a name that is a number": lambda: UOp(Ops.PARAM, f32, (), ParamArg(3, (8,))) + 1,
+    "a kernel whose name is a number": lambda: stored(lambda o, i: o.index(i)).replace(
+        arg=KernelArg(3)
+    ),
+    "an axis that is a word": lambda: stored(
+        lambda o, i: o.index(UOp(Ops.RANGE, None, i.src, RangeArg(("a",), "loop")))
+    ),
+    "a tag that is a list": lambda: UOp(Ops.ADD, f32, (x, x), None, [1]),
+    "nothing": lambda: UOp(Ops.NOOP, dtypes.index, (x.sum(),)),
+    "nothing among values": lambda: (UOp(Ops.NOOP, dtypes.void), x + 1),
     "a substituted shape": lambda: (x.reshape(2, 4) * 2).substitute({x: uopc.param("x", (3,))}),
 }
+
+
+def stored(target, value=1.0):
+    """A kernel that stores to what `target` makes of its argument and its loop."""
+    i, o = UOp.range(8, 0), uopc.kernel_param(0, (8,), f32, "o")
+    to = target(o, i)
+    value = value if isinstance(value, UOp) else UOp.const(to.dtype, value)
+    effect = UOp(Ops.STORE, dtypes.void, (to, value)).end(i)
+    return UOp(Ops.SINK, dtypes.void, (effect,), KernelArg("k"))
 
 
 def vectors(to, of, opts=""):

@@ -219,6 +219,7 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
     ("ranges-nest", KERNEL, two_nests),
     ("ranges-nest", KERNEL, lambda: closed_with(raw_range(8, 0), raw_range(4, 0))),
     ("reads-ordered", KERNEL, lambda: exchanged(at(param(0), index(0)), at(param(1), index(0)))),
+    ("written-storage", KERNEL, lambda: stored_to_a_load()),
     ("flat-index", VECTOR, lambda: sink(store(at(x(), index(0), index(0)), number(1.0)))),
     ("flat-index", VECTOR, lambda: sink(store(at(at(x(), index(0)), index(0)), number(1.0)))),
     ("explicit-loads", LINEAR, lambda: implicit_load()),
@@ -241,6 +242,11 @@ BAD: list[tuple[str, Level, Callable[[], UOp]]] = [
 def stored_to(op: Op, arg: object) -> UOp:
     sizes = (index(8),) if op is Ops.BUFFER else ()
     return sink(store(at(intern(op, F32, sizes, arg), index(0)), number(1.0)))
+
+
+def stored_to_a_load() -> UOp:
+    i = kernel.range(8, 0)
+    return sink(kernel.end(store(load(at(param(0), i)), number(1.0)), i))
 
 
 def barrier_in_a_loop(name: str) -> UOp:

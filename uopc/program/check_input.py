@@ -28,6 +28,12 @@ def checked(graph: UOp) -> UOp:
     verifier.verify(graph, level_of(graph), "input", outside=True)
     _check_devices(graph)
     if level_of(graph) is not TENSOR:
+        for u in walk.order(graph) if Ops.NUMBER in walk.ops(graph) else ():
+            if u.op is Ops.NUMBER:
+                raise InvalidIR(
+                    "input: NUMBER in a kernel that no CALL gives its value, expected a constant"
+                    f"\n  {verifier.describe(u, graph)}{made_at(u)}"
+                )
         return _guarded(graph)
     if Ops.INDEX in walk.ops(graph):
         graph = rebuild.rewritten(graph, _gathered, outside_kernels=True)

@@ -58,8 +58,9 @@ def prepare(
     if single is not None and single.op is Ops.SINK:
         sink, structure = single, "kernel" if level_of(single) is not TENSOR else "tuple"
     else:
-        if structure == "single" and outputs[0].dtype is dtypes.void:
-            name_of = outputs[0].op.name
+        nothing = [u for u in outputs if u.op is Ops.NOOP]
+        if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
+            name_of = [*nothing, *outputs][0].op.name
             raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
         sink = intern(Ops.SINK, dtypes.void, outputs)
     made = list(dict.fromkeys([u.arg.name for u in as_made(_params(sink))]))
@@ -208,7 +209,8 @@ def _ordered_params(sink: UOp, inputs: Sequence[UOp | str]) -> tuple[UOp, ...]:
     for given in inputs:
         param = found.get(given) if isinstance(given, str) else given
         if not isinstance(param, UOp) or param.op not in (Ops.PARAM, Ops.VARIABLE):
-            raise UserError(f"inputs: {given!r} is not a param; there are {', '.join(found)}")
+            names = ", ".join(map(str, found))
+            raise UserError(f"inputs: {given!r} is not a param; there are {names}")
         if param.op is Ops.PARAM:
             if param.arg.name in ordered:
                 raise UserError(f"inputs: {param.arg.name!r} appears twice")

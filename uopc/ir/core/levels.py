@@ -58,6 +58,7 @@ INVARIANTS: dict[str, tuple[Level, str]] = {
     "range-closed-once": (_RANGES, "A REDUCE or END closes every range on each way to the sink."),
     "ranges-nest": (_RANGES, "The ranges around a value form one chain of loops."),
     "reads-ordered": (KERNEL | HANDWRITTEN, "Reads of an element and stores to it have an order."),
+    "written-storage": (_ANYWHERE & ~PROGRAM, "Stores write to storage, or to copies of tensors."),
     "flat-index": (VECTOR | LINEAR, "Storage is indexed by one flat index."),
     "explicit-loads": (LINEAR, "Memory is read by LOAD and written by STORE only."),
     "no-wide-ranges": (VECTOR | LINEAR, "No range is of kind upcast, unroll or lane."),

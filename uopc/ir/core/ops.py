@@ -36,7 +36,7 @@ DTypeRule = Literal[
 ShapeRule = Literal[
     "scalar", "none", "first", "broadcast", "iota", "storage", "reshape", "expand", "permute",
     "flip", "window", "stack", "cat", "reduce", "accumulate", "index", "store", "bitcast", "slice", "part",
-    "stage", "product",
+    "stage", "product", "alike",
 ]  # fmt: skip
 # The kind of arg: how the verifier checks it, and how the text form shows it and the operands.
 ArgKind = Literal[
@@ -230,7 +230,7 @@ class Ops:
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a *ranges", "a is computed once and stored; its readers load it. In a kernel: for each value of the ranges given as sources, which are the first dimensions of the result.", arg=(args.StageArg,), shape="stage", levels=SHAPED, bounds=intervals.same)
     BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
-    MSTACK = Op("mstack", "*a", "One value on several devices.", shape="first", levels=TENSOR, arity=(1, None))
+    MSTACK = Op("mstack", "*a", "One value on several devices.", shape="alike", levels=TENSOR, arity=(1, None))
     MSELECT = Op("mselect", "a", "The part on one device.", arg=(int,), shape="first", levels=TENSOR, field="part")
     ALLREDUCE = Op("allreduce", "a", "Combines the parts of all devices.", arg=(args.ReduceArg,), shape="first", levels=TENSOR, kind="reduce")
     FUNCTION = Op("function", "*outputs", "A graph of PARAMs by slot, called by CALL.", arg=(args.FunctionArg,), dtype="void", shape="none", levels=TENSOR)

@@ -211,6 +211,13 @@ def _stage(u: UOp) -> Shape:
     return (*[e.arg if e.op is Ops.CONST else e for e in ends], *shape(u.src[0]))
 
 
+def _part(u: UOp) -> Shape:
+    values = tuple_elements(u.src[0])
+    if not 0 <= u.arg < len(values):
+        raise UserError(f"part {u.arg} of {len(values)}")
+    return shape(values[u.arg])
+
+
 RULES: dict[str, Callable[[UOp], Shape]] = {
     "scalar": lambda u: (),
     "none": lambda u: (),
@@ -233,7 +240,8 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
     "stage": _stage,
     "product": lambda u: broadcast([s._shape for s in u.src[:2]], u.op.name),
     "slice": _slice,
-    "part": lambda u: shape(tuple_elements(u.src[0])[u.arg]),
+    "part": _part,
+    "alike": _check_alike,
 }
 
 

@@ -165,7 +165,10 @@ def checked(op: Op, dtype: DType | None, src: tuple[UOp, ...], arg: Any, tag: An
         except InvalidIR as error:
             raise InvalidIR(f"{op!r}: {error}") from None
     arg = canonical_arg(op, dtype, arg)
-    return intern(op, dtype, src, arg, tag)
+    try:
+        return intern(op, dtype, src, arg, tag)
+    except TypeError as error:
+        raise InvalidIR(f"{op!r}: the dtype, arg and tag must be hashable: {error}") from None
 
 
 def canonical_arg(op: Op, dtype: DType, arg: Any) -> Any:

@@ -24,7 +24,7 @@ from uopc.ir.core.args import RangeArg, ReduceArg
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.text.literals import make_record, write_string, write_value, written_fields
+from uopc.ir.text.literals import make_record, misfit, write_string, write_value, written_fields
 
 OperandText = Callable[["UOp"], str]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -279,6 +279,8 @@ def _write_record(u: UOp, operand: OperandText) -> Written | None:
     if type(u.arg) is not record:
         return None
     head, src, fields = u.op.name, u.src, written_fields(u.arg)
+    if has_label(u.op) and type(fields[0][1]) is not str:
+        return None
     if u.op.is_storage:
         if not _in_type(u.arg.dims, src, operand):
             return None
@@ -305,7 +307,7 @@ def _read_record(statement: Statement) -> Read:
 
 def _write_range(u: UOp, operand: OperandText) -> Written | None:
     arg = u.arg
-    if type(arg) is not RangeArg:
+    if type(arg) is not RangeArg or misfit(arg):
         return None
     dotted = arg.axis and all(a >= 0 for a in arg.axis)
     axis = ".".join(map(str, arg.axis)) if dotted else write_value(arg.axis)

@@ -122,7 +122,8 @@ def _is_block(u: UOp) -> bool:
 
 
 def _kernel_name(u: UOp) -> str:
-    return write_string(u.arg.name) if type(u.arg) is KernelArg else ""
+    named = type(u.arg) is KernelArg and type(u.arg.name) is str
+    return write_string(u.arg.name) if named else ""
 
 
 class _Section:

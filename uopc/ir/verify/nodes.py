@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import Opt
@@ -92,6 +94,11 @@ def _storage_arg(u: UOp) -> str | None:
 
 def _data_arg(u: UOp) -> str | None:
     array = u.arg.array
+    if not isinstance(array, np.ndarray):
+        return f"the array is {type(array).__name__}, expected one of NumPy"
+    problem = _record_arg(u)
+    if problem:
+        return problem
     if array.shape != u.arg.dims or array.dtype != u.dtype.numpy or u.dtype.lanes > 1:
         return f"the array is {array.dtype.name}{array.shape}, expected {u.dtype.name}{u.arg.dims}"
     return None if array.flags.c_contiguous else "the array is not contiguous"
@@ -260,6 +267,9 @@ def _shape_rule(u: UOp) -> str | None:
     rank = len(shapes.shape(u.src[0])) if u.op is Ops.INDEX else 0
     if u.op is Ops.INDEX and len(u.src) - 1 > rank:
         return f"{len(u.src) - 1} indices, expected at most {rank}"
+    for i, s in enumerate(u.src[1:] if u.op is Ops.INDEX else ()):
+        if not s.dtype.is_integral and not is_invalid(s):
+            return f"index {i} is {s.dtype.name}, expected integers"
     try:
         if u._shape is None:
             shapes.shape(u)

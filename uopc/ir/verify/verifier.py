@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from uopc.errors import InvalidIR
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.calls import graph_order, operands
-from uopc.ir.core.level_of import is_shaped
+from uopc.ir.core.level_of import is_shaped, level_of
 from uopc.ir.core.levels import (
     HANDWRITTEN,
     INVARIANTS,
@@ -25,7 +25,7 @@ from uopc.ir.core.levels import (
 )
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
-from uopc.ir.core.storage import storage_root
+from uopc.ir.core.storage import before_effects, storage_root
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.verify.nodes import CHECKS, describe, verify_node
@@ -270,16 +270,45 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
     return None
 
 
+def _written_storage(root: UOp, nodes: list[UOp]) -> Problems:
+    """A STORE writes to storage. A tensor graph may store to a value: to a copy of it, which an
+    AFTER of the value gives; an AFTER of another value has nothing to wait for."""
+    written = {_stem(u) for u in nodes if u.op is Ops.STORE and level_of(root) is TENSOR}
+    waits = (Ops.STORE, Ops.AFTER) if level_of(root) is TENSOR else (Ops.STORE,)
+    for u in nodes:
+        if u.op not in waits:
+            continue
+        stem = _stem(u)
+        known = stem.op.is_storage or stem.op in _MADE_STORAGE or stem in written
+        if not known or stem.op is Ops.INVALID:
+            yield u, f"the target is {stem.op.name}, expected storage or a view of it"
+        elif u.src[0].op is Ops.AFTER and before_effects(u.src[0]).op is Ops.INDEX:
+            yield u, "the target is AFTER of an INDEX, expected an INDEX of the AFTER"
+
+
+def _stem(u: UOp) -> UOp:
+    """What the target of a STORE or AFTER is a view of."""
+    target = storage_root(u.src[0])
+    while target.op in _SAME_STORAGE:
+        target = storage_root(target.src[0])
+    return target
+
+
+_SAME_STORAGE = (Ops.BITCAST, Ops.DETACH)
+_MADE_STORAGE = (Ops.CONTIGUOUS, Ops.STAGE, Ops.COPY, Ops.CALL, Ops.GETTUPLE)
+
+
 def _reads_ordered(root: UOp, nodes: list[UOp]) -> Problems:
     yield from unordered_reads(root)
 
 
 # Bounds may prove these of a graph as it is given, and no longer of loops that a pass has cut.
-_OF_GIVEN_GRAPHS = ("reads-ordered",)
+_OF_GIVEN_GRAPHS = ("reads-ordered", "written-storage")
 _GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
     "range-closed-once": _closed_once,
     "ranges-nest": _nested,
     "reads-ordered": _reads_ordered,
+    "written-storage": _written_storage,
     "balanced-loops": _balanced,
     "defined-before-use": _defined_before_use,
     "threads-meet": _threads_meet,
