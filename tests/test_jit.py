@@ -374,7 +374,7 @@ def test_values_that_leave_their_function() -> None:
         uopc.jit(lambda x: x + kept[0])(X)
     with pytest.raises(uopc.UserError, match=r"returns a value of keep"):
         uopc.jit(lambda x: kept[0])(X)
-    with pytest.raises(uopc.UserError, match=r"is not known: .* depends on an argument"):
+    with pytest.raises(uopc.UserError, match=r"an array of keep is used after the function"):
         np.asarray(kept[0])
 
 
@@ -417,6 +417,50 @@ def test_an_array_that_is_captured_and_changed() -> None:
 def test_bad_arguments(made: Any) -> None:
     with pytest.raises(uopc.UserError):
         made()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(1, 1.0, True), ((1,), (1.0,), (True,)), (0.0, -0.0), (((0.0, 2),), ((-0.0, 2),)),
+     (frozenset([1]), frozenset([True])), (Point(1, 2), (1, 2)), (np.float64(1), 1.0)],
+)  # fmt: skip
+def test_static_values_that_are_equal_and_not_the_same(values: tuple[Any, ...]) -> None:
+    seen: list[Any] = []
+    f = uopc.jit(lambda x, s: (seen.append(s), x)[1], static_argnames="s")
+    for v in (*values, *values):
+        f(X, v)
+    assert list(map(repr, seen)) == list(map(repr, values))
+
+
+def test_a_static_nan_is_found_again() -> None:
+    f = uopc.jit(lambda x, s: x * s, static_argnames="s")
+    assert np.isnan([f(X, float("nan")), f(X, float("nan"))]).all()
+    assert f.cache_info().programs == 1
+
+
+@pytest.mark.parametrize(
+    "use", [np.asarray, lambda a: float(a[0]), lambda a: a.tolist(), lambda a: a + 1, np.sin,
+            lambda a: uopc.jit(lambda x: x + a)(X), unp.sum, lambda a: bool((a > 0).all())],
+)  # fmt: skip
+def test_an_array_that_left_its_function_says_so(use: Any) -> None:
+    left: list[Any] = []
+    uopc.jit(lambda x: (left.append(x * 2), x)[1])(X)
+    with pytest.raises(uopc.UserError, match=r"used after the function has returned"):
+        use(left[0])
+
+
+def test_elements_cannot_be_deleted() -> None:
+    def f(x: Any) -> Any:
+        del x[0]
+        return x
+
+    with pytest.raises(uopc.UserError, match=r"del x\[i\]"):
+        uopc.jit(f)(X)
+
+
+def test_a_builtin_without_a_signature_is_refused() -> None:
+    with pytest.raises(uopc.UserError, match="Python knows no arguments of max"):
+        uopc.jit(max)
 
 
 def test_errors_of_the_function_pass_through() -> None:

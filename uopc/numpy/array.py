@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,7 @@ class Array:
     def value(self, who: str = "its value") -> npt.NDArray[Any]:
         """The value as a NumPy array, which cannot be written. UserTypeError while it is traced."""
         if self.tracing is not None:
+            trace_of((self,))
             raise UserTypeError(
                 f"{who} is not known: {self!r} depends on an argument. Use where() for a choice by"
                 " value, or name the argument in static_argnames"
@@ -161,6 +162,9 @@ class Array:
         return found
 
     __setitem__ = updates.refused
+
+    def __delitem__(self, key: Any) -> NoReturn:
+        raise UserTypeError("del x[i]: an array has its shape; slices and concat make another")
 
     @property
     def at(self) -> updates.Indexed:

@@ -89,7 +89,12 @@ class Jitted:
         functools.update_wrapper(self, function)
         self._function, self._how = function, how
         self._name = getattr(function, "__name__", "function")
-        self._signature = inspect.signature(function)
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError:
+            raise UserTypeError(
+                f"jit: Python knows no arguments of {self._name}: pass a function that calls it"
+            ) from None
         self._static, self._donated = frozenset(static), frozenset(donated)
         self._dims = {path: tuple(d) for path, d in dims.items()}
         kinds = [p.kind for p in self._signature.parameters.values()]
@@ -180,7 +185,7 @@ class Jitted:
             spec, array = self._leaf(path, leaf)
             specs.append(spec)
             arrays.append(array)
-        alike = tuple([(type(v), v) for v in static.values()])
+        alike = tuple([_exactly(v) for v in static.values()])
         key = structure, tuple(specs), tuple(static), alike, _chosen()
         return _Kind(key, structure, static, paths, specs, arrays, inline)
 
@@ -376,6 +381,16 @@ def _classes(t: dtypes.DType, weak: bool) -> tuple[type, ...]:
     if weak:
         return tuple([c for c, own in _OF_NUMBERS.items() if own == t.numpy])
     return np.ndarray, t.numpy.type
+
+
+def _exactly(value: Any) -> Any:
+    """A key of a static value: 1, 1.0 and True differ, 0.0 and -0.0 too, also inside of tuples."""
+    if isinstance(value, tuple):
+        return type(value), tuple([_exactly(v) for v in value])
+    if isinstance(value, frozenset):
+        return type(value), frozenset([_exactly(v) for v in value])
+    exact = isinstance(value, (float, complex, np.floating))
+    return type(value), repr(value) if exact else value
 
 
 def _is_graph(leaf: Any) -> bool:
