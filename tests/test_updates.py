@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,46 @@ def test_indices_from_data() -> None:
     np.testing.assert_array_equal(f(a, np.int32([0, 7, -1, -9])), [1, 0, 0, 0, 1])
     g = uopc.compile(x.at[i].set(np.float32([1, 2, 3, 4])))
     np.testing.assert_array_equal(g(a, np.int32([2, 2, 9, 2])), [0, 0, 4, 0, 0])
+
+
+SCALARS: dict[str, Callable[[Any, Any], Any]] = {
+    "row": lambda i, j: i, "part of a row": lambda i, j: (i, np.s_[1:3]),
+    "column": lambda i, j: (np.s_[:], i), "with a number": lambda i, j: (np.s_[:], i, 2),
+    "two": lambda i, j: (i, j), "two apart": lambda i, j: (i, 1, j), "last": lambda i, j: (..., j),
+    "new axes": lambda i, j: (None, i, None, j), "beside an array": lambda i, j: (i, I([0, 2])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["set", *UFUNCS])
+@pytest.mark.parametrize("name", SCALARS)
+def test_scalar_indices_from_data(name: str, how: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((4, 5, 3))
+    f = uopc.jit(lambda x, v, i, j: getattr(x.at[SCALARS[name](i, j)], how)(v))
+    for i, j in ((1, 2), (-1, 0), (2, -3)):
+        key = SCALARS[name](i, j)
+        for value in (0.5, rng.random(x[key].shape)):
+            np.testing.assert_array_equal(f(x, value, i, j), expected(how, x, key, value))
+
+
+def test_a_scalar_index_out_of_range_updates_nothing() -> None:
+    x = np.arange(12.0).reshape(4, 3)
+    f = uopc.jit(lambda x, i: x.at[i].set(9))
+    for i in (4, -5, 1 << 40):
+        np.testing.assert_array_equal(f(x, i), x)
+
+
+def test_a_whole_array_of_which_a_part_is_written_in_place() -> None:
+    """The time of a write is that of the part, and the result is the caller's memory."""
+    at = uopc.variable("at", 0, 999)
+    x, row = uopc.param("x", (1000, 8)), uopc.param("row", (8,))
+    whole = x.after(x[at : at + 1].assign(row.reshape(1, 8)))
+    program = uopc.compile(whole[at] * 2, inputs=[x, row])
+    assert [k.name for k in program.kernels] == ["E_8", "E_8n1"]
+    memory = np.zeros((1000, 8), "f4")
+    for i in (0, 7, 999):
+        np.testing.assert_array_equal(program(memory, np.full(8, i, "f4"), at=i), [2 * i] * 8)
+        assert (memory[i] == i).all()
 
 
 def test_masks() -> None:

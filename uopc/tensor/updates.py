@@ -96,7 +96,8 @@ def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
         counts = tuple([x.count for x in axes])
         return _put(a, movement.reshape(new, counts), axes, how)
     part = [Axis(0, n, n) if advanced(x) else x for x, n in zip(axes, shapes.shape(a))]
-    first = sum([len(group) for group in groups[: layout.index(BLOCK)]])
+    before = layout.index(BLOCK) if BLOCK in layout else 0  # of scalars, the block has no axes
+    first = sum([len(group) for group in groups[:before]])
     order = [*range(first, first + len(block))]
     new = movement.permute(new, (*order, *[i for i in range(len(shape)) if i not in order]))
     kept = tuple([x.count for x in axes if not advanced(x)])
