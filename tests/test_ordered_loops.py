@@ -93,6 +93,36 @@ INDEPENDENT = {
 }
 
 
+def test_values_that_stay_in_the_block_of_an_iteration_are_independent() -> None:
+    """The greatest index that a value may give decides, and lengths that depend on outer loops."""
+    places = kernel_param(1, (N,), dtypes.int32, "places")
+    for most, shared in ((7, True), (8, False)):
+        place = places.index(a).cast(dtypes.index).maximum(0).minimum(most)
+        store = o[a * 8 + place].store(o[a * 8] + 1)
+        c = UOp.range(8, 1)
+        rest = UOp.range(8 - c, 2)
+        other = o[a * 8 + c + rest + (most - 7)].store(o[a * 8] + 1)
+        for effect in (store.end(a), other.end(a, c, rest)):
+            sink = effect.sink(name="k", opts=(Opt("THREAD", 0, 2),))
+            if shared:
+                assert [str(v) for v in uopc.compile(sink).kernels[0].opts] == ["THREAD(0, 2)"]
+            else:
+                with pytest.raises(uopc.UserError, match="its iterations keep their order"):
+                    uopc.compile(sink)
+
+
+def test_threads_of_a_gpu_do_not_run_code_beside_their_loop() -> None:
+    """All of them would add 1 to each element, and read it before the others have stored it."""
+    c, d = UOp.range(8, 1), UOp.range(8, 2)
+    first = o[a * 8 + c].store(x[a * 8 + c]).end(c)
+    then = o.after(first, d)
+    effect = then[a * 8 + d].store(then[a * 8 + d] + 1).end(d).end(a)
+    f = uopc.compile(effect.sink(name="k"), device="cuda:sm_90")
+    assert not any("LOCAL" in str(v) and v.axis != 0 for v in f.kernels[0].opts)
+    with pytest.raises(uopc.UserError, match="code outside of it shares storage"):
+        uopc.compile(effect.sink(name="k", opts=(Opt("LOCAL", 1, 8),)), device="cuda:sm_90")
+
+
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_iterations_that_never_meet_have_lanes(name: str) -> None:
     store, loops = INDEPENDENT[name]

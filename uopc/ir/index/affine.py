@@ -291,6 +291,9 @@ def divisor(a: UOp) -> int:
 def upper(a: UOp) -> UOp:
     """A symbolic upper bound: positive terms at their greatest, ranges at end - 1."""
     constant, terms = form(a)
+    for m, f in reversed(terms.items()):
+        if f > 0 and m.op is Ops.RANGE and ranges.ranges(m.src[0]):  # k + j is < n if j < n - k
+            return upper(add(a, scaled(sub(plus(m.src[0], -1), m), f)))
     out = const(constant)
     for m, f in terms.items():
         out = add(out, scaled(_upper_monomial(m) if f > 0 else _lower_monomial(m), f))

@@ -108,8 +108,9 @@ def _apart(target: UOp, access: UOp, r: UOp) -> bool:
     if a is None or b is None:
         return False
     (first, one), (second, two) = affine.form(a), affine.form(b)
-    moving = [m for m in one if r in ranges.ranges(m)]
-    if len(moving) != 1 or moving != [m for m in two if r in ranges.ranges(m)]:
+    # A value that was read, or a quotient, may depend on r too: its bounds are what counts.
+    moving = [m for m in one if r in affine.factors(m)]
+    if len(moving) != 1 or moving != [m for m in two if r in affine.factors(m)]:
         return False
     m, k = moving[0], one[moving[0]]
     others = [x for x in affine.factors(m) if x is not r]

@@ -43,6 +43,7 @@ def local(kernel: UOp, r: UOp, n: int) -> UOp:
     r, a loop of 0 or 1 iterations skips the missing ones."""
     legality.check_free(kernel, r)
     _check_output(kernel, r)
+    _check_not_shared(kernel, r)
     legality.check_amount(n)
     length = r.src[0]
     if affine.is_multiple(length, n):
@@ -136,6 +137,22 @@ def _check_output(kernel: UOp, r: UOp) -> None:
         raise Refused("only an output loop can be handed to blocks and threads; use GROUP")
     legality.check_unordered(kernel, r)
     legality.check_parallel(kernel, legality.loops_to(kernel, r))
+
+
+def _check_not_shared(kernel: UOp, r: UOp) -> None:
+    """Refused if code of the nest outside of r reads storage that the iterations of r write, or the
+    other way round: a thread would read what another one may not have written yet."""
+    if r in _fill_loops(kernel):
+        return
+    for nest in kernel.src:
+        order = walk.toposort(nest)
+        written = {(storage_root(u.src[0]), r in ranges.ranges(u.src[0]))
+                   for u in order if u.op is Ops.STORE}  # fmt: skip
+        for s in {s for u in order for s in (u.src[1:] if u.op is Ops.STORE else u.src)}:
+            if s.op is not Ops.INDEX or storage_root(s).op is not Ops.PARAM:
+                continue
+            if (storage_root(s), r not in ranges.ranges(s)) in written:
+                raise Refused("code outside of it shares storage with its iterations")
 
 
 def _fill_loops(kernel: UOp) -> set[UOp]:
