@@ -369,3 +369,11 @@ def test_wrong_use_is_an_error(message: str) -> None:
 def test_kernels_for_a_gpu_are_made() -> None:
     for made in (S.cholesky(), S.solve(np.ones((3, 20), "f4")), *S.qr()):
         assert ".entry" in uopc.compile(made, device="cuda:sm_80").kernels[0].asm
+
+
+@pytest.mark.parametrize("n", [5, 64])
+def test_threads_share_the_batch(n: int) -> None:
+    x = uopc.param("x", (4096, n, n))
+    for made in (x.cholesky(), x.det(), x.solve(x[:, :, :1]), x.qr()[1]):
+        kernels = uopc.compile(made, threads=2).kernels
+        assert any(str(v) == "THREAD(0, 2)" for k in kernels for v in k.opts), kernels[-1].name

@@ -222,7 +222,7 @@ def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
         def place(i: UOp, k: UOp = k, most: UOp = most) -> UOp:
             return alu.where(_order(s.at(column, i + k)).eq(most), i + k, last)
 
-        p = s.best(left, Ops.MIN, place)
+        p = s.best(left, Ops.MIN, place).minimum(last)  # a bound that can be seen
         pivot = s.at(column, p)
         s.set(pivots, k, to=alu.where(p.eq(k), pivot, -pivot))
         with s.lanes(n, k) as i:
@@ -238,7 +238,7 @@ def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
             i = rest + k + 1
             with s.lanes(all_columns, k) as j:
                 s.set(w, i, j, to=s.at(w, i, j) - s.at(factors, i) * s.at(row, j))
-            s.set(column, i, to=s.at(w, i, k + 1))
+            s.set(column, i, to=s.at(w, i, (k + 1).minimum(last)))
     return w, pivots
 
 
@@ -269,7 +269,7 @@ def _find_reflection(
     """
     m = shapes.shape(w)[1]
     with s.lanes(m) as i:
-        read = s.at(w, below(i, m), c)
+        read = s.at(w, i.minimum(dim_uop(m) - 1), c)  # behind m: a number that nothing reads
         s.set(vectors, c, i, to=alu.where(i >= c, read, 0))
     most = s.best(m, Ops.MAX, lambda i: abs(s.at(vectors, c, i)))
     rest = s.best(m, Ops.MAX, lambda i: alu.where(i > c, abs(s.at(vectors, c, i)), 0))
