@@ -111,12 +111,31 @@ def test_dots_and_elements_are_numpys():
 
 def test_an_attribute_of_arrays_names_the_way_out():
     x = param()
-    with pytest.raises(uopc.UserError, match=r"has no astype: write x\.cast\(dtype\)"):
-        x.astype("f4")
-    for name in ("astype", "dot", "item", "tolist", "view", "ravel", "mT", "real"):
+    with pytest.raises(uopc.UserError, match=r"has no view: write x\.bitcast\(dtype\)"):
+        x.view("f4")
+    for name in ("dot", "item", "tolist", "view", "ravel", "mT", "real"):
         assert not hasattr(x, name)
     with pytest.raises(AttributeError, match="nowhere"):
         x.nowhere  # noqa: B018
+
+
+@pytest.mark.parametrize("spelled", [np.float64, "f8", float, "float64", np.dtype("f8")])
+def test_a_dtype_may_be_spelled_as_numpys(spelled):
+    x = param()
+    made = (
+        x.cast(spelled), x.astype(spelled), x.cast(dtypes.int64).bitcast(spelled),
+        uopc.param("y", (3,), spelled), uopc.constant(X, spelled), uopc.constant(1, spelled),
+        uopc.arange(3, dtype=spelled), uopc.full((3,), 1, spelled), uopc.zeros(3, dtype=spelled),
+        uopc.ones(3, dtype=spelled), uopc.eye(3, dtype=spelled),
+    )  # fmt: skip
+    assert {u.dtype for u in made} == {dtypes.float64}
+
+
+@pytest.mark.parametrize("wrong", [None, "c16", object, 3, "nope", ">f8"])
+def test_what_is_no_dtype_is_refused(wrong):
+    for make in (param().astype, lambda t: uopc.param("y", (3,), t)):
+        with pytest.raises(TypeError, match="expected a dtype such as"):
+            make(wrong)
 
 
 def test_a_flip_names_its_axes():

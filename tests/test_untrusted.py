@@ -234,8 +234,8 @@ MESSAGES = {
         uopc.param("s", (n,)) @ uopc.param("t", (m,))
     ),
     "the step of a slice must be a fixed integer other than 0, got n": lambda: x[::n],
-    "uopc.dtypes.float64": lambda: uopc.param("q", (3,), np.float64),
-    "uopc.dtypes.int32, got 'int32'": lambda: x.cast("int32"),
+    "such as uopc.dtypes.float32": lambda: uopc.param("q", (3,), np.complex64),
+    "or np.float32, got 'int33'": lambda: x.cast("int33"),
     "+: expected a UOp, a number or a NumPy array, got str": lambda: x + "a",
     "//: expected a UOp, a number or a NumPy array, got list": lambda: x // [1],
     "a masked array is not accepted": lambda: uopc.constant(np.ma.array([1, 2], mask=[0, 1])),

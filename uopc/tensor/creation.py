@@ -96,7 +96,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DType | None = No
     if stop is None:
         start, stop = 0, start
     if dtype is not None:
-        element_dtype(dtype)
+        dtype = element_dtype(dtype)
     if any(isinstance(v, float) for v in (start, stop, step)):
         low, high, by = (checks.number("arange", v) for v in (start, stop, step))
         if by == 0:

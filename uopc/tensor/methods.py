@@ -206,6 +206,7 @@ class Methods:
     variable = staticmethod(operands.variable)
     alu = alu.alu
     cast = fold.cast
+    astype = fold.cast
     bitcast = fold.bitcast
 
     invalid = staticmethod(_invalid)

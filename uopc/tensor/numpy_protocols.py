@@ -43,7 +43,7 @@ def contains(a: UOp, value: Any) -> NoReturn:
 
 # Names of NumPy's arrays (and PyTorch's) that a UOp lacks, and what to write instead.
 OF_ARRAYS: Final = {
-    "astype": "x.cast(dtype)", "view": "x.bitcast(dtype)", "dot": "x @ y",
+    "view": "x.bitcast(dtype)", "dot": "x @ y",
     "item": "float(program(...))", "tolist": "program(...).tolist()",
     "numpy": "program(...), which gives NumPy arrays", "fill": "uopc.full(x.shape, value)",
     "ravel": "x.flatten()", "swapaxes": "x.transpose(i, j)", "mT": "x.transpose(-2, -1)",

@@ -16,25 +16,33 @@ from uopc.ir.core.dtypes import DType
 
 def element_dtype(dtype: Any) -> DType:
     """The dtype, if arrays may have it; UserTypeError otherwise."""
-    if not isinstance(dtype, DType) or dtype not in dtypes.ARRAY_TYPES:
-        raise UserTypeError(f"expected a dtype such as {_meant(dtype)}, got {dtype!r}")
-    return dtype
-
-
-def _meant(dtype: Any) -> str:
-    """The dtype that a NumPy dtype, a type or a name probably means."""
-    try:
-        found = dtypes.from_numpy(np.dtype(dtype))
-    except (TypeError, ValueError):
-        found = dtypes.float32
-    return f"uopc.{found!r}"
+    found = _known(dtype)
+    if found is None or found not in dtypes.ARRAY_TYPES:
+        raise UserTypeError(f"expected a dtype such as {_EXAMPLES}, got {dtype!r}")
+    return found
 
 
 def any_dtype(who: str, dtype: Any) -> DType:
     """The dtype; UserTypeError otherwise."""
-    if not isinstance(dtype, DType):
-        raise UserTypeError(f"{who}: expected a dtype such as {_meant(dtype)}, got {dtype!r}")
-    return dtype
+    found = _known(dtype)
+    if found is None:
+        raise UserTypeError(f"{who}: expected a dtype such as {_EXAMPLES}, got {dtype!r}")
+    return found
+
+
+_EXAMPLES = "uopc.dtypes.float32 or np.float32"
+
+
+def _known(dtype: Any) -> DType | None:
+    """A DType, or that of one of NumPy's spellings: `np.float64`, `"f8"`, `float`."""
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is None:  # NumPy's float64
+        return None
+    try:
+        return dtypes.from_numpy(np.dtype(dtype))
+    except (TypeError, ValueError):
+        return None
 
 
 def flag(who: str, name: str, value: Any) -> bool:

@@ -391,16 +391,16 @@ def convert(u: UOp, t: DType) -> UOp:
     return intern(Ops.CAST, target, (u,))
 
 
-def cast(a: UOp, dtype: DType) -> UOp:
+def cast(a: UOp, dtype: Any) -> UOp:
     """The values of `a` converted: see the op table for rounding and overflow."""
-    checks.any_dtype("cast", dtype)
+    dtype = checks.any_dtype("cast", dtype)
     made = convert(a, dtype)
     return located(made) if made.op is Ops.CAST else made
 
 
-def bitcast(a: UOp, dtype: DType) -> UOp:
+def bitcast(a: UOp, dtype: Any) -> UOp:
     """The bits of `a` read as another dtype; a different item size scales the last dimension."""
-    checks.any_dtype("bitcast", dtype)
+    dtype = checks.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a
     return fitting(intern(Ops.BITCAST, dtype.scalar.vec(a.dtype.lanes), (a,)))

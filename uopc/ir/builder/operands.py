@@ -116,8 +116,9 @@ def constant(value: Any, dtype: DType | None = None) -> UOp:
         found = dtypes.from_numpy(array.dtype)
     except UserTypeError as error:
         raise UserTypeError(f"constant: {error}") from None
-    if dtype is not None and found is not dtype:
-        array, found = np.ascontiguousarray(array.astype(element_dtype(dtype).numpy)), dtype
+    wanted = found if dtype is None else element_dtype(dtype)
+    if found is not wanted:
+        array, found = np.ascontiguousarray(array.astype(wanted.numpy)), wanted
     if array.size == 1 and array.ndim == 0:
         return leaves.const(found, array.item())
     return located(intern(Ops.DATA, found, (), arrays.register(array)))
