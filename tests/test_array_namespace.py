@@ -431,3 +431,22 @@ def test_the_namespace_tells_about_itself() -> None:
     assert info.default_dtypes()["integral"] is dtypes.int64
     assert list(info.dtypes(kind="bool")) == ["bool"] and "float64" in info.dtypes()
     assert not info.capabilities()["data-dependent shapes"] and info.devices() == ["cpu"]
+
+
+@pytest.mark.parametrize("name", ("svd", "eigh", "pinv", "matrix_rank"))
+def test_decompositions_by_iteration_are_refused_with_a_reason(name: str) -> None:
+    assert not hasattr(unp.linalg, name)
+    reason = f"no {name}: it iterates until .* use numpy.linalg.{name}"
+    with pytest.raises(AttributeError, match=reason):
+        getattr(unp.linalg, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        unp.linalg.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ("fft", "complex64", "complex128"))
+def test_complex_numbers_are_refused_with_a_reason(name: str) -> None:
+    assert not hasattr(unp, name)
+    with pytest.raises(AttributeError, match=f"no {name}: complex numbers are not supported"):
+        getattr(unp, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        unp.nothing  # noqa: B018

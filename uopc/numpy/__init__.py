@@ -10,5 +10,14 @@ they give UOps, else Arrays. NumPy's own functions and operators come here when 
     6
 """
 
+from typing import TYPE_CHECKING
+
 from uopc.numpy import protocols  # noqa: F401  (installs the methods of Array)
 from uopc.numpy.namespace import *  # noqa: F403
+
+if not TYPE_CHECKING:  # which would allow every name
+
+    def __getattr__(name):
+        if name in ("complex64", "complex128", "fft"):
+            raise AttributeError(f"uopc.numpy has no {name}: complex numbers are not supported")
+        raise AttributeError(f"module 'uopc.numpy' has no attribute {name!r}")

@@ -5,7 +5,7 @@ Left out are eigenvalues and singular values, and the norms and ranks that need 
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.builder import fold, leaves
@@ -256,3 +256,19 @@ def slogdet(x: Any, /) -> SlogdetResult:
 def matrix_power(x: Any, n: int, /) -> Any:
     """The n-th power of matrices; of the inverse for a negative n."""
     return same_kind(linear_algebra.matrix_power(uop_of(x, "matrix_power"), n), (x,))
+
+
+_BY_ITERATION = (
+    "cond", "eig", "eigh", "eigvals", "eigvalsh", "lstsq", "matrix_rank", "pinv", "svd", "svdvals",
+)  # fmt: skip
+
+
+if not TYPE_CHECKING:  # which would allow every name
+
+    def __getattr__(name):
+        if name in _BY_ITERATION:
+            raise AttributeError(
+                f"uopc.numpy.linalg has no {name}: it iterates until values have converged, and"
+                f" graphs have no such loops; use numpy.linalg.{name} on computed arrays"
+            )
+        raise AttributeError(f"module 'uopc.numpy.linalg' has no attribute {name!r}")
