@@ -372,10 +372,24 @@ def test_values_that_leave_their_function() -> None:
             use()
     with pytest.raises(uopc.UserError, match=r"arrays of .* meet|used after the function"):
         uopc.jit(lambda x: x + kept[0])(X)
-    with pytest.raises(uopc.UserError, match=r"returns a value of keep"):
-        uopc.jit(lambda x: kept[0])(X)
+    for leave in (lambda x: kept[0], lambda x: kept[0].uop, lambda x: [x, {"a": kept[0]}]):
+        with pytest.raises(uopc.UserError, match=r"an array of keep is used after the function"):
+            uopc.jit(leave)(X)
     with pytest.raises(uopc.UserError, match=r"an array of keep is used after the function"):
         np.asarray(kept[0])
+    assert repr(kept[0]) == "Array(float64(3), traced by keep)"
+
+
+def test_an_inner_function_may_not_return_an_outer_value() -> None:
+    with pytest.raises(uopc.UserError, match=r"inner returns a value of outer"):
+
+        def outer(x: Any) -> Any:
+            def inner(y: Any) -> Any:
+                return x
+
+            return uopc.jit(inner)(np.ones(3))
+
+        uopc.jit(outer)(X)
 
 
 def test_a_param_that_is_no_argument() -> None:

@@ -41,24 +41,34 @@ class Trace:
 class Array:
     """A value of the graph with the operators and methods of the Array API: `==` compares values.
 
-    `uop`: its graph. `weak`: it was a Python number, which takes the dtype of the arrays it meets.
+    `weak`: it was a Python number, which takes the dtype of the arrays it meets.
     """
 
-    __slots__ = ("__weakref__", "_value", "tracing", "uop", "weak")
+    __slots__ = ("__weakref__", "_uop", "_value", "tracing", "weak")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, uop: UOp, trace: Trace | None = None, weak: bool = False) -> None:
-        self.uop, self.tracing, self.weak = uop, trace, weak
+        self._uop, self.tracing, self.weak = uop, trace, weak
         self._value: npt.NDArray[Any] | None = None
 
     # ------------------------------------------------------------ facts
     @property
+    def uop(self) -> UOp:
+        """The graph. UserError for an array of a traced function that has returned."""
+        if self.tracing is not None and not self.tracing.open:
+            raise UserError(
+                f"an array of {self.tracing.name} is used after the function has returned: return"
+                f" it{made_at(self._uop)}"
+            )
+        return self._uop
+
+    @property
     def dtype(self) -> DType:
-        return self.uop.dtype
+        return self._uop.dtype
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        return shapes.shape(self.uop)
+        return shapes.shape(self._uop)
 
     @property
     def ndim(self) -> int:
@@ -92,7 +102,7 @@ class Array:
         if self._value is None:
             self._value = _computed(self.uop, who)
             self._value.flags.writeable = False
-            self.uop = operands.constant(self._value)
+            self._uop = operands.constant(self._value)
         return self._value
 
     def item(self) -> Any:
@@ -216,15 +226,11 @@ def trace_of(values: Iterable[Any]) -> Trace | None:
     for v in values:
         if not isinstance(v, Array) or v.tracing is None:
             continue
-        if not v.tracing.open:
-            raise UserError(
-                f"an array of {v.tracing.name} is used after the function has returned: return it"
-                f"{made_at(v.uop)}"
-            )
+        made = v.uop  # checked
         if found is not None and found is not v.tracing:
             raise UserError(
                 f"arrays of {found.name} and of {v.tracing.name} meet: pass one as an argument"
-                f"{made_at(v.uop)}"
+                f"{made_at(made)}"
             )
         found = v.tracing
     return found

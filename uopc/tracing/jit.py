@@ -267,10 +267,10 @@ class Jitted:
         arrays = [Array(p, trace, weak) for p, (_, _, weak) in zip(params, kind.specs)]
         try:
             result = self._run(kind, unflatten(kind.structure, arrays))
+            leaves, structure = flatten(result)
+            uops = [self._result(path, leaf, trace, params) for path, leaf in leaves]
         finally:
             trace.open = False
-        leaves, structure = flatten(result)
-        uops = [self._result(path, leaf, trace, params) for path, leaf in leaves]
         return params, self._donate(kind, params, uops), structure
 
     def _run(self, kind: _Kind, values: Mapping[str, Any]) -> Any:
