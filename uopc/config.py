@@ -48,6 +48,7 @@ class Options:
     split_ratio: int = 32768  # elements per result from which on a reduce is cut in two
     split_size: int = 1 << 22  # most elements that the first half of such a reduce stores
     max_kernel_buffers: int = 0  # most buffers of a kernel; 0: as many as the device takes
+    progress: bool = True  # a bar for a compile of over 2 s, on a terminal or in a notebook
     no_color: bool = False
     plain_call: bool = False  # call through ctypes instead of the native entry
     perf_map: bool = False  # list compiled functions for Linux's `perf`
@@ -171,6 +172,15 @@ def _expanded(name: str, path: str) -> Path:
     except RuntimeError:
         shown = f"option {name} ({variable(name)})"
         raise UserError(f"{shown}: no home folder is known for {path!r}") from None
+
+
+def is_interactive() -> bool:
+    """True if a person looks at stderr: on a terminal and in a notebook."""
+    stderr: Any = sys.stderr  # a program without a console has none
+    with contextlib.suppress(ValueError, AttributeError):  # it is closed, or is no file
+        if stderr.isatty():
+            return True
+    return "ipykernel" in sys.modules
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -65,7 +66,9 @@ def compile(
                     backend_of(u.arg, "copy")
         stages = options.spec > 0 if verify is None else verify
         accesses = options.spec > 1 if verify is None else verify
-        program = make_program(request, _verifier(request, stages, accesses))
+        verify_with = _verifier(request, stages, accesses)
+        with _watched(request):
+            program = make_program(request, verify_with)
     if config.page_folder(options):
         from uopc.program import page
 
@@ -79,6 +82,15 @@ def compile(
 
         return debug.report_compile(program, options.debug)
     return program
+
+
+def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
+    """Shows how far a long compile is to a person who looks on."""
+    if not (request.options.progress and config.is_interactive()):
+        return contextlib.nullcontext()
+    from uopc.program import progress
+
+    return progress.shown(request.name or "program")
 
 
 def _is_logged() -> bool:

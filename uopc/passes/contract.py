@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,12 @@ from uopc.target import Target
 
 if TYPE_CHECKING:
     from uopc.ir.rewrite.matcher import PatternMatcher
+
+
+# Who is told of each step of a compile, with the share of all that is done.
+Watch = Callable[[str, float], None]
+watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+PASSES_SHARE = 0.6  # of a compile, for those who watch; the code of its kernels takes the rest
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,15 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
 from uopc.passes import PIPELINE
-from uopc.passes.contract import Context, Pass, RuleContext, Schedule, Scheduled
+from uopc.passes.contract import (
+    PASSES_SHARE,
+    Context,
+    Pass,
+    RuleContext,
+    Schedule,
+    Scheduled,
+    watch,
+)  # fmt: skip
 
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
@@ -156,7 +164,7 @@ class Lowering:
         start = time.perf_counter()
         try:
             with listening:
-                after = [run_pass(p, g, self.context) for g in graphs]
+                after = [run_pass(p, g, self.context) for g in _told(p, graphs)]
         except Error as error:
             error.add_note(f"in pass {p.name}")
             raise
@@ -175,6 +183,18 @@ class Lowering:
                 self.verify(g, PROGRAM, run.name)
             for k in {c.src[0]: None for c in g.src} if inside else (g,):
                 self.verify(k, run.level, run.name)
+
+
+def _told(p: Pass, graphs: list[UOp]) -> Iterable[UOp]:
+    """The graphs of a pass. Who watches the compile is told before each."""
+    told = watch.get()
+    if told is None:
+        yield from graphs
+        return
+    at = [q for _, q in PIPELINE].index(p)
+    for i, graph in enumerate(graphs):
+        told(p.name, PASSES_SHARE * (at + i / len(graphs)) / len(PIPELINE))
+        yield graph
 
 
 def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:
