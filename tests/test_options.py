@@ -349,8 +349,8 @@ def test_a_bad_variable_that_only_a_compile_can_tell_is_named(name, value, monke
 def test_progress(monkeypatch):
     monkeypatch.setattr(config, "is_interactive", lambda: True)
     told = []
-    monkeypatch.setattr("uopc.program.progress.SECONDS", 0.0)
-    monkeypatch.setattr("uopc.program.progress.Bar.__call__", lambda bar, *step: told.append(step))
+    monkeypatch.setattr("uopc.dump.progress.SECONDS", 0.0)
+    monkeypatch.setattr("uopc.dump.progress.Bar.__call__", lambda bar, *step: told.append(step))
     for wanted in (False, True):
         with uopc.options(progress=wanted, programs=0, cache_dir=""):
             uopc.compile(rows())

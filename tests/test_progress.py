@@ -9,9 +9,9 @@ import types
 import pytest
 
 import uopc
+from uopc.dump import progress
 from uopc.passes import PIPELINE
 from uopc.passes.contract import watch
-from uopc.program import progress
 
 
 class Terminal(io.StringIO):

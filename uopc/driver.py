@@ -88,7 +88,7 @@ def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
     """Shows how far a long compile is to a person who looks on."""
     if not (request.options.progress and config.is_interactive()):
         return contextlib.nullcontext()
-    from uopc.program import progress
+    from uopc.dump import progress
 
     return progress.shown(request.name or "program")
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp
-from uopc.passes.contract import PASSES_SHARE, watch
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Code, CompiledKernel, symbol_of
 from uopc.program.kernel_cache import KernelCache
@@ -51,6 +50,8 @@ def _compiled(
     for call, (kernel, _) in zip(lowered.program.src, lowered.calls):
         key_of.setdefault(kernel, known.keys[call.src[0]])
     symbols = {k: symbol_of(lowered.names[k], key_of[k]) for k in lowered.kernels}
+    from uopc.passes.contract import PASSES_SHARE, watch
+
     told = watch.get()
     if told is not None:
         told("machine code", PASSES_SHARE)
