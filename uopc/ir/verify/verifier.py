@@ -273,28 +273,30 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
 def _written_storage(root: UOp, nodes: list[UOp]) -> Problems:
     """A STORE writes to storage. A tensor graph may store to a value: to a copy of it, which an
     AFTER of the value gives; an AFTER of another value has nothing to wait for."""
-    written = {_stem(u) for u in nodes if u.op is Ops.STORE and level_of(root) is TENSOR}
-    waits = (Ops.STORE, Ops.AFTER) if level_of(root) is TENSOR else (Ops.STORE,)
+    whole = level_of(root) is TENSOR
+    stems, known = _stems(nodes), dict[UOp, UOp]()
+    written = {stems[u.src[0]] for u in nodes if whole and u.op is Ops.STORE}
     for u in nodes:
-        if u.op not in waits:
+        if u.op is not Ops.STORE and not (whole and u.op is Ops.AFTER):
             continue
-        stem = _stem(u)
-        known = stem.op.is_storage or stem.op in _MADE_STORAGE or stem in written
-        if not known or stem.op is Ops.INVALID:
+        stem = stems[u.src[0]]
+        is_storage = stem.op.is_storage or stem.op in _MADE_STORAGE or stem in written
+        if not is_storage or stem.op is Ops.INVALID:
             yield u, f"the target is {stem.op.name}, expected storage or a view of it"
-        elif u.src[0].op is Ops.AFTER and before_effects(u.src[0]).op is Ops.INDEX:
+        elif u.src[0].op is Ops.AFTER and before_effects(u.src[0], known).op is Ops.INDEX:
             yield u, "the target is AFTER of an INDEX, expected an INDEX of the AFTER"
 
 
-def _stem(u: UOp) -> UOp:
-    """What the target of a STORE or AFTER is a view of."""
-    target = storage_root(u.src[0])
-    while target.op in _SAME_STORAGE:
-        target = storage_root(target.src[0])
-    return target
+def _stems(nodes: list[UOp]) -> dict[UOp, UOp]:
+    """The node that each one is a view of, maybe after effects; itself if it is none."""
+    found: dict[UOp, UOp] = {}
+    for u in nodes:
+        through = u.op.movement or u.op in _VIEWS
+        found[u] = found[u.src[0]] if through else u
+    return found
 
 
-_SAME_STORAGE = (Ops.BITCAST, Ops.DETACH)
+_VIEWS = (Ops.AFTER, Ops.INDEX, Ops.SLICE, Ops.BITCAST, Ops.DETACH)
 _MADE_STORAGE = (Ops.CONTIGUOUS, Ops.STAGE, Ops.COPY, Ops.CALL, Ops.GETTUPLE)
 
 
