@@ -521,6 +521,22 @@ def test_a_call_that_finds_its_program_goes_straight_to_it() -> None:
     assert not calls
 
 
+def test_kinds_that_take_turns_go_straight_to_their_programs() -> None:
+    f = uopc.jit(lambda x, y: x + y)
+    short, single = np.ones(2), X.astype("f4")
+    kinds = [(X, Y), (short, short), (short, 2.0), (short, 2), (single, single), (2, 3), (True, 3)]
+    for _ in range(2):
+        expected = [f(*args) for args in kinds]
+    calls: list[Any] = []
+    f._kind = lambda *given: calls.append(given)  # type: ignore[method-assign]
+    for args, wanted in [*zip(kinds, expected)] * 2:
+        found = f(*args)
+        np.testing.assert_array_equal(found, wanted)
+        assert np.asarray(found).dtype == np.asarray(wanted).dtype
+    assert not calls
+    assert f.cache_info().programs == len(kinds)
+
+
 def test_random_numbers_in_a_traced_function() -> None:
     @uopc.jit
     def noisy(key: Any, x: Any) -> Any:

@@ -36,7 +36,7 @@ _MOST_PROGRAMS = 1024
 _MOST_SIZE = 1 << 28  # of a dimension that has a name and no bounds
 _OF_NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
 # The functions that are being traced in this thread, with the kinds of their arguments.
-_NO_CALL: tuple[Any, Any, Any, Any] = (object(), None, None, None)
+_NO_CALL: tuple[Any, Any] = (object(), None)
 _tracing: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("jit", default=())
 
 
@@ -67,9 +67,8 @@ class _Compiled:
 
     program: Program | None
     structure: Any
-    # For calls by position: what gives the program's arguments, or None for other values. It is
-    # None itself where they are the arguments of the call.
-    read: Callable[[tuple[Any, ...]], tuple[Any, ...] | None] | None
+    # A call by position: TypeError or ValueError for arguments of another kind.
+    positional: Callable[..., Any]
     write: Callable[[Any], Any] | None  # makes the results of the program's
 
     def call(self, arrays: Sequence[Any]) -> Any:
@@ -107,21 +106,21 @@ class Jitted:
                     f"jit: {self._name} has no argument {name!r}; it has {', '.join(known)}"
                 )
         self._compiled: dict[Any, _Compiled] = {}
-        self._last = _NO_CALL  # the last call by position: options, and its `_Compiled` in parts
+        # The options of the last call by position, and a function for more calls like it.
+        self._last = _NO_CALL
+        self._by_class: dict[Any, Callable[..., Any]] = {}  # for calls of kinds that take turns
         self._hits = self._misses = 0
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
-        options, program, read, write = self._last
+        options, positional = self._last
         if options is _chosen() and not named:
-            arrays = args if read is None else read(args)
-            if arrays is not None:
-                try:
-                    found = program(*arrays)
-                except (TypeError, ValueError):  # arguments of another kind, or wrong: see below
-                    pass
-                else:
-                    self._hits += 1
-                    return found if write is None else write(found)
+            try:
+                found = positional(*args)
+            except (TypeError, ValueError):  # arguments of another kind, or wrong: see below
+                pass
+            else:
+                self._hits += 1
+                return found
         kind = self._kind(args, named)
         if kind.inline:
             return self._inlined(kind, args, named)
@@ -159,6 +158,7 @@ class Jitted:
     def clear_cache(self) -> None:
         """Forget all programs of this function."""
         self._compiled.clear()
+        self._by_class.clear()
         self._last, self._hits, self._misses = _NO_CALL, 0, 0
 
     # ------------------------------------------------------------ a call
@@ -233,13 +233,31 @@ class Jitted:
                 self._compiled.pop(next(iter(self._compiled)), None)
             found = self._compiled[kind.key] = self._made(kind, args, named)
         if found.program is not None and not (kind.static or named or self._takes_any_number):
-            self._last = kind.key[-1], found.program, found.read, found.write
+            self._remember(kind.key[-1], args, found.positional)
         return found
+
+    def _remember(self, options: Any, args: tuple[Any, ...], found: Callable[..., Any]) -> None:
+        """Let calls with such arguments go straight to this function."""
+        if self._last[0] is not options:
+            self._by_class.clear()
+        elif self._last[1] is not found and all([type(a) in _FLAT for a in args]):
+            if len(self._by_class) >= _MOST_PROGRAMS:
+                self._by_class.clear()
+            self._by_class[_classes_of(args)] = found
+            found = self._in_turns
+        self._last = options, found
+
+    def _in_turns(self, *args: Any) -> Any:
+        """A call of one of several kinds. TypeError for arguments of none of them."""
+        found = self._by_class.get(_classes_of(args))
+        if found is None:
+            raise TypeError
+        return found(*args)
 
     def _made(self, kind: _Kind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
         params, leaves, structure = self._traced(kind, args, named)
         if not leaves:
-            return _Compiled(None, structure, None, None)
+            return _Compiled(None, structure, _no_program, None)
         plain = structure == LEAF or (
             structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
         )
@@ -250,9 +268,11 @@ class Jitted:
         classes = {
             i: _classes(t, weak) for i, (t, dims, weak) in enumerate(kind.specs) if not dims
         }
-        flat = not classes and all(p == LEAF for p in parts)
-        read = None if flat else tree_code.reader(parts, classes)
-        return _Compiled(program, structure, read, None if plain else tree_code.writer(structure))
+        write = None if plain else tree_code.writer(structure)
+        if write is None and not classes and all(p == LEAF for p in parts):
+            return _Compiled(program, structure, program, None)
+        positional = tree_code.caller(parts, classes, program, write)
+        return _Compiled(program, structure, positional, write)
 
     # ------------------------------------------------------------ tracing
     def _traced(
@@ -381,6 +401,18 @@ def _classes(t: dtypes.DType, weak: bool) -> tuple[type, ...]:
     if weak:
         return tuple([c for c, own in _OF_NUMBERS.items() if own == t.numpy])
     return np.ndarray, t.numpy.type
+
+
+_FLAT = frozenset((np.ndarray, *_OF_NUMBERS))
+
+
+def _classes_of(args: tuple[Any, ...]) -> Any:
+    """Equal for arguments, arrays and numbers, that no kind tells apart."""
+    return tuple([(a.dtype, a.shape) if type(a) is np.ndarray else type(a) for a in args])
+
+
+def _no_program(*args: Any) -> Any:
+    raise TypeError
 
 
 def _exactly(value: Any) -> Any:
