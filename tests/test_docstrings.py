@@ -10,16 +10,17 @@ from collections.abc import Iterator
 import numpy as np
 
 import uopc
+import uopc.numpy as unp
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
 
 def examples() -> Iterator[doctest.DocTest]:
-    finder = doctest.DocTestFinder()
+    finder, names = doctest.DocTestFinder(), {"np": np, "uopc": uopc, "unp": unp}
     for found in pkgutil.walk_packages(uopc.__path__, "uopc."):
         if found.name != "uopc.__main__":  # it ends the process
             module = importlib.import_module(found.name)
-            yield from finder.find(module, globs={"np": np, "uopc": uopc, "dtypes": uopc.dtypes})
+            yield from finder.find(module, globs=names | {"dtypes": uopc.dtypes})
 
 
 def test_examples_run() -> None:

@@ -64,7 +64,15 @@ def invert(a: UOp) -> UOp:
 
 
 def absolute(a: UOp) -> UOp:
-    """The magnitude; the least integer wraps to itself."""
+    """The magnitude; the least integer wraps to itself.
+
+    The dtype is that of `a`.
+
+    Examples:
+        >>> x = uopc.constant([-3, 2])
+        >>> uopc.compile(x.abs())()
+        array([3, 2])
+    """
     return a if a.dtype.kind in ("bool", "uint") else alu.alu(a, Ops.ABS)
 
 
@@ -110,7 +118,13 @@ def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:
 
 
 def power(a: Operand, b: Operand) -> UOp:
-    """a to the b in the common dtype. Integers wrap; a negative exponent gives the integer part."""
+    """a to the b in the common dtype. Integers wrap; a negative exponent gives the integer part.
+
+    Examples:
+        >>> x = uopc.constant([2, 3, -1])
+        >>> uopc.compile(x.pow(3))(), uopc.compile(x ** -1)()
+        (array([ 8, 27, -1]), array([ 0,  0, -1]))
+    """
     x, y = _no_bool(*operands.paired(a, b, "**"))
     if y.op is Ops.CONST and type(y.arg) is not tuple:
         found = _fixed_power(x, y.arg)
@@ -136,7 +150,15 @@ def _fixed_power(x: UOp, exponent: float) -> UOp | None:
 
 
 def mulacc(a: UOp, b: Operand, c: Operand) -> UOp:
-    """a*b + c; floats round once."""
+    """a*b + c; floats round once.
+
+    The three operands are promoted and broadcast.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3])
+        >>> uopc.compile(x.mulacc(10, 5))()
+        array([15, 25, 35])
+    """
     x, y = operands.paired(a, b)
     x, z = operands.paired(x, c)
     return alu.alu(x, Ops.MULACC, cast(y, x.dtype), z)
@@ -166,7 +188,16 @@ def rounded(a: UOp, decimals: int | None = None) -> UOp:
 
 # ---------------------------------------------------------------- selection
 def where(condition: Operand, a: Operand, b: Operand) -> UOp:
-    """a where the condition holds, else b; all three broadcast."""
+    """a where the condition holds, else b; all three broadcast.
+
+    As a function or a method of the condition: `uopc.where(c, a, b)` is `c.where(a, b)`. a and b
+    are promoted. UserTypeError unless the condition is bool.
+
+    Examples:
+        >>> x = uopc.constant([1.0, -2.0, 3.0])
+        >>> uopc.compile(uopc.where(x > 0, x, 0))()
+        array([1., 0., 3.])
+    """
     if type(a) in _RANK and type(b) in _RANK:
         stronger = max(type(a), type(b), key=_RANK.__getitem__)
         a, b = stronger(a), stronger(b)
@@ -176,13 +207,27 @@ def where(condition: Operand, a: Operand, b: Operand) -> UOp:
 
 
 def clip(a: UOp, lo: Operand = None, hi: Operand = None) -> UOp:
-    """min(max(a, lo), hi); None leaves that side open. NaN stays."""
+    """min(max(a, lo), hi); None leaves that side open. NaN stays.
+
+    The dtypes are promoted; a bound may be an array that broadcasts.
+
+    Examples:
+        >>> x = uopc.constant([-5, 2, 9])
+        >>> uopc.compile(x.clip(0, 5))()
+        array([0, 2, 5])
+    """
     out = a if lo is None else alu.binary(Ops.MAX, a, lo)
     return out if hi is None else alu.binary(Ops.MIN, out, hi)
 
 
 def sign(a: UOp) -> UOp:
-    """-1, 0 or 1 in the dtype of a; NaN stays."""
+    """-1, 0 or 1 in the dtype of a; NaN stays.
+
+    Examples:
+        >>> x = uopc.constant([-2.5, 0.0, 3.0])
+        >>> uopc.compile(x.sign())()
+        array([-1.,  0.,  1.])
+    """
     if a.dtype.kind == "bool":
         return a
     if a.dtype.kind == "uint":
@@ -218,31 +263,70 @@ FLOAT_METHODS = {
 
 @rounded_once
 def rsqrt(a: UOp) -> UOp:
-    """1 / sqrt(a)."""
+    """1 / sqrt(a).
+
+    Integers are made floats first; infinite at 0, NaN below.
+
+    Examples:
+        >>> x = uopc.constant([4.0, 0.25])
+        >>> uopc.compile(x.rsqrt())()
+        array([0.5, 2. ])
+    """
     return alu.alu(alu.alu(a, Ops.SQRT), Ops.RECIPROCAL)
 
 
 # ---------------------------------------------------------------- activations
 def relu(a: UOp) -> UOp:
-    """max(a, 0); NaN stays."""
+    """max(a, 0); NaN stays.
+
+    Examples:
+        >>> x = uopc.constant([-1.0, 2.0])
+        >>> uopc.compile(x.relu())()
+        array([0., 2.])
+    """
     return a if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.MAX, a, 0)
 
 
 @rounded_once
 def sigmoid(a: UOp) -> UOp:
-    """1 / (1 + e^-a). Where e^-a overflows the result is 0."""
+    """1 / (1 + e^-a). Where e^-a overflows the result is 0.
+
+    Integers are made floats first.
+
+    Examples:
+        >>> x = uopc.constant([0.0, -1000.0, np.log(3.0)])
+        >>> uopc.compile(x.sigmoid())()
+        array([0.5 , 0.  , 0.75])
+    """
     return alu.alu(alu.binary(Ops.ADD, alu.alu(alu.alu(a, Ops.NEG), Ops.EXP), 1), Ops.RECIPROCAL)
 
 
 @rounded_once
 def silu(a: UOp) -> UOp:
-    """a · sigmoid(a)."""
+    """a · sigmoid(a).
+
+    Integers are made floats first. (Also called swish.)
+
+    Examples:
+        >>> x = uopc.constant([0.0, 4.0])
+        >>> uopc.compile(x.silu())()
+        array([0.        , 3.92805516])
+    """
     return alu.alu(a, Ops.MUL, sigmoid(a))
 
 
 @rounded_once
 def gelu(a: UOp, approximate: Literal["none", "tanh"] = "none") -> UOp:
-    """a · Φ(a), Φ the normal distribution; "tanh" takes Hendrycks and Gimpel's approximation."""
+    """a · Φ(a), Φ the normal distribution; "tanh" takes Hendrycks and Gimpel's approximation.
+
+    Integers are made floats first. UserError for another `approximate`. (D. Hendrycks and K.
+    Gimpel, "Gaussian Error Linear Units", 2016.)
+
+    Examples:
+        >>> x = uopc.constant([-1.0, 0.0, 1.0])
+        >>> uopc.compile(x.gelu())()
+        array([-0.15865525,  0.        ,  0.84134475])
+    """
     if approximate == "none":
         curve = alu.alu(alu.binary(Ops.MUL, a, math.sqrt(0.5)), Ops.ERF)
     elif approximate == "tanh":
@@ -259,6 +343,12 @@ def contiguous(a: UOp, opts: Any = None) -> UOp:
     """The same value, stored on its own. `opts` are those of the kernel that computes it: exactly
     these, also with optimize=False; () for none. They number the ranges as `simplify-ranges` leaves
     them, which merges loops unless optimize=False. `compile` raises UserError where one is illegal.
+
+    Examples:
+        >>> x = uopc.param("x", (64,))
+        >>> whole, cut = x.sin() + 1, x.sin().contiguous() + 1
+        >>> len(uopc.compile(whole).kernels), len(uopc.compile(cut).kernels)
+        (1, 2)
     """
     if not isinstance(opts, (tuple, list, NoneType)) or any(type(o) is not Opt for o in opts or ()):
         raise UserTypeError(f"contiguous: expected Opts, got {opts!r}")
@@ -269,17 +359,38 @@ def contiguous(a: UOp, opts: Any = None) -> UOp:
 
 
 def detach(a: UOp) -> UOp:
-    """The same value, through which no derivative flows."""
+    """The same value, through which no derivative flows.
+
+    Examples:
+        >>> x = uopc.constant([1.0, 2.0])
+        >>> uopc.compile(x.detach() * 2)()
+        array([2., 4.])
+    """
     return a if a.op is Ops.DETACH else leaves.located(intern(Ops.DETACH, a.dtype, (a,)))
 
 
 def contiguous_backward(a: UOp) -> UOp:
-    """The same value, whose derivative is stored before it flows on."""
+    """The same value, whose derivative is stored before it flows on.
+
+    Examples:
+        >>> x = uopc.constant([1.0, 2.0])
+        >>> uopc.compile(x.contiguous_backward() * 2)()
+        array([2., 4.])
+    """
     return leaves.located(intern(Ops.CONTIGUOUS_BACKWARD, a.dtype, (a,)))
 
 
 def copy(a: UOp, device: str) -> UOp:
-    """The value on a device, such as `cpu` or `cuda:0`."""
+    """The value on a device, such as `cpu` or `cuda:0`.
+
+    UserTypeError for a device that is no string; a compile raises UserError for one that is
+    unknown.
+
+    Examples:
+        >>> x = uopc.param("x", (2,))
+        >>> x.device, x.copy("cpu").device
+        (None, 'cpu')
+    """
     if not isinstance(device, str):
         raise UserTypeError(f"copy: the device must be a string, got {device!r}")
     return leaves.located(intern(Ops.COPY, a.dtype, (a,), device))
@@ -287,7 +398,14 @@ def copy(a: UOp, device: str) -> UOp:
 
 # ---------------------------------------------------------------- variables
 def bind(a: UOp, value: Any) -> UOp:
-    """The variable with a value for this run; UserError when it is out of the bounds."""
+    """The variable with a value for this run; UserError when it is out of the bounds.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> ones = uopc.ones((n.bind(3),))
+        >>> uopc.compile(ones)()
+        array([1., 1., 1.], dtype=float32)
+    """
     if a.op is not Ops.VARIABLE:
         raise UserError(f"bind: expected a variable, got {a.op!r}")
     number = operands.as_dim(value)
@@ -298,7 +416,16 @@ def bind(a: UOp, value: Any) -> UOp:
 
 
 def unbind(a: UOp) -> tuple[UOp, int]:
-    """The variable and the value of a bound variable."""
+    """The variable and the value of a bound variable.
+
+    UserError for anything else.
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> variable, value = n.bind(3).unbind()
+        >>> variable is n, value
+        (True, 3)
+    """
     if a.op is not Ops.BIND or a.src[0].op is not Ops.VARIABLE or a.src[1].op is not Ops.CONST:
         raise UserError(f"unbind: expected a bound variable, got {a.op!r}")
     return a.src[0], int(bounds.bounds(a.src[1])[0])

@@ -322,6 +322,11 @@ def nextafter(a: UOp, b: Operand) -> UOp:
     """The float next to a in the direction of b; b if they are equal, NaN if one is.
 
     Integers are made floats first. UserTypeError for floats of 8 bits.
+
+    Examples:
+        >>> x = uopc.constant(np.array([1.0], "f4"))
+        >>> uopc.compile(x.nextafter(2.0) - x)()
+        array([1.1920929e-07], dtype=float32)
     """
     x, y = _floats("nextafter", a, b)
     if x.dtype.bits == 8:
@@ -341,24 +346,48 @@ def _never(a: UOp) -> UOp:
 
 
 def isnan(a: UOp) -> UOp:
-    """True for NaN."""
+    """True for NaN.
+
+    Examples:
+        >>> x = uopc.constant([1.0, np.nan, np.inf])
+        >>> uopc.compile(x.isnan())()
+        array([False,  True, False])
+    """
     return alu.alu(a, Ops.CMPNE, a) if a.dtype.is_float else _never(a)
 
 
 def isinf(a: UOp) -> UOp:
-    """True for an infinity."""
+    """True for an infinity.
+
+    Examples:
+        >>> x = uopc.constant([1.0, np.nan, -np.inf])
+        >>> uopc.compile(x.isinf())()
+        array([False, False,  True])
+    """
     return alu.binary(Ops.CMPEQ, absolute(a), math.inf) if a.dtype.is_float else _never(a)
 
 
 def isfinite(a: UOp) -> UOp:
-    """True unless a is infinite or NaN."""
+    """True unless a is infinite or NaN.
+
+    Examples:
+        >>> x = uopc.constant([1.0, np.nan, -np.inf])
+        >>> uopc.compile(x.isfinite())()
+        array([ True, False, False])
+    """
     if not a.dtype.is_float:
         return alu.alu(_never(a), Ops.NEG)
     return alu.binary(Ops.CMPLT, absolute(a), math.inf)
 
 
 def signbit(a: UOp) -> UOp:
-    """True where the sign is minus, also of -0.0 and NaN."""
+    """True where the sign is minus, also of -0.0 and NaN.
+
+    Examples:
+        >>> x = uopc.constant([-1.0, -0.0, 0.0])
+        >>> uopc.compile(x.signbit())()
+        array([ True,  True, False])
+    """
     if not a.dtype.is_float:
         return _never(a) if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.CMPLT, a, 0)
     return sign_of(cast(a, dtypes.accumulator(a.dtype.scalar))).ne(0)

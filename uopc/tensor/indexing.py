@@ -349,6 +349,12 @@ def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
 
     The shape of the indices replaces the axis. Negative indices count from the end. Out of range:
     UserError when the indices are known now, else the element is 0.
+
+    Examples:
+        >>> x = uopc.constant([[1, 2], [3, 4], [5, 6]])
+        >>> uopc.compile(x.take([2, 0], axis=0))()
+        array([[5, 6],
+               [1, 2]])
     """
     if axis is None:
         return take(movement.reshape(a, (shapes.size(shapes.shape(a)),)), indices, 0)
@@ -365,6 +371,12 @@ def gather(a: UOp, axis: int, index: Any) -> UOp:
 
     The result has the shape of the index, which has as many dimensions as `a`, none of them longer
     off the axis. Negative indices count from the end, out of range gives 0.
+
+    Examples:
+        >>> x = uopc.constant([[1, 2], [3, 4]])
+        >>> uopc.compile(x.gather(1, [[0, 0], [1, 0]]))()
+        array([[1, 1],
+               [4, 3]])
     """
     dims = shapes.shape(a)
     i = operands.as_uop(checks.array("gather", index) if isinstance(index, list) else index)
@@ -386,6 +398,13 @@ def one_hot(a: UOp, n: int, dtype: DType = dtypes.float32) -> UOp:
     """1 at the place each integer names on a new last axis of size n, else 0 (as `eye(n)[a]`).
 
     An integer outside 0 … n-1 gives zeros only.
+
+    Examples:
+        >>> x = uopc.constant([2, 0, 7])
+        >>> uopc.compile(x.one_hot(3))()
+        array([[0., 0., 1.],
+               [1., 0., 0.],
+               [0., 0., 0.]], dtype=float32)
     """
     if a.dtype.kind not in ("int", "uint", "index"):
         raise UserTypeError(f"one_hot: needs integers, got {a.dtype.name}")
@@ -397,12 +416,31 @@ def one_hot(a: UOp, n: int, dtype: DType = dtypes.float32) -> UOp:
 
 
 def tril(a: UOp, k: int = 0) -> UOp:
-    """The last two axes with zeros above diagonal k."""
+    """The last two axes with zeros above diagonal k.
+
+    UserError for fewer than two axes.
+
+    Examples:
+        >>> x = uopc.ones((3, 3))
+        >>> uopc.compile(x.tril())()
+        array([[1., 0., 0.],
+               [1., 1., 0.],
+               [1., 1., 1.]], dtype=float32)
+    """
     return _triangle(a, k, lower=True)
 
 
 def triu(a: UOp, k: int = 0) -> UOp:
-    """The last two axes with zeros below diagonal k."""
+    """The last two axes with zeros below diagonal k.
+
+    UserError for fewer than two axes.
+
+    Examples:
+        >>> x = uopc.ones((2, 3))
+        >>> uopc.compile(x.triu(1))()
+        array([[0., 1., 1.],
+               [0., 0., 1.]], dtype=float32)
+    """
     return _triangle(a, k, lower=False)
 
 
@@ -419,7 +457,15 @@ def _triangle(a: UOp, k: int, lower: bool) -> UOp:
 # ---------------------------------------------------------------- axes
 def transpose(a: UOp, *axes: Any) -> UOp:
     """All axes reversed; with two ints those axes swapped; with a tuple, or more than two ints, the
-    axes in that order (as permute)."""
+    axes in that order (as permute).
+
+    Examples:
+        >>> x = uopc.zeros((2, 3, 4))
+        >>> x.transpose().shape, x.transpose(0, 1).shape, x.transpose(1, 2, 0).shape
+        ((4, 3, 2), (3, 2, 4), (3, 4, 2))
+        >>> x.T.shape
+        (4, 3, 2)
+    """
     rank = len(shapes.shape(a))
     order = list(range(rank))
     if not axes or (len(axes) == 1 and axes[0] is None):
@@ -437,7 +483,12 @@ def transpose(a: UOp, *axes: Any) -> UOp:
 
 
 def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
-    """The axes from `start` to `end`, both included, as one."""
+    """The axes from `start` to `end`, both included, as one.
+
+    Examples:
+        >>> uopc.zeros((2, 3, 4)).flatten(1).shape
+        (2, 12)
+    """
     dims = shapes.shape(a) or (1,)
     first = movement.normal_axis(start, len(dims), "flatten")
     last = movement.normal_axis(end, len(dims), "flatten")
@@ -448,7 +499,12 @@ def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
 
 
 def squeeze(a: UOp, axis: Any = None) -> UOp:
-    """Without the axes of size 1 (all of them, or those named, which must be of size 1)."""
+    """Without the axes of size 1 (all of them, or those named, which must be of size 1).
+
+    Examples:
+        >>> uopc.zeros((1, 3, 1)).squeeze().shape, uopc.zeros((1, 3, 1)).squeeze(0).shape
+        ((3,), (3, 1))
+    """
     dims = shapes.shape(a)
     ones = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     if axis is not None:
@@ -460,7 +516,14 @@ def squeeze(a: UOp, axis: Any = None) -> UOp:
 
 
 def unsqueeze(a: UOp, axis: int) -> UOp:
-    """With a new axis of size 1 at `axis`."""
+    """With a new axis of size 1 at `axis`.
+
+    UserIndexError for a place beyond the last axis.
+
+    Examples:
+        >>> uopc.zeros((2, 3)).unsqueeze(1).shape
+        (2, 1, 3)
+    """
     dims = list(shapes.shape(a))
     dims.insert(movement.normal_axis(axis, len(dims) + 1, "unsqueeze"), 1)
     return movement.reshape(a, tuple(dims))
@@ -477,6 +540,15 @@ def assign(a: UOp, value: Any) -> UOp:
     """Writes the value into a param or a view of one and returns the new value of that view.
 
     The value broadcasts to the shape of `a`; UserTypeError when its dtype differs.
+
+    Examples:
+        >>> x = uopc.param("x", (4,), dtypes.float64)
+        >>> update = uopc.compile(x[1:3].assign(x[:2] * 10))
+        >>> memory = np.array([1.0, 2.0, 3.0, 4.0])
+        >>> update(memory)
+        array([10., 20.])
+        >>> memory
+        array([ 1., 10., 20.,  4.])
     """
     _check_target(a)
     v = operands.as_uop(value, a.dtype, "assign")

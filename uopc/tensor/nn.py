@@ -30,7 +30,16 @@ def _shifted(a: UOp, axis: Any) -> UOp:
 
 @rounded_once
 def softmax(a: UOp, axis: Any = -1) -> UOp:
-    """e^a over its sum along the axis (or axes)."""
+    """e^a over its sum along the axis (or axes).
+
+    The result has the shape of `a`; integers are made floats first.
+
+    Examples:
+        >>> x = uopc.constant([[0.0, 0.0], [0.0, np.log(3.0)]])
+        >>> uopc.compile(x.softmax())()
+        array([[0.5 , 0.5 ],
+               [0.25, 0.75]])
+    """
     axis = movement.normal_axes(axis, len(shapes.shape(a)), "softmax")
     weight = alu.alu(_shifted(a, axis), Ops.EXP)
     total = movement.reduce(weight, "add", axis, keepdims=True)
@@ -39,7 +48,13 @@ def softmax(a: UOp, axis: Any = -1) -> UOp:
 
 @rounded_once
 def log_softmax(a: UOp, axis: Any = -1) -> UOp:
-    """The logarithm of softmax, accurate where softmax is near 0."""
+    """The logarithm of softmax, accurate where softmax is near 0.
+
+    Examples:
+        >>> x = uopc.constant([0.0, 1000.0])
+        >>> uopc.compile(x.log_softmax())()
+        array([-1000.,     0.])
+    """
     axis = movement.normal_axes(axis, len(shapes.shape(a)), "log_softmax")
     x = _shifted(a, axis)
     total = movement.reduce(alu.alu(x, Ops.EXP), "add", axis, keepdims=True)
@@ -50,6 +65,11 @@ def logsumexp(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
     """log of the sum of e^a along the axes (all without `axis`), without overflow in between.
 
     -inf over no elements.
+
+    Examples:
+        >>> x = uopc.constant([1000.0, 1000.0])
+        >>> uopc.compile(x.logsumexp())()
+        array(1000.69314718)
     """
     axes = movement.normal_axes(axis, len(shapes.shape(a)), "logsumexp")
     return _logsumexp(a, axes, checks.flag("logsumexp", "keepdims", keepdims))
@@ -69,14 +89,33 @@ def _logsumexp(a: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
 
 
 def layer_norm(a: UOp, weight: Operand = None, bias: Operand = None, eps: float = 1e-5) -> UOp:
-    """(a - mean) / sqrt(variance + eps) over the last axis, times weight, plus bias."""
+    """(a - mean) / sqrt(variance + eps) over the last axis, times weight, plus bias.
+
+    weight and bias broadcast to the shape of `a`; UserError where they do not, or for a scalar. (J.
+    L. Ba, J. R. Kiros and G. E. Hinton, 2016.)
+
+    Examples:
+        >>> x = uopc.constant([[1.0, 3.0], [5.0, 5.0]])
+        >>> uopc.compile(x.layer_norm(bias=np.array([10.0, 20.0])))().round(3)
+        array([[ 9., 21.],
+               [10., 20.]])
+    """
     x, given, last = _wide_with("layer_norm", a, weight, bias)
     away = alu.binary(Ops.SUB, x, average(x, last, keepdims=True))
     return cast(_scaled(away, last, weight, bias, eps), given)
 
 
 def rms_norm(a: UOp, weight: Operand = None, eps: float = 1e-6) -> UOp:
-    """a / sqrt(mean of a² + eps) over the last axis, times weight."""
+    """a / sqrt(mean of a² + eps) over the last axis, times weight.
+
+    weight broadcasts to the shape of `a`; UserError where it does not, or for a scalar. (B. Zhang
+    and R. Sennrich, 2019.)
+
+    Examples:
+        >>> x = uopc.constant([3.0, 4.0])
+        >>> uopc.compile(x.rms_norm())().round(4)
+        array([0.8485, 1.1314])
+    """
     x, given, last = _wide_with("rms_norm", a, weight)
     return cast(_scaled(x, last, weight, None, eps), given)
 
@@ -121,6 +160,13 @@ def matmul(a: Operand, b: Operand) -> UOp:
     """The matrix product as numpy.matmul: vectors, matrices, batches that broadcast.
 
     The dtype is the common one; integers wrap in it.
+
+    UserError for a scalar, and where the lengths that are summed over differ.
+
+    Examples:
+        >>> a, b = uopc.constant([[1, 2], [3, 4]]), uopc.constant([10, 1])
+        >>> uopc.compile(a.matmul(b))()
+        array([12, 34])
     """
     x, y = operands.paired(a, b, "matmul")
     left, right = shapes.shape(x), shapes.shape(y)
@@ -147,6 +193,11 @@ def convolve(a: UOp, v: Operand, mode: Literal["full", "same", "valid"] = "full"
 
     "full": wherever they overlap, "same": the middle of it, as long as the longer vector, "valid":
     where one covers the other. UserError for another rank, no elements, or variables as sizes.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3])
+        >>> uopc.compile(x.convolve(np.array([1, 10])))()
+        array([ 1, 12, 23, 30])
     """
     x, y = operands.paired(a, v, "convolve")
     sizes = [shapes.shape(x), shapes.shape(y)]
@@ -211,7 +262,19 @@ def conv2d(
     dilation: Any = 1, groups: int = 1,
 ) -> UOp:  # fmt: skip
     """Cross-correlation of images (batch, channels, rows, columns) with w (out, channels per group,
-    rows, columns), as torch's conv2d; stride, padding and dilation are ints or (rows, columns)."""
+    rows, columns), as torch's conv2d; stride, padding and dilation are ints or (rows, columns).
+
+    The result has shape (batch, out, rows, columns); bias has shape (out,). UserError where shapes
+    do not fit.
+
+    Examples:
+        >>> image = uopc.constant(np.arange(9.0).reshape(1, 1, 3, 3))
+        >>> edges = np.array([[[[1.0, -1.0]]]])
+        >>> uopc.compile(image.conv2d(edges))()[0, 0]
+        array([[-1., -1.],
+               [-1., -1.],
+               [-1., -1.]])
+    """
     x, y = operands.paired(a, w)
     batch, channels, height, width = _images(x, "conv2d")
     outs, depth, kh, kw = _images(y, "conv2d: the weight")
@@ -268,14 +331,32 @@ def _windows(a: UOp, kernel_size: Any, stride: Any, padding: Any, fill: Any, who
 
 def max_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:
     """The greatest element under each window (stride: the kernel size by default); NaN if there is
-    one. Padding counts as the least value of the dtype."""
+    one. Padding counts as the least value of the dtype.
+
+    `a` has shape (batch, channels, rows, columns).
+
+    Examples:
+        >>> image = uopc.constant(np.arange(16).reshape(1, 1, 4, 4))
+        >>> uopc.compile(image.max_pool2d(2))()[0, 0]
+        array([[ 5,  7],
+               [13, 15]])
+    """
     least = intervals.of_type(a.dtype)[0]
     seen = _windows(a, kernel_size, stride, padding, least, "max_pool2d")
     return movement.reduce(seen, "max", (4, 5))
 
 
 def avg_pool2d(a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0) -> UOp:
-    """The mean of the elements under each window, padding counted as zeros; of integers float32."""
+    """The mean of the elements under each window, padding counted as zeros; of integers float32.
+
+    `a` has shape (batch, channels, rows, columns).
+
+    Examples:
+        >>> image = uopc.constant(np.arange(16.0).reshape(1, 1, 4, 4))
+        >>> uopc.compile(image.avg_pool2d(2))()[0, 0]
+        array([[ 2.5,  4.5],
+               [10.5, 12.5]])
+    """
     given = a.dtype if a.dtype.is_float else dtypes.float32
     x = cast(a, dtypes.accumulator(given))
     seen = _windows(x, kernel_size, stride, padding, 0, "avg_pool2d")

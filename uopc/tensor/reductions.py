@@ -65,7 +65,13 @@ def _mean_types(t: DType) -> tuple[DType, DType]:
 
 
 def mean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The arithmetic mean; of integers and bool as float32. NaN over no elements."""
+    """The arithmetic mean; of integers and bool as float32. NaN over no elements.
+
+    Examples:
+        >>> x = uopc.constant([[1.0, 2.0], [3.0, 6.0]])
+        >>> uopc.compile(x.mean(axis=0))()
+        array([2., 4.])
+    """
     wide, given = _mean_types(a.dtype)
     axes = normal_axes(axis, len(shapes.shape(a)), "mean")
     keepdims = checks.flag("mean", "keepdims", keepdims)
@@ -85,13 +91,29 @@ def _variance(who: str, x: UOp, axis: Any, keepdims: bool, correction: float) ->
 
 
 def var(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
-    """The variance: squared distances from the mean over (count - correction)."""
+    """The variance: squared distances from the mean over (count - correction).
+
+    Of integers and bool as float32; NaN where the count is not above the correction.
+
+    Examples:
+        >>> x = uopc.constant([1.0, 2.0, 3.0, 6.0])
+        >>> uopc.compile(x.var())(), uopc.compile(x.var(correction=1))()
+        (array(3.5), array(4.66666667))
+    """
     wide, given = _mean_types(a.dtype)
     return cast(_variance("var", cast(a, wide), axis, keepdims, correction), given)
 
 
 def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
-    """The square root of the variance."""
+    """The square root of the variance.
+
+    See `var`.
+
+    Examples:
+        >>> x = uopc.constant([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])
+        >>> uopc.compile(x.std())()
+        array(2.)
+    """
     wide, given = _mean_types(a.dtype)
     variance = _variance("std", cast(a, wide), axis, keepdims, correction)
     return cast(alu.alu(variance, Ops.SQRT), given)
@@ -102,12 +124,23 @@ def argmax(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
     """Index of the first greatest element (of the first NaN), of the flattened array without axis.
 
     int32, or int64 where the dimension needs it. UserError for an empty axis.
+
+    Examples:
+        >>> x = uopc.constant([[1, 5, 5], [7, 2, 3]])
+        >>> uopc.compile(x.argmax(axis=1))(), uopc.compile(x.argmax())()
+        (array([1, 0], dtype=int32), array(3, dtype=int32))
     """
     return _position(a, "max", axis, keepdims)
 
 
 def argmin(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
-    """Index of the first least element (of the first NaN); see argmax."""
+    """Index of the first least element (of the first NaN); see argmax.
+
+    Examples:
+        >>> x = uopc.constant([[1, 5, 5], [7, 2, 3]])
+        >>> uopc.compile(x.argmin(axis=1))()
+        array([0, 1], dtype=int32)
+    """
     return _position(a, "min", axis, keepdims)
 
 
@@ -144,22 +177,46 @@ def cumsum(a: UOp, axis: int | None = None) -> UOp:
     """Sums of the elements up to each one, along an axis (of the flattened array without it).
 
     The dtype is that of `sum`. A symbolic axis takes time with the square of its length.
+
+    Examples:
+        >>> x = uopc.constant([[1, 2, 3], [4, 5, 6]])
+        >>> uopc.compile(x.cumsum(axis=1))()
+        array([[ 1,  3,  6],
+               [ 4,  9, 15]])
     """
     return _cumulative(a, "add", axis, "cumsum", dtypes.accumulator)
 
 
 def cumprod(a: UOp, axis: int | None = None) -> UOp:
-    """Products of the elements up to each one; see cumsum."""
+    """Products of the elements up to each one; see cumsum.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3, 4])
+        >>> uopc.compile(x.cumprod())()
+        array([ 1,  2,  6, 24])
+    """
     return _cumulative(a, "mul", axis, "cumprod", dtypes.accumulator)
 
 
 def cummax(a: UOp, axis: int | None = None) -> UOp:
-    """The greatest of the elements up to each one; NaN from the first NaN on. See cumsum."""
+    """The greatest of the elements up to each one; NaN from the first NaN on. See cumsum.
+
+    Examples:
+        >>> x = uopc.constant([3, 1, 4, 1, 5])
+        >>> uopc.compile(x.cummax())()
+        array([3, 3, 4, 4, 5])
+    """
     return _cumulative(a, "max", axis, "cummax", lambda t: t)
 
 
 def cummin(a: UOp, axis: int | None = None) -> UOp:
-    """The least of the elements up to each one; NaN from the first NaN on. See cumsum."""
+    """The least of the elements up to each one; NaN from the first NaN on. See cumsum.
+
+    Examples:
+        >>> x = uopc.constant([3, 1, 4, 1, 5])
+        >>> uopc.compile(x.cummin())()
+        array([3, 1, 1, 1, 1])
+    """
     return _cumulative(a, "min", axis, "cummin", lambda t: t)
 
 

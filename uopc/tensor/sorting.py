@@ -93,10 +93,12 @@ def sort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) 
     """The elements along an axis in ascending order, NaN last; `descending` gives the mirror image,
     but equal elements keep their order. Every sort is stable, whatever `stable` says.
 
-    UserError for a scalar.
+    The result has the shape and dtype of `a`. UserError for a scalar.
 
-        x = uopc.param("x", (4,))
-        uopc.compile(x.sort())([3.0, nan, -1.0, 2.0])    # [-1, 2, 3, nan]
+    Examples:
+        >>> x = uopc.constant([3.0, np.nan, -1.0, 2.0])
+        >>> uopc.compile(x.sort())()
+        array([-1.,  2.,  3., nan])
     """
     _check_flags("sort", descending, stable)
     return _sorted("sort", a, axis, descending, values=True, places=False)[0]
@@ -104,14 +106,29 @@ def sort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) 
 
 def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
     """The places of the elements that `sort` gives, along the axis: int32, or int64 where the
-    dimension needs it."""
+    dimension needs it.
+
+    UserError for a scalar.
+
+    Examples:
+        >>> x = uopc.constant([30, 10, 20])
+        >>> uopc.compile(x.argsort())()
+        array([1, 2, 0], dtype=int32)
+    """
     _check_flags("argsort", descending, stable)
     return _sorted("argsort", a, axis, descending, values=False, places=True)[0]
 
 
 def top_k(a: UOp, k: int, axis: int = -1) -> tuple[UOp, UOp]:
     """The k greatest elements along an axis, the greatest (NaN) first, and their places. Of equal
-    elements the first ones come first. UserError unless 0 ≤ k ≤ the length of the axis."""
+    elements the first ones come first. UserError unless 0 ≤ k ≤ the length of the axis.
+
+    Examples:
+        >>> x = uopc.constant([30, 10, 20, 30])
+        >>> values, places = uopc.compile(x.top_k(3))()
+        >>> values.tolist(), places.tolist()
+        ([30, 30, 20], [0, 3, 2])
+    """
     dims = shapes.shape(a)
     axis = _axis("top_k", a, axis)
     if type(k) is not int:
@@ -230,6 +247,11 @@ def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None
 
     int32, or int64 where the length needs it; the dtypes are promoted. UserError unless `a` has one
     dimension.
+
+    Examples:
+        >>> x = uopc.constant([10, 20, 30])
+        >>> uopc.compile(x.searchsorted(np.array([5, 20, 99])))()
+        array([0, 1, 3], dtype=int32)
     """
     dims = shapes.shape(a)
     if side not in ("left", "right"):

@@ -141,8 +141,11 @@ def quantile(
     dtype; integers and bool give float32. UserError for a number q outside [0, 1] (from data it
     gives NaN), another method, and over no elements.
 
-        x = uopc.param("x", (1000, 3))
-        x.quantile([0.05, 0.95], axis=0)      # shape (2, 3)
+    Examples:
+        >>> x = uopc.constant([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+        >>> uopc.compile(x.quantile([0.25, 0.5], axis=0))()
+        array([[ 1.5, 15. ],
+               [ 2. , 20. ]])
     """
     return quantile_of("quantile", a, q, axis, keepdims, method, False)
 
@@ -156,7 +159,13 @@ def nanquantile(
 
 def median(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
     """The middle element of the sorted ones, or the mean of the two in the middle: see `quantile`,
-    whose dtypes it has."""
+    whose dtypes it has.
+
+    Examples:
+        >>> x = uopc.constant([4.0, 1.0, 3.0, 100.0])
+        >>> uopc.compile(x.median())()
+        array(3.5)
+    """
     return quantile_of("median", a, 0.5, axis, keepdims, "midpoint", False)
 
 

@@ -392,14 +392,32 @@ def convert(u: UOp, t: DType) -> UOp:
 
 
 def cast(a: UOp, dtype: Any) -> UOp:
-    """The values of `a` converted: see the op table for rounding and overflow."""
+    """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`.
+
+    Floats truncate to integers; what an integer cannot hold becomes the least or greatest one, NaN
+    0. Integers wrap. Floats round to nearest. UserTypeError for what is no dtype. `astype` is
+    `cast`.
+
+    Examples:
+        >>> x = uopc.constant([2.7, -2.7, 1e20])
+        >>> uopc.compile(x.cast(dtypes.int32))()
+        array([         2,         -2, 2147483647], dtype=int32)
+    """
     dtype = checks.any_dtype("cast", dtype)
     made = convert(a, dtype)
     return located(made) if made.op is Ops.CAST else made
 
 
 def bitcast(a: UOp, dtype: Any) -> UOp:
-    """The bits of `a` read as another dtype; a different item size scales the last dimension."""
+    """The bits of `a` read as another dtype; a different item size scales the last dimension.
+
+    UserError where the last dimension does not divide.
+
+    Examples:
+        >>> x = uopc.constant(np.array([1.0, -0.0], "f4"))
+        >>> [hex(v) for v in uopc.compile(x.bitcast(dtypes.uint32))().tolist()]
+        ['0x3f800000', '0x80000000']
+    """
     dtype = checks.any_dtype("bitcast", dtype)
     if a.dtype.scalar is dtype:
         return a

@@ -50,7 +50,14 @@ def fitting(made: UOp) -> UOp:
 
 # ---------------------------------------------------------------- constants
 def const(dtype: DType, value: Any) -> UOp:
-    """A constant, its value converted to the dtype. A tuple has one value per lane."""
+    """A constant, its value converted to the dtype. A tuple has one value per lane.
+
+    UserTypeError without a dtype.
+
+    Examples:
+        >>> uopc.UOp.const(dtypes.int8, 3.7).arg
+        3
+    """
     if not isinstance(dtype, DType):
         raise UserTypeError(f"const: expected a dtype, then a value, got {dtype!r}")
     if isinstance(value, tuple):
@@ -59,7 +66,13 @@ def const(dtype: DType, value: Any) -> UOp:
 
 
 def const_like(u: UOp, value: Any) -> UOp:
-    """A constant with the dtype and shape of `u`."""
+    """A constant with the dtype and shape of `u`.
+
+    Examples:
+        >>> x = uopc.param("x", (2, 3), dtypes.int8)
+        >>> x.const_like(1).shape, x.const_like(1).dtype
+        ((2, 3), dtypes.int8)
+    """
     return full(const(u.dtype.scalar, value), shapes.shape(u))
 
 

@@ -53,7 +53,16 @@ def _relies(a: UOp) -> bool:
 
 def reshape(a: UOp, *new_shape: Any) -> UOp:
     """The same elements in row-major order under `new_shape`. A dimension of -1 follows from
-    the others."""
+    the others.
+
+    UserError where the number of elements differs.
+
+    Examples:
+        >>> x = uopc.arange(6)
+        >>> uopc.compile(x.reshape(2, -1))()
+        array([[0, 1, 2],
+               [3, 4, 5]], dtype=int32)
+    """
     dims = [as_dim(d) for d in flat_args(new_shape)]
     old = shapes.shape(a)
     if dims.count(-1) > 1:
@@ -90,7 +99,14 @@ def _missing(old: Shape, known: list[Dim]) -> Dim:
 
 
 def expand(a: UOp, *new_shape: Any) -> UOp:
-    """Broadcast to the full target shape; -1 keeps a dimension."""
+    """Broadcast to the full target shape; -1 keeps a dimension.
+
+    Examples:
+        >>> x = uopc.constant([[1], [2]])
+        >>> uopc.compile(x.expand(-1, 3))()
+        array([[1, 1, 1],
+               [2, 2, 2]])
+    """
     dims = [as_dim(d) for d in flat_args(new_shape)]
     old = shapes.shape(a)
     if len(dims) < len(old):
@@ -106,7 +122,12 @@ def expand(a: UOp, *new_shape: Any) -> UOp:
 
 
 def permute(a: UOp, *axes: Any) -> UOp:
-    """Dimension i of the result is dimension axes[i] of `a`."""
+    """Dimension i of the result is dimension axes[i] of `a`.
+
+    Examples:
+        >>> uopc.zeros((2, 3, 4)).permute(2, 0, 1).shape
+        (4, 2, 3)
+    """
     old = shapes.shape(a)
     order = tuple([normal_axis(x, len(old), "permute") for x in flat_args(axes)])
     if sorted(order) != list(range(len(old))):
@@ -125,6 +146,12 @@ def flip(a: UOp, *axes: Any) -> UOp:
     """Reverses the axes: a tuple, or several ints; `flip(())` reverses none.
 
     UserTypeError without an argument: NumPy reverses all axes then, and other libraries none.
+
+    Examples:
+        >>> x = uopc.constant([[1, 2], [3, 4]])
+        >>> uopc.compile(x.flip(1))()
+        array([[2, 1],
+               [4, 3]])
     """
     if not axes:
         raise UserTypeError("flip: name the axes; x.flip(*range(x.ndim)) reverses all")
@@ -138,7 +165,15 @@ def flip(a: UOp, *axes: Any) -> UOp:
 
 
 def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
-    """Adds `before` and `after` elements per axis, filled with `value`."""
+    """Adds `before` and `after` elements per axis, filled with `value`.
+
+    One pair for each axis; UserError for a negative width.
+
+    Examples:
+        >>> x = uopc.constant([1, 2])
+        >>> uopc.compile(x.pad([(1, 2)], value=9))()
+        array([9, 1, 2, 9, 9])
+    """
     dims = shapes.shape(a)
     widths = checks.pairs("pad", widths, len(dims))
     before = [as_dim(w[0]) for w in widths]
@@ -160,7 +195,15 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
 
 
 def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
-    """The part of `a` with begin ≤ index < end on each axis."""
+    """The part of `a` with begin ≤ index < end on each axis.
+
+    One pair for each axis; UserError where it is not inside.
+
+    Examples:
+        >>> x = uopc.constant([1, 2, 3, 4])
+        >>> uopc.compile(x.shrink([(1, 3)]))()
+        array([2, 3])
+    """
     dims = shapes.shape(a)
     bounds = checks.pairs("shrink", bounds, len(dims))
     begins = [as_dim(b) for b, _ in bounds]
@@ -207,7 +250,13 @@ def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
 
 def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) -> UOp:
     """Combines the elements along `axes` (default all) with add, mul, max or min. In a kernel
-    written by hand the axes may be RANGEs: `(a[i, k] * b[k, j]).reduce(Ops.ADD, k)`."""
+    written by hand the axes may be RANGEs: `(a[i, k] * b[k, j]).reduce(Ops.ADD, k)`.
+
+    Examples:
+        >>> x = uopc.constant([[1, 2], [3, 4]])
+        >>> uopc.compile(x.reduce("mul", 0))()
+        array([3, 8])
+    """
     name = cast(ReduceOp, op.name if isinstance(op, Op) else op)
     if not isinstance(name, str) or name not in ("add", "mul", "max", "min"):
         raise UserError(f"reduce: op must be add, mul, max or min, got {name}")
@@ -229,7 +278,17 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
 
 
 def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
-    """Values of one shape along a new axis."""
+    """Values of one shape along a new axis.
+
+    As a function or a method: `uopc.stack(a, b)` is `a.stack(b)`. The dtypes are promoted;
+    UserError where the shapes differ.
+
+    Examples:
+        >>> a, b = uopc.constant([1, 2]), uopc.constant([3, 4])
+        >>> uopc.compile(uopc.stack(a, b, axis=1))()
+        array([[1, 3],
+               [2, 4]])
+    """
     values = _promoted("stack", (first, *others))
     made = _joined(intern(Ops.STACK, values[0].dtype, tuple(values)))
     rank = len(shapes.shape(made))
@@ -239,7 +298,18 @@ def stack(first: UOp, *others: Any, axis: int = 0) -> UOp:
 
 
 def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
-    """Values one after the other along an axis."""
+    """Values one after the other along an axis.
+
+    As a function or a method: `uopc.cat(a, b)` is `a.cat(b)`. The dtypes are promoted; UserError
+    where the shapes differ off the axis, and for scalars.
+
+    Examples:
+        >>> a, b = uopc.constant([[1, 2]]), uopc.constant([[3, 4], [5, 6]])
+        >>> uopc.compile(uopc.cat(a, b))()
+        array([[1, 2],
+               [3, 4],
+               [5, 6]])
+    """
     values = _promoted("cat", (first, *others))
     dims = shapes.shape(values[0])
     if not dims:
@@ -272,7 +342,14 @@ def _promoted(who: str, values: tuple[Any, ...]) -> list[UOp]:
 def index(a: UOp, *indices: Any) -> UOp:
     """The element of `a` at integer indices, one per dimension; fewer give a row. Arrays of indices
     broadcast and give an array, as NumPy's integer indexing. UserError for an index that is outside
-    (by the call, if it follows from variables). An index from data that is outside reads 0."""
+    (by the call, if it follows from variables). An index from data that is outside reads 0.
+
+    Examples:
+        >>> x = uopc.constant([[1, 2], [3, 4]])
+        >>> uopc.compile(x.index(1, 0))(), uopc.compile(x.index(np.array([1, 0])))()
+        (array(3), array([[3, 4],
+               [1, 2]]))
+    """
     chosen = []
     for i in flat_args(indices):
         u = operands.as_uop(i, dtypes.index)

@@ -17,7 +17,14 @@ Shape = tuple[Dim, ...]
 
 
 def shape(u: UOp) -> Shape:
-    """The dimensions of a value: ints, or UOps of dtype index. Effects have the shape ()."""
+    """The dimensions of a value: ints, or UOps of dtype index. Effects have the shape ().
+
+    Examples:
+        >>> n = uopc.variable("n", 1, 8)
+        >>> x = uopc.param("x", (n, 3))
+        >>> x.shape == (n, 3), x.sum().shape
+        (True, ())
+    """
     if u._shape is None:
         if None in [s._shape for s in u.src]:  # mostly they have it
             return sweep(u, "_shape", _shape)  # type: ignore[no-any-return]
@@ -246,7 +253,12 @@ RULES: dict[str, Callable[[UOp], Shape]] = {
 
 
 def rank(u: UOp) -> int:
-    """The number of dimensions."""
+    """The number of dimensions.
+
+    Examples:
+        >>> uopc.zeros((2, 3)).ndim
+        2
+    """
     return len(shape(u))
 
 

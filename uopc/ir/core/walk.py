@@ -36,14 +36,26 @@ def toposort(
 
 
 def backward_slice(u: UOp) -> dict[UOp, None]:
-    """Every node below this one without the node itself, sources first."""
+    """Every node below this one without the node itself, sources first.
+
+    Examples:
+        >>> a, b = uopc.variable("a", 0, 9), uopc.variable("b", 0, 9)
+        >>> a in (a + b).backward_slice, a + b in (a + b).backward_slice
+        (True, False)
+    """
     found = toposort(u)
     del found[u]
     return found
 
 
 def consumers(root: UOp) -> dict[UOp, dict[UOp, None]]:
-    """For each node of the graph, sources first: the nodes that have it as a source."""
+    """For each node of the graph, sources first: the nodes that have it as a source.
+
+    Examples:
+        >>> a, b = uopc.param("a", (2,)), uopc.param("b", (2,))
+        >>> list((a + b).get_consumer_map()[a]) == [a + b]
+        True
+    """
     found: dict[UOp, dict[UOp, None]] = {}
     for u in toposort(root):
         found[u] = {}
@@ -83,7 +95,13 @@ def sweep(
 
 
 def variables(u: UOp) -> list[UOp]:
-    """The VARIABLEs below a node, by name."""
+    """The VARIABLEs below a node, by name.
+
+    Examples:
+        >>> n, m = uopc.variable("n", 1, 8), uopc.variable("m", 1, 8)
+        >>> [v.arg.name for v in (n * m + n).variables()]
+        ['m', 'n']
+    """
     return sorted((v for v in toposort(u) if v.op is Ops.VARIABLE), key=lambda v: str(v.arg.name))
 
 
